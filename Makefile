@@ -1,0 +1,34 @@
+# Two commands do everything, set-up included: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check bench clean
+
+demo: .venv/demo
+	$(BIN)/layerscout demo
+
+test: check
+	$(BIN)/pytest -n auto
+
+check: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/dev
+	$(BIN)/python bench/scan.py --write docs/benchmarks.md
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+# A stamp a set of extras: installing again is skipped until the requirements change.
+.venv/demo: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	touch $@
+
+.venv/dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch .venv/demo $@

@@ -1,0 +1,66 @@
+"""Writing files so that a reader sees the old one or the whole new one, never a part."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from layerscout.errors import InputError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path` and move it there when the block ends well.
+
+    When the block raises (Ctrl-C too), the temporary file is removed and an earlier `path` stays.
+
+    Raises:
+        InputError: if the file cannot be written (no permission, full disk, ...).
+    """
+    try:
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.stem}-", suffix=f".tmp{path.suffix}"
+        )
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            # mkstemp makes private files; give this one what an ordinary new file would have.
+            mask = os.umask(0)
+            os.umask(mask)
+            temporary.chmod(0o666 & ~mask)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path` as UTF-8, whole or not at all.
+
+    Raises:
+        InputError: if the file cannot be written.
+    """
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def output_folder(path: Path) -> Path:
+    """Make the folder `path` and show, before any work is done, that it can be written to.
+
+    Raises:
+        InputError: if it cannot be made, is not a folder, or refuses a new file.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"cannot write into the folder {path}: {error.strerror or error}; choose another with -o"
+        ) from error
+    return path

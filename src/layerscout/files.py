@@ -30,11 +30,23 @@ def replacing(path: Path) -> Iterator[Path]:
             mask = os.umask(0)
             os.umask(mask)
             temporary.chmod(0o666 & ~mask)
-            os.replace(temporary, path)
+            temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, whole or not at all.
+
+    Raises:
+        InputError: if the file cannot be written.
+    """
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_text(path: Path, text: str) -> None:
@@ -43,10 +55,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         InputError: if the file cannot be written.
     """
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    write_bytes(path, text.encode("utf-8"))
 
 
 def output_folder(path: Path) -> Path:
@@ -61,6 +70,6 @@ def output_folder(path: Path) -> Path:
             pass
     except OSError as error:
         raise InputError(
-            f"cannot write into the folder {path}: {error.strerror or error}; choose another with -o"
+            f"cannot write into {path}: {error.strerror or error}; choose another folder with -o"
         ) from error
     return path

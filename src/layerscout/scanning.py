@@ -1,0 +1,322 @@
+"""Scoring every state of an encoder on a task, from one forward pass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from layerscout.data import Split, Task, sample
+from layerscout.encoder import Encoder, Pooling, Tokens
+from layerscout.errors import InputError, unknown
+from layerscout.figures import save_chart, scan_chart, scan_page
+from layerscout.files import output_folder, write_text
+from layerscout.moments import Moments, class_weights
+from layerscout.scores import SCORES, Score
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+# What "auto" reads at the most: seconds to minutes on a laptop.
+AUTO_EXAMPLES = 5000
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What a scan found; the content of `scan.json`.
+
+    Attributes:
+        model: name, family, sizes and parameter counts.
+        task: name, kind, labels, metric and how many examples were there and were read.
+        settings: all that the scores depend on.
+        scores: by key; entry ℓ of a score's values is state ℓ, from the embeddings (0) to L.
+        warnings: what the reader of the scores should know.
+        seconds: time spent tokenising, in the forward pass and on the scores.
+    """
+
+    model: Mapping[str, Any]
+    task: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    scores: Mapping[str, Score]
+    warnings: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+    def best(self, score: str = "variability_ratio") -> int | None:
+        """Give ℓ*, the best state among 1..L by `score`; None if it is undefined everywhere.
+
+        Raises:
+            InputError: if the scan does not have that score.
+        """
+        if score not in self.scores:
+            raise unknown("score of this scan", score, self.scores)
+        return self.scores[score].best()
+
+    def table(self) -> pd.DataFrame:
+        """Give the scores as a data frame with a row per state and a column per score."""
+        import pandas as pd
+
+        columns = {key: pd.Series(s.values, dtype="float64") for key, s in self.scores.items()}
+        return pd.DataFrame(columns).rename_axis("state")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the content of `scan.json`."""
+        return {
+            "layerscout": version("layerscout"),
+            "verb": "scan",
+            "model": dict(self.model),
+            "task": dict(self.task),
+            "settings": dict(self.settings),
+            "scores": {key: asdict(score) for key, score in self.scores.items()},
+            "best": {key: score.best() for key, score in self.scores.items()},
+            "warnings": list(self.warnings),
+            "seconds": dict(self.seconds),
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write `scan.json` and `scan.html` into `folder`, which is made if needed.
+
+        Raises:
+            InputError: if a file cannot be written.
+        """
+        folder = output_folder(Path(folder))
+        content = self.as_dict()
+        page = scan_page(content)
+        write_text(folder / "scan.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
+        write_text(folder / "scan.html", page)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Scan:
+        """Read the `scan.json` that `save` wrote into `folder`.
+
+        Raises:
+            InputError: if there is none, or it is not one.
+        """
+        path = Path(folder) / "scan.json"
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            scores = {key: Score.from_dict(score) for key, score in content["scores"].items()}
+            return cls(
+                content["model"],
+                content["task"],
+                content["settings"],
+                scores,
+                tuple(content["warnings"]),
+                content["seconds"],
+            )
+        except FileNotFoundError as error:
+            raise InputError(f"there is no scan.json in {folder}; run layerscout scan") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{path} is not a scan: {error}") from error
+
+
+def scan(
+    encoder: Encoder | str | Path,
+    task: Task | str | Path,
+    *,
+    scores: Sequence[str] = ("variability_ratio",),
+    examples: int | Literal["all", "auto"] = "auto",
+    balanced: bool = False,
+    per_class: Sequence[int] | None = None,
+    pooling: Pooling = "mean",
+    max_length: int = 128,
+    seed: int = 0,
+    progress: bool = True,
+) -> Scan:
+    """Score every state of an encoder on the training split of a task, without training.
+
+    One forward pass gives all L + 1 states of an example; they are pooled at once and only their
+    moments are kept, so memory does not grow with the number of examples.
+
+    Args:
+        encoder: an `Encoder`, or what `Encoder.load` takes.
+        task: a `Task`, or what `Task.load` takes.
+        scores: keys of `layerscout.scores.SCORES`.
+        examples: how many training examples to read, drawn in proportion to the classes, at least
+            two of each; "auto" reads up to 5,000.
+        balanced: draw the same number of every class.
+        per_class: draw exactly these numbers, in the order of the task's labels.
+        pooling: "mean" over the ordinary tokens, or "cls" for the first token (state 0 is then the
+            same for every example and has no score).
+        max_length: tokens kept of an input.
+        seed: of the drawing.
+        progress: show a bar on the terminal.
+
+    Raises:
+        InputError: if the model or the data cannot be used as asked.
+    """
+    for key in scores:
+        if key not in SCORES:
+            raise unknown("score", key, SCORES)
+    if pooling not in ("mean", "cls"):
+        raise unknown("pooling", pooling, ("mean", "cls"))
+    task = task if isinstance(task, Task) else Task.load(task)
+    if task.kind == "regression":
+        raise InputError(
+            f"{', '.join(scores)} compare classes, but the labels of {task.name} are numbers; "
+            "choose a task with classes"
+        )
+    split = task.train.take(_draw(task, examples, balanced, per_class, seed))
+    encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
+
+    started = perf_counter()
+    tokens = encoder.tokenize(split.texts, split.pairs, max_length=max_length)
+    tokenized = perf_counter()
+    moments, forward = _moments(encoder, tokens, split.labels, pooling, progress)
+    results = {key: SCORES[key].score(moments) for key in scores}
+    if pooling == "cls":
+        results = {key: score.without_embeddings() for key, score in results.items()}
+    finished = perf_counter()
+    return Scan(
+        model={"name": encoder.name, **asdict(encoder.shape(len(task.labels)))},
+        task=_described(task, split, tokens),
+        settings={
+            "pooling": pooling,
+            "max_length": max_length,
+            "precision": encoder.precision,
+            "device": encoder.device.type,
+            "examples": examples,
+            "balanced": balanced,
+            "per_class": None if per_class is None else list(per_class),
+            "seed": seed,
+            "versions": {name: version(name) for name in ("torch", "transformers")},
+        },
+        scores=results,
+        warnings=(*task.warnings, *_warnings(tokens, max_length, moments)),
+        seconds={
+            "tokenize": tokenized - started,
+            "forward": forward,
+            "scores": finished - tokenized - forward,
+        },
+    )
+
+
+def plot(scan: Scan, path: str | Path | None = None) -> alt.TopLevelMixin:
+    """Draw the curve of every score; in a notebook the chart shows itself.
+
+    Args:
+        scan: what `scan` or `Scan.load` gave.
+        path: a .png, .svg or .pdf to write it to as well.
+
+    Raises:
+        InputError: if `path` has another suffix or cannot be written.
+    """
+    chart = scan_chart(scan.as_dict())
+    if path is not None:
+        save_chart(chart, Path(path))
+    return chart
+
+
+def _draw(
+    task: Task,
+    examples: int | Literal["all", "auto"],
+    balanced: bool,
+    per_class: Sequence[int] | None,
+    seed: int,
+) -> np.ndarray:
+    size = None if isinstance(examples, str) else examples
+    if examples == "auto" and per_class is None:
+        size = min(AUTO_EXAMPLES, len(task.train))
+    return sample(
+        task.train,
+        len(task.labels),
+        examples=size,
+        balanced=balanced,
+        per_class=per_class,
+        seed=seed,
+    )
+
+
+def _moments(
+    encoder: Encoder, tokens: Tokens, labels: np.ndarray, pooling: Pooling, progress: bool
+) -> tuple[Moments, float]:
+    """Sum the moments of all states over all texts; also give the seconds of the forward pass."""
+    weights = class_weights(torch.from_numpy(np.bincount(labels)))
+    moments = None
+    forward = 0.0
+    with _bar(tokens, progress) as advance:
+        for rows in encoder.batches(tokens):
+            started = perf_counter()
+            states = encoder.pooled(tokens, rows, pooling)
+            if states.device.type == "mps":  # which has no float64
+                states = states.cpu()
+            forward += perf_counter() - started
+            if moments is None:
+                moments = Moments.empty(states.mean(dim=1), weights)
+            moments.add_(states, torch.from_numpy(labels[rows]))
+            advance(rows)
+    if moments is None:
+        raise InputError("there are no examples to scan")
+    return moments, forward
+
+
+@contextmanager
+def _bar(tokens: Tokens, shown: bool) -> Iterator[Callable[[np.ndarray], None]]:
+    """Show the texts done, their rate and the time left; the time follows the tokens, since the
+    longest texts come first.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("scanning"),
+        BarColumn(),
+        TextColumn("{task.fields[done]:,} of {task.fields[texts]:,} examples"),
+        TextColumn("{task.fields[rate]:,.0f}/s"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not (shown and (console.is_terminal or console.is_jupyter)),
+    ) as bar:
+        total = int(tokens.lengths.sum())
+        line = bar.add_task("", total=total, done=0, texts=len(tokens), rate=0.0)
+        done, started = 0, perf_counter()
+
+        def advance(rows: np.ndarray) -> None:
+            nonlocal done
+            done += len(rows)
+            rate = done / (perf_counter() - started)
+            bar.update(line, advance=int(tokens.lengths[rows].sum()), done=done, rate=rate)
+
+        yield advance
+
+
+def _described(task: Task, split: Split, tokens: Tokens) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "kind": task.kind,
+        "labels": list(task.labels),
+        "metric": task.metric,
+        "columns": dict(task.columns),
+        "examples_used": len(split),
+        "examples_available": len(task.train),
+        "examples_per_class": np.bincount(split.labels, minlength=len(task.labels)).tolist(),
+        "tokens_per_example": round(float(tokens.lengths.mean()), 1),
+    }
+
+
+def _warnings(tokens: Tokens, max_length: int, moments: Moments) -> list[str]:
+    found = []
+    if tokens.truncated:
+        found.append(
+            f"{tokens.truncated:,} of {len(tokens):,} inputs were longer than {max_length} tokens "
+            "and were cut (--max-length)"
+        )
+    if tokens.empty:
+        found.append(
+            f"{tokens.empty:,} of {len(tokens):,} inputs have no token of their own; the "
+            "tokenizer's special tokens stand in for them"
+        )
+    broken = (~moments.total.isfinite().all(dim=2).all(dim=1)).nonzero().flatten().tolist()
+    if broken:
+        found.append(f"states {broken} hold values that are not finite and have no score")
+    return found

@@ -1,0 +1,381 @@
+"""Loading from the hub, against the fake one in `hub.py`: nothing else is ever asked."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPMessage
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hub import Hub, hub
+from tiny import SENTENCES, tiny_checkpoint
+
+# What every process starts with: addresses off this machine are noted and refused before anything
+# is sent, and what went wrong is told as text.
+PRELUDE = """
+import json, sys
+
+elsewhere = set()
+
+def guard(event, arguments):
+    if event == "socket.getaddrinfo":
+        host = arguments[0]
+    elif event == "socket.connect" and isinstance(arguments[1], tuple):
+        host = arguments[1][0]
+    else:
+        return
+    if host != "127.0.0.1":
+        elsewhere.add(str(host))
+        raise ConnectionRefusedError(f"{host} is not the fake hub")
+
+sys.addaudithook(guard)
+answers = {}
+
+def refusal(call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+    return None
+"""
+# What a library still asks in a thread of its own is waited for, so that it is noted too.
+EPILOGUE = """
+import threading
+for thread in threading.enumerate():
+    if thread is not threading.main_thread() and not thread.daemon:
+        thread.join()
+print(json.dumps({"elsewhere": sorted(elsewhere), **answers}))
+"""
+
+GLUE_CARD = """---
+configs:
+- config_name: cola
+  data_files:
+  - split: train
+    path: cola/train-*
+- config_name: sst2
+  data_files:
+  - split: train
+    path: sst2/train-*
+  - split: validation
+    path: sst2/validation-*
+  - split: test
+    path: sst2/test-*
+dataset_info:
+- config_name: cola
+  features:
+  - name: sentence
+    dtype: string
+  - name: label
+    dtype: int64
+  - name: idx
+    dtype: int32
+- config_name: sst2
+  features:
+  - name: sentence
+    dtype: string
+  - name: label
+    dtype:
+      class_label:
+        names:
+          '0': negative
+          '1': positive
+  - name: idx
+    dtype: int32
+---
+"""
+
+
+class Malicious:
+    """Unpickled without `weights_only`, this makes a folder."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, (str(self.trace),)
+
+
+@dataclass(frozen=True)
+class Served:
+    """The running hub, the folders behind it, and the trace that must never appear."""
+
+    hub: Hub
+    models: dict[str, Path]
+    trace: Path
+
+
+def write_split(path: Path, labels: list[int], column: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = [SENTENCES[row % len(SENTENCES)] + f" ({row})" for row in range(len(labels))]
+    rows = pa.array(range(len(labels)), pa.int32())
+    table = pa.table({column: texts, "label": pa.array(labels, pa.int64()), "idx": rows})
+    pq.write_table(table, path)
+
+
+def write_models(folder: Path, trace: Path) -> dict[str, Path]:
+    """Make one checkpoint as safetensors, and the same pickled, malicious, and in both forms."""
+    safe = tiny_checkpoint(folder / "safe", "bert")
+    others = {name: folder / name for name in ("pickled", "malicious", "both", "gated")}
+    for other in others.values():
+        shutil.copytree(safe, other)
+    for name in ("pickled", "malicious"):
+        (others[name] / "model.safetensors").unlink()
+    weights = load_file(safe / "model.safetensors")
+    torch.save(weights, others["pickled"] / "pytorch_model.bin")
+    for name in ("malicious", "both"):
+        bad = weights | {"embeddings.word_embeddings.weight": Malicious(trace)}
+        torch.save(bad, others[name] / "pytorch_model.bin")
+    return {f"org/{name}": path for name, path in {"safe": safe, **others}.items()}
+
+
+def write_datasets(folder: Path) -> dict[str, Path]:
+    glue, reviews = folder / "glue", folder / "reviews"
+    name = "{}-00000-of-00001.parquet"
+    write_split(glue / "sst2" / name.format("train"), [0, 1, 1] * 10, "sentence")
+    write_split(glue / "sst2" / name.format("validation"), [0, 1] * 5, "sentence")
+    # The hub's test splits of GLUE have no labels: -1 stands for each of them.
+    write_split(glue / "sst2" / name.format("test"), [-1] * 4, "sentence")
+    write_split(glue / "cola" / name.format("train"), [0, 1] * 3, "sentence")
+    (glue / "README.md").write_text(GLUE_CARD)
+    write_split(reviews / "data" / name.format("train"), [0, 1, 2] * 8, "text")
+    write_split(reviews / "data" / name.format("validation"), [0, 1, 2] * 2, "text")
+    return {"nyu-mll/glue": glue, "org/reviews": reviews, "org/gated": reviews}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("hub")
+    trace = folder / "trace"
+    models = write_models(folder / "models", trace)
+    with hub(models, write_datasets(folder / "datasets"), gated={"org/gated"}) as running:
+        yield Served(running, models, trace)
+
+
+def ask(environment: dict[str, str], code: str) -> dict[str, Any]:
+    """Run code in a new process; returns what it put into `answers`, and `elsewhere`."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + code + EPILOGUE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(done.stderr)
+    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+def test_the_fake_hub_speaks_like_the_real_one(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.txt").write_text("0123456789")
+    with hub({"org/name": tmp_path}, {}) as running:
+
+        def get(path: str, **headers: str) -> tuple[int, HTTPMessage, bytes]:
+            connection = HTTPConnection(running.url.removeprefix("http://"))
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            answer = response.status, response.headers, response.read()
+            connection.close()
+            return answer
+
+        status, headers, body = get("/org/name/resolve/main/a/b.txt")
+        assert (status, body, headers["Content-Length"]) == (200, b"0123456789", "10")
+        commit = headers["X-Repo-Commit"]
+        file = f"/org/name/resolve/{commit}/a/b.txt"
+        assert get(file, Range="bytes=4-6")[::2] == (206, b"456")
+        assert get(file, Range="bytes=8-")[::2] == (206, b"89")
+        assert get(file, Range="bytes=10-")[0] == 416
+        assert json.loads(get("/api/models/org/name/revision/main")[2])["sha"] == commit
+        for recursive, paths in (("false", ["a"]), ("true", ["a", "a/b.txt"])):
+            tree = json.loads(get(f"/api/models/org/name/tree/main?recursive={recursive}")[2])
+            assert [entry["path"] for entry in tree] == paths
+        for path, code in (
+            ("/org/name/resolve/main/c.txt", "EntryNotFound"),
+            ("/org/name/resolve/v2/a/b.txt", "RevisionNotFound"),
+            ("/datasets/org/name/resolve/main/a/b.txt", "RepoNotFound"),
+        ):
+            assert (get(path)[0], get(path)[1]["X-Error-Code"]) == (404, code)
+    assert running.requests[0] == "GET /org/name/resolve/main/a/b.txt"
+
+
+def test_transformers_loads_from_the_fake_hub(served: Served, tmp_path: Path) -> None:
+    code = f"""
+import torch
+from transformers import AutoModel, AutoTokenizer
+local = AutoModel.from_pretrained({str(served.models["org/safe"])!r}).state_dict()
+for name in ("org/safe", "org/both"):
+    remote = AutoModel.from_pretrained(name).state_dict()
+    answers[name] = all(torch.equal(local[key], remote[key]) for key in local | remote)
+answers["ids"] = AutoTokenizer.from_pretrained("org/safe")("the old cat")["input_ids"]
+answers["local ids"] = AutoTokenizer.from_pretrained(
+    {str(served.models["org/safe"])!r})("the old cat")["input_ids"]
+answers["missing"] = refusal(AutoModel.from_pretrained, "org/nothing")
+answers["gated"] = refusal(AutoModel.from_pretrained, "org/gated")
+answers["revision"] = refusal(AutoModel.from_pretrained, "org/safe", revision="v2")
+answers["malicious"] = refusal(AutoModel.from_pretrained, "org/malicious")
+"""
+    answers = ask(served.hub.environment(tmp_path), code)
+    assert answers["org/safe"] and answers["org/both"]
+    assert answers["ids"] == answers["local ids"]
+    assert "not a valid model identifier" in answers["missing"][1]
+    assert "gated repo" in answers["gated"][1]
+    assert "not a valid git identifier" in answers["revision"][1]
+    assert answers["malicious"] and not served.trace.exists()
+    assert answers["elsewhere"] == []
+
+
+def test_datasets_loads_from_the_fake_hub(served: Served, tmp_path: Path) -> None:
+    code = """
+from datasets import load_dataset
+glue = load_dataset("nyu-mll/glue", "sst2")
+answers["rows"] = {name: split["label"][:] for name, split in glue.items()}
+answers["first"] = glue["train"]["sentence"][0]
+answers["names"] = glue["train"].features["label"].names
+answers["reviews"] = load_dataset("org/reviews", split="train")["label"][:]
+answers["missing"] = refusal(load_dataset, "org/nothing")
+answers["config"] = refusal(load_dataset, "nyu-mll/glue", "sst3")
+answers["gated"] = refusal(load_dataset, "org/gated")
+"""
+    answers = ask(served.hub.environment(tmp_path), code)
+    assert answers["rows"] == {
+        "train": [0, 1, 1] * 10,
+        "validation": [0, 1] * 5,
+        "test": [-1] * 4,
+    }
+    assert answers["first"] == SENTENCES[0] + " (0)"
+    assert answers["names"] == ["negative", "positive"]
+    assert answers["reviews"] == [0, 1, 2] * 8
+    assert answers["missing"][0] == "DatasetNotFoundError"
+    assert "sst2" in answers["config"][1]
+    assert "gated" in answers["gated"][1]
+    # The data set viewer's address is derived from the hub's.
+    assert set(answers["elsewhere"]) <= {"datasets-server.127.0.0.1"}
+
+
+@dataclass(frozen=True)
+class Online:
+    """What one process got through layerscout, where it keeps its cache, and what it asked."""
+
+    answers: dict[str, Any]
+    home: Path
+    requests: list[str]
+
+
+@pytest.fixture(scope="module")
+def online(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Online:
+    home, before = tmp_path_factory.mktemp("home"), len(served.hub.requests)
+    code = f"""
+import torch
+from layerscout.data import Task
+from layerscout.encoder import Encoder
+
+for name in ("glue/sst2", "nyu-mll/glue/sst2", "org/reviews"):
+    task = Task.load(name)
+    answers[name] = [list(task.labels), task.train.labels.tolist(), list(task.train.texts)[0]]
+    answers[name].append(None if task.validation is None else task.validation.labels.tolist())
+answers["tasks"] = {{
+    name: refusal(Task.load, name)
+    for name in ("org/nothing", "nothing", "glue/sst3", "nyu-mll/glue", "org/gated")
+}}
+texts = ["the old cat sleeps", "a boring film"]
+local = Encoder.load({str(served.models["org/safe"])!r}).states(texts)
+for name in ("org/safe", "org/both", "org/pickled"):
+    answers[name] = torch.equal(Encoder.load(name).states(texts), local)
+answers["encoders"] = {{
+    name: refusal(Encoder.load, name) for name in ("org/malicious", "org/nothing", "org/gated")
+}}
+"""
+    answers = ask(served.hub.environment(home), code)
+    return Online(answers, home, served.hub.requests[before:])
+
+
+def test_tasks_load_by_their_hub_names(online: Online) -> None:
+    answers, errors = online.answers, online.answers["tasks"]
+    names, first = ["negative", "positive"], SENTENCES[0] + " (0)"
+    assert answers["glue/sst2"] == [names, [0, 1, 1] * 10, first, [0, 1] * 5]
+    assert answers["nyu-mll/glue/sst2"] == answers["glue/sst2"]
+    assert answers["org/reviews"] == [["0", "1", "2"], [0, 1, 2] * 8, first, [0, 1, 2] * 2]
+    for error in errors.values():
+        check_one_line(error)
+    assert "'org/nothing' doesn't exist" in errors["org/nothing"][1]
+    assert "gated" in errors["org/gated"][1]
+    # Only the configuration that was asked for is fetched.
+    assert not any("/cola/train" in line for line in online.requests)
+
+
+def test_encoders_load_by_their_hub_names(online: Online) -> None:
+    answers, errors = online.answers, online.answers["encoders"]
+    assert answers["org/safe"] and answers["org/both"] and answers["org/pickled"]
+    # "both" has good safetensors beside malicious pickled weights: those are not even fetched.
+    pickled = [line for line in online.requests if line.endswith("/pytorch_model.bin")]
+    assert pickled and not any("/org/both/" in line for line in pickled)
+    for error in errors.values():
+        check_one_line(error)
+    assert "gated" in errors["org/gated"][1]
+
+
+def test_malicious_weights_never_run(online: Online, served: Served) -> None:
+    assert not served.trace.exists()
+    kind, text = online.answers["encoders"]["org/malicious"]
+    assert kind == "InputError"
+    assert "weights_only" not in text  # torch's own advice is to let the pickled code run
+
+
+def test_nothing_else_is_asked(online: Online) -> None:
+    # A conversion of pickled weights would begin with the list of commits.
+    assert not any("/commits/" in line or "/discussions" in line for line in online.requests)
+    # `datasets` asks its viewer, whose address it derives from the hub's.
+    assert set(online.answers["elsewhere"]) <= {"datasets-server.127.0.0.1"}
+
+
+def test_what_was_loaded_before_loads_offline(online: Online, served: Served) -> None:
+    before = len(served.hub.requests)
+    code = """
+from layerscout.data import Task
+from layerscout.encoder import Encoder
+answers["labels"] = list(Task.load("glue/sst2").labels)
+answers["blocks"] = Encoder.load("org/safe").blocks
+answers["errors"] = [refusal(Task.load, "org/new"), refusal(Encoder.load, "org/new")]
+"""
+    answers = ask(served.hub.environment(online.home) | {"HF_HUB_OFFLINE": "1"}, code)
+    assert (answers["labels"], answers["blocks"]) == (["negative", "positive"], 4)
+    for error in answers["errors"]:
+        check_one_line(error)
+    assert served.hub.requests[before:] == [] and answers["elsewhere"] == []
+
+
+def test_a_hub_that_is_down_is_told_in_one_line(tmp_path: Path) -> None:
+    with hub({}, {}) as running:
+        environment = running.environment(tmp_path)
+    code = """
+import time
+time.sleep = lambda _: None  # the library waits longer and longer between its five attempts
+from layerscout.data import Task
+from layerscout.encoder import Encoder
+answers["errors"] = [refusal(Task.load, "glue/sst2"), refusal(Encoder.load, "org/safe")]
+"""
+    answers = ask(environment, code)
+    for error in answers["errors"]:
+        check_one_line(error)
+    assert answers["elsewhere"] == []
+
+
+def check_one_line(error: list[str] | None) -> None:
+    """Check that an error, as `refusal` gives it, is one that a user is meant to see."""
+    assert error is not None
+    kind, text = error
+    assert kind == "InputError", text
+    assert text and "\n" not in text and len(text) < 500

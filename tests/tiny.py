@@ -1,0 +1,287 @@
+"""Tiny random checkpoints of every supported family, with tokenizers made on the spot."""
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+    TokenizersBackend,
+)
+
+POSITIONS = 160  # tokens that fit into a sequence, in every family
+
+SENTENCES = (
+    "the old cat sleeps on the warm stone near the river",
+    "two small birds were singing loudly in the garden this morning",
+    "she never liked the film, but the music was wonderful",
+    "he has written a long and rather boring letter to his sister",
+    "what a brilliant, touching and surprisingly funny story!",
+    "the acting is weak and the plot makes no sense at all",
+    "Nobody in the village remembered who built the stone bridge.",
+    "Is there any reason to wait until Monday?",
+    "They walked slowly because the road was wet, narrow and dark.",
+    "We counted 12 apples, 7 pears and 345 nuts in 1998.",
+    "the children have been playing outside since early morning",
+    "an unhappy ending does not make a thoughtful film worse",
+    "A man is reading a newspaper while a woman is playing the piano.",
+    "The committee hasn't decided whether the meeting will be cancelled.",
+    "it's hard to believe that anyone would enjoy this mess",
+    "every student who studies quietly passes the exam",
+)
+
+
+@dataclass(frozen=True)
+class _Family:
+    """How a family's checkpoints are made: the tokenizer of its real ones, and its settings."""
+
+    model_type: str
+    pieces: Literal["wordpiece", "bytes", "unigram"]
+    special: tuple[str, ...]  # in the order of their ids: the padding token's is not 0 everywhere
+    ends: Literal["[SEP]", "</s></s>"] = "[SEP]"  # what stands between the two texts of a pair
+    type_ids: bool = True
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+_BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+# Relative positions only, as in the published DeBERTa checkpoints.
+_DISENTANGLED = {
+    "relative_attention": True,
+    "max_relative_positions": -1,
+    "position_biased_input": False,
+    "pos_att_type": ["p2c", "c2p"],
+    "type_vocab_size": 0,
+}
+_DEBERTA_V3 = _DISENTANGLED | {
+    "position_buckets": 8,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+}
+
+_TABLE = {
+    "bert": _Family("bert", "wordpiece", _BERT),
+    "roberta": _Family("roberta", "bytes", _ROBERTA, "</s></s>", False, {"type_vocab_size": 1}),
+    "xlm-roberta": _Family(
+        "xlm-roberta", "unigram", _ROBERTA, "</s></s>", False, {"type_vocab_size": 1}
+    ),
+    "albert": _Family(
+        "albert",
+        "unigram",
+        ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+        settings={"embedding_size": 8, "num_hidden_groups": 1},
+    ),
+    "electra": _Family("electra", "wordpiece", _BERT, settings={"embedding_size": 8}),
+    "deberta": _Family(
+        "deberta", "bytes", ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"), settings=_DISENTANGLED
+    ),
+    "deberta-v2": _Family(
+        "deberta-v2",
+        "unigram",
+        ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),
+        settings=_DEBERTA_V3,
+    ),
+    # The convolution beside the first block is what v2-xlarge has over v3.
+    "deberta-v2-conv": _Family(
+        "deberta-v2",
+        "unigram",
+        ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),
+        settings=_DEBERTA_V3 | {"conv_kernel_size": 3, "conv_act": "gelu"},
+    ),
+    "distilbert": _Family("distilbert", "wordpiece", _BERT, type_ids=False),
+    "mpnet": _Family(
+        "mpnet", "wordpiece", ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"), "</s></s>", False
+    ),
+    "modernbert": _Family(
+        "modernbert",
+        "bytes",
+        ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"),
+        type_ids=False,
+        # Windows of 4 tokens to each side, so that short texts already tell the two kinds apart.
+        settings={"global_attn_every_n_layers": 3, "local_attention": 8},
+    ),
+}
+
+FAMILIES: tuple[str, ...] = tuple(_TABLE)
+
+
+def tiny_checkpoint(
+    folder: Path,
+    family: str,
+    *,
+    blocks: int = 4,
+    width: int = 16,
+    seed: int = 0,
+    classes: int | None = None,
+    **settings: Any,
+) -> Path:
+    """Save a random model of a family and its tokenizer; returns the folder.
+
+    Weights, biases and norms are random and large enough for the states to differ from block to
+    block. Dropout is 0.1 everywhere, so a model left in training mode gives itself away.
+
+    Args:
+        folder: made when it is missing.
+        family: one of `FAMILIES`.
+        blocks: how many blocks the model has.
+        width: features of a state, a multiple of 4.
+        seed: the same seed gives the same weights.
+        classes: with a classification head for so many classes; without: the bare encoder.
+        settings: what else the family's config takes, such as `num_hidden_groups` for ALBERT.
+    """
+    tokenizer = tiny_tokenizer(family)
+    config = _config(family, tokenizer, blocks, width, settings)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if classes is None:
+            model = AutoModel.from_config(config)
+        else:
+            config.num_labels = classes
+            model = AutoModelForSequenceClassification.from_config(config)
+        _shake(model)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _config(
+    family: str, tokenizer: TokenizersBackend, blocks: int, width: int, settings: dict[str, Any]
+) -> PreTrainedConfig:
+    """Build the config under the names that the family uses for its sizes."""
+    row = _TABLE[family]
+    sizes: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": POSITIONS,
+        "initializer_range": 0.3,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    if row.model_type in ("roberta", "xlm-roberta", "mpnet"):
+        # These count positions from the padding token's id + 1.
+        sizes["max_position_embeddings"] = POSITIONS + tokenizer.pad_token_id + 1
+    if row.model_type == "distilbert":
+        sizes |= {"dim": width, "n_layers": blocks, "n_heads": 4, "hidden_dim": 2 * width}
+        sizes |= {"dropout": 0.1, "attention_dropout": 0.1}
+    else:
+        sizes |= {"hidden_size": width, "num_hidden_layers": blocks, "num_attention_heads": 4}
+        sizes |= {"intermediate_size": 2 * width}
+    if row.model_type == "modernbert":
+        sizes |= {"attention_dropout": 0.1, "embedding_dropout": 0.1, "mlp_dropout": 0.1}
+        names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")
+        ids = (tokenizer.cls_token_id, tokenizer.sep_token_id) * 2
+        sizes |= dict(zip(names, ids, strict=True))
+    elif row.model_type != "distilbert":
+        sizes |= {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    return AutoConfig.for_model(row.model_type, **(sizes | row.settings | settings))
+
+
+def _shake(model: PreTrainedModel) -> None:
+    """Move every bias and norm off its start of zeros and ones."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+
+
+def tiny_tokenizer(family: str) -> TokenizersBackend:
+    """Build the family's kind of tokenizer from `SENTENCES`; it knows fewer than 400 tokens."""
+    row = _TABLE[family]
+    named = {name: _find(row, name) for name in ("pad", "unk", "cls", "sep", "mask")}
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    if not row.type_ids:
+        names.remove("token_type_ids")
+    return TokenizersBackend(
+        tokenizer_object=_built(family),
+        model_input_names=names,
+        model_max_length=POSITIONS,
+        **{f"{name}_token": token for name, token in named.items()},
+    )
+
+
+def _find(row: _Family, name: str) -> str:
+    """Look up the token of a role by its usual spellings."""
+    spellings = {"cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>")}
+    usual = spellings.get(name, (f"[{name.upper()}]", f"<{name}>"))
+    return next(token for token in row.special if token in usual)
+
+
+@cache
+def _built(family: str) -> Tokenizer:
+    row = _TABLE[family]
+    build = {"wordpiece": _wordpiece, "bytes": _bytes, "unigram": _unigram}[row.pieces]
+    tokenizer = build(list(row.special), _find(row, "unk"))
+    tokenizer.post_processor = _post_processor(row)
+    return tokenizer
+
+
+# The WordPiece and Unigram trainers break ties by the order of a hash table, so another run gives
+# other ids. Only byte-level BPE is trained; the other two get their pieces from these lists.
+_TEXT = " ".join(SENTENCES)
+_LETTERS = sorted(set(_TEXT + _TEXT.lower()) - {" "})
+_WORDS = sorted(set(re.findall(r"\b[a-z]{2,6}\b", _TEXT)))
+_ENDINGS = ["ed", "ing", "ly", "er"]
+
+
+def _wordpiece(special: list[str], unknown: str) -> Tokenizer:
+    pieces = special + _LETTERS + _WORDS + [f"##{text}" for text in _LETTERS + _ENDINGS]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens(special)
+    return tokenizer
+
+
+def _bytes(special: list[str], _: str) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=390, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    return tokenizer
+
+
+def _unigram(special: list[str], unknown: str) -> Tokenizer:
+    scored = [(token, 0.0) for token in special] + [("▁", -4.0)]
+    scored += [(f"▁{word}", -5.0) for word in _WORDS]
+    scored += [(ending, -6.0) for ending in _ENDINGS] + [(letter, -8.0) for letter in _LETTERS]
+    tokenizer = Tokenizer(models.Unigram(scored, unk_id=special.index(unknown)))
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(special)
+    return tokenizer
+
+
+def _post_processor(row: _Family) -> processors.PostProcessor:
+    """Build what puts the special tokens around one text and between two, as the family has it."""
+    first, last = _find(row, "cls"), _find(row, "sep")
+    first_id, last_id = row.special.index(first), row.special.index(last)
+    if row.model_type == "roberta":
+        ends = (last, last_id), (first, first_id)
+        return processors.RobertaProcessing(*ends, add_prefix_space=False)
+    second, between = (1, last) if row.ends == "[SEP]" else (0, f"{last} {last}")
+    return processors.TemplateProcessing(
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {between} $B:{second} {last}:{second}",
+        special_tokens=[(first, first_id), (last, last_id)],
+    )

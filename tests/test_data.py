@@ -50,14 +50,14 @@ def write(tmp_path: Path) -> Callable[[str, str | bytes], Path]:
 Write = Callable[[str, str | bytes], Path]
 
 
-def as_csv(columns: Mapping[str, list[Any]]) -> str:
+def as_csv(columns: Mapping[str, Any]) -> str:
     """Write columns as RFC 4180 says, every field quoted."""
     rows = [list(columns), *zip(*columns.values(), strict=True)]
     quoted = [['"' + str(cell).replace('"', '""') + '"' for cell in row] for row in rows]
     return "".join(",".join(row) + "\r\n" for row in quoted)
 
 
-def as_jsonl(columns: Mapping[str, list[Any]]) -> str:
+def as_jsonl(columns: Mapping[str, Any]) -> str:
     """Write columns as one JSON object a line."""
     rows = zip(*columns.values(), strict=True)
     return "".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows)

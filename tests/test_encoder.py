@@ -1,0 +1,336 @@
+"""Every family: states against the library's own, cutting and resuming, tokens, faults."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from conftest import MODELS, real
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from transformers import AutoModelForSequenceClassification, RobertaConfig
+
+from layerscout import encoder as encoder_module
+from layerscout.encoder import Encoder, _entering_blocks
+from layerscout.errors import InputError
+
+TEXTS = (*SENTENCES, "", "   ", "unseen ☃ glyphs ﷽ and [SEP] </s> [CLS] typed by hand", "a " * 300)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("families") / request.param
+    return Encoder.load(tiny_checkpoint(folder, request.param))
+
+
+def plain_states(encoder, text, pair=None, max_length=128):
+    """Give the states of one text from plain transformers: a list of (T, d), and its mask."""
+    batch = encoder.tokenizer(
+        text,
+        pair,
+        truncation=True,
+        max_length=max_length,
+        return_special_tokens_mask=True,
+        return_tensors="pt",
+    )
+    special = batch.pop("special_tokens_mask")[0].bool()
+    last = []
+    blocks = encoder.model.get_submodule(encoder.family.blocks)
+    handle = blocks[-1].register_forward_hook(lambda _m, _a, out: last.append(out))
+    with torch.no_grad():
+        states = list(encoder.model(**batch, output_hidden_states=True).hidden_states)
+    handle.remove()
+    if encoder.family.final_norm:  # the library's last entry is normed already
+        states[-1] = last[-1]
+    return [state[0] for state in states], special
+
+
+def test_states_are_the_library_s_pooled_over_ordinary_tokens(family):
+    found = family.states(TEXTS)
+    assert found.shape == (family.blocks + 1, len(TEXTS), 16)
+    for row, text in enumerate(TEXTS):
+        states, special = plain_states(family, text)
+        ordinary = ~special if (~special).any() else special
+        for level, state in enumerate(states):
+            torch.testing.assert_close(
+                found[level, row], state[ordinary].mean(0), rtol=1e-4, atol=2e-5
+            )
+
+
+def test_states_of_pairs(family):
+    firsts, seconds = list(SENTENCES[:6]), list(SENTENCES[6:12])
+    found = family.states(firsts, seconds, max_length=24)
+    for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
+        states, special = plain_states(family, first, second, max_length=24)
+        torch.testing.assert_close(
+            found[-1, row], states[-1][~special].mean(0), rtol=1e-4, atol=2e-5
+        )
+
+
+def test_first_token_pooling(family):
+    found = family.states(TEXTS[:5], pooling="cls")
+    for row, text in enumerate(TEXTS[:5]):
+        states, _ = plain_states(family, text)
+        for level in range(1, family.blocks + 1):
+            torch.testing.assert_close(found[level, row], states[level][0], rtol=1e-4, atol=2e-5)
+
+
+def test_batching_does_not_matter_and_order_is_kept(family, monkeypatch):
+    together = family.states(TEXTS)
+    monkeypatch.setattr(encoder_module, "CPU_TOKENS", 1)  # each text alone, without padding
+    torch.testing.assert_close(family.states(TEXTS), together, rtol=1e-4, atol=2e-5)
+    backwards = family.states(TEXTS[::-1])
+    torch.testing.assert_close(backwards.flip(1), together, rtol=1e-4, atol=2e-5)
+
+
+def test_resuming_at_every_cut_gives_the_full_model(family):
+    tokens = family.tokenize(TEXTS[:8])
+    inputs = family.batch(tokens, np.arange(8))
+    full = family.model(**inputs).last_hidden_state
+    for block in range(family.blocks + 1):
+        state = family.cut(inputs, block)
+        assert torch.equal(family.resume(inputs, state, block), full), block
+    assert torch.equal(family.model(**inputs).last_hidden_state, full)  # all is put back
+
+
+def test_resuming_computes_from_the_state_alone_with_gradients(family):
+    tokens = family.tokenize(TEXTS[:8])
+    inputs = family.batch(tokens, np.arange(8))
+    for block in range(family.blocks):
+        state = torch.randn_like(family.cut(inputs, block)).requires_grad_()
+        other = {**inputs, "input_ids": inputs["input_ids"].flip(0)}
+        torch.testing.assert_close(  # what the embeddings read is of no consequence
+            family.resume(other | {"attention_mask": inputs["attention_mask"]}, state, block),
+            family.resume(inputs, state, block),
+        )
+        family.resume(inputs, state, block).square().sum().backward()
+        assert state.grad is not None and state.grad.abs().sum() > 0
+
+
+def test_blocks_below_and_above_a_cut_do_not_run(family, monkeypatch):
+    tokens = family.tokenize(TEXTS[:2])
+    inputs = family.batch(tokens, np.arange(2))
+    state = family.cut(inputs, 2)
+    ran = []
+    inner = [
+        module
+        for name, module in family.model.named_modules()
+        if name.endswith(("attention", "attn")) and "self" not in name
+    ]
+    assert inner
+    handles = [m.register_forward_hook(lambda *_: ran.append(1)) for m in inner]
+    family.model(**inputs)
+    whole, _ = len(ran), ran.clear()
+    family.cut(inputs, 2)
+    below, _ = len(ran), ran.clear()
+    family.resume(inputs, state, 2)
+    above = len(ran)
+    for handle in handles:
+        handle.remove()
+    assert below == above == whole // 2
+
+
+def test_one_pass_runs_every_block_once(family):
+    tokens = family.tokenize(TEXTS[:4])
+    entered = []
+    with _entering_blocks(family, lambda level, _: entered.append(level)):
+        family.pooled(tokens, np.arange(4))
+    assert entered == list(range(family.blocks))
+
+
+def test_a_truncated_load_gives_the_same_states(family):
+    folder, found = family.name, family.states(TEXTS[:6])
+    for head in range(1, family.blocks):
+        depth = {"n_layers" if "distilbert" in folder else "num_hidden_layers": head}
+        if "modernbert" in folder:
+            depth["layer_types"] = family.model.config.layer_types[:head]
+        cut = AutoModelForSequenceClassification.from_pretrained(folder, **depth).eval()
+        short = Encoder(
+            folder, getattr(cut, cut.base_model_prefix), family.tokenizer, family.family, "float32"
+        )
+        torch.testing.assert_close(short.states(TEXTS[:6]), found[: head + 1])
+
+
+def test_parameter_counts_add_up(family):
+    counts = family.shape(labels=3).parameters
+    blocks = 1 if family.shape(3).family == "albert" else family.blocks
+    assert counts.embeddings + blocks * counts.block + counts.head == counts.total
+    model = AutoModelForSequenceClassification.from_pretrained(family.name, num_labels=3)
+    assert counts.total == sum(p.numel() for p in model.parameters())
+    assert counts.head > 3 * 16
+
+
+def test_roberta_large_has_the_published_number_of_parameters(tiny):
+    tiny_encoder = Encoder.load(tiny)
+    tiny_encoder.model.config = RobertaConfig(
+        vocab_size=50265,
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+    )
+    counts = tiny_encoder.shape(labels=3).parameters
+    assert counts.total == 355_362_819  # Xie et al. 2022, Table 10
+    assert counts.embeddings + 24 * counts.block + counts.head == counts.total
+
+
+def test_unknown_tokens_count_and_typed_special_tokens_do_not_hide(tiny):
+    encoder = Encoder.load(tiny)
+    tokens = encoder.tokenize(["☃ cat", "cat [SEP] cat"])
+    first = slice(*tokens.offsets[:2])
+    assert encoder.tokenizer.unk_token_id in tokens.ids[first][tokens.ordinary[first]]
+    # Typed by a person, [SEP] is a token of the text, though it has the id of the added one.
+    added = np.flatnonzero(~tokens.ordinary[tokens.offsets[1] :])
+    assert added.tolist() == [0, tokens.lengths[1] - 1]
+
+
+def test_tokens_are_counted(tiny):
+    tokens = Encoder.load(tiny).tokenize(["", "the cat", "a " * 50], max_length=20)
+    assert (tokens.empty, tokens.truncated, len(tokens)) == (1, 1, 3)
+    assert tokens.lengths.max() == 20
+    assert tokens.lengths.sum() == len(tokens.ids) == len(tokens.types) == len(tokens.ordinary)
+
+
+@pytest.mark.parametrize("length", [0, 2, 161, 10**6])
+def test_maximal_length_must_fit_the_model(tiny, length):
+    with pytest.raises(InputError, match=rf"max_length must be in 3\.\.160 .* got {length}"):
+        Encoder.load(tiny).tokenize(["a"], max_length=length)
+
+
+def test_positions_after_padding_are_not_used(tmp_path):
+    encoder = Encoder.load(tiny_checkpoint(tmp_path / "roberta", "roberta"))
+    assert encoder.states(["the cat " * 200], max_length=160).isfinite().all()
+    with pytest.raises(InputError, match=r"\.\.160"):
+        encoder.states(["the cat"], max_length=161)
+
+
+def test_bfloat16_is_autocast_over_float32_weights(tiny):
+    exact, low = Encoder.load(tiny), Encoder.load(tiny, precision="bfloat16")
+    assert {p.dtype for p in low.model.parameters()} == {torch.float32}
+    a, b = exact.states(TEXTS[:6]), low.states(TEXTS[:6])
+    assert b.dtype == torch.float32
+    assert not torch.equal(a[1:], b[1:])
+    torch.testing.assert_close(a, b, rtol=0.1, atol=0.1)
+
+
+def test_float16_checkpoints_are_computed_in_float32(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "half")
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float16)
+    model.save_pretrained(folder)
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
+    encoder = Encoder.load(folder)
+    assert {p.dtype for p in encoder.model.parameters()} == {torch.float32}
+
+
+def test_the_model_is_frozen_and_in_eval_mode(tiny):
+    encoder = Encoder.load(tiny)
+    assert not encoder.model.training
+    assert not any(p.requires_grad for p in encoder.model.parameters())
+    assert torch.equal(encoder.states(TEXTS[:3]), encoder.states(TEXTS[:3]))
+
+
+def break_nothing(folder): ...
+
+
+def without(*names):
+    def act(folder):
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+
+    return act
+
+
+def configured(**values):
+    def act(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return act
+
+
+def cut_short(name, size):
+    def act(folder):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[:size])
+
+    return act
+
+
+def deeper(folder):
+    configured(num_hidden_layers=6)(folder)
+
+
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        (without("config.json"), "no config.json"),
+        (without(*TOKENIZER), "tokenizer"),
+        (without("model.safetensors"), "cannot load the weights"),
+        (cut_short("model.safetensors", 1000), "cannot load the weights"),
+        (cut_short("model.safetensors", 0), "cannot load the weights"),
+        (cut_short("config.json", 20), "cannot read the configuration"),
+        (cut_short("tokenizer.json", 200), "cannot load the tokenizer"),
+        (configured(model_type="gpt2"), "unknown model family 'gpt2'.*Known: albert, bert"),
+        (configured(model_type="made-up"), "cannot read the configuration"),
+        (configured(hidden_size=32), "cannot load the weights"),
+        (configured(vocab_size=7), "."),
+        (deeper, r"lack \d+ tensors .* incomplete"),
+    ],
+)
+def test_a_broken_checkpoint_is_one_clear_line(tiny, tmp_path, fault, rule):
+    folder = shutil.copytree(tiny, tmp_path / "broken")
+    fault(folder)
+    with pytest.raises(InputError, match=rule) as caught:
+        Encoder.load(folder)
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value) or "family" in str(caught.value)
+
+
+def test_a_model_that_is_not_there(tmp_path):
+    file = tmp_path / "model.bin"
+    file.touch()
+    for name, rule in (
+        (tmp_path / "nowhere", "no model folder"),
+        (file, "is a file"),
+        ("no such name", "neither a folder here nor a model on the hub"),
+    ):
+        with pytest.raises(InputError, match=rule):
+            Encoder.load(name)
+
+
+def test_bad_devices_and_precisions(tiny):
+    with pytest.raises(InputError, match="device 'abacus' cannot be used"):
+        Encoder.load(tiny, device="abacus")
+    with pytest.raises(InputError, match="unknown precision 'float8'"):
+        Encoder.load(tiny, precision="float8")
+    with pytest.raises(InputError, match=r"a cut .* must be in 0\.\.4, got 5"):
+        Encoder.load(tiny).cut({}, 5)
+
+
+def test_no_texts(tiny):
+    with pytest.raises(InputError, match="no texts"):
+        Encoder.load(tiny).states([])
+
+
+def test_a_text_of_a_megabyte(tiny):
+    found = Encoder.load(tiny).states(["the cat " * 130_000, "the cat"])
+    assert found.isfinite().all()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", MODELS)
+def test_real_states_are_the_library_s(name):
+    encoder = Encoder.load(real("models", name))
+    texts = list(SENTENCES)
+    found = encoder.states(texts)
+    for row, text in enumerate(texts):
+        states, special = plain_states(encoder, text)
+        for level, state in enumerate(states):
+            torch.testing.assert_close(
+                found[level, row], state[~special].mean(0), rtol=1e-3, atol=1e-4
+            )

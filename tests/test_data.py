@@ -889,9 +889,11 @@ def test_samples_without_a_number_are_everything() -> None:
 def test_samples_keep_groups_whole() -> None:
     groups = np.repeat(np.arange(9, -1, -1), 4)
     split = numbered([1, 0, 0, 0] * 10, groups)
-    rows = draw(split, 2, examples=3)  # an example is a whole group
+    rows = draw(split, 2, examples=14)
     assert len(rows) == 12 and set(Counter(groups[rows]).values()) == {4}
-    refused("at most 10", draw, split, 2, examples=11)
+    assert len(draw(split, 2, examples=40)) == len(draw(split, 2)) == 40
+    refused("at most 40", draw, split, 2, examples=41)
+    refused("at least 8", draw, split, 2, examples=7)
     refused("--balanced", draw, split, 2, examples=4, balanced=True)
 
 

@@ -746,6 +746,12 @@ class _Inputs:
         slots = [slot[0] for template in (self.text, *self.pairs) for slot in template.slots]
         return list(dict.fromkeys([*slots, self.label]))
 
+    @property
+    def written(self) -> dict[str, str]:
+        """The same for people, by the names of the options."""
+        pairs = {"text_pair": " | ".join(pair.written for pair in self.pairs)} if self.pairs else {}
+        return {"text": self.text.written, **pairs, "label": self.label}
+
 
 def _column(name: str) -> _Template:
     """Make the template that is one column as it is."""
@@ -875,11 +881,9 @@ def _build(
     """Read every split, the training one first, and put the task together."""
     if regression and known is not None and known.labels:
         raise InputError(f"{name} has classes, not numbers; leave out --regression")
-    kind: Kind = "classification"
+    kind: Kind = "multiple_choice" if len(inputs.pairs) > 1 else "classification"
     if regression or (known is not None and not known.labels):
         kind = "regression"
-    elif len(inputs.pairs) > 1:
-        kind = "multiple_choice"
     warnings: list[str] = []
     labels: tuple[str, ...] = ()
     splits: dict[str, Split] = {}
@@ -898,9 +902,6 @@ def _build(
                 labels = _classes(table, inputs.label, names, order, known, warnings)
             ids = _ids(table, inputs.label, names, labels)
         splits[which] = _split(table, inputs, ids, warnings)
-    columns = {"text": inputs.text.written, "label": inputs.label}
-    if inputs.pairs:
-        columns["text_pair"] = " | ".join(pair.written for pair in inputs.pairs)
     metric = "pearson_spearman" if kind == "regression" else "accuracy"
     return Task(
         name=name,
@@ -909,7 +910,7 @@ def _build(
         metric=known.metric if known else metric,
         train=splits["train"],
         validation=splits.get("validation"),
-        columns=columns,
+        columns=inputs.written,
         warnings=tuple(warnings),
     )
 
@@ -1236,13 +1237,13 @@ def sample(
 ) -> np.ndarray:
     """Draw examples without replacement and return their row numbers, sorted, int64 (m,).
 
-    With groups an example is a whole group. Otherwise it is a row, and the rows are
-    class-proportional (largest remainder), with at least 2 of every class that has them.
+    The rows are class-proportional (largest remainder), with at least 2 of every class that has
+    them. Groups are kept whole: then as many as fit into the number of rows asked for.
 
     Args:
         split: what is drawn from.
         classes: the number K of classes; 0 for regression, which is drawn evenly.
-        examples: how many; None for all, or with `balanced` for as many as the smallest class
+        examples: how many rows; None for all, or with `balanced` for as many as the smallest class
             allows.
         balanced: equally many of every class: `examples` // K.
         per_class: exactly these numbers, by class id, instead of `examples`.
@@ -1263,7 +1264,7 @@ def sample(
     elif balanced:
         seats = _equally(counts, examples)
     else:
-        seats = _proportionally(counts, examples)
+        seats = _proportionally(counts, len(split), examples)
     return np.flatnonzero(_draw(strata, seats, seed)[example])
 
 
@@ -1314,20 +1315,26 @@ def _equally(counts: np.ndarray, examples: int | None) -> np.ndarray:
     return np.full(len(counts), each)
 
 
-def _proportionally(counts: np.ndarray, examples: int | None) -> np.ndarray:
-    """Share examples out in proportion, at least 2 to each class that has them."""
-    total = int(counts.sum())
-    least = int(np.minimum(counts, 2).sum())
+def _proportionally(counts: np.ndarray, rows: int, examples: int | None) -> np.ndarray:
+    """Share examples out in proportion, at least 2 to each class that has them.
+
+    Args:
+        counts: rows, or groups of rows, of each class.
+        rows: all rows; more than all `counts` together where those are of groups.
+        examples: the rows asked for.
+    """
     if examples is None:
         return counts
-    if not least <= examples <= total:
-        rule = (
-            f"must be at most {total}, all there are"
-            if examples > total
-            else (f"must be at least {least}, 2 of every class")
+    total = int(counts.sum())
+    least = int(np.minimum(counts, 2).sum())
+    smallest = least * rows // total
+    if examples > rows:
+        raise InputError(f"--examples must be at most {rows}, all there are; got {examples}")
+    if examples < smallest:
+        raise InputError(
+            f"--examples must be at least {smallest}, 2 of every class; got {examples}"
         )
-        raise InputError(f"--examples {rule}; got {examples}")
-    return _apportion(counts, examples, floor=2)
+    return _apportion(counts, max(least, examples * total // rows), floor=2)
 
 
 def _apportion(counts: np.ndarray, total: int, *, floor: int) -> np.ndarray:

@@ -80,7 +80,7 @@ class Tokens:
     ids: Int32[np.ndarray, " t"]
     types: UInt8[np.ndarray, " t"]
     ordinary: Bool[np.ndarray, " t"]
-    offsets: Int64[np.ndarray, " n+1"]
+    offsets: Int64[np.ndarray, " texts_and_end"]
     truncated: int
     empty: int
 
@@ -170,17 +170,18 @@ class Encoder:
         after = [m for m in (getattr(base, "pooler", None),) if m is not None]
         if self.family.final_norm:
             after.append(base.get_submodule(self.family.final_norm))
-        total = _count(model)
+        L, total = self.blocks, _count(model)
         base_total, in_blocks, in_head = _count(base), _count(blocks), sum(map(_count, after))
         return ModelShape(
             family=config.model_type,
-            blocks=self.blocks,
+            blocks=L,
             hidden_size=config.hidden_size,
             feed_forward=getattr(config, "intermediate_size", None) or config.hidden_dim,
             vocabulary=config.vocab_size,
             parameters=Parameters(
                 embeddings=base_total - in_blocks - in_head,
-                block=_count(blocks[0]),
+                # ALBERT's list is shorter than L: its groups serve several blocks each.
+                blocks=tuple(_count(blocks[i * len(blocks) // L]) for i in range(L)),
                 head=total - base_total + in_head,
                 total=total,
             ),
@@ -255,10 +256,10 @@ class Encoder:
 
     def pooled(
         self, tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling = "mean"
-    ) -> Float32[Tensor, "L+1 b d"]:
+    ) -> Float32[Tensor, "S b d"]:
         """Run the model once over the texts at `rows` and pool every state as it passes.
 
-        States 0..L come back as (L + 1, b, d) on the model's device; the states of single tokens
+        States 0..L come back as (S = L + 1, b, d) on the model's device; the states of single tokens
         are never kept.
         """
         inputs = self.batch(tokens, rows)
@@ -281,8 +282,8 @@ class Encoder:
         *,
         pooling: Pooling = "mean",
         max_length: int = 128,
-    ) -> Float32[Tensor, "L+1 n d"]:
-        """Give all pooled states of n texts (or pairs), in the order of the texts, on the CPU.
+    ) -> Float32[Tensor, "S n d"]:
+        """Give all S = L + 1 pooled states of n texts (or pairs), in their order, on the CPU.
 
         Raises:
             InputError: as `tokenize`.
@@ -411,7 +412,7 @@ def _entering_blocks(encoder: Encoder, visit: Callable[[int, Tensor], None]) -> 
     """
     entered = 0
 
-    def hook(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+    def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
         nonlocal entered
         entered += 1
         visit(entered - 1, args[0])

@@ -12,13 +12,13 @@ class Parameters:
     Attributes:
         embeddings: what lies in neither block nor head (relative-position tables, projections and
             embedding norms too).
-        block: one block.
+        blocks: each block, 1..L (ModernBERT's first one has a norm less than the others).
         head: everything after the last state.
-        total: the whole model; blocks that share their weights count once.
+        total: the whole model; weights that blocks share, as in ALBERT, count once.
     """
 
     embeddings: int
-    block: int
+    blocks: tuple[int, ...]
     head: int
     total: int
 

@@ -10,7 +10,9 @@ import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-install_import_hook("layerscout", "beartype.beartype")
+# The modules with shapes in their signatures.
+SHAPED = ("moments", "scores", "encoder")
+install_import_hook([f"layerscout.{name}" for name in SHAPED], "beartype.beartype")
 
 # Tests run side by side; a thread each is enough. No deadlines: time never decides a test.
 torch.set_num_threads(1)

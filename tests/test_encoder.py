@@ -146,7 +146,12 @@ def test_a_truncated_load_gives_the_same_states(family):
             depth["layer_types"] = family.model.config.layer_types[:head]
         cut = AutoModelForSequenceClassification.from_pretrained(folder, **depth).eval()
         short = Encoder(
-            folder, getattr(cut, cut.base_model_prefix), family.tokenizer, family.family, "float32"
+            folder,
+            folder,
+            getattr(cut, cut.base_model_prefix),
+            family.tokenizer,
+            family.family,
+            "float32",
         )
         torch.testing.assert_close(short.states(TEXTS[:6]), found[: head + 1])
 
@@ -276,7 +281,7 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_to
         (cut_short("model.safetensors", 0), "cannot load the weights"),
         (cut_short("config.json", 20), "cannot read the configuration"),
         (cut_short("tokenizer.json", 200), "cannot load the tokenizer"),
-        (configured(model_type="gpt2"), "unknown model family 'gpt2'.*Known: albert, bert"),
+        (configured(model_type="gpt2"), "unknown model family 'gpt2'.*known: albert, bert"),
         (configured(model_type="made-up"), "cannot read the configuration"),
         (configured(hidden_size=32), "cannot load the weights"),
         (configured(vocab_size=7), "."),

@@ -44,10 +44,11 @@ def scan(
         "verb": "scan",
         "model": {
             "name": "tiny",
+            "source": "tiny",
             "family": "bert",
             "blocks": blocks,
             "hidden_size": 384,
-            "parameters": {"embeddings": 1, "block": 2, "head": 3, "total": 22713216},
+            "parameters": {"embeddings": 1, "blocks": [2], "head": 3, "total": 22713216},
         },
         "task": {
             "name": "reviews",
@@ -240,10 +241,10 @@ def test_advice_to_cut_is_not_given_for_the_top_state():
 
 def test_a_name_in_the_python_example_stays_one_string():
     given = scan()
-    given["model"]["name"] = "a'), __import__('os').system('true'"
+    given["model"]["source"] = "a'), __import__('os').system('true'"
     code = Page(scan_page(given)).inside("code")
     call = re.search(r"from_pretrained\(\n    (.*), num_hidden_layers=2, num_labels=2\n\)", code)
-    assert call and call[1] == repr(given["model"]["name"])
+    assert call and call[1] == repr(given["model"]["source"])
 
 
 def test_warnings_stand_on_the_page_only_when_there_are_any():

@@ -28,12 +28,13 @@ app = typer.Typer(
 )
 
 # Arguments and options that mean the same for every verb.
-Model = Annotated[str, typer.Argument(help="A model directory, a hub id, or 'demo'.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]
 Data = Annotated[
     str,
     typer.Argument(
+        metavar="DATA",
         help="A CSV, TSV, JSONL or Parquet file, a folder with train.* (and validation.*), "
-        "a hub data set NAME[/CONFIG], or 'demo'."
+        "a hub data set (NAME or NAME/CONFIG), or 'demo'.",
     ),
 ]
 Text = Annotated[str | None, typer.Option(help="Column of the text.")]
@@ -41,6 +42,9 @@ TextPair = Annotated[str | None, typer.Option(help="Column of the second text.")
 Label = Annotated[str | None, typer.Option(help="Column of the label.")]
 KnownTask = Annotated[
     str | None, typer.Option("--task", help="A known task, such as cola: its columns and labels.")
+]
+Regression = Annotated[
+    bool, typer.Option("--regression", help="The labels are numbers to predict.")
 ]
 Validation = Annotated[
     str | None,
@@ -64,7 +68,7 @@ Precision = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...")]
 Seed = Annotated[int, typer.Option(help="Of every random choice.")]
 Scores = Annotated[
-    str, typer.Option("--score", metavar="KEY[,KEY...]|all", help="What to compute.")
+    str, typer.Option("--score", metavar="KEY,KEY,...", help="Scores to compute, or 'all'.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
@@ -110,6 +114,7 @@ def scan(
     text_pair: TextPair = None,
     label: Label = None,
     task: KnownTask = None,
+    regression: Regression = False,
     validation: Validation = None,
     scores: Scores = "variability_ratio",
     examples: Examples = "auto",
@@ -145,6 +150,7 @@ def scan(
             text=text,
             text_pair=text_pair,
             label=label,
+            regression=regression,
             validation=validation,
             seed=seed,
         )
@@ -224,26 +230,27 @@ def _report(result: Scan, folder: Path, plot: Path | None, *, as_json: bool, qui
 
     errors = Console(stderr=True, highlight=False)
     for warning in result.warnings:
-        errors.print(Line(f"warning: {warning}", style="yellow"))
+        errors.print(Line(f"warning: {warning}", style="yellow"), soft_wrap=True)
     if as_json:
         typer.echo((folder / "scan.json").read_text(encoding="utf-8"), nl=False)
         return
     if quiet:
         return
+    task, model = result.task, result.model
     console = Console(highlight=False)
-    used, available = result.task["examples_used"], result.task["examples_available"]
-    console.print(
-        Line(
-            f"{result.model['name']} ({result.model['blocks']} blocks) on {result.task['name']}: "
-            f"{used:,} of {available:,} examples, {len(result.task['labels'])} classes"
-        )
-    )
+
+    def say(line: str) -> None:
+        # Names come from the data: no markup, and no breaks inside a path.
+        console.print(Line(line), soft_wrap=True)
+
+    say(f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
+    used, available = task["examples_used"], task["examples_available"]
+    say(f"{used:,} of {available:,} examples, {len(task['labels'])} classes")
     console.print(_table(result))
     for key, score in result.scores.items():
-        console.print(Line(_verdict(key, score)))
+        say(_verdict(key, score))
     written = [folder / "scan.json", folder / "scan.html", *([plot] if plot else [])]
-    seconds = sum(result.seconds.values())
-    console.print(Line(f"{seconds:.1f} s; wrote {', '.join(map(str, written))}"))
+    say(f"{sum(result.seconds.values()):.1f} s; wrote {', '.join(map(str, written))}")
 
 
 def _table(result: Scan) -> Table:

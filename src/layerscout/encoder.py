@@ -18,16 +18,16 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
 from torch import Tensor, nn
 
-from layerscout.data import length_batches
 from layerscout.errors import InputError, unknown
 from layerscout.plans import ModelShape, Parameters
+from layerscout.sampling import length_batches
 
 Pooling = Literal["mean", "cls"]
 Precision = Literal["float32", "bfloat16", "auto"]
 
 # Tokens in one batch, padding included: enough to keep the processor busy, small enough for its
 # caches (or, on an accelerator, its memory).
-CPU_TOKENS = 2048
+CPU_TOKENS = 1024
 ACCELERATOR_TOKENS = 32768
 
 
@@ -99,6 +99,7 @@ class Encoder:
 
     Attributes:
         name: as it was asked for.
+        source: the same as transformers' `from_pretrained` takes it: a folder or a hub id.
         model: the bare model (no head), in float32 and eval mode, on `device`.
         tokenizer: its fast tokenizer.
         family: where the model keeps its blocks.
@@ -106,6 +107,7 @@ class Encoder:
     """
 
     name: str
+    source: str
     model: Any
     tokenizer: Any
     family: Family
@@ -144,7 +146,8 @@ class Encoder:
                 f"{embedded}; they do not belong together"
             )
         model = model.eval().requires_grad_(False).to(where)
-        return cls(str(name), model, tokenizer, FAMILIES[config.model_type], settled)
+        source = str(folder) if name == "demo" else str(name)
+        return cls(str(name), source, model, tokenizer, FAMILIES[config.model_type], settled)
 
     @property
     def device(self) -> torch.device:

@@ -22,5 +22,5 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> InputError:
     """
     names = list(known)
     close = get_close_matches(got, names, n=1)
-    guess = f"; did you mean {close[0]!r}?" if close else ""
-    return InputError(f"unknown {kind} {got!r}{guess} Known: {', '.join(names) or 'none'}.")
+    guess = f", did you mean {close[0]!r}?" if close else ";"
+    return InputError(f"unknown {kind} {got!r}{guess} known: {', '.join(names) or 'none'}")

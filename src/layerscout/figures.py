@@ -340,7 +340,7 @@ def _next_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
                 f"Train a classifier on the encoder cut at state {scan['best'][key]}, in Python:",
                 "from transformers import AutoModelForSequenceClassification\n\n"
                 "model = AutoModelForSequenceClassification.from_pretrained(\n"
-                f"    {model['name']!r}, num_hidden_layers={scan['best'][key]}{labels}\n)",
+                f"    {model['source']!r}, num_hidden_layers={scan['best'][key]}{labels}\n)",
             )
         )
     other = "mean" if settings.get("pooling") == "cls" else "cls"

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from layerscout.data import Split, Task, sample
+from layerscout.data import Task
 from layerscout.encoder import Encoder, Pooling, Tokens
 from layerscout.errors import InputError, unknown
 from layerscout.figures import save_chart, scan_chart, scan_page
 from layerscout.files import output_folder, write_text
 from layerscout.moments import Moments, class_weights
+from layerscout.sampling import Split, sample
 from layerscout.scores import SCORES, Score
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def scan(
         results = {key: score.without_embeddings() for key, score in results.items()}
     finished = perf_counter()
     return Scan(
-        model={"name": encoder.name, **asdict(encoder.shape(len(task.labels)))},
+        model={"name": encoder.name, "source": encoder.source, **asdict(encoder.shape(len(task.labels)))},
         task=_described(task, split, tokens),
         settings={
             "pooling": pooling,
@@ -224,7 +225,8 @@ def _draw(
 ) -> np.ndarray:
     size = None if isinstance(examples, str) else examples
     if examples == "auto" and per_class is None:
-        size = min(AUTO_EXAMPLES, len(task.train))
+        smallest = int(np.bincount(task.train.labels).min())
+        size = min(AUTO_EXAMPLES, len(task.labels) * smallest if balanced else len(task.train))
     return sample(
         task.train,
         len(task.labels),

@@ -1,0 +1,356 @@
+"""Measure a scan: speed against a bare forward and the published procedure, precision, memory.
+
+Every speed is a ratio of two things done in this one run, in turns, with its spread. Run it alone
+on the machine:
+
+    python bench/scan.py --shared ../shared --write docs/benchmarks.md
+
+The published procedure (Xie et al. 2022, §3.1) is stated again here as the text has it: one run
+for each layer of the model cut at that layer, batches of 8 in random order, each padded to its
+longest text, the states kept and ν computed from them.
+"""
+
+import argparse
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+
+import layerscout as ls
+from layerscout.sampling import Split, sample
+
+EXAMPLES = 2000
+REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and the Markdown below it."""
+
+    title: str
+    text: str
+
+
+def in_turns(repeats: int, works: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+    """Time each piece of work `repeats` times, in turns, after one uncounted round."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(repeats + 1):
+        for name, work in works.items():
+            started = time.perf_counter()
+            work()
+            if turn:
+                seconds[name].append(time.perf_counter() - started)
+            print(f"  {name}: {time.perf_counter() - started:.2f} s", file=sys.stderr)
+    return seconds
+
+
+def ratio(above: Sequence[float], below: Sequence[float], digits: int = 2) -> str:
+    """Write the ratio of paired times: median, minimum and maximum."""
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
+    middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
+    return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def random_encoder(folder: Path, tokenizer: Path) -> Path:
+    """Save a 12-block, 384-wide BERT with random weights and a real tokenizer."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        num_hidden_layers=12, hidden_size=384, num_attention_heads=12, intermediate_size=1536
+    )
+    BertModel(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
+    return folder
+
+
+def drawn(task: ls.Task, examples: int) -> Split:
+    """Give the examples that a scan of this size reads."""
+    rows = sample(
+        task.train,
+        len(task.labels),
+        examples=examples,
+        balanced=False,
+        per_class=None,
+        seed=0,
+    )
+    return task.train.take(rows)
+
+
+def naive_ratio(H: np.ndarray, y: np.ndarray) -> float:
+    """ν of states (n, d) in float64, as equation 3 reads."""
+    H = H.astype(np.float64)
+    classes = np.unique(y)
+    means = np.stack([H[y == k].mean(axis=0) for k in classes])
+    within = sum(np.cov(H[y == k].T, bias=True) for k in classes) / len(classes)
+    between = np.cov(means.T, bias=True)
+    inverse = np.linalg.pinv(between, rcond=1e-12, hermitian=True)
+    return float(np.trace(within @ inverse)) / len(classes)
+
+
+def published(folder: Path, split: Split, max_length: int = 128) -> list[float]:
+    """Give ν of states 1..L by the published procedure."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    blocks = BertConfig.from_pretrained(folder).num_hidden_layers
+    found = []
+    for head in range(1, blocks + 1):
+        model = AutoModel.from_pretrained(folder, num_hidden_layers=head, dtype=torch.float32)
+        model.eval()
+        order = np.random.default_rng(head).permutation(len(split))
+        states = np.zeros((len(split), model.config.hidden_size), dtype=np.float32)
+        for start in range(0, len(order), 8):
+            rows = order[start : start + 8]
+            batch = tokenizer(
+                [split.texts[row] for row in rows],
+                truncation=True,
+                max_length=max_length,
+                padding=True,
+                return_special_tokens_mask=True,
+                return_tensors="pt",
+            )
+            ordinary = 1.0 - batch.pop("special_tokens_mask").float()
+            with torch.inference_mode():
+                state = model(**batch).last_hidden_state
+                pooled = (state * ordinary[..., None]).sum(1) / ordinary.sum(1, keepdim=True)
+            states[rows] = pooled.numpy()
+        found.append(naive_ratio(states, split.labels))
+    return found
+
+
+def against_forward(folder: Path, task: ls.Task) -> Section:
+    """Compare a whole scan with the forward pass of the same model on the same batches."""
+    rows = []
+    for precision in ("float32", "bfloat16"):
+        encoder = ls.Encoder.load(folder, precision=precision)
+        split = drawn(task, EXAMPLES)
+        tokens = encoder.tokenize(split.texts)
+        batches = [encoder.batch(tokens, rows) for rows in encoder.batches(tokens)]
+
+        def forward(encoder: ls.Encoder = encoder, batches: list = batches) -> None:
+            low = encoder.precision == "bfloat16"
+            with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=low):
+                for inputs in batches:
+                    encoder.model(**inputs)
+
+        def scan(encoder: ls.Encoder = encoder) -> None:
+            ls.scan(encoder, task, scores=list(ls.scores.SCORES), examples=EXAMPLES, progress=False)
+
+        seconds = in_turns(REPEATS, {"forward": forward, f"scan {precision}": scan})
+        rate = EXAMPLES / statistics.median(seconds[f"scan {precision}"])
+        share = ratio(seconds["forward"], seconds[f"scan {precision}"])
+        rows.append([precision, share, f"{rate:,.0f}"])
+    text = (
+        "Examples per second of the whole scan (drawing, tokenising, forward pass, pooling, "
+        "moments, all scores; loading left out on both sides) over those of the bare forward pass "
+        "on the same length-sorted batches. Wanted: 0.90 or more.\n\n"
+    )
+    return Section(
+        "Scan against a bare forward pass",
+        text + table(["precision", "scan / forward", "examples/s of the scan"], rows),
+    )
+
+
+def against_published(folder: Path, task: ls.Task) -> Section:
+    """Compare a scan with the published procedure, loading included on both sides."""
+    split = drawn(task, EXAMPLES)
+    found: dict[str, list[float]] = {}
+
+    def by_text() -> None:
+        found["published"] = published(folder, split)
+
+    def by_scan(precision: str) -> None:
+        encoder = ls.Encoder.load(folder, precision=precision)
+        result = ls.scan(encoder, task, examples=EXAMPLES, progress=False)
+        found[precision] = list(result.scores["variability_ratio"].values[1:])
+
+    works = {
+        "published": by_text,
+        "float32": lambda: by_scan("float32"),
+        "auto": lambda: by_scan("auto"),
+    }
+    seconds = in_turns(3, works)
+    rows = []
+    for precision in ("float32", "auto"):
+        change = np.abs(np.array(found[precision]) / np.array(found["published"]) - 1).max()
+        rows.append(
+            [precision, ratio(seconds["published"], seconds[precision], 1), f"{change:.1e}"]
+        )
+    text = (
+        f"Time of the published procedure over the time of a scan, both from loading to ν of "
+        f"states 1..12. The published procedure took {statistics.median(seconds['published']):.0f} "
+        "s. Wanted: 10 or more in float32 with the same ν to 1e-4 relative, 15 or more in auto.\n\n"
+    )
+    columns = ["precision", "times faster", "largest relative difference of ν"]
+    return Section("Scan against the published procedure", text + table(columns, rows))
+
+
+def jackknife_error(H: np.ndarray, y: np.ndarray, groups: int = 20) -> float:
+    """Give the standard error of log ν by leaving out a stratified twentieth at a time."""
+    rank = np.zeros(len(y), dtype=int)
+    order = np.random.default_rng(0).permutation(len(y))
+    for k in np.unique(y):
+        members = order[y[order] == k]
+        rank[members] = np.arange(len(members)) % groups
+    logs = [np.log(naive_ratio(H[rank != g], y[rank != g])) for g in range(groups)]
+    return float(np.sqrt((groups - 1) / groups * np.sum((logs - np.mean(logs)) ** 2)))
+
+
+def both_precisions(
+    model: Path, split: Split
+) -> tuple[dict[str, np.ndarray], dict[str, list[float]]]:
+    """Give the states (L + 1, n, d) in float32 and in bfloat16, and the seconds of each run."""
+    states: dict[str, np.ndarray] = {}
+
+    def read(encoder: ls.Encoder) -> None:
+        states[encoder.precision] = encoder.states(split.texts).numpy()
+
+    encoders = [ls.Encoder.load(model, precision=p) for p in ("float32", "bfloat16")]
+    return states, in_turns(3, {e.precision: lambda e=e: read(e) for e in encoders})
+
+
+def precision_on_real_tasks(shared: Path) -> Section:
+    """Compare bfloat16 with float32 on real checkpoints and tasks: speed, and the change in ν."""
+    rows = []
+    for name, data in (
+        ("all-MiniLM-L6-v2", "sst2"),
+        ("all-MiniLM-L6-v2", "cola"),
+        ("stacked-minilm-12", "sst2"),
+        ("stacked-minilm-12", "cola"),
+    ):
+        split = drawn(ls.Task.load(shared / "data" / data), EXAMPLES)
+        states, seconds = both_precisions(shared / "models" / name, split)
+        exact, low = (np.array([naive_ratio(H, split.labels) for H in states[p]]) for p in encoders)
+        errors = np.array([jackknife_error(H, split.labels) for H in states["float32"]])
+        change = np.abs(np.log(low / exact))
+        rows.append(
+            [
+                name,
+                data,
+                ratio(seconds["float32"], seconds["bfloat16"]),
+                f"{change.max():.1e}",
+                f"{errors.min():.1e}",
+                f"{(change / errors).max():.2f}",
+                f"{1 + exact[1:].argmin()}, {1 + low[1:].argmin()}",
+            ]
+        )
+    text = (
+        f"{EXAMPLES} examples. The change is the largest of |log ν(bfloat16) − log ν(float32)| "
+        "over the states; the sampling error is that of log ν by a jackknife over 20 groups (the "
+        "smallest over the states is shown). `--precision auto` takes bfloat16 on processors that "
+        "compute it natively, where it is faster and this change stays below the sampling "
+        "error.\n\n"
+    )
+    columns = [
+        "model",
+        "task",
+        "times faster",
+        "largest change",
+        "smallest sampling error",
+        "largest change / error",
+        "ℓ* float32, bfloat16",
+    ]
+    return Section("bfloat16 against float32", text + table(columns, rows))
+
+
+PEAK = """
+import resource, sys
+import layerscout as ls
+encoder = ls.Encoder.load(sys.argv[1])
+ls.scan(encoder, ls.Task.load(sys.argv[2]), examples=int(sys.argv[3]), progress=False)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def memory(shared: Path) -> Section:
+    """Compare the peak memory of a small and a large scan, each in a process of its own."""
+    peaks = {}
+    for examples in (5000, 60000):
+        command = [
+            sys.executable,
+            "-c",
+            PEAK,
+            str(shared / "models" / "all-MiniLM-L6-v2"),
+            str(shared / "data" / "sst2"),
+            str(examples),
+        ]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        peaks[examples] = float(output.split()[-1])
+        print(f"  peak of {examples}: {peaks[examples]:.0f} MB", file=sys.stderr)
+    growth = peaks[60000] - peaks[5000]
+    text = (
+        "Peak resident memory of a scan of SST-2 with all-MiniLM-L6-v2, a process each: "
+        f"{peaks[5000]:.0f} MB for 5,000 examples, {peaks[60000]:.0f} MB for 60,000: "
+        f"{growth:+.0f} MB. Wanted: within 100 MB."
+    )
+    return Section("Memory", text)
+
+
+def start_up() -> Section:
+    """Time `layerscout --help`."""
+    command = [str(Path(sys.executable).parent / "layerscout"), "--help"]
+    seconds = in_turns(
+        9, {"help": lambda: subprocess.run(command, check=True, capture_output=True)}
+    )
+    help_seconds = seconds["help"]
+    text = (
+        f"`layerscout --help`: {statistics.median(help_seconds):.2f} s (median of 9, "
+        f"{min(help_seconds):.2f}–{max(help_seconds):.2f}). Wanted: below 0.5 s."
+    )
+    return Section("Start-up", text)
+
+
+def machine() -> str:
+    """Name the machine and the versions."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    native = (
+        "with" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "without"
+    )
+    packages = ", ".join(f"{p} {version(p)}" for p in ("torch", "transformers", "layerscout"))
+    return (
+        f"{capabilities.get('cpu_name', platform.processor())}, {torch.get_num_threads()} threads, "
+        f"{native} native bfloat16; Python {platform.python_version()}, {packages}."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--write", type=Path)
+    arguments = parser.parse_args()
+    task = ls.Task.load(arguments.shared / "data" / "sst2")
+    with tempfile.TemporaryDirectory() as folder:
+        random = random_encoder(Path(folder), arguments.shared / "models" / "all-MiniLM-L6-v2")
+        sections = [
+            start_up(),
+            against_forward(random, task),
+            against_published(random, task),
+            precision_on_real_tasks(arguments.shared),
+            memory(arguments.shared),
+        ]
+    introduction = (
+        "# Benchmarks\n\nWritten by `make bench`. A ratio is the median over repeats done in turns "
+        "in one run, with its minimum and maximum. Unless a model is named it is a BERT of 12 "
+        f"blocks, 384 wide, with random weights, on {EXAMPLES:,} examples of SST-2.\n\n{machine()}"
+    )
+    page = "\n\n".join([introduction, *(f"## {s.title}\n\n{s.text}" for s in sections)]) + "\n"
+    if arguments.write:
+        arguments.write.write_text(page, encoding="utf-8")
+    print(page)
+
+
+if __name__ == "__main__":
+    main()

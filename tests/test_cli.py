@@ -1,0 +1,252 @@
+"""The command line as a person uses it: output, files, exit codes, one line for each mistake."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import real
+from tiny import SENTENCES
+
+from layerscout import cli
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line here; give exit code, standard output and standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["layerscout", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        output = capsys.readouterr()
+        return ended.value.code or 0, output.out, output.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    """Give a CSV of 96 made-up reviews of two classes."""
+    path = tmp_path_factory.mktemp("data") / "reviews.csv"
+    rng = np.random.default_rng(0)
+    words = " ".join(SENTENCES).replace(",", "").replace('"', "").split()
+    lines = ["text,label"]
+    for row in range(96):
+        lines.append(f"{' '.join(rng.choice(words, 12))},{('bad', 'good')[row % 2]}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_scan_from_one_command(run, tiny, reviews, tmp_path):
+    out = tmp_path / "new" / "out"
+    code, printed, errors = run(
+        "scan", tiny, reviews, "-o", out, "--score", "all", "--plot", tmp_path / "c.png"
+    )
+    assert (code, errors) == (0, "")
+    assert sorted(os.listdir(out)) == ["scan.html", "scan.json"]
+    assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
+    content = json.loads((out / "scan.json").read_text())
+    best = content["best"]["variability_ratio"]
+    value = content["scores"]["variability_ratio"]["values"][best]
+    assert "96 of 96 examples" in printed
+    assert f"variability_ratio: state {best} of 4 is the best ({value:.4g}" in printed or (
+        f"variability_ratio: the top state, {best}, is the best ({value:.4g}" in printed
+    )
+    rows = [line.split()[0] for line in printed.splitlines() if line.strip()[:1].isdigit()]
+    assert [row for row in rows if row in "01234"] == list("01234")
+    marked = [line for line in printed.splitlines() if "best" in line and "█" in line]
+    assert {line.split()[0] for line in marked} == {str(b) for b in content["best"].values()}
+
+
+def test_json_alone_on_standard_output(run, tiny, reviews, tmp_path):
+    code, printed, _ = run("scan", tiny, reviews, "-o", tmp_path, "--json")
+    assert code == 0
+    assert json.loads(printed) == json.loads((tmp_path / "scan.json").read_text())
+
+
+def test_quiet_prints_nothing(run, tiny, reviews, tmp_path):
+    assert run("scan", tiny, reviews, "-o", tmp_path, "--quiet") == (0, "", "")
+
+
+def test_warnings_go_to_standard_error(run, tiny, reviews, tmp_path):
+    code, _, errors = run("scan", tiny, reviews, "-o", tmp_path, "--max-length", 5, "-q")
+    assert code == 0
+    assert "warning: 96 of 96 inputs were longer than 5 tokens" in errors
+
+
+def test_options_reach_the_scan(run, tiny, reviews, tmp_path):
+    settings = {}
+    for name, options in {
+        "plain": ["--validation", 0.25, "--seed", 3],
+        "counts": ["--per-class", "5,20", "--pooling", "cls"],
+        "balanced": ["--balanced", "--examples", 20, "--precision", "bfloat16"],
+        "named": ["--text", "text", "--label", "label", "--device", "cpu"],
+    }.items():
+        assert run("scan", tiny, reviews, "-o", tmp_path / name, *options)[0] == 0
+        settings[name] = json.loads((tmp_path / name / "scan.json").read_text())
+    assert settings["plain"]["task"]["examples_used"] == 72
+    assert settings["plain"]["settings"]["seed"] == 3
+    assert settings["counts"]["task"]["examples_per_class"] == [5, 20]
+    assert settings["counts"]["settings"]["pooling"] == "cls"
+    assert settings["counts"]["scores"]["variability_ratio"]["values"][0] is None
+    assert settings["balanced"]["task"]["examples_per_class"] == [10, 10]
+    assert settings["balanced"]["settings"]["precision"] == "bfloat16"
+    assert settings["named"]["task"]["columns"] == {"text": "text", "label": "label"}
+
+
+MISTAKES = {
+    "no model": (["MISSING", "DATA"], "there is no model folder"),
+    "no data": (["MODEL", "MISSING.csv"], "no such file"),
+    "misspelt column": (["MODEL", "DATA", "--text", "txt"], "did you mean 'text'"),
+    "misspelt score": (["MODEL", "DATA", "--score", "variability"], "did you mean"),
+    "misspelt task": (["MODEL", "DATA", "--task", "sst3"], "did you mean 'sst2'"),
+    "too many": (["MODEL", "DATA", "--examples", "97"], "at most 96"),
+    "too few": (["MODEL", "DATA", "--examples", "3"], "at least 4"),
+    "not a number": (["MODEL", "DATA", "--examples", "many"], "'many'"),
+    "not numbers": (["MODEL", "DATA", "--per-class", "5;6"], "'5;6'"),
+    "too long": (["MODEL", "DATA", "--max-length", "9999"], "max_length must be in"),
+    "no device": (["MODEL", "DATA", "--device", "abacus"], "abacus"),
+    "folder in use": (["MODEL", "DATA", "-o", "FILE"], "cannot write into"),
+    "no such plot": (["MODEL", "DATA", "--plot", "curve.gif"], ".png, .svg or .pdf"),
+    "regression": (["MODEL", "NUMBERS", "--regression"], "compare classes"),
+    "numbers": (["MODEL", "NUMBERS"], "--regression"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(run, mistake, tiny, reviews, tmp_path):
+    arguments, rule = MISTAKES[mistake]
+    (tmp_path / "FILE").touch()
+    (tmp_path / "NUMBERS.csv").write_text("text,label\na,0.5\nb,1.5\nc,2.5\n")
+    stands = {
+        "MODEL": tiny,
+        "DATA": reviews,
+        "MISSING": tmp_path / "x" / "missing",
+        "MISSING.csv": tmp_path / "missing.csv",
+        "FILE": tmp_path / "FILE",
+        "NUMBERS": tmp_path / "NUMBERS.csv",
+    }
+    if "-o" not in arguments:
+        arguments = [*arguments, "-o", tmp_path / "out"]
+    code, printed, errors = run("scan", *(stands.get(a, a) for a in arguments))
+    assert code == 2
+    assert printed == ""
+    assert errors.startswith("layerscout: ")
+    assert errors.count("\n") == 1
+    assert rule in errors
+    assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
+
+
+def test_usage_mistakes_exit_with_2_too(run):
+    assert run("scan")[0] == 2
+    assert run("scna")[0] == 2
+    assert run("scan", "a", "b", "--pooling", "max")[0] == 2
+
+
+def start(*arguments, **options):
+    command = [
+        sys.executable,
+        "-c",
+        "from layerscout.cli import main; main()",
+        *map(str, arguments),
+    ]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(tiny, reviews, tmp_path):
+    large = tmp_path / "large.csv"
+    lines = reviews.read_text().splitlines()
+    large.write_text("\n".join([lines[0], *(lines[1:] * 3000)]) + "\n")
+    process = start("scan", tiny, large, "-o", tmp_path / "out", "--examples", "all")
+    while not (tmp_path / "out").exists():  # made before anything is loaded
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert printed == ""
+    assert errors == "layerscout: stopped; nothing was half-written\n"
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, reviews, tmp_path):
+    def small_files_only():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    process = start("scan", tiny, reviews, "-o", tmp_path / "out", preexec_fn=small_files_only)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert errors.startswith("layerscout: cannot write") and "scan.html" in errors
+    assert errors.count("\n") == 1
+    assert os.listdir(tmp_path / "out") == ["scan.json"]  # which was whole before
+
+
+def test_help_and_version_load_nothing_heavy():
+    code = (
+        "import sys; from layerscout.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as ended: assert not ended.code\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'pandas', 'altair', 'pyarrow', 'datasets'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    for arguments in (["--help"], ["scan", "--help"], ["demo", "--help"], ["--version"]):
+        output = subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True
+        )
+        assert output.returncode == 0, output.stderr
+        assert "Usage" in output.stdout or output.stdout.startswith("layerscout 0.")
+
+
+def test_the_package_is_lazy_and_its_names_stay_functions():
+    code = (
+        "import sys, layerscout as ls\n"
+        "assert 'torch' not in sys.modules\n"
+        "assert {'scan', 'Task', 'Encoder', 'plot', 'scores'} <= set(dir(ls))\n"
+        "for _ in range(2): assert callable(ls.scan) and callable(ls.plot)\n"
+        "assert ls.scores.variability_ratio([[0.], [1], [2], [3]], list('abab')) > 0\n"
+        "try: ls.nothing\n"
+        "except AttributeError as error: assert 'nothing' in str(error)\n"
+        "else: raise SystemExit(1)\n"
+        "try: ls.Encoder.load('x', precision='float8')\n"
+        "except ls.InputError as error: assert 'float8' in str(error)\n"
+        "else: raise SystemExit(2)\n"
+        "try: ls.scan('x', 'demo', pooling='max')\n"
+        "except ls.InputError as error: assert 'max' in str(error)\n"
+        "else: raise SystemExit(3)\n"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert output.returncode == 0, output.stderr
+
+
+def test_the_demo(run, tmp_path):
+    code, printed, _ = run("demo", "-o", tmp_path)
+    assert code == 0
+    content = json.loads((tmp_path / "scan.json").read_text())
+    values = content["scores"]["variability_ratio"]["values"]
+    assert "2,000 of 2,000 examples" in printed
+    # The layers differ visibly, and neither end is the best.
+    assert max(values) > 2 * min(values)
+    assert 0 < content["best"]["variability_ratio"] < 6
+
+
+@pytest.mark.real
+def test_a_real_scan_from_one_command(run, tmp_path):
+    code, printed, _ = run(
+        "scan", real("models", "all-MiniLM-L6-v2"), real("data", "sst2"), "--task", "sst2",
+        "--examples", 200, "-o", tmp_path,
+    )  # fmt: skip
+    assert code == 0
+    assert "200 of 67,349 examples" in printed
+    assert json.loads((tmp_path / "scan.json").read_text())["task"]["labels"] == [
+        "negative",
+        "positive",
+    ]

@@ -1,0 +1,171 @@
+"""Parts held out, samples drawn, and batches: what they hold, and what cannot be had."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inputs import refused
+from layerscout.errors import InputError
+from layerscout.sampling import Split, hold_out, length_batches, sample
+
+
+def numbered(labels: Any, groups: Any = None) -> Split:
+    """Make a split whose texts are the row numbers."""
+    ids = np.asarray(labels)
+    return Split([str(row) for row in range(len(ids))], None, ids, groups)
+
+
+def rows_of(split: Split) -> list[int]:
+    return [int(text) for text in split.texts]
+
+
+def test_take_keeps_rows_together() -> None:
+    split = Split(list("abc"), list("def"), np.array([0, 1, 2]), np.array([5, 5, 6]))
+    taken = split.take(np.array([2, 0]))
+    assert (taken.texts, taken.pairs) == (["c", "a"], ["f", "d"])
+    assert taken.groups is not None and taken.groups.tolist() == [6, 5]
+    assert taken.labels.tolist() == [2, 0]
+
+
+# --- Held-out parts ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, math.nan])
+def test_fractions_are_between_0_and_1(fraction: float) -> None:
+    refused("between 0 and 1", hold_out, numbered([0, 0, 1, 1]), fraction, 0)
+
+
+labels_of_classes = st.lists(st.integers(2, 30), min_size=2, max_size=6).flatmap(
+    lambda sizes: st.permutations([c for c, size in enumerate(sizes) for _ in range(size)])
+)
+
+
+@given(labels_of_classes, st.floats(0.05, 0.95), st.integers(0, 5))
+def test_held_out_parts_are_disjoint_complete_and_stratified(
+    labels: list[int], fraction: float, seed: int
+) -> None:
+    split = numbered(labels)
+    try:
+        train, held = hold_out(split, fraction, seed)
+    except InputError:
+        counts = np.bincount(labels)
+        assert round(fraction * len(labels)) == 0 or (counts - 2).clip(0, None).min() == 0
+        return
+    assert rows_of(train) == sorted(rows_of(train)) and rows_of(held) == sorted(rows_of(held))
+    assert sorted(rows_of(train) + rows_of(held)) == list(range(len(labels)))
+    for label, size in Counter(labels).items():
+        out = int((held.labels == label).sum())
+        assert out < fraction * size + 1 + 1 / size and size - out >= 2
+        assert out > fraction * size - 1.5 or size - out == 2
+    assert rows_of(hold_out(split, fraction, seed)[1]) == rows_of(held)
+
+
+def test_groups_and_numbers_are_held_out_whole() -> None:
+    groups = np.repeat(np.arange(20), 4)
+    train, held = hold_out(numbered([1, 0, 0, 0] * 20, groups), 0.1, 0)
+    assert held.groups is not None and train.groups is not None
+    assert len(held) == 8 and not set(held.groups) & set(train.groups)
+    train, held = hold_out(numbered(np.linspace(0, 1, 30)), 0.1, 0)
+    assert (len(train), len(held)) == (27, 3) and held.labels.dtype == np.float64
+
+
+def test_too_little_cannot_be_held_out() -> None:
+    refused("leaves one part empty", hold_out, numbered([0, 0, 1, 1]), 0.5, 0)
+    refused("leaves one part empty", hold_out, numbered([0, 0, 0, 1, 1, 1]), 0.01, 0)
+
+
+# --- Samples -----------------------------------------------------------------------------------
+
+
+def draw(split: Split, classes: int, seed: int = 0, **options: Any) -> np.ndarray:
+    given = {"examples": None, "balanced": False, "per_class": None} | options
+    return sample(split, classes, seed=seed, **given)
+
+
+@given(labels_of_classes, st.data(), st.integers(0, 5))
+def test_samples_are_class_proportional(labels: list[int], data: st.DataObject, seed: int) -> None:
+    split, counts = numbered(labels), np.bincount(labels)
+    examples = data.draw(st.integers(2 * len(counts), len(labels)))
+    rows = draw(split, len(counts), seed, examples=examples)
+    assert len(rows) == examples and (np.diff(rows) > 0).all()
+    assert np.array_equal(rows, draw(split, len(counts), seed, examples=examples))
+    drawn = np.bincount(split.labels[rows], minlength=len(counts))
+    assert (drawn >= 2).all() and (drawn <= counts).all()
+    quota = counts * examples / len(labels)
+    if (quota >= 2).all():
+        assert (np.abs(drawn - quota) < 1).all()
+
+
+@given(labels_of_classes, st.data())
+def test_balanced_and_exact_samples(labels: list[int], data: st.DataObject) -> None:
+    split, counts = numbered(labels), np.bincount(labels)
+    each = data.draw(st.integers(2, int(counts.min())))
+    rows = draw(split, len(counts), examples=each * len(counts) + 1, balanced=True)
+    assert np.bincount(split.labels[rows]).tolist() == [each] * len(counts)
+    rows = draw(split, len(counts), balanced=True)
+    assert np.bincount(split.labels[rows]).tolist() == [counts.min()] * len(counts)
+    asked = [data.draw(st.integers(0, int(size))) for size in counts]
+    rows = draw(split, len(counts), per_class=asked)
+    assert np.bincount(split.labels[rows], minlength=len(counts)).tolist() == asked
+    assert (np.diff(rows) > 0).all()
+
+
+def test_largest_remainders_by_hand() -> None:
+    split = numbered([0] * 50 + [1] * 30 + [2] * 20)
+    rows = draw(split, 3, examples=11)  # quotas 5.5, 3.3, 2.2
+    assert np.bincount(split.labels[rows]).tolist() == [6, 3, 2]
+    rare = numbered([0] * 990 + [1] * 10)
+    rows = draw(rare, 2, examples=100)  # quotas 99, 1: the rare class gets its 2
+    assert np.bincount(rare.labels[rows]).tolist() == [98, 2]
+
+
+def test_samples_without_a_number_are_everything() -> None:
+    assert draw(numbered([0, 1, 0, 1]), 2).tolist() == [0, 1, 2, 3]
+    assert len(draw(numbered(np.linspace(0, 1, 30)), 0, examples=7)) == 7
+    assert draw(numbered(np.arange(40) % 2), 2, 0, examples=10).tolist() != (
+        draw(numbered(np.arange(40) % 2), 2, 1, examples=10).tolist()
+    )
+
+
+def test_samples_keep_groups_whole() -> None:
+    groups = np.repeat(np.arange(9, -1, -1), 4)
+    split = numbered([1, 0, 0, 0] * 10, groups)
+    rows = draw(split, 2, examples=14)
+    assert len(rows) == 12 and set(Counter(groups[rows]).values()) == {4}
+    assert len(draw(split, 2, examples=40)) == len(draw(split, 2)) == 40
+    refused("at most 40", draw, split, 2, examples=41)
+    refused("at least 8", draw, split, 2, examples=7)
+    refused("--balanced", draw, split, 2, examples=4, balanced=True)
+
+
+def test_samples_that_cannot_be_drawn() -> None:
+    split = numbered([0, 0, 0, 1, 1, 2, 2])
+    refused("at most 7 … got 8", draw, split, 3, examples=8)
+    refused("at least 6 … 2 of every class … got 5", draw, split, 3, examples=5)
+    refused("class 1 has 2 … got 3 of each", draw, split, 3, examples=9, balanced=True)
+    refused("got 1 of each", draw, split, 3, examples=3, balanced=True)
+    refused("3 classes, got 2", draw, split, 3, per_class=[1, 2])
+    refused("0..2 for class 1, got 3", draw, split, 3, per_class=[1, 3, 1])
+    refused("leave out", draw, split, 3, per_class=[1, 1, 1], examples=3)
+    refused("--balanced", draw, numbered([0.5, 1.5]), 0, balanced=True)
+
+
+# --- Batches -----------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 60), max_size=80), st.integers(1, 200))
+def test_batches_cover_every_row_within_the_budget(lengths: list[int], tokens: int) -> None:
+    sizes = np.array(lengths, dtype=np.int64)
+    batches = length_batches(sizes, tokens)
+    order = [int(row) for batch in batches for row in batch]
+    assert order == sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    for number, batch in enumerate(batches):
+        longest = max(1, int(sizes[batch].max()))
+        assert len(batch) == 1 or len(batch) * longest <= tokens
+        assert number == len(batches) - 1 or (len(batch) + 1) * longest > tokens
+    refused("at least 1", length_batches, sizes, 0)

@@ -334,13 +334,14 @@ def _next_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
     commands = []
     key = _leading(scan)
     if key and scan["scores"][key]["of"] == "states" and scan["best"][key] < model["blocks"]:
-        labels = f", num_labels={len(task['labels'])}" if task.get("labels") else ""
+        labels = f"    num_labels={len(task['labels'])},\n" if task.get("labels") else ""
         commands.append(
             (
                 f"Train a classifier on the encoder cut at state {scan['best'][key]}, in Python:",
                 "from transformers import AutoModelForSequenceClassification\n\n"
                 "model = AutoModelForSequenceClassification.from_pretrained(\n"
-                f"    {model['source']!r}, num_hidden_layers={scan['best'][key]}{labels}\n)",
+                f"    {model['source']!r},\n"
+                f"    num_hidden_layers={scan['best'][key]},\n{labels})",
             )
         )
     other = "mean" if settings.get("pooling") == "cls" else "cls"

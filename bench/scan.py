@@ -233,7 +233,7 @@ def precision_on_real_tasks(shared: Path) -> Section:
     ):
         split = drawn(ls.Task.load(shared / "data" / data), EXAMPLES)
         states, seconds = both_precisions(shared / "models" / name, split)
-        exact, low = (np.array([naive_ratio(H, split.labels) for H in states[p]]) for p in encoders)
+        exact, low = (np.array([naive_ratio(H, split.labels) for H in states[p]]) for p in states)
         errors = np.array([jackknife_error(H, split.labels) for H in states["float32"]])
         change = np.abs(np.log(low / exact))
         rows.append(

@@ -10,8 +10,10 @@ import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
+from inputs import Write, writer
+
 # The modules with shapes in their signatures.
-SHAPED = ("moments", "scores", "encoder")
+SHAPED = ("moments", "scores", "checkpoints", "encoder")
 install_import_hook([f"layerscout.{name}" for name in SHAPED], "beartype.beartype")
 
 # Tests run side by side; a thread each is enough. No deadlines: time never decides a test.
@@ -37,3 +39,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny import tiny_checkpoint
 
     return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "bert", "bert")
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write text or bytes to a file in a folder of this test's own."""
+    return writer(tmp_path)

@@ -10,10 +10,10 @@ import time
 
 import numpy as np
 import pytest
-from conftest import real
-from tiny import SENTENCES
 
+from conftest import real
 from layerscout import cli
+from tiny import SENTENCES
 
 
 @pytest.fixture

@@ -6,16 +6,10 @@ from typing import Any
 
 import pytest
 
-from inputs import Write, as_csv, as_jsonl, many, parquet, refused, writer
+from inputs import Write, as_csv, as_jsonl, many, parquet, refused
 from layerscout.columns import KNOWN, known_at
 from layerscout.data import Task
 from layerscout.tables import OLD_HUB_NAMES
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    return writer(tmp_path)
-
 
 # --- Columns -----------------------------------------------------------------------------------
 

@@ -12,15 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import real
-from inputs import Write, as_csv, as_jsonl, many, parquet, refused, writer
+from inputs import Write, as_csv, as_jsonl, many, parquet, refused
 from layerscout.columns import KNOWN
 from layerscout.data import Task
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    return writer(tmp_path)
-
 
 # --- Labels ------------------------------------------------------------------------------------
 

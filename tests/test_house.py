@@ -17,6 +17,7 @@ FLOORS = {
     "tables": 1,
     "columns": 2,
     "scores": 2,
+    "checkpoints": 3,
     "data": 3,
     "encoder": 4,
     "figures": 6,
@@ -25,15 +26,15 @@ FLOORS = {
 }
 
 HOMES = {
-    "transformers": {"encoder"},
-    "huggingface_hub": {"encoder", "tables"},
+    "transformers": {"checkpoints"},
+    "huggingface_hub": {"checkpoints", "tables"},
     "datasets": {"tables"},
     "pyarrow": {"tables"},
     "altair": {"figures"},
     "vl_convert": {"figures"},
     "jinja2": {"figures"},
     "typer": {"cli"},
-    "torch": {"moments", "scores", "encoder", "scanning"},
+    "torch": {"moments", "scores", "checkpoints", "encoder", "scanning"},
 }
 
 

@@ -6,15 +6,15 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import MODELS, real
-from reference import naive
-from tiny import SENTENCES, tiny_checkpoint
 
 import layerscout as ls
+from conftest import MODELS, real
 from layerscout import encoder as encoder_module
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.scanning import Scan
+from reference import naive
+from tiny import SENTENCES, tiny_checkpoint
 
 KEYS = ("variability_ratio", "nc1")
 

@@ -13,16 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import real
-from inputs import LABELS, TEXTS, Write, as_csv, as_jsonl, many, parquet, refused, writer
+from inputs import LABELS, TEXTS, Write, as_csv, as_jsonl, many, parquet, refused
 from layerscout.data import Task
 from layerscout.errors import InputError
 from layerscout.tables import open_file
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    return writer(tmp_path)
-
 
 # --- What is read ------------------------------------------------------------------------------
 

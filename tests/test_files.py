@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from layerscout.errors import InputError, unknown
-from layerscout.files import output_folder, replacing, write_bytes, write_text
+from layerscout.files import check_output_folder, output_folder, replacing, write_bytes, write_text
 
 
 def test_writes_what_it_is_given(tmp_path):
@@ -57,10 +57,20 @@ def test_a_folder_in_the_way_is_one_line(tmp_path):
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InputError, match=r"cannot write into .*-o"):
+        with pytest.raises(InputError, match=r"cannot write into .* is a file; choose another"):
+            check_output_folder(folder)
+        with pytest.raises(InputError, match=r"cannot make the folder .*; choose another"):
             output_folder(folder)
+    check_output_folder(tmp_path / "new" / "deep")
+    assert not (tmp_path / "new").exists()  # a question leaves nothing behind
     assert output_folder(tmp_path / "new" / "deep").is_dir()
     assert os.listdir(tmp_path / "new" / "deep") == []
+
+
+def test_a_read_only_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(InputError, match="is read-only; choose another"):
+        check_output_folder(tmp_path / "out")
 
 
 def test_unknown_names_come_with_a_guess():

@@ -137,11 +137,11 @@ def scan(
         from layerscout.data import Task
         from layerscout.encoder import Encoder
         from layerscout.figures import check_plot
-        from layerscout.files import output_folder
+        from layerscout.files import check_output_folder
         from layerscout.scores import SCORES
 
         keys = list(SCORES) if scores == "all" else scores.split(",")
-        output_folder(output)
+        check_output_folder(output)
         if plot is not None:
             check_plot(plot)
         loaded_task = Task.load(

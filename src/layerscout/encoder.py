@@ -192,8 +192,26 @@ class Encoder:
         """Run the model once over the texts at `rows` and pool every state as it passes.
 
         The S = L + 1 states come back as (S, b, d) on the model's device; those of single tokens
-        are never kept.
+        are never kept. Where the device runs out of memory, the texts are run in two halves.
+
+        Raises:
+            InputError: if a single text is more than the device's memory can hold.
         """
+        try:
+            return self._pooled(tokens, rows, pooling)
+        except torch.OutOfMemoryError as error:
+            if len(rows) == 1:
+                raise InputError(
+                    f"a text of {tokens.lengths[rows[0]]} tokens does not fit into the memory of "
+                    f"{self.device}; lower --max-length or use --device cpu"
+                ) from error
+        # Not in the except clause, whose traceback would keep the failed tensors alive.
+        halves = [self.pooled(tokens, half, pooling) for half in np.array_split(rows, 2)]
+        return torch.cat(halves, dim=1)
+
+    def _pooled(
+        self, tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling
+    ) -> Float32[Tensor, "S b d"]:
         inputs = self.batch(tokens, rows)
         weights = self._pooling_weights(tokens, rows, pooling)
         found: list[Tensor] = []

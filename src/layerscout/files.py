@@ -58,18 +58,31 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
-def output_folder(path: Path) -> Path:
-    """Make the folder `path` and show, before any work is done, that it can be written to.
+def check_output_folder(path: Path) -> None:
+    """Show, before any work is done, that the folder `path` can be made or written into.
 
     Raises:
-        InputError: if it cannot be made, is not a folder, or refuses a new file.
+        InputError: if it cannot.
+    """
+    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not existing.is_dir():
+        raise InputError(f"cannot write into {path}: {existing} is a file; choose another")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(
+            f"cannot write into {path}: {existing} is read-only; choose another folder"
+        )
+
+
+def output_folder(path: Path) -> Path:
+    """Make the folder `path`, with those above it, and give it back.
+
+    Raises:
+        InputError: if it cannot be made.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
     except OSError as error:
         raise InputError(
-            f"cannot write into {path}: {error.strerror or error}; choose another folder with -o"
+            f"cannot make the folder {path}: {error.strerror or error}; choose another"
         ) from error
     return path

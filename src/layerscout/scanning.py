@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # What "auto" reads at the most: seconds to minutes on a laptop.
 AUTO_EXAMPLES = 5000
 
+# Examples whose pooled states are held until they enter the moments together.
+CHUNK = 512
+
 
 @dataclass(frozen=True)
 class Scan:
@@ -249,19 +252,36 @@ def _moments(
     moments = None
     forward = 0.0
     with _bar(tokens, progress) as advance:
-        for rows in encoder.batches(tokens):
-            started = perf_counter()
-            states = encoder.pooled(tokens, rows, pooling)
-            if states.device.type == "mps":  # which has no float64
+        for chunk in _chunks(encoder.batches(tokens)):
+            parts = []
+            for rows in chunk:
+                started = perf_counter()
+                parts.append(encoder.pooled(tokens, rows, pooling))
+                if encoder.device.type == "cuda":  # or its time would be counted elsewhere
+                    torch.cuda.synchronize(encoder.device)
+                forward += perf_counter() - started
+                advance(rows)
+            states = torch.cat(parts, dim=1)
+            if encoder.device.type == "mps":  # which has no float64
                 states = states.cpu()
-            forward += perf_counter() - started
             if moments is None:
                 moments = Moments.empty(states.mean(dim=1), weights)
-            moments.add_(states, torch.from_numpy(labels[rows]))
-            advance(rows)
+            moments.add_(states, torch.from_numpy(labels[np.concatenate(chunk)]))
     if moments is None:
         raise InputError("there are no examples to scan")
     return moments, forward
+
+
+def _chunks(batches: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """Put batches together until they have `CHUNK` rows: a product of d × d pays for many rows."""
+    chunk: list[np.ndarray] = []
+    for rows in batches:
+        chunk.append(rows)
+        if sum(map(len, chunk)) >= CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 @contextmanager
@@ -271,13 +291,14 @@ def _bar(tokens: Tokens, shown: bool) -> Iterator[Callable[[np.ndarray], None]]:
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     console = Console(stderr=True)
+    counted = "{task.fields[done]:,} of {task.fields[texts]:,} examples, {task.fields[rate]:,.0f}/s"
     with Progress(
         TextColumn("scanning"),
-        BarColumn(),
-        TextColumn("{task.fields[done]:,} of {task.fields[texts]:,} examples"),
-        TextColumn("{task.fields[rate]:,.0f}/s"),
+        BarColumn(bar_width=20),
+        TextColumn(counted, table_column=Column(no_wrap=True)),
         TimeRemainingColumn(),
         console=console,
         transient=True,

@@ -18,6 +18,10 @@ check: .venv/dev
 bench: .venv/dev
 	$(BIN)/python bench/scan.py --write docs/benchmarks.md
 
+# The picture in README.
+docs/scan.svg: .venv/demo
+	$(BIN)/layerscout demo --plot $@
+
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 

@@ -1,15 +1,23 @@
 """Loading checkpoints, whole and broken, and counting what they are made of."""
 
+import io
 import json
 import shutil
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForSequenceClassification, RobertaConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    DistilBertConfig,
+    ModernBertConfig,
+    RobertaConfig,
+)
 
 from layerscout.checkpoints import load_checkpoint, model_shape
 from layerscout.errors import InputError
-from tiny import FAMILIES, tiny_checkpoint
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -35,8 +43,35 @@ def test_roberta_large_has_the_published_number_of_parameters():
         type_vocab_size=1,
     )
     counts = model_shape(config, labels=3).parameters
-    assert counts.total == 355_362_819  # Xie et al. 2022, Table 10
-    assert counts.embeddings + sum(counts.blocks) + counts.head == counts.total
+    # Xie et al. 2022, Table 10: everything; blocks 15..24 and the head; blocks 1..14 and the head,
+    # without and with the embeddings.
+    assert counts.total == 355_362_819
+    assert sum(counts.blocks[14:]) + counts.head == 127_014_915
+    assert sum(counts.blocks[:14]) + counts.head == 177_399_811
+    assert counts.embeddings + sum(counts.blocks[:14]) + counts.head == 229_400_579
+
+
+@pytest.mark.parametrize(
+    ("config", "embeddings", "first", "last", "head"),
+    [
+        # Words, positions and types with their norm; 12 d² + 13 d; pooler and output.
+        (BertConfig(), 23_837_184, 7_087_872, 7_087_872, 768 * 768 + 768 + 768 * 2 + 2),
+        # No types and no pooler, but a dense layer in the head.
+        (DistilBertConfig(), 23_835_648, 7_087_872, 7_087_872, 768 * 768 + 768 + 768 * 2 + 2),
+        # No biases: 4 · 768² and 3 · 768 · 1152 and two norms, of which the first block lacks one;
+        # the head has the final norm, a dense layer with its norm, and the output.
+        (ModernBertConfig(), 38_683_392, 5_014_272, 5_015_040, 768 * 770 + 768 * 2 + 2),
+    ],
+    ids=["bert", "distilbert", "modernbert"],
+)
+def test_parameters_are_where_they_belong(config, embeddings, first, last, head):
+    counts = model_shape(config, labels=2).parameters
+    assert (counts.embeddings, counts.blocks[0], counts.blocks[-1], counts.head) == (
+        embeddings,
+        first,
+        last,
+        head,
+    )
 
 
 def test_groups_of_shared_blocks_are_counted_by_the_block_that_uses_them(tmp_path):
@@ -96,6 +131,7 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_to
         (configured(model_type="made-up"), "cannot read the configuration"),
         (configured(hidden_size=32), "cannot load the weights"),
         (configured(vocab_size=7), "."),
+        (configured(num_hidden_layers=2), r"hold \d+ tensors of blocks .* do not belong together"),
         (configured(num_hidden_layers=6), r"lack \d+ tensors .* incomplete"),
     ],
 )
@@ -118,3 +154,57 @@ def test_a_model_that_is_not_there(tmp_path):
     ):
         with pytest.raises(InputError, match=rule):
             load_checkpoint(str(name))
+
+
+def test_code_that_comes_with_a_checkpoint_never_runs(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    trace = tmp_path / "ran"
+    (folder / "evil.py").write_text(
+        f"open({str(trace)!r}, 'w').close()\n"
+        "from transformers import BertConfig as Config, BertModel as Model\n"
+        "from transformers import BertTokenizerFast as Tokenizer\n"
+    )
+    for name in ("config.json", "tokenizer_config.json"):
+        content = json.loads((folder / name).read_text())
+        content["auto_map"] = {
+            "AutoConfig": "evil.Config",
+            "AutoModel": "evil.Model",
+            "AutoTokenizer": ["evil.Tokenizer", "evil.Tokenizer"],
+        }
+        (folder / name).write_text(json.dumps(content))
+    load_checkpoint(str(folder))
+    assert not trace.exists()
+
+
+def sentencepiece_only(folder):
+    """Replace the tokenizer of a checkpoint by a SentencePiece model."""
+    import sentencepiece
+
+    content = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 20),
+        model_writer=content,
+        vocab_size=120,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        pad_id=0, bos_id=1, eos_id=2, unk_id=3,
+        pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]",
+    )  # fmt: skip
+    (folder / "tokenizer.json").unlink()
+    (folder / "spm.model").write_bytes(content.getvalue())
+    settings = {"tokenizer_class": "DebertaV2Tokenizer", "vocab_type": "spm"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def test_a_tokenizer_that_is_only_a_sentencepiece_model(tmp_path, monkeypatch):
+    folder = tiny_checkpoint(tmp_path / "deberta-v2", "deberta-v2")
+    sentencepiece_only(folder)
+    tokenizer = load_checkpoint(str(folder)).tokenizer
+    pieces = tokenizer.convert_ids_to_tokens(tokenizer("the old cat").input_ids)
+    assert (pieces[0], pieces[-1]) == ("[CLS]", "[SEP]")
+    assert "".join(pieces[1:-1]).replace("▁", " ").strip() == "the old cat"
+    # Where the libraries for it are not installed, the line says what to install.
+    monkeypatch.setattr("layerscout.checkpoints.distributions", lambda: [])
+    (folder / "spm.model").write_bytes(b"")
+    with pytest.raises(InputError, match=r"pip install 'layerscout\[sentencepiece\]'"):
+        load_checkpoint(str(folder))

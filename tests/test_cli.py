@@ -109,6 +109,10 @@ MISTAKES = {
     "too many": (["MODEL", "DATA", "--examples", "97"], "at most 96"),
     "too few": (["MODEL", "DATA", "--examples", "3"], "at least 4"),
     "not a number": (["MODEL", "DATA", "--examples", "many"], "'many'"),
+    "one of a class": (["MODEL", "DATA", "--per-class", "1,5"], "2..48"),
+    "negative seed": (["MODEL", "DATA", "--seed", "-1"], "0 or more"),
+    "no memory": (["MODEL", "DATA", "--device", "meta"], "'meta' cannot be used"),
+    "plot in a file": (["MODEL", "DATA", "--plot", "FILE/curve.png"], "is a file"),
     "not numbers": (["MODEL", "DATA", "--per-class", "5;6"], "'5;6'"),
     "too long": (["MODEL", "DATA", "--max-length", "9999"], "max_length must be in"),
     "no device": (["MODEL", "DATA", "--device", "abacus"], "abacus"),
@@ -130,6 +134,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(run, mistake, tiny, reviews, tmp_
         "MISSING": tmp_path / "x" / "missing",
         "MISSING.csv": tmp_path / "missing.csv",
         "FILE": tmp_path / "FILE",
+        "FILE/curve.png": tmp_path / "FILE" / "curve.png",
         "NUMBERS": tmp_path / "NUMBERS.csv",
     }
     if "-o" not in arguments:

@@ -241,3 +241,28 @@ def test_old_hub_names_lead_to_known_tasks() -> None:
     for name, hub in OLD_HUB_NAMES.items():
         assert any(known.hub.startswith(hub) for known in KNOWN.values())
         assert name in KNOWN or name in ("glue", "super_glue")
+
+
+def test_class_names_are_those_of_the_benchmarks() -> None:
+    """The numbering of the hub's glue and super_glue, written out."""
+    entailment, truth = ("entailment", "not_entailment"), ("False", "True")
+    assert {name: known.labels for name, known in KNOWN.items()} == {
+        "cola": ("unacceptable", "acceptable"),
+        "sst2": ("negative", "positive"),
+        "mrpc": ("not_equivalent", "equivalent"),
+        "qqp": ("not_duplicate", "duplicate"),
+        "stsb": (),
+        "mnli": ("entailment", "neutral", "contradiction"),
+        "qnli": entailment,
+        "rte": entailment,
+        "wnli": ("not_entailment", "entailment"),
+        "boolq": truth,
+        "cb": ("entailment", "contradiction", "neutral"),
+        "copa": ("wrong", "right"),
+        "multirc": truth,
+        "wic": truth,
+        "wsc": truth,
+        "yelp_polarity": ("negative", "positive"),
+        "hellaswag": ("wrong", "right"),
+        "cosmos_qa": ("wrong", "right"),
+    }

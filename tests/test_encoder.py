@@ -1,5 +1,7 @@
 """Every family: states against the library's own, cutting and resuming, tokens, faults."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -142,14 +144,7 @@ def test_a_truncated_load_gives_the_same_states(family):
         if "modernbert" in folder:
             depth["layer_types"] = family.model.config.layer_types[:head]
         cut = AutoModelForSequenceClassification.from_pretrained(folder, **depth).eval()
-        short = Encoder(
-            folder,
-            folder,
-            getattr(cut, cut.base_model_prefix),
-            family.tokenizer,
-            family.family,
-            "float32",
-        )
+        short = replace(family, model=getattr(cut, cut.base_model_prefix))
         torch.testing.assert_close(short.states(TEXTS[:6]), found[: head + 1])
 
 
@@ -178,6 +173,7 @@ def test_maximal_length_must_fit_the_model(tiny, length):
 
 def test_positions_after_padding_are_not_used(tmp_path):
     encoder = Encoder.load(tiny_checkpoint(tmp_path / "roberta", "roberta"))
+    encoder.tokenizer.model_max_length = 10**30  # so that the position table is the limit
     assert encoder.states(["the cat " * 200], max_length=160).isfinite().all()
     with pytest.raises(InputError, match=r"\.\.160"):
         encoder.states(["the cat"], max_length=161)
@@ -190,6 +186,20 @@ def test_bfloat16_is_autocast_over_float32_weights(tiny):
     assert b.dtype == torch.float32
     assert not torch.equal(a[1:], b[1:])
     torch.testing.assert_close(a, b, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "precision"),
+    [
+        ({"avx512_bf16": True}, "bfloat16"),
+        ({"amx_bf16": True}, "bfloat16"),
+        ({"avx512_bf16": False, "avx2": True}, "float32"),
+        ({}, "float32"),
+    ],
+)
+def test_auto_takes_bfloat16_where_the_processor_has_it(tiny, monkeypatch, capabilities, precision):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert Encoder.load(tiny, device="cpu", precision="auto").precision == precision
 
 
 def test_the_model_is_frozen_and_in_eval_mode(tiny):

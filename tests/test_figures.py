@@ -243,8 +243,7 @@ def test_a_name_in_the_python_example_stays_one_string():
     given = scan()
     given["model"]["source"] = "a'), __import__('os').system('true'"
     code = Page(scan_page(given)).inside("code")
-    form = r"from_pretrained\(\n    (.*),\n    num_hidden_layers=2,\n    num_labels=2,\n\)"
-    call = re.search(form, code)
+    call = re.search(r"from_pretrained\(\n    (.*),\n    num_hidden_layers=2,\n", code)
     assert call and call[1] == repr(given["model"]["source"])
 
 

@@ -109,7 +109,7 @@ def test_balanced_and_exact_samples(labels: list[int], data: st.DataObject) -> N
     assert np.bincount(split.labels[rows]).tolist() == [each] * len(counts)
     rows = draw(split, len(counts), balanced=True)
     assert np.bincount(split.labels[rows]).tolist() == [counts.min()] * len(counts)
-    asked = [data.draw(st.integers(0, int(size))) for size in counts]
+    asked = [data.draw(st.integers(2, int(size))) for size in counts]
     rows = draw(split, len(counts), per_class=asked)
     assert np.bincount(split.labels[rows], minlength=len(counts)).tolist() == asked
     assert (np.diff(rows) > 0).all()
@@ -150,7 +150,9 @@ def test_samples_that_cannot_be_drawn() -> None:
     refused("class 1 has 2 … got 3 of each", draw, split, 3, examples=9, balanced=True)
     refused("got 1 of each", draw, split, 3, examples=3, balanced=True)
     refused("3 classes, got 2", draw, split, 3, per_class=[1, 2])
-    refused("0..2 for class 1, got 3", draw, split, 3, per_class=[1, 3, 1])
+    refused("2..2 for class 1, got 3", draw, split, 3, per_class=[2, 3, 2])
+    refused("2..3 for class 0, got 1", draw, split, 3, per_class=[1, 2, 2])
+    refused("2..2 for class 2, got 0", draw, split, 3, per_class=[2, 2, 0])
     refused("leave out", draw, split, 3, per_class=[1, 1, 1], examples=3)
     refused("--balanced", draw, numbered([0.5, 1.5]), 0, balanced=True)
 

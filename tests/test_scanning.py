@@ -1,7 +1,10 @@
 """A scan against naive computations on the states of plain transformers, and its promises."""
 
 import dataclasses
+import html
 import json
+import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +15,10 @@ from conftest import MODELS, real
 from layerscout import encoder as encoder_module
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
+from layerscout.figures import scan_page
 from layerscout.scanning import Scan
 from reference import naive
-from tiny import SENTENCES, tiny_checkpoint
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 
 KEYS = ("variability_ratio", "nc1")
 
@@ -160,6 +164,14 @@ def test_states_that_are_not_finite_are_told_and_have_no_score(tiny):
     json.dumps(scan.as_dict(), allow_nan=False)
 
 
+def test_the_same_texts_in_both_classes_have_no_score(encoder, monkeypatch):
+    # Batched differently, the same text gives states that differ by rounding; that is no distance.
+    monkeypatch.setattr(encoder_module, "CPU_TOKENS", 100)
+    texts = list(made_up_task(n=60).train.texts)
+    task = ls.Task.from_lists([*texts, *texts], ["a"] * 60 + ["b"] * 60)
+    assert set(ls.scan(encoder, task).scores["variability_ratio"].values) == {None}
+
+
 def test_identical_texts_have_no_best_state(encoder):
     task = ls.Task.from_lists(["the cat"] * 20, ["a", "b"] * 10)
     scan = ls.scan(encoder, task)
@@ -182,8 +194,9 @@ def test_the_file_says_what_the_design_says(encoder, tiny, tmp_path):
     assert task["labels"] == ["class 0", "class 1", "class 2"]
     assert (task["examples_used"], task["examples_available"]) == (90, 90)
     lengths = encoder.tokenize(made_up_task().train.texts).lengths
-    assert task["tokens_per_example"] == round(lengths.mean(), 1)
+    assert task["tokens_per_example"] == lengths.mean()
     settings = content["settings"]
+    assert (model["source"], model["revision"]) == (str(tiny), None)
     assert (settings["pooling"], settings["max_length"], settings["seed"]) == ("mean", 128, 0)
     assert settings["precision"] == "float32"
     score = content["scores"]["variability_ratio"]
@@ -233,9 +246,69 @@ def test_bad_questions(encoder):
         ls.scan(encoder, task, examples=91)
     with pytest.raises(InputError, match="2 of every class"):
         ls.scan(encoder, task, examples=5)
+    for examples in (10.5, "many", None):
+        with pytest.raises(InputError, match="whole number, 'all' or 'auto'"):
+            ls.scan(encoder, task, examples=examples)
+    for per_class in ([0, 5, 5], [5, 1, 5], [5, 5, 10**30], [5, 5, -1]):
+        with pytest.raises(InputError, match=r"per-class must be in 2\.\.30"):
+            ls.scan(encoder, task, per_class=per_class)
+    with pytest.raises(InputError, match="seed must be 0 or more"):
+        ls.scan(encoder, task, seed=-1)
     numbers = ls.Task.from_lists(["a", "b", "c"], [0.5, 1.5, 2.5], regression=True)
     with pytest.raises(InputError, match="compare classes"):
         ls.scan(encoder, numbers)
+
+
+def test_scores_by_name(encoder):
+    task = made_up_task()
+    for scores in ("all", "variability_ratio, nc1", KEYS):
+        assert tuple(ls.scan(encoder, task, scores=scores).scores) == KEYS
+    assert tuple(ls.scan(encoder, task, scores="nc1").scores) == ("nc1",)
+
+
+def test_many_classes_are_not_too_many_for_auto(encoder, monkeypatch):
+    monkeypatch.setattr("layerscout.scanning.AUTO_EXAMPLES", 20)
+    task = made_up_task(n=120, classes=30)
+    assert ls.scan(encoder, task).task["examples_per_class"] == [2] * 30
+
+
+def test_settings_say_where_the_rows_come_from(encoder, tmp_path):
+    task = made_up_task()
+    path = tmp_path / "rows.tsv"
+    rows = zip(task.train.texts, task.train.labels, strict=True)
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    settings = ls.scan(encoder, ls.Task.load(path, validation="0.2", seed=3)).settings
+    assert settings["data"] == str(path)
+    assert (settings["validation"], settings["validation_seed"]) == (0.2, 3)
+    assert ls.scan(encoder, ls.Task.load(path)).settings["validation"] is None
+    other = ls.scan(encoder, ls.Task.load(path, validation=path)).settings
+    assert other["validation"] == str(path)
+
+
+def test_a_head_for_multiple_choice_has_one_output(encoder, tmp_path):
+    row = '{"premise": "It rained.", "question": "effect", "choice1": "the cat slept", %s}\n'
+    rows = [row % f'"choice2": "the bird sang {n}", "label": {n % 2}' for n in range(12)]
+    (tmp_path / "copa.jsonl").write_text("".join(rows))
+    scan = ls.scan(encoder, ls.Task.load(tmp_path / "copa.jsonl", task="copa"))
+    assert scan.task["examples_used"] == 24
+    assert scan.model["parameters"]["head"] == encoder.shape(1).parameters.head
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_code_on_the_page_gives_the_encoder_cut_at_the_best_state(family, tmp_path):
+    encoder = Encoder.load(tiny_checkpoint(tmp_path / family, family))
+    task = made_up_task(n=40)
+    content = ls.scan(encoder, task).as_dict()
+    content["best"]["variability_ratio"] = 2
+    code = re.findall(r"<code>(from transformers.*?)</code>", scan_page(content), flags=re.DOTALL)
+    assert bool(code) == (family not in ("albert", "modernbert"))
+    if code:
+        names: dict[str, Any] = {}
+        exec(html.unescape(code[0]), names)
+        model = names["model"].eval()
+        short = dataclasses.replace(encoder, model=getattr(model, model.base_model_prefix))
+        texts = task.train.texts[:5]
+        torch.testing.assert_close(short.states(texts), encoder.states(texts)[:3])
 
 
 @pytest.mark.parametrize("family", ["albert", "modernbert", "deberta-v2-conv"])

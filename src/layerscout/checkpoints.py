@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
@@ -56,9 +57,11 @@ class Checkpoint:
 
     Attributes:
         source: what transformers' `from_pretrained` takes for it: a folder or a hub id.
+        revision: the commit on the hub; None for a folder.
     """
 
     source: str
+    revision: str | None
     model: Any
     tokenizer: Any
     family: Family
@@ -82,8 +85,14 @@ def load_checkpoint(name: str) -> Checkpoint:
             f"the tokenizer of {name} has {len(tokenizer)} tokens, but the model embeds only "
             f"{embedded}; they do not belong together"
         )
-    source = str(folder) if name == "demo" else name
-    return Checkpoint(source, model, tokenizer, FAMILIES[config.model_type])
+    local = name == "demo" or Path(name).expanduser().is_dir()
+    return Checkpoint(
+        source=str(folder.resolve()) if local else name,
+        revision=None if local else folder.name,  # the hub's cache names folders by commit
+        model=model,
+        tokenizer=tokenizer,
+        family=FAMILIES[config.model_type],
+    )
 
 
 def model_shape(config: Any, labels: int) -> ModelShape:
@@ -204,6 +213,12 @@ def _load_tokenizer(name: str, folder: Path) -> Any:
             folder, trust_remote_code=False, local_files_only=True
         )
     except Exception as error:
+        needed = {"protobuf", "sentencepiece"} - {d.name for d in distributions()}
+        if any(folder.glob("*.model")) and not (folder / "tokenizer.json").is_file() and needed:
+            raise InputError(
+                f"the tokenizer of {name} is a SentencePiece model; to read it, run: "
+                "pip install 'layerscout[sentencepiece]'"
+            ) from error
         raise InputError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise InputError(
@@ -235,6 +250,12 @@ def _load_model(name: str, folder: Path, config: Any) -> Any:
         ) from error
     except Exception as error:
         raise InputError(f"cannot load the weights of {name}: {first_line(error)}") from error
+    strays = [k for k in loaded["unexpected_keys"] if f"{FAMILIES[config.model_type].blocks}." in k]
+    if strays:
+        raise InputError(
+            f"the weights of {name} hold {len(strays)} tensors of blocks that its configuration "
+            f"does not have, such as {min(strays)}; the two do not belong together"
+        )
     # A pooler may be missing: states are read below it. Anything else would be random numbers.
     missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))
     if missing:

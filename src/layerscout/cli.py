@@ -70,6 +70,9 @@ Seed = Annotated[int, typer.Option(help="Of every random choice.")]
 Scores = Annotated[
     str, typer.Option("--score", metavar="KEY,KEY,...", help="Scores to compute, or 'all'.")
 ]
+Plot = Annotated[
+    Path | None, typer.Option(help="Also draw the curve into this .png, .svg or .pdf.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
 
@@ -125,9 +128,7 @@ def scan(
     precision: Precision = "float32",
     device: Device = "auto",
     seed: Seed = 0,
-    plot: Annotated[
-        Path | None, typer.Option(help="Also draw the curve into this .png, .svg or .pdf.")
-    ] = None,
+    plot: Plot = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -138,12 +139,11 @@ def scan(
         from layerscout.encoder import Encoder
         from layerscout.figures import check_plot
         from layerscout.files import check_output_folder
-        from layerscout.scores import SCORES
 
-        keys = list(SCORES) if scores == "all" else scores.split(",")
         check_output_folder(output)
         if plot is not None:
             check_plot(plot)
+            check_output_folder(plot.parent)
         loaded_task = Task.load(
             data,
             task=task,
@@ -161,8 +161,8 @@ def scan(
         result = scanning.scan(
             encoder,
             loaded_task,
-            scores=keys,
-            examples=_count(examples),
+            scores=scores,
+            examples=_examples(examples),
             balanced=balanced,
             per_class=None if per_class is None else _numbers("--per-class", per_class),
             pooling=pooling,
@@ -181,10 +181,11 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for what the demo writes.")
     ] = Path("layerscout-demo"),
+    plot: Plot = None,
     quiet: Quiet = False,
 ) -> None:
     """Scan a small encoder on a small task that ships with layerscout; needs no network."""
-    scan("demo", "demo", output, quiet=quiet)
+    scan("demo", "demo", output, plot=plot, quiet=quiet)
 
 
 @contextmanager
@@ -210,7 +211,7 @@ def _loading(quiet: bool) -> Iterator[None]:
         yield
 
 
-def _count(examples: str) -> int | Literal["all", "auto"]:
+def _examples(examples: str) -> int | Literal["all", "auto"]:
     if examples in ("all", "auto"):
         return "all" if examples == "all" else "auto"
     return _numbers("--examples", examples)[0]

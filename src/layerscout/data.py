@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -46,6 +46,8 @@ class Task:
         columns: what was read as "text", "text_pair" and "label": a column's name, or for known
             tasks a template.
         warnings: what was accepted but should be known, a line each.
+        origin: what "data" and "validation" were given to make it, and the "validation_seed" that
+            drew held-out rows; None where there was nothing.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Task:
     validation: Split | None
     columns: Mapping[str, str]
     warnings: tuple[str, ...] = ()
+    origin: Mapping[str, str | float | None] = field(default_factory=dict)
 
     @classmethod
     def load(
@@ -101,6 +104,8 @@ class Task:
         inputs = choose_inputs(sources["train"], task, text, text_pair, label)
         known = None if task is None else KNOWN[task]
         loaded = _build(task or name, sources, inputs, known, regression)
+        given = None if validation is None else str(validation)
+        loaded = replace(loaded, origin={"data": str(data), "validation": given})
         return loaded if fraction is None else _held_out(loaded, fraction, seed)
 
     @classmethod
@@ -160,7 +165,8 @@ def _fraction(validation: str | Path | float | int | None) -> float | None:
 def _held_out(task: Task, fraction: float, seed: int) -> Task:
     """Replace the validation split by a part of the training split."""
     train, validation = hold_out(task.train, fraction, seed)
-    return replace(task, train=train, validation=validation)
+    origin = {**task.origin, "validation": fraction, "validation_seed": seed}
+    return replace(task, train=train, validation=validation, origin=origin)
 
 
 # --- Splits ------------------------------------------------------------------------------------

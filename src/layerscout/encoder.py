@@ -65,7 +65,8 @@ class Encoder:
 
     Attributes:
         name: as it was asked for.
-        source: the same as transformers' `from_pretrained` takes it: a folder or a hub id.
+        source: what transformers' `from_pretrained` takes for it: a folder or a hub id.
+        revision: the commit on the hub; None for a folder.
         model: the bare model (no head), in float32 and eval mode, on `device`.
         tokenizer: its fast tokenizer.
         family: where the model keeps its blocks.
@@ -74,6 +75,7 @@ class Encoder:
 
     name: str
     source: str
+    revision: str | None
     model: Any
     tokenizer: Any
     family: Family
@@ -101,8 +103,15 @@ class Encoder:
         where = _device(device)
         settled = _precision(precision, where)
         loaded = load_checkpoint(str(name))
-        model = loaded.model.eval().requires_grad_(False).to(where)
-        return cls(str(name), loaded.source, model, loaded.tokenizer, loaded.family, settled)
+        return cls(
+            name=str(name),
+            source=loaded.source,
+            revision=loaded.revision,
+            model=loaded.model.eval().requires_grad_(False).to(where),
+            tokenizer=loaded.tokenizer,
+            family=loaded.family,
+            precision=settled,
+        )
 
     @property
     def device(self) -> torch.device:
@@ -169,10 +178,7 @@ class Encoder:
 
     def batch(self, tokens: Tokens, rows: Int64[np.ndarray, " b"]) -> dict[str, Tensor]:
         """Pad the texts at `rows` to the longest of them: the model's inputs, each (b, T)."""
-        starts, lengths = tokens.offsets[rows], tokens.lengths[rows]
-        steps = np.arange(lengths.max())
-        real = steps < lengths[:, None]
-        at = np.where(real, starts[:, None] + steps, 0)
+        at, real = _padded(tokens, rows)
         padding = self.tokenizer.pad_token_id
         inputs = {
             "input_ids": np.where(real, tokens.ids[at], padding).astype(np.int64),
@@ -313,13 +319,11 @@ class Encoder:
     def _pooling_weights(
         self, tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling
     ) -> Float32[Tensor, "b T"]:
-        lengths = tokens.lengths[rows]
-        steps = np.arange(lengths.max())
+        at, real = _padded(tokens, rows)
+        used = real & tokens.ordinary[at]
         if pooling == "cls":
-            used = np.broadcast_to(steps == 0, (len(rows), len(steps)))
-        else:
-            real = steps < lengths[:, None]
-            used = real & tokens.ordinary[np.where(real, tokens.offsets[rows][:, None] + steps, 0)]
+            used = np.zeros_like(real)
+            used[:, 0] = True
         weights = used / used.sum(axis=1, keepdims=True)
         return torch.from_numpy(weights.astype(np.float32)).to(self.device)
 
@@ -330,6 +334,16 @@ class Encoder:
         if self.family.positions_after_padding:
             positions -= config.pad_token_id + 1
         return min(positions, int(self.tokenizer.model_max_length))
+
+
+def _padded(
+    tokens: Tokens, rows: Int64[np.ndarray, " b"]
+) -> tuple[Int64[np.ndarray, "b T"], Bool[np.ndarray, "b T"]]:
+    """Lay out a padded batch: where each entry's token stands, and which entries are no padding."""
+    lengths = tokens.lengths[rows]
+    steps = np.arange(lengths.max())
+    real = steps < lengths[:, None]
+    return np.where(real, tokens.offsets[rows][:, None] + steps, 0), real
 
 
 def _flat(encodings: Sequence[Any]) -> Tokens:
@@ -413,7 +427,7 @@ def _device(name: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.ones(1, device=device).item()  # which a device without memory ("meta") cannot
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(f"the device {name!r} cannot be used here: {first_line(error)}") from error
     return device

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -331,9 +332,11 @@ def _per_block(score: Mapping[str, Any]) -> str:
 def _next_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List what is worth trying after this scan; only what it did not do already."""
     settings, task, model = scan["settings"], scan["task"], scan["model"]
+    data = settings.get("data") or "DATA"
+    again = f"layerscout scan {shlex.quote(model['name'])} {shlex.quote(data)}"
     commands = []
     key = _leading(scan)
-    if key and scan["scores"][key]["of"] == "states" and scan["best"][key] < model["blocks"]:
+    if key and scan["scores"][key]["of"] == "states" and _cuts_by_depth(scan, scan["best"][key]):
         labels = f"    num_labels={len(task['labels'])},\n" if task.get("labels") else ""
         commands.append(
             (
@@ -341,29 +344,31 @@ def _next_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
                 "from transformers import AutoModelForSequenceClassification\n\n"
                 "model = AutoModelForSequenceClassification.from_pretrained(\n"
                 f"    {model['source']!r},\n"
-                f"    num_hidden_layers={scan['best'][key]},\n{labels})",
+                f"    num_hidden_layers={scan['best'][key]},\n{labels}"
+                '    dtype="float32",\n)',
             )
         )
     other = "mean" if settings.get("pooling") == "cls" else "cls"
     asked = {"cls": "the first token", "mean": "the mean over the tokens"}[other]
-    commands.append(
-        (f"See whether {asked} tells the same:", f"layerscout scan MODEL DATA --pooling {other}")
-    )
+    commands.append((f"See whether {asked} tells the same:", f"{again} --pooling {other}"))
     if task["examples_used"] < task["examples_available"]:
         commands.append(
-            (
-                f"Use all {task['examples_available']:,} examples:",
-                "layerscout scan MODEL DATA --examples all",
-            )
+            (f"Use all {task['examples_available']:,} examples:", f"{again} --examples all")
         )
     if settings.get("precision") == "float32":
-        commands.append(
-            (
-                "Let the tool use bfloat16 where that is faster and changes nothing that counts:",
-                "layerscout scan MODEL DATA --precision auto",
-            )
-        )
+        sentence = "Compute in bfloat16 if the processor has it, in about half the time:"
+        commands.append((sentence, f"{again} --precision auto"))
     return commands
+
+
+def _cuts_by_depth(scan: Mapping[str, Any], state: int) -> bool:
+    """Tell whether a model with `state` blocks is this one cut there, just by its depth.
+
+    ModernBERT wants its list of layer types cut as well, and in ALBERT the depth decides which
+    block uses which weights.
+    """
+    model = scan["model"]
+    return state < model["blocks"] and model["family"] not in ("albert", "modernbert")
 
 
 def _facts(scan: Mapping[str, Any]) -> list[tuple[str, str]]:

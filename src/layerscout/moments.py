@@ -23,6 +23,8 @@ class Moments:
         count: (K,), examples seen.
         total: (S, K, d), Σ_{i in k} (x_i − reference).
         scatter: (S, G, d, d), Σ_k weights[k, g] Σ_{i in k} (x_i − reference)(x_i − reference)ᵀ.
+        resolution: rounding error of the states, relative to their size: that of the type they
+            come in, since float64 sums cannot bring back what float32 states have lost.
     """
 
     reference: Float64[Tensor, "S d"]
@@ -30,10 +32,15 @@ class Moments:
     count: Float64[Tensor, " K"]
     total: Float64[Tensor, "S K d"]
     scatter: Float64[Tensor, "S G d d"]
+    resolution: float
 
     @classmethod
     def empty(cls, reference: Float[Tensor, "S d"], weights: Float64[Tensor, "K G"]) -> Moments:
-        """Make sums over nothing, about `reference` (S, d) and for `weights` (K, G)."""
+        """Make sums over nothing, about `reference` (S, d) and for `weights` (K, G).
+
+        The `reference` is of the same type as the states that will be added.
+        """
+        resolution = torch.finfo(reference.dtype).eps
         reference = reference.double()
         S, d = reference.shape
         K, G = weights.shape
@@ -42,7 +49,7 @@ class Moments:
             return torch.zeros(shape, dtype=torch.float64, device=reference.device)
 
         weights = weights.to(reference.device)
-        return cls(reference, weights, zeros(K), zeros(S, K, d), zeros(S, G, d, d))
+        return cls(reference, weights, zeros(K), zeros(S, K, d), zeros(S, G, d, d), resolution)
 
     def add_(self, states: Float[Tensor, "S n d"], labels: Int[Tensor, " n"]) -> None:
         """Add n examples in place: their states (S, n, d) and class ids (n,), each in 0..K−1."""
@@ -78,6 +85,7 @@ class Moments:
             self.count + other.count,
             self.total + other.total,
             self.scatter + other.scatter,
+            max(self.resolution, other.resolution),
         )
 
     def about(self, reference: Float[Tensor, "S d"]) -> Moments:
@@ -92,6 +100,7 @@ class Moments:
             self.count,
             self.total + self.count[:, None] * shift[:, None, :],
             self.scatter + cross + cross.transpose(-1, -2) + square,
+            self.resolution,
         )
 
     def means(self) -> Float64[Tensor, "S K d"]:
@@ -116,8 +125,9 @@ class Moments:
 def class_weights(count: Shaped[Tensor, " K"]) -> Float64[Tensor, "K G"]:
     """Choose the weightings (K, G) that the variability scores need, for examples counted by class.
 
-    Two classes are summed apart. More are summed twice: each class alike, and each example alike;
-    that is enough for the scores and does not grow with K.
+    The scores weigh every class alike or every example alike, so more than two classes need only
+    these two weightings, whatever K is. Two classes are summed apart, from which both follow: an
+    example then enters one matrix product instead of two.
     """
     if len(count) <= 2:
         return torch.eye(len(count), dtype=torch.float64)

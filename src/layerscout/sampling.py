@@ -94,7 +94,7 @@ def sample(
         examples: how many rows; None for all, or with `balanced` for as many as the smallest class
             allows.
         balanced: equally many of every class: `examples` // K.
-        per_class: exactly these numbers, by class id, instead of `examples`.
+        per_class: exactly these numbers, 2 or more, by class id, instead of `examples`.
         seed: the same one draws the same rows.
 
     Raises:
@@ -137,17 +137,16 @@ def _exactly(
     """Check the numbers of examples that were asked for class by class."""
     if balanced or examples is not None:
         raise InputError("--per-class says how many; leave out --examples and --balanced")
-    seats = np.array(per_class, dtype=np.int64)
-    if len(seats) != len(counts):
+    if len(per_class) != len(counts):
         raise InputError(
-            f"--per-class needs a number for each of {len(counts)} classes, got {len(seats)}"
+            f"--per-class needs a number for each of {len(counts)} classes, got {len(per_class)}"
         )
-    for number, (asked, available) in enumerate(zip(seats, counts, strict=True)):
-        if not 0 <= asked <= available:
+    for number, (asked, available) in enumerate(zip(per_class, counts, strict=True)):
+        if not 2 <= asked <= available:
             raise InputError(
-                f"--per-class must be in 0..{available} for class {number}, got {asked}"
+                f"--per-class must be in 2..{available} for class {number}, got {asked}"
             )
-    return seats
+    return np.array(per_class, dtype=np.int64)
 
 
 def _equally(counts: np.ndarray, examples: int | None) -> np.ndarray:
@@ -204,6 +203,8 @@ def _apportion(counts: np.ndarray, total: int, *, floor: int) -> np.ndarray:
 
 def _draw(strata: np.ndarray, seats: np.ndarray, seed: int) -> np.ndarray:
     """Choose `seats[s]` examples of every stratum s; return which, bool (m,)."""
+    if seed < 0:
+        raise InputError(f"--seed must be 0 or more, got {seed}")
     shuffled = np.random.default_rng(seed).permutation(len(strata))
     order = shuffled[np.argsort(strata[shuffled], kind="stable")]
     sizes = np.bincount(strata, minlength=len(seats))

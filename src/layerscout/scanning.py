@@ -126,7 +126,7 @@ def scan(
     encoder: Encoder | str | Path,
     task: Task | str | Path,
     *,
-    scores: Sequence[str] = ("variability_ratio",),
+    scores: str | Sequence[str] = "variability_ratio",
     examples: int | Literal["all", "auto"] = "auto",
     balanced: bool = False,
     per_class: Sequence[int] | None = None,
@@ -143,7 +143,7 @@ def scan(
     Args:
         encoder: an `Encoder`, or what `Encoder.load` takes.
         task: a `Task`, or what `Task.load` takes.
-        scores: keys of `layerscout.scores.SCORES`.
+        scores: keys of `layerscout.scores.SCORES`, in a list or separated by commas, or "all".
         examples: how many training examples to read, drawn in proportion to the classes, at least
             two of each; "auto" reads up to 5,000.
         balanced: draw the same number of every class.
@@ -157,36 +157,31 @@ def scan(
     Raises:
         InputError: if the model or the data cannot be used as asked.
     """
-    for key in scores:
-        if key not in SCORES:
-            raise unknown("score", key, SCORES)
+    keys = _score_keys(scores)
     if pooling not in ("mean", "cls"):
         raise unknown("pooling", pooling, ("mean", "cls"))
     task = task if isinstance(task, Task) else Task.load(task)
     if task.kind == "regression":
         raise InputError(
-            f"{', '.join(scores)} compare classes, but the labels of {task.name} are numbers; "
+            f"{', '.join(keys)} compare classes, but the labels of {task.name} are numbers; "
             "choose a task with classes"
         )
-    split = task.train.take(_draw(task, examples, balanced, per_class, seed))
+    split = task.train.take(_choose_rows(task, examples, balanced, per_class, seed))
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
 
     started = perf_counter()
     tokens = encoder.tokenize(split.texts, split.pairs, max_length=max_length)
     tokenized = perf_counter()
     moments, forward = _moments(encoder, tokens, split.labels, pooling, progress)
-    results = {key: SCORES[key].score(moments) for key in scores}
+    results = {key: SCORES[key].score(moments) for key in keys}
     if pooling == "cls":
         results = {key: score.without_embeddings() for key, score in results.items()}
     finished = perf_counter()
     return Scan(
-        model={
-            "name": encoder.name,
-            "source": encoder.source,
-            **asdict(encoder.shape(len(task.labels))),
-        },
-        task=_described(task, split, tokens),
+        model=_described_model(encoder, task),
+        task=_described_task(task, split, tokens),
         settings={
+            **task.origin,
             "pooling": pooling,
             "max_length": max_length,
             "precision": encoder.precision,
@@ -219,21 +214,34 @@ def plot(scan: Scan, path: str | Path | None = None) -> alt.TopLevelMixin:
     """
     chart = scan_chart(scan.as_dict())
     if path is not None:
-        save_chart(chart, Path(path))
+        save_chart(chart, output_folder(Path(path).parent) / Path(path).name)
     return chart
 
 
-def _draw(
+def _score_keys(scores: str | Sequence[str]) -> list[str]:
+    if scores == "all":
+        return list(SCORES)
+    keys = [key.strip() for key in scores.split(",")] if isinstance(scores, str) else list(scores)
+    for key in keys:
+        if key not in SCORES:
+            raise unknown("score", key, SCORES)
+    return keys
+
+
+def _choose_rows(
     task: Task,
     examples: int | Literal["all", "auto"],
     balanced: bool,
     per_class: Sequence[int] | None,
     seed: int,
 ) -> np.ndarray:
+    if examples not in ("all", "auto") and not isinstance(examples, int):
+        raise InputError(f"examples must be a whole number, 'all' or 'auto', got {examples!r}")
     size = None if isinstance(examples, str) else examples
     if examples == "auto" and per_class is None:
-        smallest = int(np.bincount(task.train.labels).min())
-        size = min(AUTO_EXAMPLES, len(task.labels) * smallest if balanced else len(task.train))
+        K = len(task.labels)
+        available = K * int(np.bincount(task.train.labels).min()) if balanced else len(task.train)
+        size = min(max(AUTO_EXAMPLES, 2 * K), available)
     return sample(
         task.train,
         len(task.labels),
@@ -317,7 +325,18 @@ def _bar(tokens: Tokens, shown: bool) -> Iterator[Callable[[np.ndarray], None]]:
         yield advance
 
 
-def _described(task: Task, split: Split, tokens: Tokens) -> dict[str, Any]:
+def _described_model(encoder: Encoder, task: Task) -> dict[str, Any]:
+    # A head for multiple choice has one output, read for each choice.
+    outputs = 1 if task.kind == "multiple_choice" else len(task.labels)
+    return {
+        "name": encoder.name,
+        "source": encoder.source,
+        "revision": encoder.revision,
+        **asdict(encoder.shape(outputs)),
+    }
+
+
+def _described_task(task: Task, split: Split, tokens: Tokens) -> dict[str, Any]:
     return {
         "name": task.name,
         "kind": task.kind,
@@ -327,7 +346,7 @@ def _described(task: Task, split: Split, tokens: Tokens) -> dict[str, Any]:
         "examples_used": len(split),
         "examples_available": len(task.train),
         "examples_per_class": np.bincount(split.labels, minlength=len(task.labels)).tolist(),
-        "tokens_per_example": round(float(tokens.lengths.mean()), 1),
+        "tokens_per_example": float(tokens.lengths.mean()),
     }
 
 

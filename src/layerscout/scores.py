@@ -137,10 +137,12 @@ def _trace_ratio(
     along = torch.einsum("sjd,sde,sje->sj", u, within, u).clamp(min=0)
     largest = s[:, :1]
     ratio = torch.where(s > 1e-6 * largest, along / s**2, 0.0).sum(dim=1)
-    # Means that differ by the rounding of the states, or of their sums, only are one mean.
+    # Class means that differ by no more than the rounding of the states are one mean, and so are
+    # those that lie closer together than the means of any real sample (their distance² is about
+    # the spread over n): the same texts in both classes, say, read in different batches.
     spread = within.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
-    rounding = 1e-24 * spread + 1e-28 * (moments.reference**2).sum(dim=-1)
-    same = largest.squeeze(1) ** 2 <= rounding
+    rounding = (16 * moments.resolution) ** 2 * (moments.reference**2).sum(dim=-1)
+    same = largest.squeeze(1) ** 2 <= rounding + 1e-10 * spread
     return torch.where(finite & ~same, ratio, torch.nan)
 
 

@@ -113,6 +113,10 @@ MISTAKES = {
     "negative seed": (["MODEL", "DATA", "--seed", "-1"], "0 or more"),
     "no memory": (["MODEL", "DATA", "--device", "meta"], "'meta' cannot be used"),
     "plot in a file": (["MODEL", "DATA", "--plot", "FILE/curve.png"], "is a file"),
+    "two numbers": (["MODEL", "DATA", "--examples", "10,20"], "'10,20'"),
+    "empty model": (["", "DATA"], "name of the model is empty"),
+    "empty plot": (["MODEL", "DATA", "--plot", ""], ".png, .svg or .pdf"),
+    "endless folder": (["MODEL", "DATA", "-o", "a" * 300], "File name too long"),
     "not numbers": (["MODEL", "DATA", "--per-class", "5;6"], "'5;6'"),
     "too long": (["MODEL", "DATA", "--max-length", "9999"], "max_length must be in"),
     "no device": (["MODEL", "DATA", "--device", "abacus"], "abacus"),
@@ -190,7 +194,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, reviews, 
     assert process.returncode == 2
     assert errors.startswith("layerscout: cannot write") and "scan.html" in errors
     assert errors.count("\n") == 1
-    assert os.listdir(tmp_path / "out") == ["scan.json"]  # which was whole before
+    assert os.listdir(tmp_path / "out") == []  # scan.json would fit, but belongs to scan.html
 
 
 def test_help_and_version_load_nothing_heavy():
@@ -207,6 +211,18 @@ def test_help_and_version_load_nothing_heavy():
         )
         assert output.returncode == 0, output.stderr
         assert "Usage" in output.stdout or output.stdout.startswith("layerscout 0.")
+
+
+def test_an_output_that_knows_no_blocks(tiny, reviews, tmp_path):
+    command = "from layerscout.cli import main; main()"
+    for encoding in ("cp1252", "ascii"):
+        output = subprocess.run(
+            [sys.executable, "-c", command, "scan", str(tiny), str(reviews), "-o", str(tmp_path)],
+            capture_output=True,
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+        )
+        assert output.returncode == 0, output.stderr
+        assert b"####" in output.stdout and b"< best" in output.stdout
 
 
 def test_the_package_is_lazy_and_its_names_stay_functions():

@@ -260,3 +260,20 @@ def test_real_tasks_load_whole(folder: str) -> None:
     for split in (task.train, task.validation):
         assert len(split.texts) == len(split.labels) == len(split.pairs or split.texts)
         assert len(split.labels) and (not task.labels or split.labels.max() < len(task.labels))
+
+
+def test_codes_with_leading_zeros_stay_as_they_are(write: Write) -> None:
+    rows = "".join(f"text {row},{('01', '1', '10')[row % 3]}\n" for row in range(12))
+    assert Task.load(write("codes.csv", f"text,label\n{rows}")).labels == ("01", "1", "10")
+
+
+def test_labels_that_no_file_can_hold_or_that_are_several(write: Write) -> None:
+    half = "".join(
+        f'{{"text": "text {row}", "label": "{("a", chr(92) + "ud800")[row % 2]}"}}\n'
+        for row in range(6)
+    )
+    refused("valid Unicode … line 2", Task.load, write("half.jsonl", half))
+    lists = "".join(f'text {row},"[{row % 2}, 2]"\n' for row in range(6))
+    refused("multi-label … line 2", Task.load, write("lists.csv", f"text,label\n{lists}"))
+    blank = "".join(f"text {row},{(' ', 'b', 'c')[row % 3]}\n" for row in range(6))
+    refused("every row needs a label", Task.load, write("blank.csv", f"text,label\n{blank}"))

@@ -241,6 +241,8 @@ def test_a_device_that_runs_out_of_memory_gets_smaller_batches(tiny, monkeypatch
 def test_no_texts(tiny):
     with pytest.raises(InputError, match="no texts"):
         Encoder.load(tiny).states([])
+    with pytest.raises(InputError, match="put it in a list"):
+        Encoder.load(tiny).states("one text")
 
 
 def test_a_text_of_a_megabyte(tiny):

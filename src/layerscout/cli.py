@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -81,8 +82,14 @@ BAR = 32  # characters of the longest bar in a table of scores
 
 def main() -> None:
     """Run the command line: exit 2 on input that cannot be used, 130 on Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names from the data may not fit the encoding
+            stream.reconfigure(errors="replace")
     try:
         app()
+    except OSError as error:  # such as a full disk behind standard output
+        typer.echo(f"layerscout: {error}", err=True)
+        sys.exit(1)
     except LayerscoutError as error:
         typer.echo(f"layerscout: {error}", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)
@@ -214,7 +221,12 @@ def _loading(quiet: bool) -> Iterator[None]:
 def _examples(examples: str) -> int | Literal["all", "auto"]:
     if examples in ("all", "auto"):
         return "all" if examples == "all" else "auto"
-    return _numbers("--examples", examples)[0]
+    try:
+        return int(examples)
+    except ValueError as error:
+        raise InputError(
+            f"--examples takes a whole number, 'all' or 'auto', got {examples!r}"
+        ) from error
 
 
 def _numbers(option: str, written: str) -> list[int]:
@@ -247,20 +259,21 @@ def _report(result: Scan, folder: Path, plot: Path | None, *, as_json: bool, qui
     say(f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
     used, available = task["examples_used"], task["examples_available"]
     say(f"{used:,} of {available:,} examples, {len(task['labels'])} classes")
-    console.print(_table(result))
+    console.print(_table(result, unicode=console.encoding.startswith("utf")))
     for key, score in result.scores.items():
         say(_verdict(key, score))
     written = [folder / "scan.json", folder / "scan.html", *([plot] if plot else [])]
     say(f"{sum(result.seconds.values()):.1f} s; wrote {', '.join(map(str, written))}")
 
 
-def _table(result: Scan) -> Table:
+def _table(result: Scan, unicode: bool) -> Table:
     """Draw the curve of every score, a row per state, with the best marked."""
     from rich.table import Table
     from rich.text import Text as Line
 
     table = Table("state", box=None, header_style="bold", pad_edge=False)
     table.columns[0].justify = "right"
+    block, arrow, gap = ("█", "◀", "–") if unicode else ("#", "<", "-")
     width = max(8, BAR // len(result.scores))
     for key in result.scores:
         table.add_column(key, justify="right")
@@ -270,10 +283,10 @@ def _table(result: Scan) -> Table:
         for score in result.scores.values():
             value, best = score.values[state], score.best()
             style = "bold green" if state == best else ""
-            mark = " ◀ best" if state == best else ""
+            mark = f" {arrow} best" if state == best else ""
             top = max((v for v in score.values if v is not None), default=0.0)
-            bar = "" if not value or value < 0 else "█" * max(1, round(width * value / top))
-            cells += [Line("–" if value is None else f"{value:.4g}", style=style)]
+            bar = "" if not value or value < 0 else block * max(1, round(width * value / top))
+            cells += [Line(gap if value is None else f"{value:.4g}", style=style)]
             cells += [Line(bar + mark, style=style or "blue")]
         table.add_row(*cells)
     return table

@@ -14,6 +14,7 @@ import numpy as np
 from layerscout.columns import (
     CHOICE,
     KNOWN,
+    SURROGATE,
     Inputs,
     Known,
     choose_inputs,
@@ -29,6 +30,7 @@ from layerscout.tables import NUMBER, Rows, Source, Table, find, from_memory, li
 Kind = Literal["classification", "regression", "multiple_choice"]
 
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+CODE = re.compile(r"[+-]?0\d", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -280,9 +282,19 @@ def _present(table: Table, column: str, *, unlabelled: bool = False) -> list[Any
             remedy = "multi-label is not supported" if plural else "name another with --label"
             rule = "a label must be one string or number"
             raise table.fault(rule, f"a {type(value).__name__}", column, row, remedy)
-    blank = {"", "nan", "NaN"} if table.all_strings else {""}
+        if isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
+            found = "half of a surrogate pair"
+            raise table.fault("labels must be valid Unicode", found, column, row, "repair it")
+        if table.all_strings and value is not None and re.fullmatch(r"\[.*\]", str(value)):
+            remedy = "multi-label is not supported"
+            raise table.fault("a label must be one string or number", "a list", column, row, remedy)
+    blank = {"nan", "NaN"} if table.all_strings else set()
     gaps = blank | {-1, "-1"} if unlabelled else blank
-    missing = [row for row, value in enumerate(values) if is_missing(value) or value in gaps]
+    missing = [
+        row
+        for row, value in enumerate(values)
+        if is_missing(value) or value in gaps or (isinstance(value, str) and not value.strip())
+    ]
     if missing:
         found = f"{len(missing)} missing{' (empty or -1)' if unlabelled else ''}, the first"
         raise table.fault("every row needs a label", found, column, missing[0], "fill or drop them")
@@ -342,7 +354,9 @@ def _class_names(
             f"labels must be of one type: column {column!r} of {table.name} mixes "
             f"{', '.join(sorted(kind.__name__ for kind in kinds))}; write them all as strings"
         )
-    numeric = table.all_strings and all(map(NUMBER.fullmatch, distinct))
+    # A number with a leading zero is a code, such as 01 beside 1.
+    codes = table.all_strings and any(map(CODE.match, distinct))
+    numeric = table.all_strings and not codes and all(map(NUMBER.fullmatch, distinct))
     if kinds <= {str, bool} and not numeric:
         return list(map(str, values)), tuple(map(str, sorted(distinct)))
     numbers = {value: _whole(table, column, value) for value in distinct}

@@ -149,6 +149,8 @@ class Encoder:
             raise InputError(
                 f"max_length must be in {special + 1}..{limit} for {self.name}, got {max_length}"
             )
+        if isinstance(texts, str) or isinstance(pairs, str):
+            raise InputError("texts must be a list of texts, got a single one; put it in a list")
         if not len(texts):
             raise InputError("there are no texts to tokenise")
         parts = []

@@ -15,7 +15,7 @@ import jinja2
 import vl_convert
 
 from layerscout.errors import InputError
-from layerscout.files import write_bytes
+from layerscout.files import write_files
 from layerscout.scores import SCORES
 
 # Both read well on white and on near-black.
@@ -120,7 +120,7 @@ def check_plot(path: Path) -> None:
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(
             f"a plot is written as .png, .svg or .pdf, got {path.name!r}; "
-            f"name it {path.with_suffix('.png').name!r}"
+            f"name it {(path.name.split('.')[0] or 'plot') + '.png'!r}"
         )
 
 
@@ -139,7 +139,7 @@ def save_chart(chart: alt.TopLevelMixin, path: Path) -> None:
             content = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]).encode()
         case _:
             content = vl_convert.vegalite_to_pdf(spec, allowed_base_urls=[])
-    write_bytes(path, content)
+    write_files({path: content})
 
 
 def scan_page(scan: Mapping[str, Any]) -> str:

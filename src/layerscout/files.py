@@ -1,8 +1,9 @@
 """Writing files so that a reader sees the old one or the whole new one, never a part."""
 
+import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,52 +11,52 @@ from layerscout.errors import InputError
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` and move it there when the block ends well.
+def replacing(*paths: Path) -> Iterator[list[Path]]:
+    """Yield a temporary path beside each of `paths`; move all there when the block ends well.
 
-    When the block raises (Ctrl-C too), the temporary file is removed and an earlier `path` stays.
+    When the block raises (Ctrl-C too), the temporary files are removed and earlier files stay, so
+    files that belong together are of one write.
 
     Raises:
-        InputError: if the file cannot be written (no permission, full disk, ...).
+        InputError: if a file cannot be written (no permission, full disk, ...).
     """
+    temporaries: list[Path] = []
+    path = paths[0]
     try:
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.stem}-", suffix=f".tmp{path.suffix}"
-        )
-        os.close(handle)
-        temporary = Path(name)
-        try:
-            yield temporary
-            # mkstemp makes private files; give this one what an ordinary new file would have.
-            mask = os.umask(0)
-            os.umask(mask)
+        for path in paths:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "there is a folder of that name")
+            handle, name = tempfile.mkstemp(
+                dir=path.parent, prefix=f".{path.stem}-", suffix=f".tmp{path.suffix}"
+            )
+            os.close(handle)
+            temporaries.append(Path(name))
+        yield temporaries
+        # mkstemp makes private files; give these what an ordinary new file would have.
+        mask = os.umask(0)
+        os.umask(mask)
+        for path, temporary in zip(paths, temporaries, strict=True):
             temporary.chmod(0o666 & ~mask)
             temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path`, whole or not at all.
-
-    Raises:
-        InputError: if the file cannot be written.
-    """
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` as UTF-8, whole or not at all.
+def write_files(contents: Mapping[Path, str | bytes]) -> None:
+    """Write each content to its path, all of them whole or none; text as UTF-8.
 
     Raises:
-        InputError: if the file cannot be written.
+        InputError: if a file cannot be written.
     """
-    write_bytes(path, text.encode("utf-8"))
+    with replacing(*contents) as temporaries:
+        for temporary, content in zip(temporaries, contents.values(), strict=True):
+            with temporary.open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
 
 
 def check_output_folder(path: Path) -> None:
@@ -64,7 +65,10 @@ def check_output_folder(path: Path) -> None:
     Raises:
         InputError: if it cannot.
     """
-    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    try:
+        existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    except OSError as error:  # a name that is too long, say
+        raise InputError(f"cannot write into {path}: {error.strerror or error}") from error
     if not existing.is_dir():
         raise InputError(f"cannot write into {path}: {existing} is a file; choose another")
     if not os.access(existing, os.W_OK | os.X_OK):

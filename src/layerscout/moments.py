@@ -56,19 +56,16 @@ class Moments:
         labels = labels.to(self.reference.device)
         seen = torch.bincount(labels, minlength=len(self.count))
         self.count.add_(seen)
-        present = seen.nonzero().flatten().tolist()
-        rows = {k: (labels == k).nonzero().flatten() for k in present}
+        each = self.weights[labels]  # (n, G)
+        rows_used = [column.nonzero().flatten() for column in each.unbind(1)]
+        used = [(rows, each[rows, g, None]) for g, rows in enumerate(rows_used)]
         # State by state: a chunk in float64 then stays small enough for the processor's cache.
         for s, state in enumerate(states.to(self.reference.device)):
             x = state.double() - self.reference[s]
             self.total[s].index_add_(0, labels, x)
-            for g, weight in enumerate(self.weights.unbind(1)):
-                used = [k for k in present if weight[k] != 0]
-                if len(used) == 1:
-                    xk = x[rows[used[0]]]
-                    self.scatter[s, g].addmm_(xk.T, xk, alpha=float(weight[used[0]]))
-                elif used:
-                    self.scatter[s, g].addmm_(x.T, x * weight[labels, None])
+            for g, (rows, weight) in enumerate(used):
+                xg = x if len(rows) == len(x) else x[rows]
+                self.scatter[s, g].addmm_(xg.T, xg * weight)
 
     def __add__(self, other: Moments) -> Moments:
         """Merge the sums over two sets of examples; the reference of the left one stays.

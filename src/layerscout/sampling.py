@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
@@ -142,7 +143,7 @@ def _exactly(
             f"--per-class needs a number for each of {len(counts)} classes, got {len(per_class)}"
         )
     for number, (asked, available) in enumerate(zip(per_class, counts, strict=True)):
-        if not 2 <= asked <= available:
+        if not isinstance(asked, Integral) or not 2 <= asked <= available:
             raise InputError(
                 f"--per-class must be in 2..{available} for class {number}, got {asked}"
             )

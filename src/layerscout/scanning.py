@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from numbers import Integral
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +19,7 @@ from layerscout.data import Task
 from layerscout.encoder import Encoder, Pooling, Tokens
 from layerscout.errors import InputError, unknown
 from layerscout.figures import save_chart, scan_chart, scan_page
-from layerscout.files import output_folder, write_text
+from layerscout.files import output_folder, write_files
 from layerscout.moments import Moments, class_weights
 from layerscout.sampling import Split, sample
 from layerscout.scores import SCORES, Score
@@ -93,9 +94,8 @@ class Scan:
         """
         folder = output_folder(Path(folder))
         content = self.as_dict()
-        page = scan_page(content)
-        write_text(folder / "scan.json", json.dumps(content, indent=1, allow_nan=False) + "\n")
-        write_text(folder / "scan.html", page)
+        written = json.dumps(content, indent=1, allow_nan=False) + "\n"
+        write_files({folder / "scan.json": written, folder / "scan.html": scan_page(content)})
 
     @classmethod
     def load(cls, folder: str | Path) -> Scan:
@@ -188,12 +188,12 @@ def scan(
             "device": encoder.device.type,
             "examples": examples,
             "balanced": balanced,
-            "per_class": None if per_class is None else list(per_class),
+            "per_class": None if per_class is None else [int(size) for size in per_class],
             "seed": seed,
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         scores=results,
-        warnings=(*task.warnings, *_warnings(tokens, max_length, moments)),
+        warnings=(*task.warnings, *_warnings(tokens, max_length, moments, results)),
         seconds={
             "tokenize": tokenized - started,
             "forward": forward,
@@ -235,9 +235,9 @@ def _choose_rows(
     per_class: Sequence[int] | None,
     seed: int,
 ) -> np.ndarray:
-    if examples not in ("all", "auto") and not isinstance(examples, int):
+    if examples not in ("all", "auto") and not isinstance(examples, Integral):
         raise InputError(f"examples must be a whole number, 'all' or 'auto', got {examples!r}")
-    size = None if isinstance(examples, str) else examples
+    size = None if isinstance(examples, str) else int(examples)
     if examples == "auto" and per_class is None:
         K = len(task.labels)
         available = K * int(np.bincount(task.train.labels).min()) if balanced else len(task.train)
@@ -350,7 +350,9 @@ def _described_task(task: Task, split: Split, tokens: Tokens) -> dict[str, Any]:
     }
 
 
-def _warnings(tokens: Tokens, max_length: int, moments: Moments) -> list[str]:
+def _warnings(
+    tokens: Tokens, max_length: int, moments: Moments, scores: Mapping[str, Score]
+) -> list[str]:
     found = []
     if tokens.truncated:
         found.append(
@@ -365,4 +367,9 @@ def _warnings(tokens: Tokens, max_length: int, moments: Moments) -> list[str]:
     broken = (~moments.total.isfinite().all(dim=2).all(dim=1)).nonzero().flatten().tolist()
     if broken:
         found.append(f"states {broken} hold values that are not finite and have no score")
+    elif any(score.best() is None for score in scores.values()):
+        found.append(
+            "the class means are the same at every state, so nothing tells the classes apart; "
+            "look at the labels and at which column is read as text"
+        )
     return found

@@ -71,7 +71,7 @@ class Definition:
         return Score(self.of, self.better, tuple(v if np.isfinite(v) else None for v in values))
 
 
-def variability_ratio(H: ArrayLike, y: ArrayLike) -> float | None:
+def variability_ratio(H: ArrayLike | Tensor, y: ArrayLike) -> float | None:
     """Within-class over between-class variability, ν = (1/K) trace(Σ_w Σ_b†); lower is better.
 
     Every class counts alike, in Σ_w and in the mean of the class means. None where all class
@@ -88,7 +88,7 @@ def variability_ratio(H: ArrayLike, y: ArrayLike) -> float | None:
     return _on_arrays(SCORES["variability_ratio"], H, y)
 
 
-def nc1(H: ArrayLike, y: ArrayLike) -> float | None:
+def nc1(H: ArrayLike | Tensor, y: ArrayLike) -> float | None:
     """The same ratio with every example counting alike (neural collapse's first quantity).
 
     Σ_w is pooled over the examples and Σ_b is taken about the mean of all examples, so large
@@ -152,13 +152,17 @@ SCORES: Mapping[str, Definition] = {
 }
 
 
-def _on_arrays(definition: Definition, H: ArrayLike, y: ArrayLike) -> float | None:
-    states = torch.as_tensor(np.asarray(H, dtype=np.float64))
-    classes, ids = np.unique(np.asarray(y), return_inverse=True)
-    if states.ndim != 2 or len(ids) != len(states):
+def _on_arrays(definition: Definition, H: ArrayLike | Tensor, y: ArrayLike) -> float | None:
+    if isinstance(H, Tensor):
+        H = H.detach().cpu().double().numpy()
+    states, labels = torch.as_tensor(np.asarray(H, dtype=np.float64)), np.asarray(y)
+    if states.ndim != 2 or labels.shape != states.shape[:1]:
         raise InputError(
-            f"states must be (n, d) with n labels, got {tuple(states.shape)} and {len(ids)} labels"
+            f"states must be (n, d) and labels (n,), got {tuple(states.shape)} and {labels.shape}"
         )
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise InputError("every row needs a label, got NaN; drop those rows")
+    classes, ids = np.unique(labels, return_inverse=True)
     count = torch.as_tensor(np.bincount(ids))
     if len(classes) < 2 or int(count.min()) < 2:
         raise InputError(

@@ -103,9 +103,11 @@ def find(data: str | Path) -> tuple[str, str | None, dict[str, Source]]:
     """
     if data == "demo":
         return "demo", None, _demo()
+    if not str(data):
+        raise InputError("the name of the data is empty; give a file, a folder or a hub data set")
     path = Path(data)
     with _reading(path):
-        if str(data) and path.is_dir():
+        if path.is_dir():
             return path.resolve().name, None, _folder(path)
         if path.is_file():
             return path.stem, None, {"train": open_file(path)}
@@ -179,7 +181,8 @@ def _hub(hub: str) -> dict[str, Source]:
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
     try:
-        found = _download(hub.split("/"))
+        with _cache_if_unreachable(hub):
+            found = _download(hub.split("/"))
     except (OSError, ValueError, RuntimeError, HTTPError, DatasetsError) as error:
         raise _hub_error(hub, error) from error
     name = "/".join(hub.split("/")[:2])
@@ -190,6 +193,26 @@ def _hub(hub: str) -> dict[str, Source]:
     if validation is not None:
         splits["validation"] = _hub_split(f"{name} ({validation})", found[validation])
     return splits
+
+
+@contextmanager
+def _cache_if_unreachable(hub: str) -> Iterator[None]:
+    """Send `datasets` straight to its cache where the hub does not answer: it retries for long."""
+    from datasets import config
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
+
+    before = config.HF_HUB_OFFLINE
+    try:
+        HfApi().dataset_info("/".join(hub.split("/")[:2]), timeout=10)
+    except HfHubHTTPError:
+        pass  # it answered; what it says is told below
+    except (HTTPError, OSError):
+        config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        config.HF_HUB_OFFLINE = before
 
 
 def _download(parts: list[str]) -> Any:
@@ -312,7 +335,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             except UnicodeDecodeError as error:
                 raise InputError(
                     f"text files must be UTF-8, {path} has the byte 0x{line[error.start]:02x} in "
-                    f"line {number}; convert it, for example with `iconv -f LATIN1 -t UTF-8`"
+                    f"line {number}; convert it, for example with `iconv -f CP1252 -t UTF-8`"
                 ) from error
             yield number, decoded
 
@@ -358,12 +381,18 @@ def _cell_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if not names:
         raise InputError(f"{path} is empty; its first line must name the columns")
     _check_unique(path, names)
+    if len(names) == 1 and re.search(r"[;\t]", names[0]):
+        raise InputError(
+            f"columns must be separated by commas (.csv) or tabs (.tsv), the first line of {path} "
+            f"is {names[0]!r:.60}; save it so, or rename a file of tabs to .tsv"
+        )
     line = 0
     for line, cells in rows:
         if len(cells) != len(names):
             raise InputError(
                 f"every row must have as many fields as the header: {path} has {len(names)} "
-                f"columns, but {len(cells)} field{'s'[: len(cells) != 1]} in line {line}"
+                f"columns, but {len(cells)} field{'s'[: len(cells) != 1]} in line {line}; "
+                "mend the line"
             )
         yield line, dict(zip(names, cells, strict=True))
     if not line:

@@ -82,21 +82,24 @@ def test_within_is_the_weighted_spread_about_the_class_means(seed, K):
     H, y = examples(seed, K=K)
     n = torch.bincount(y).double()
     moments = summed(H, y, class_weights(n))
+    directions = torch.from_numpy(np.random.default_rng(seed).normal(size=(2, 4, 5)))
     for weights in (1 / n, n**0, 0.3 / n + 0.2):
-        got = moments.within(weights)
+        got, trace = moments.within(weights, directions), moments.within_trace(weights)
         for s in range(len(H)):
             expected = 0.0
             for k in range(K):
                 x = (H[s][y == k] - H[s][y == k].mean(0)).numpy()
                 expected = expected + weights[k].item() * x.T @ x
-            np.testing.assert_allclose(got[s], expected, atol=1e-11)
+            for j, u in enumerate(directions[s].numpy()):
+                assert got[s, j].item() == pytest.approx(u @ expected @ u, rel=1e-9)
+            assert trace[s].item() == pytest.approx(np.trace(expected), rel=1e-9)
 
 
 def test_within_refuses_weights_that_were_not_summed():
     H, y = examples(0, K=3)
     moments = summed(H, y, class_weights(torch.bincount(y)))
     with pytest.raises(ValueError, match="not summed"):
-        moments.within(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
+        moments.within_trace(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
 
 
 def test_balanced_classes_make_the_weightings_alike_and_still_work():
@@ -105,7 +108,9 @@ def test_balanced_classes_make_the_weightings_alike_and_still_work():
     moments = summed(H, y, class_weights(torch.bincount(y)))
     x = [H[0][y == k] - H[0][y == k].mean(0) for k in range(3)]
     expected = sum(v.T @ v for v in x) / 30
-    torch.testing.assert_close(moments.within(torch.full((3,), 1 / 30).double())[0], expected)
+    axes = torch.eye(5, dtype=torch.float64).expand(2, 5, 5)
+    got = moments.within(torch.full((3,), 1 / 30).double(), axes)[0]
+    torch.testing.assert_close(got, expected.diagonal())
 
 
 def test_states_far_from_the_origin_lose_no_digits():
@@ -113,7 +118,8 @@ def test_states_far_from_the_origin_lose_no_digits():
     weights = class_weights(torch.bincount(y))
     near, far = summed(H, y, weights), summed(H + 1e6, y, weights)
     n = torch.bincount(y).double()
-    torch.testing.assert_close(far.within(1 / n), near.within(1 / n), rtol=1e-8, atol=1e-8)
+    axes = torch.eye(5, dtype=torch.float64).expand(2, 5, 5)
+    torch.testing.assert_close(far.within(1 / n, axes), near.within(1 / n, axes), rtol=1e-8, atol=0)
 
 
 def test_float32_states_are_summed_in_float64():

@@ -223,9 +223,10 @@ class Encoder:
         inputs = self.batch(tokens, rows)
         weights = self._pooling_weights(tokens, rows, pooling)
         found: list[Tensor] = []
+        exact = torch.autocast(self.device.type, enabled=False)
 
         def pool(_: int, state: Float[Tensor, "b T d"]) -> None:
-            with torch.autocast(self.device.type, enabled=False):
+            with exact:
                 found.append(torch.bmm(weights[:, None], state.float()).squeeze(1))
 
         with torch.inference_mode(), _entering_blocks(self, pool), self._autocast():

@@ -104,19 +104,38 @@ class Moments:
         """Give the class means (S, K, d), about the reference (which no difference sees)."""
         return self.total / self.count[:, None]
 
-    def within(self, weights: Float64[Tensor, " K"]) -> Float64[Tensor, "S d d"]:
-        """Give Σ_k weights[k] Σ_{i in k} (x_i − m_k)(x_i − m_k)ᵀ, as (S, d, d).
+    def within(
+        self, weights: Float64[Tensor, " K"], directions: Float64[Tensor, "S J d"]
+    ) -> Float64[Tensor, "S J"]:
+        """Give Σ_k weights[k] Σ_{i in k} (uᵀ(x_i − m_k))² along each direction u, as (S, J).
+
+        The d × d matrix of it is never made: J is small, and making it costs more than all else.
+
+        Args:
+            weights: (K,), a combination of the weightings that were summed.
+            directions: (S, J, d), the vectors u.
 
         Raises:
-            ValueError: if `weights` (K,) is no combination of the weightings that were summed.
+            ValueError: if `weights` is no such combination.
         """
+        spread = torch.zeros(directions.shape[:2], dtype=torch.float64, device=directions.device)
+        for g, share in enumerate(self._mix(weights)):
+            spread += share * ((directions @ self.scatter[:, g]) * directions).sum(dim=2)
+        along = directions @ self.total.transpose(1, 2)  # (S, J, K)
+        return spread - along**2 @ (weights / self.count)
+
+    def within_trace(self, weights: Float64[Tensor, " K"]) -> Float64[Tensor, " S"]:
+        """Give Σ_k weights[k] Σ_{i in k} ‖x_i − m_k‖², as (S,); `weights` as for `within`."""
+        squares = self.scatter.diagonal(dim1=2, dim2=3).sum(dim=2)  # (S, G)
+        return squares @ self._mix(weights) - (self.total**2).sum(dim=2) @ (weights / self.count)
+
+    def _mix(self, weights: Float64[Tensor, " K"]) -> Float64[Tensor, " G"]:
+        """Give the combination of the summed weightings that `weights` (K,) is."""
         # Balanced classes make the weightings alike; a pseudo-inverse does not mind.
-        mix = torch.linalg.pinv(self.weights) @ weights
+        mix: Tensor = torch.linalg.pinv(self.weights) @ weights
         if not torch.allclose(self.weights @ mix, weights, rtol=1e-9, atol=0.0):
             raise ValueError("these class weights were not summed")
-        spread = torch.einsum("g,sgde->sde", mix, self.scatter)
-        between = torch.einsum("k,skd,ske->sde", weights / self.count, self.total, self.total)
-        return spread - between
+        return mix
 
 
 def class_weights(count: Shaped[Tensor, " K"]) -> Float64[Tensor, "K G"]:

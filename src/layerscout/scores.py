@@ -106,43 +106,44 @@ def nc1(H: ArrayLike | Tensor, y: ArrayLike) -> float | None:
 
 
 def _variability_ratios(moments: Moments) -> Float64[Tensor, " S"]:
-    K = len(moments.count)
     means = moments.means()
-    centre = means.mean(dim=1, keepdim=True)
-    return _trace_ratio(moments, moments.within(1 / (K * moments.count)), means - centre)
+    weights = 1 / (len(moments.count) * moments.count)
+    return _trace_ratio(moments, weights, means - means.mean(dim=1, keepdim=True))
 
 
 def _nc1s(moments: Moments) -> Float64[Tensor, " S"]:
     N = moments.count.sum()
     centre = moments.total.sum(dim=1, keepdim=True) / N
-    within = moments.within((1 / N).expand(len(moments.count)))
-    return _trace_ratio(moments, within, moments.means() - centre)
+    return _trace_ratio(moments, (1 / N).expand(len(moments.count)), moments.means() - centre)
 
 
 def _trace_ratio(
-    moments: Moments, within: Float64[Tensor, "S d d"], deviations: Float64[Tensor, "S K d"]
+    moments: Moments, weights: Float64[Tensor, " K"], deviations: Float64[Tensor, "S K d"]
 ) -> Float64[Tensor, " S"]:
-    """(1/K) trace(Σ_w Σ_b†) with Σ_b = (1/K) Σ_k δ_k δ_kᵀ for the deviations δ_k.
+    """(1/K) trace(Σ_w Σ_b†) with Σ_b = (1/K) Σ_k δ_k δ_kᵀ; NaN where Σ_b = 0 or not finite.
 
-    NaN where Σ_b = 0, or where a state is not finite.
-
-
-    With the singular values s_j and right vectors u_j of the K × d deviations this is
+    With the singular values s_j and right vectors u_j of the K × d deviations δ this is
     Σ_j u_jᵀ Σ_w u_j / s_j². Σ_b has at most K − 1 directions, so a pseudo-inverse of d × d would
     be slow, and wrong: in float32 it drops weak directions, with a tiny tolerance it invents some.
+
+    Args:
+        moments: of S states.
+        weights: (K,), what an example of each class counts in Σ_w.
+        deviations: (S, K, d), the class means about their centre.
     """
-    finite = deviations.isfinite().all(dim=2).all(dim=1) & within.isfinite().all(dim=2).all(dim=1)
-    deviations = deviations.where(finite[:, None, None], 0.0)
-    _, s, u = torch.linalg.svd(deviations, full_matrices=False)
-    along = torch.einsum("sjd,sde,sje->sj", u, within, u).clamp(min=0)
+    finite = deviations.isfinite().all(dim=2).all(dim=1)
+    _, s, u = torch.linalg.svd(
+        deviations.where(finite[:, None, None], 0.0),
+        full_matrices=False,
+    )
+    along = moments.within(weights, u).clamp(min=0)
     largest = s[:, :1]
     ratio = torch.where(s > 1e-6 * largest, along / s**2, 0.0).sum(dim=1)
     # Class means that differ by no more than the rounding of the states are one mean, and so are
     # those that lie closer together than the means of any real sample (their distance² is about
     # the spread over n): the same texts in both classes, say, read in different batches.
-    spread = within.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
     rounding = (16 * moments.resolution) ** 2 * (moments.reference**2).sum(dim=-1)
-    same = largest.squeeze(1) ** 2 <= rounding + 1e-10 * spread
+    same = largest.squeeze(1) ** 2 <= rounding + 1e-10 * moments.within_trace(weights)
     return torch.where(finite & ~same, ratio, torch.nan)
 
 

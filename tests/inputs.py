@@ -17,7 +17,7 @@ LABELS = ["good", "bad", "good", "good", "bad", "bad"]
 Write = Callable[[str, str | bytes], Path]
 
 
-def refused(words: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
+def expect_refused(words: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
     """Check that a call is refused in one line with all of the words in it; return the line."""
     with pytest.raises(InputError) as caught:
         call(*arguments, **options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inputs import Write, as_csv, as_jsonl, many, parquet, refused
+from inputs import Write, as_csv, as_jsonl, expect_refused, many, parquet
 from layerscout.columns import KNOWN, known_at
 from layerscout.data import Task
 from layerscout.tables import OLD_HUB_NAMES
@@ -41,7 +41,7 @@ def test_columns_are_guessed_or_asked_for(write: Write, header: str, columns: An
     ]
     path = write("x.csv", "\n".join([header, *rows]))
     if columns is None:
-        line = refused("cannot tell which column", Task.load, path)
+        line = expect_refused("cannot tell which column", Task.load, path)
         assert ", ".join(names) in line and ("--label" in line or "--text" in line)
         return
     task = Task.load(path)
@@ -65,11 +65,11 @@ def test_columns_can_be_named(write: Write) -> None:
     task = Task.load(path, text="b", text_pair="a", label="c")
     assert task.columns == {"text": "b", "text_pair": "a", "label": "c"}
     assert task.train.texts == ["l", "o"] * 2 and task.train.pairs == ["k", "n"] * 2
-    refused("unknown column 'txt' … 'text' … known: a, b", Task.load, path, text="txt")
-    refused("unknown column 'lable' … 'label'", Task.load, path, label="lable")
-    refused("unknown column 'd'", Task.load, path, text="a", text_pair="d")
-    refused("--text-pair needs --text", Task.load, path, text_pair="a")
-    refused("different columns", Task.load, path, text="a", label="a")
+    expect_refused("unknown column 'txt' … 'text' … known: a, b", Task.load, path, text="txt")
+    expect_refused("unknown column 'lable' … 'label'", Task.load, path, label="lable")
+    expect_refused("unknown column 'd'", Task.load, path, text="a", text_pair="d")
+    expect_refused("--text-pair needs --text", Task.load, path, text_pair="a")
+    expect_refused("different columns", Task.load, path, text="a", label="a")
 
 
 def test_braces_in_a_column_name_are_only_a_name(write: Write) -> None:
@@ -80,11 +80,11 @@ def test_braces_in_a_column_name_are_only_a_name(write: Write) -> None:
 def test_numbers_are_texts_only_when_named(write: Write, tmp_path: Path) -> None:
     columns = {"text": [1, 2, 3, 4], "label": [0, 1, 0, 1]}
     for path in (parquet(tmp_path / "x.parquet", columns), write("x.jsonl", as_jsonl(columns))):
-        refused("must be strings … 1 (int) … --text", Task.load, path)
+        expect_refused("must be strings … 1 (int) … --text", Task.load, path)
         assert Task.load(path, text="text").train.texts == ["1", "2", "3", "4"]
     mixed = as_jsonl({"text": ["a", 2, "c", "d"], "label": [0, 1, 0, 1]})
-    refused("2 (int) … line 2", Task.load, write("y.jsonl", mixed), text="text")
-    refused("1 (int) … row 0", Task.from_lists, [1, 2, 3, 4], list("xyxy"))
+    expect_refused("2 (int) … line 2", Task.load, write("y.jsonl", mixed), text="text")
+    expect_refused("1 (int) … row 0", Task.from_lists, [1, 2, 3, 4], list("xyxy"))
 
 
 # --- Texts -------------------------------------------------------------------------------------
@@ -93,14 +93,14 @@ def test_numbers_are_texts_only_when_named(write: Write, tmp_path: Path) -> None
 def test_missing_texts_are_counted(write: Write, tmp_path: Path) -> None:
     columns = {"text": ["a", None, None, "d"], "label": [0, 1, 0, 1]}
     path = parquet(tmp_path / "x.parquet", columns)
-    refused("every row needs a text … 2 null … row 1", Task.load, path)
-    refused("2 null … line 2", Task.load, write("x.jsonl", as_jsonl(columns)))
-    refused("1 null … row 1", Task.from_lists, ["a", math.nan, "c", "d"], [0, 1, 0, 1])
+    expect_refused("every row needs a text … 2 null … row 1", Task.load, path)
+    expect_refused("2 null … line 2", Task.load, write("x.jsonl", as_jsonl(columns)))
+    expect_refused("1 null … row 1", Task.from_lists, ["a", math.nan, "c", "d"], [0, 1, 0, 1])
 
 
 def test_half_a_surrogate_pair_is_refused(write: Write) -> None:
     lines = '{"text": "\\ud83d\\ude00", "label": 0}\n{"text": "a\\ud800", "label": 1}\n' * 2
-    refused("surrogate … line 2", Task.load, write("x.jsonl", lines))
+    expect_refused("surrogate … line 2", Task.load, write("x.jsonl", lines))
 
 
 def test_empty_texts_are_told(write: Write) -> None:
@@ -110,7 +110,7 @@ def test_empty_texts_are_told(write: Write) -> None:
     )
     assert task.train.texts[:2] == ["", "  \u3000"]
     path = write("z.csv", "text,label\n ,0\n ,1\n ,0\n ,1\n")
-    refused("must not all be empty … 'text'", Task.load, path)
+    expect_refused("must not all be empty … 'text'", Task.load, path)
 
 
 # --- Known tasks -------------------------------------------------------------------------------
@@ -178,8 +178,10 @@ def test_copa_is_a_row_a_choice(write: Write) -> None:
     assert task.train.labels.tolist() == [1, 0, 0, 1]
     assert task.train.groups is not None and task.train.groups.tolist() == [0, 0, 1, 1]
     columns["question"] = ["why", "cause"]
-    refused("'cause' or 'effect'", Task.load, write("x.jsonl", as_jsonl(columns)), task="copa")
-    refused("leave out --text", Task.load, write("y.csv", many()), task="copa", text="text")
+    expect_refused(
+        "'cause' or 'effect'", Task.load, write("x.jsonl", as_jsonl(columns)), task="copa"
+    )
+    expect_refused("leave out --text", Task.load, write("y.csv", many()), task="copa", text="text")
 
 
 def test_hellaswag_reads_lists_and_labels_as_strings(write: Write) -> None:
@@ -190,9 +192,9 @@ def test_hellaswag_reads_lists_and_labels_as_strings(write: Write) -> None:
     assert task.train.labels.tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
     for bad, words in (("4", "'4' … line 2"), ("", "1 missing … line 2"), (-1, "1 missing")):
         columns["label"] = ["3", bad]
-        refused(words, Task.load, write("x.jsonl", as_jsonl(columns)), task="hellaswag")
+        expect_refused(words, Task.load, write("x.jsonl", as_jsonl(columns)), task="hellaswag")
     columns |= {"label": [0, 1], "endings": [["a", "b"], "x"]}
-    refused(
+    expect_refused(
         "list of at least 1 … 'x' … line 2",
         Task.load,
         write("x.jsonl", as_jsonl(columns)),
@@ -211,10 +213,10 @@ def test_cosmos_qa_joins_question_and_answer(write: Write) -> None:
 
 def test_known_tasks_want_their_columns(write: Write) -> None:
     path = write("x.csv", many("0,1"))
-    refused(
+    expect_refused(
         "sst2 needs the columns sentence or sentence1 … text, label", Task.load, path, task="sst2"
     )
-    refused("unknown task 'sst' … did you mean", Task.load, path, task="sst")
+    expect_refused("unknown task 'sst' … did you mean", Task.load, path, task="sst")
     task = Task.load(path, task="sst2", text="text")
     assert task.labels == ("negative", "positive")
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import real
-from inputs import Write, as_csv, as_jsonl, many, parquet, refused
+from inputs import Write, as_csv, as_jsonl, expect_refused, many, parquet
 from layerscout.columns import KNOWN
 from layerscout.data import Task
 
@@ -59,8 +59,8 @@ def test_numbers_in_text_files_are_recognised(
 
 def test_other_floats_need_regression(write: Write) -> None:
     path = write("x.csv", many("0.5,1"))
-    refused("--task … --regression … line 2 … 0.5", Task.load, path)
-    refused("0.5", Task.from_lists, ["a", "b"], [0.5, 1.0])
+    expect_refused("--task … --regression … line 2 … 0.5", Task.load, path)
+    expect_refused("0.5", Task.from_lists, ["a", "b"], [0.5, 1.0])
     task = Task.load(path, regression=True)
     assert task.kind == "regression" and task.labels == () and task.metric == "pearson_spearman"
     assert task.train.labels.dtype == np.float64 and task.train.labels.tolist() == [0.5, 1, 0.5, 1]
@@ -70,52 +70,52 @@ def test_other_floats_need_regression(write: Write) -> None:
 def test_regression_wants_finite_numbers(value: Any) -> None:
     labels = [1.0, 2.0, value]
     words = "finite numbers … row 2"
-    refused(words, Task.from_lists, ["a", "b", "c"], labels, regression=True)
+    expect_refused(words, Task.from_lists, ["a", "b", "c"], labels, regression=True)
 
 
 def test_regression_wants_numbers_that_differ() -> None:
-    refused("differ", Task.from_lists, ["a", "b"], [1.5, 1.5], regression=True)
+    expect_refused("differ", Task.from_lists, ["a", "b"], [1.5, 1.5], regression=True)
     words = "leave out --regression"
-    refused(words, Task.load, "demo", task="sst2", text="text", regression=True)
+    expect_refused(words, Task.load, "demo", task="sst2", text="text", regression=True)
 
 
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, [], b"x"])
 def test_lists_are_no_labels(value: Any) -> None:
-    line = refused("row 1", Task.from_lists, ["a", "b"], [1, value])
+    line = expect_refused("row 1", Task.from_lists, ["a", "b"], [1, value])
     assert ("multi-label is not supported" in line) == isinstance(value, list)
 
 
 def test_list_columns_are_no_labels(write: Write, tmp_path: Path) -> None:
     columns = {"text": ["a", "b"], "labels": [[0], [0, 1]]}
-    refused("multi-label", Task.load, parquet(tmp_path / "x.parquet", columns))
-    refused("multi-label … line 1", Task.load, write("x.jsonl", as_jsonl(columns)))
+    expect_refused("multi-label", Task.load, parquet(tmp_path / "x.parquet", columns))
+    expect_refused("multi-label … line 1", Task.load, write("x.jsonl", as_jsonl(columns)))
 
 
 @pytest.mark.parametrize("gap", [None, math.nan, "", np.nan])
 def test_missing_labels_are_counted(gap: Any) -> None:
     words = "every row needs a label … 2 missing … row 1"
-    refused(words, Task.from_lists, ["a", "b", "c", "d"], ["x", gap, "x", gap])
+    expect_refused(words, Task.from_lists, ["a", "b", "c", "d"], ["x", gap, "x", gap])
 
 
 @pytest.mark.parametrize("gap", ["", "nan", "NaN"])
 def test_missing_labels_in_text_files_name_the_line(write: Write, gap: str) -> None:
     content = f'text,label\n"a\nb",1\nc,{gap}\nd,{gap}\n'
-    refused("2 missing … line 4", Task.load, write("x.csv", content))
+    expect_refused("2 missing … line 4", Task.load, write("x.csv", content))
 
 
 def test_unlabelled_test_rows_are_missing_for_a_known_task(tmp_path: Path) -> None:
     path = parquet(tmp_path / "test.parquet", {"sentence": list("abcd"), "label": [-1] * 4})
-    refused("4 missing … -1 … row 0", Task.load, path, task="sst2")
+    expect_refused("4 missing … -1 … row 0", Task.load, path, task="sst2")
 
 
 def test_labels_of_several_types_are_refused() -> None:
-    refused("one type … int, str", Task.from_lists, ["a", "b"], ["1", 1])
-    refused("one type … bool, int", Task.from_lists, ["a", "b"], [True, 1])
+    expect_refused("one type … int, str", Task.from_lists, ["a", "b"], ["1", 1])
+    expect_refused("one type … bool, int", Task.from_lists, ["a", "b"], [True, 1])
 
 
 def test_one_class_or_one_example_is_too_few(write: Write) -> None:
-    refused("at least 2 classes … 'x'", Task.load, write("x.csv", many("x,x")))
-    line = refused(
+    expect_refused("at least 2 classes … 'x'", Task.load, write("x.csv", many("x,x")))
+    line = expect_refused(
         "at least 2 examples … 'y' … line 4",
         Task.load,
         write("y.csv", "text,label\na,x\nb,x\nc,y\n"),
@@ -126,7 +126,7 @@ def test_one_class_or_one_example_is_too_few(write: Write) -> None:
 def test_a_class_a_row_is_refused() -> None:
     texts = [str(number) for number in range(50)]
     words = "at least 2 examples … '0' and of 49 other classes … --regression"
-    refused(words, Task.from_lists, texts, list(range(50)))
+    expect_refused(words, Task.from_lists, texts, list(range(50)))
 
 
 def test_labels_of_a_known_task_may_be_names(write: Write) -> None:
@@ -144,8 +144,10 @@ def test_labels_outside_a_known_task_are_refused(write: Write) -> None:
     for value in ("2", "1.5", "good", "1e400"):
         path = write("x.csv", sst2.format(value))
         words = f"0 negative, 1 positive … '{value}' … line 5 … --task"
-        refused(words, Task.load, path, task="sst2")
-    refused("no 'positive'", Task.load, write("y.csv", "sentence,label\na,0\nb,0\n"), task="sst2")
+        expect_refused(words, Task.load, path, task="sst2")
+    expect_refused(
+        "no 'positive'", Task.load, write("y.csv", "sentence,label\na,0\nb,0\n"), task="sst2"
+    )
 
 
 def test_names_of_files_never_imply_a_task(write: Write, tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_names_of_files_never_imply_a_task(write: Write, tmp_path: Path) -> None
 
 def test_validation_may_have_no_new_class(write: Write) -> None:
     train = write("train.csv", many("1,2"))
-    refused(
+    expect_refused(
         "must occur in training … 'x' … line 2 … 1, 2",
         Task.load,
         train,
@@ -198,7 +200,7 @@ def test_validation_shares_the_class_names_of_training(write: Write, tmp_path: P
 
 def test_validation_needs_the_same_columns(write: Write) -> None:
     train, validation = write("x.csv", many()), write("y.csv", "txt,label\na,x\n")
-    refused("y.csv 'text' … 'txt'", Task.load, train, validation=str(validation))
+    expect_refused("y.csv 'text' … 'txt'", Task.load, train, validation=str(validation))
 
 
 @pytest.mark.parametrize("fraction", [0.25, "0.25", ".25"])
@@ -214,7 +216,7 @@ def test_validation_may_be_a_fraction(write: Write, fraction: Any) -> None:
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, "2", "0", math.nan])
 def test_fractions_are_between_0_and_1(write: Write, fraction: Any) -> None:
-    refused("between 0 and 1", Task.load, write("x.csv", many()), validation=fraction)
+    expect_refused("between 0 and 1", Task.load, write("x.csv", many()), validation=fraction)
 
 
 # --- Lists -------------------------------------------------------------------------------------
@@ -233,10 +235,10 @@ def test_lists_become_a_task() -> None:
 
 
 def test_lists_of_different_lengths_are_refused() -> None:
-    refused("3 texts and 2 labels", Task.from_lists, ["a", "b", "c"], [0, 1])
-    refused("2 texts and 1 text_pairs", Task.from_lists, ["a", "b"], [0, 1], pairs=["c"])
-    refused("must be a list", Task.from_lists, "abcd", [0, 1, 0, 1])
-    refused("no rows", Task.from_lists, [], [])
+    expect_refused("3 texts and 2 labels", Task.from_lists, ["a", "b", "c"], [0, 1])
+    expect_refused("2 texts and 1 text_pairs", Task.from_lists, ["a", "b"], [0, 1], pairs=["c"])
+    expect_refused("must be a list", Task.from_lists, "abcd", [0, 1, 0, 1])
+    expect_refused("no rows", Task.from_lists, [], [])
 
 
 # --- Real tasks --------------------------------------------------------------------------------
@@ -272,8 +274,8 @@ def test_labels_that_no_file_can_hold_or_that_are_several(write: Write) -> None:
         f'{{"text": "text {row}", "label": "{("a", chr(92) + "ud800")[row % 2]}"}}\n'
         for row in range(6)
     )
-    refused("valid Unicode … line 2", Task.load, write("half.jsonl", half))
+    expect_refused("valid Unicode … line 2", Task.load, write("half.jsonl", half))
     lists = "".join(f'text {row},"[{row % 2}, 2]"\n' for row in range(6))
-    refused("multi-label … line 2", Task.load, write("lists.csv", f"text,label\n{lists}"))
+    expect_refused("multi-label … line 2", Task.load, write("lists.csv", f"text,label\n{lists}"))
     blank = "".join(f"text {row},{(' ', 'b', 'c')[row % 3]}\n" for row in range(6))
-    refused("every row needs a label", Task.load, write("blank.csv", f"text,label\n{blank}"))
+    expect_refused("every row needs a label", Task.load, write("blank.csv", f"text,label\n{blank}"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inputs import refused
+from inputs import expect_refused
 from layerscout.errors import InputError
 from layerscout.sampling import Split, hold_out, length_batches, sample
 
@@ -37,7 +37,7 @@ def test_take_keeps_rows_together() -> None:
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, math.nan])
 def test_fractions_are_between_0_and_1(fraction: float) -> None:
-    refused("between 0 and 1", hold_out, numbered([0, 0, 1, 1]), fraction, 0)
+    expect_refused("between 0 and 1", hold_out, numbered([0, 0, 1, 1]), fraction, 0)
 
 
 labels_of_classes = st.lists(st.integers(2, 30), min_size=2, max_size=6).flatmap(
@@ -75,8 +75,8 @@ def test_groups_and_numbers_are_held_out_whole() -> None:
 
 
 def test_too_little_cannot_be_held_out() -> None:
-    refused("leaves one part empty", hold_out, numbered([0, 0, 1, 1]), 0.5, 0)
-    refused("leaves one part empty", hold_out, numbered([0, 0, 0, 1, 1, 1]), 0.01, 0)
+    expect_refused("leaves one part empty", hold_out, numbered([0, 0, 1, 1]), 0.5, 0)
+    expect_refused("leaves one part empty", hold_out, numbered([0, 0, 0, 1, 1, 1]), 0.01, 0)
 
 
 # --- Samples -----------------------------------------------------------------------------------
@@ -138,23 +138,23 @@ def test_samples_keep_groups_whole() -> None:
     rows = draw(split, 2, examples=14)
     assert len(rows) == 12 and set(Counter(groups[rows]).values()) == {4}
     assert len(draw(split, 2, examples=40)) == len(draw(split, 2)) == 40
-    refused("at most 40", draw, split, 2, examples=41)
-    refused("at least 8", draw, split, 2, examples=7)
-    refused("--balanced", draw, split, 2, examples=4, balanced=True)
+    expect_refused("at most 40", draw, split, 2, examples=41)
+    expect_refused("at least 8", draw, split, 2, examples=7)
+    expect_refused("--balanced", draw, split, 2, examples=4, balanced=True)
 
 
 def test_samples_that_cannot_be_drawn() -> None:
     split = numbered([0, 0, 0, 1, 1, 2, 2])
-    refused("at most 7 … got 8", draw, split, 3, examples=8)
-    refused("at least 6 … 2 of every class … got 5", draw, split, 3, examples=5)
-    refused("class 1 has 2 … got 3 of each", draw, split, 3, examples=9, balanced=True)
-    refused("got 1 of each", draw, split, 3, examples=3, balanced=True)
-    refused("3 classes, got 2", draw, split, 3, per_class=[1, 2])
-    refused("2..2 for class 1, got 3", draw, split, 3, per_class=[2, 3, 2])
-    refused("2..3 for class 0, got 1", draw, split, 3, per_class=[1, 2, 2])
-    refused("2..2 for class 2, got 0", draw, split, 3, per_class=[2, 2, 0])
-    refused("leave out", draw, split, 3, per_class=[1, 1, 1], examples=3)
-    refused("--balanced", draw, numbered([0.5, 1.5]), 0, balanced=True)
+    expect_refused("at most 7 … got 8", draw, split, 3, examples=8)
+    expect_refused("at least 6 … 2 of every class … got 5", draw, split, 3, examples=5)
+    expect_refused("class 1 has 2 … got 3 of each", draw, split, 3, examples=9, balanced=True)
+    expect_refused("got 1 of each", draw, split, 3, examples=3, balanced=True)
+    expect_refused("3 classes, got 2", draw, split, 3, per_class=[1, 2])
+    expect_refused("2..2 for class 1, got 3", draw, split, 3, per_class=[2, 3, 2])
+    expect_refused("2..3 for class 0, got 1", draw, split, 3, per_class=[1, 2, 2])
+    expect_refused("2..2 for class 2, got 0", draw, split, 3, per_class=[2, 2, 0])
+    expect_refused("leave out", draw, split, 3, per_class=[1, 1, 1], examples=3)
+    expect_refused("--balanced", draw, numbered([0.5, 1.5]), 0, balanced=True)
 
 
 # --- Batches -----------------------------------------------------------------------------------
@@ -170,4 +170,4 @@ def test_batches_cover_every_row_within_the_budget(lengths: list[int], tokens: i
         longest = max(1, int(sizes[batch].max()))
         assert len(batch) == 1 or len(batch) * longest <= tokens
         assert number == len(batches) - 1 or (len(batch) + 1) * longest > tokens
-    refused("at least 1", length_batches, sizes, 0)
+    expect_refused("at least 1", length_batches, sizes, 0)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import real
-from inputs import LABELS, TEXTS, Write, as_csv, as_jsonl, many, parquet, refused
+from inputs import LABELS, TEXTS, Write, as_csv, as_jsonl, expect_refused, many, parquet
 from layerscout.data import Task
 from layerscout.errors import InputError
 from layerscout.tables import open_file
@@ -70,7 +70,7 @@ def test_blank_lines_are_skipped_and_still_counted(write: Write) -> None:
     assert len(Task.load(write("x.csv", many() + "\n\n")).train) == 4
     assert len(Task.load(write("x.tsv", many().replace(",", "\t") + "\r\n\n")).train) == 4
     lines = '\n{"text": "a", "label": 0}\n\n{"text": "b"}\n'
-    refused("line 4 … 'label'", Task.load, write("x.jsonl", lines), label="label")
+    expect_refused("line 4 … 'label'", Task.load, write("x.jsonl", lines), label="label")
 
 
 def test_a_text_of_a_megabyte_is_fine(write: Write, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_text_of_a_megabyte_is_fine(write: Write, tmp_path: Path) -> None:
 def test_the_csv_limit_of_the_process_is_put_back(write: Write) -> None:
     before = csv.field_size_limit()
     Task.load(write("x.csv", many()))
-    refused("line 2", Task.load, write("y.csv", "text,label\na\n"))
+    expect_refused("line 2", Task.load, write("y.csv", "text,label\na\n"))
     assert csv.field_size_limit() == before
 
 
@@ -203,28 +203,28 @@ GOOD = "text,label\na,0\nb,1\n"
 def test_bad_files_are_refused_in_one_line(
     write: Write, name: str, content: str | bytes, words: str
 ) -> None:
-    refused(words, Task.load, write(name, content))
+    expect_refused(words, Task.load, write(name, content))
 
 
 def test_cut_and_duplicated_parquet(tmp_path: Path) -> None:
     path = parquet(tmp_path / "x.parquet", {"text": ["a", "b"] * 500, "label": [0, 1] * 500})
     path.write_bytes(path.read_bytes()[:-100])
-    refused("cannot read … Parquet", Task.load, path)
+    expect_refused("cannot read … Parquet", Task.load, path)
     twice = pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"])
     pq.write_table(twice, tmp_path / "y.parquet")
-    refused("must differ … 'text' 2 times", Task.load, tmp_path / "y.parquet")
+    expect_refused("must differ … 'text' 2 times", Task.load, tmp_path / "y.parquet")
     parquet(tmp_path / "z.parquet", {"text": pa.array([], pa.string()), "label": []})
-    refused("no rows", Task.load, tmp_path / "z.parquet")
+    expect_refused("no rows", Task.load, tmp_path / "z.parquet")
     not_text = pa.array([b"a\xff", b"b"], pa.binary()).view(pa.string())
     parquet(tmp_path / "w.parquet", {"text": not_text, "label": [0, 1]})
-    refused("cannot read … Parquet", Task.load, tmp_path / "w.parquet")
+    expect_refused("cannot read … Parquet", Task.load, tmp_path / "w.parquet")
 
 
 def test_a_folder_name_never_becomes_a_column(tmp_path: Path) -> None:
     folder = tmp_path / "label=1"
     folder.mkdir()
     parquet(folder / "x.parquet", {"text": ["a", "b"]})
-    refused("labels: … has text;", Task.load, folder / "x.parquet")
+    expect_refused("labels: … has text;", Task.load, folder / "x.parquet")
 
 
 @settings(max_examples=150)
@@ -276,11 +276,11 @@ def test_damaged_parquet_is_read_or_refused(
 
 def test_missing_files_are_told_with_a_guess(write: Write, tmp_path: Path) -> None:
     write("reviews.csv", GOOD)
-    refused("no such file … did you mean … reviews.csv?", Task.load, tmp_path / "reviws.csv")
-    refused("no such file", Task.load, str(tmp_path / "nothing"))
-    refused("no folder", Task.load, tmp_path / "a" / "b.csv")
+    expect_refused("no such file … did you mean … reviews.csv?", Task.load, tmp_path / "reviws.csv")
+    expect_refused("no such file", Task.load, str(tmp_path / "nothing"))
+    expect_refused("no folder", Task.load, tmp_path / "a" / "b.csv")
     good = write("good.csv", many())
-    refused("no such file", Task.load, good, validation=str(tmp_path / "v.csv"))
+    expect_refused("no such file", Task.load, good, validation=str(tmp_path / "v.csv"))
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_what_cannot_be_a_hub_name_is_a_path(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("datasets.load_dataset", no_network)
-    refused("no such file", Task.load, data)
+    expect_refused("no such file", Task.load, data)
 
 
 def test_a_folder_of_splits(write: Write, tmp_path: Path) -> None:
@@ -314,17 +314,17 @@ def test_a_folder_of_splits(write: Write, tmp_path: Path) -> None:
     task = Task.load(tmp_path / "task", validation=0.25)
     assert task.validation is not None and (len(task.train), len(task.validation)) == (6, 2)
     write("task/validation.csv", "text,label\n")
-    refused("one validation file … dev.tsv, validation.csv", Task.load, tmp_path / "task")
+    expect_refused("one validation file … dev.tsv, validation.csv", Task.load, tmp_path / "task")
     write("task/train.jsonl", "")
-    refused("one train file … train.csv, train.jsonl", Task.load, tmp_path / "task")
+    expect_refused("one train file … train.csv, train.jsonl", Task.load, tmp_path / "task")
 
 
 def test_a_folder_without_train_says_what_is_there(write: Write, tmp_path: Path) -> None:
     write("task/validation.csv", GOOD)
     write("task/notes.md", "")
-    refused("has notes.md, validation.csv", Task.load, tmp_path / "task")
+    expect_refused("has notes.md, validation.csv", Task.load, tmp_path / "task")
     (tmp_path / "empty").mkdir()
-    refused("has none", Task.load, tmp_path / "empty")
+    expect_refused("has none", Task.load, tmp_path / "empty")
 
 
 def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,16 +341,16 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.real
 def test_a_real_folder_without_train_is_refused() -> None:
-    refused("has validation.parquet", Task.load, real("data", "boolq"), task="boolq")
+    expect_refused("has validation.parquet", Task.load, real("data", "boolq"), task="boolq")
     task = Task.load(real("data", "boolq") / "validation.parquet", task="boolq", validation=0.1)
     assert task.validation is not None and (len(task.train), len(task.validation)) == (2943, 327)
 
 
 def test_an_empty_name_is_no_file() -> None:
-    refused("name of the data is empty", Task.load, "")
+    expect_refused("name of the data is empty", Task.load, "")
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_other_separators_are_named(write: Write, separator: str) -> None:
     path = write("excel.csv", f"text{separator}label\na{separator}x\nb{separator}y\n")
-    refused("separated by commas … .tsv", Task.load, path)
+    expect_refused("separated by commas … .tsv", Task.load, path)

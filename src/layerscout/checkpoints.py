@@ -30,22 +30,27 @@ class Family:
         final_norm: path of a norm after the last block; its input is state L.
         positions_after_padding: positions are counted from the padding id on, so that many
             entries of the position table cannot be used.
+        float32_only: its forward pass does not run in bfloat16.
+        gated: the feed-forward layers have a third matrix, which gates.
     """
 
     blocks: str = "encoder.layer"
     tuples: bool = False
     final_norm: str | None = None
     positions_after_padding: bool = False
+    float32_only: bool = False
+    gated: bool = False
 
 
 FAMILIES: Mapping[str, Family] = {
     "albert": Family("encoder.albert_layer_groups"),
     "bert": Family(),
-    "deberta": Family(tuples=True),
+    # Its mask is float32's lowest number, which bfloat16 cannot hold.
+    "deberta": Family(tuples=True, float32_only=True),
     "deberta-v2": Family(tuples=True),
     "distilbert": Family("transformer.layer"),
     "electra": Family(),
-    "modernbert": Family("layers", final_norm="final_norm"),
+    "modernbert": Family("layers", final_norm="final_norm", gated=True),
     "mpnet": Family(tuples=True, positions_after_padding=True),
     "roberta": Family(positions_after_padding=True),
     "xlm-roberta": Family(positions_after_padding=True),
@@ -76,7 +81,7 @@ def load_checkpoint(name: str) -> Checkpoint:
             corrupt, or it has no usable tokenizer.
     """
     folder = _locate(name)
-    with _quiet_transformers():
+    with quiet_transformers():
         config = _load_config(name, folder)
         tokenizer = _load_tokenizer(name, folder)
         model = _load_model(name, folder, config)
@@ -108,7 +113,7 @@ def model_shape(config: Any, labels: int) -> ModelShape:
     family = FAMILIES[config.model_type]
     config = copy.deepcopy(config)
     config.num_labels = labels
-    with torch.device("meta"), _quiet_transformers():
+    with torch.device("meta"), quiet_transformers():
         model = AutoModelForSequenceClassification.from_config(config)
     base = getattr(model, model.base_model_prefix)
     blocks = base.get_submodule(family.blocks)
@@ -116,6 +121,8 @@ def model_shape(config: Any, labels: int) -> ModelShape:
     if family.final_norm:
         after.append(base.get_submodule(family.final_norm))
     L, total = config.num_hidden_layers, _count(model)
+    # ALBERT's list is shorter than L: its groups serve several blocks each.
+    weights = tuple(int(i / (L / len(blocks))) for i in range(L))
     in_base, in_blocks, in_head = _count(base), _count(blocks), sum(map(_count, after))
     return ModelShape(
         family=config.model_type,
@@ -125,11 +132,12 @@ def model_shape(config: Any, labels: int) -> ModelShape:
         vocabulary=config.vocab_size,
         parameters=Parameters(
             embeddings=in_base - in_blocks - in_head,
-            # ALBERT's list is shorter than L: its groups serve several blocks each.
-            blocks=tuple(_count(blocks[i * len(blocks) // L]) for i in range(L)),
+            blocks=tuple(_count(blocks[i]) for i in weights),
             head=total - in_base + in_head,
             total=total,
         ),
+        gated=family.gated,
+        weights=weights,
     )
 
 
@@ -286,7 +294,7 @@ def first_line(error: Exception) -> str:
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Keep transformers' own bars and reports (dropped heads, missing poolers) off the terminal."""
     from transformers.utils import logging
 

@@ -1,8 +1,41 @@
-"""What a model is made of, as far as planning needs to know; nothing here imports torch."""
+"""Plans: which blocks are tuned and where the head reads; nothing here imports torch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import isfinite
+from typing import Any
+
+from layerscout.errors import InputError, unknown
+
+STRATEGIES: Mapping[str, str] = {
+    "full": "every block and the embeddings, head at the top: ordinary fine-tuning",
+    "top:k": "the k top blocks, head at the top",
+    "best-down:k@top": "k blocks from ℓ* down, head at the top",
+    "best-down:k@best": "k blocks from ℓ* down, head at ℓ*",
+    "best-down:all@top": "blocks 1 to ℓ*, head at the top",
+    "best-down:all@best": "blocks 1 to ℓ*, head at ℓ*",
+    "best-up": "every block above ℓ*, head at the top",
+    "best-up:k@head": "k blocks above ℓ*, head on the last of them",
+    "best-up:k@top": "k blocks above ℓ*, head at the top",
+    "middle-down:k@top": "k blocks from the middle one down, head at the top",
+    "middle-down:k@middle": "k blocks from the middle one down, head at the middle one",
+    "rank:k": "the k best blocks by a block score, head at the top",
+    "rank-bottom:k": "the k worst blocks by a block score, head at the top",
+    "head:ℓ": "nothing but the head, at state ℓ",
+    "blocks:3,7-9@12": "exactly these blocks, head at state 12",
+    "(b, t, h)": "blocks b to t, head at state h",
+    "auto": "the first of best-up, best-down:k@top, best-down:k@best, top:k within the budget",
+}
+
+# No model has 10⁹ blocks, and Python refuses to read numbers of thousands of digits.
+_NUMBER = "[0-9]{1,9}"
+_TRIPLE = re.compile(rf"(\()?\s*({_NUMBER})\s*,\s*({_NUMBER})\s*,\s*({_NUMBER})\s*(?(1)\)|)")
+_RANGE = rf"{_NUMBER}(?:\s*-\s*{_NUMBER})?"
+_BLOCKS = re.compile(rf"blocks:\s*({_RANGE}(?:\s*,\s*{_RANGE})*)\s*@\s*({_NUMBER})")
+_NAMED = re.compile(rf"([a-z-]+)(?::({_NUMBER}|all))?(?:@([a-z]+))?")
 
 
 @dataclass(frozen=True)
@@ -25,7 +58,12 @@ class Parameters:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes of an encoder, as its configuration tells them."""
+    """The sizes of an encoder, as its configuration tells them.
+
+    Attributes:
+        gated: the feed-forward layers have a third matrix, which gates (ModernBERT).
+        weights: which set of weights each block 1..L uses; they differ but in ALBERT.
+    """
 
     family: str
     blocks: int
@@ -33,3 +71,277 @@ class ModelShape:
     feed_forward: int
     vocabulary: int
     parameters: Parameters
+    gated: bool
+    weights: tuple[int, ...]
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> ModelShape:
+        """Read what `dataclasses.asdict` and JSON made of a shape; further entries are ignored.
+
+        Raises:
+            InputError: if an entry is missing, or the entries do not fit each other.
+        """
+        try:
+            counts = {**written["parameters"], "blocks": tuple(written["parameters"]["blocks"])}
+            entries = {field.name: written[field.name] for field in fields(cls)}
+            entries |= {"parameters": Parameters(**counts), "weights": tuple(written["weights"])}
+            shape = cls(**entries)
+            fits = len(shape.weights) == len(shape.parameters.blocks) == shape.blocks > 0
+        except (KeyError, TypeError) as error:
+            raise InputError(f"the model of this scan lacks {error}; scan again") from error
+        if not fits:
+            raise InputError(
+                f"the model of this scan has {shape.blocks} blocks, but counts of "
+                f"{len(shape.parameters.blocks)}; scan again"
+            )
+        return shape
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tune the blocks `tuned` and the head, which reads state `head`; the rest is frozen.
+
+    Blocks above `head` do not exist any more.
+
+    Attributes:
+        tuned: block numbers in 1..`head`, in any order; kept sorted. None of them: head only.
+        head: the state that the head reads.
+        embeddings: whether the embeddings are tuned too. None stands for what the notation says:
+            they are in (1, L, L), full fine-tuning, and in nothing else.
+
+    Raises:
+        InputError: if a tuned block is not in 1..`head`, or `head` is below 1.
+    """
+
+    tuned: Collection[int]
+    head: int
+    embeddings: bool | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tuned", tuple(sorted({int(block) for block in self.tuned})))
+        if self.head < 1:
+            raise InputError(f"`head` must be at least 1, got {self.head}")
+        outside = [block for block in self.tuned if not 1 <= block <= self.head]
+        if outside:
+            raise InputError(
+                f"tuned blocks must be in 1..{self.head}, where the head reads; got "
+                f"{', '.join(map(str, outside))}"
+            )
+
+    def on(self, blocks: int) -> Plan:
+        """Give the plan for a model of L = `blocks` blocks: checked, with `embeddings` settled.
+
+        Raises:
+            InputError: if the head is above the model's blocks.
+        """
+        if self.head > blocks:
+            raise InputError(
+                f"`head` must be in 1..{blocks}, the model's blocks, got {self.head}; use "
+                f"{blocks} for the top one"
+            )
+        full = len(self.tuned) == self.head == blocks
+        return replace(self, embeddings=full if self.embeddings is None else self.embeddings)
+
+    @property
+    def cut(self) -> int | None:
+        """The highest state that training leaves as it is; None if the embeddings are tuned."""
+        if self.embeddings:
+            return None
+        return min(self.tuned) - 1 if self.tuned else self.head
+
+    @property
+    def notation(self) -> str:
+        """The plan as text that `make_plan` reads: "(12, 14, 24)", "head:8", "blocks:3,7-9@12"."""
+        if not self.tuned:
+            return f"head:{self.head}"
+        runs = list(_runs(self.tuned))
+        if len(runs) == 1:
+            return f"({runs[0][0]}, {runs[0][1]}, {self.head})"
+        written = (f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
+        return f"blocks:{','.join(written)}@{self.head}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give `tuned`, `head` and `notation`, as the JSON files hold them."""
+        return {"tuned": list(self.tuned), "head": self.head, "notation": self.notation}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Plan:
+        """Read what `as_dict` gave."""
+        return cls(content["tuned"], content["head"])
+
+
+def make_plan(
+    strategy: str,
+    blocks: int,
+    *,
+    best: int | None = None,
+    ranking: Sequence[float | None] | None = None,
+) -> Plan:
+    """Turn a strategy or a notation into the plan for a model of L = `blocks` blocks.
+
+    How far a plan reaches down from ℓ* or up from it is clamped to the model; what the user says
+    outright is not. The strategies are those of Xie et al. 2022, §3.2, and of `STRATEGIES`.
+
+    Args:
+        strategy: one of `STRATEGIES` but "auto", such as "best-down:3@top", or what
+            `Plan.notation` gives.
+        blocks: L.
+        best: ℓ*, the best state by a score; None if there is none.
+        ranking: a block score's values, entry ℓ block ℓ and entry 0 None; higher is better.
+
+    Raises:
+        InputError: if the strategy is unknown, does not fit the model, or needs a best state or a
+            ranking that is not given.
+    """
+    text = strategy.strip().lower()
+    if triple := _TRIPLE.fullmatch(text):
+        bottom, top, head = map(int, triple.groups()[1:])
+        return _plan([(bottom, top)], head, blocks)
+    if listed := _BLOCKS.fullmatch(text):
+        return _plan(_ranges(listed[1]), int(listed[2]), blocks)
+    named = _NAMED.fullmatch(text)
+    if not named:
+        raise _misspelt(text)
+    name, count, place = named.groups()
+    k = int(count) if count and count != "all" else None
+    if k == 0:
+        raise InputError(
+            f"a strategy counts from 1, got {text!r}; use head:{blocks} to tune only the head"
+        )
+    match name, count, place:
+        case "full", None, None:
+            return _plan([(1, blocks)], blocks, blocks)
+        case "top", str(), None if k:
+            _check_count(k, blocks, text)
+            return _plan([(blocks - k + 1, blocks)], blocks, blocks)
+        case "head", str(), None if k:
+            return _plan([], k, blocks)
+        case "best-down", str(), "top" | "best":
+            return _down(_given(best, blocks, text), k, place, blocks)
+        case "middle-down", str(), "top" | "middle":
+            return _down(blocks // 2 + 1, k, place, blocks)
+        case ("best-up", None, None) | ("best-up", str(), "head" | "top") if k or not count:
+            return _up(_given(best, blocks, text), k, place, blocks)
+        case "rank" | "rank-bottom", str(), None if k:
+            _check_count(k, blocks, text)
+            return _ranked(ranking, k, text, blocks)
+    raise _misspelt(text)
+
+
+def check_tied(plan: Plan, shape: ModelShape) -> None:
+    """Show that the plan treats blocks that share weights, as ALBERT's do, alike.
+
+    They must be all tuned or all frozen. And a model cut at the head must find the weights of each
+    block again: ALBERT spreads its G groups evenly over n blocks, block i taking group
+    ⌊(i − 1) G / n⌋, so the groups that are left must lie evenly in what is left.
+
+    Raises:
+        InputError: otherwise; copying the weights ("untie") mends it.
+    """
+    weights = shape.weights[: plan.head]
+    remedy = "copy the shared weights first with --untie (in Python: untie=True)"
+    tuned = {weights[block - 1] for block in plan.tuned}
+    for block, group in enumerate(weights, start=1):
+        if group in tuned and block not in plan.tuned:
+            shared = next(b for b in plan.tuned if weights[b - 1] == group)
+            raise InputError(
+                f"blocks that share their weights must be tuned together, got {plan.notation}, "
+                f"which tunes block {shared} and freezes block {block}; {remedy}"
+            )
+    groups, head = len(set(weights)), plan.head
+    if any(group != int(i / (head / groups)) for i, group in enumerate(weights)):
+        raise InputError(
+            f"a model whose blocks share weights can be cut only where its groups stay even, got "
+            f"a head at {head} of {shape.blocks} blocks; {remedy}"
+        )
+
+
+def _runs(blocks: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Give the first and the last of every run of neighbours; `blocks` are sorted."""
+    starts = [block for block in blocks if block - 1 not in blocks]
+    ends = [block for block in blocks if block + 1 not in blocks]
+    return zip(starts, ends, strict=True)
+
+
+def _ranges(written: str) -> list[tuple[int, int]]:
+    """Read "3,7-9"."""
+    ends = (part.split("-") for part in written.split(","))
+    return [(int(end[0]), int(end[-1])) for end in ends]
+
+
+def _plan(tuned: Sequence[tuple[int, int]], head: int, blocks: int) -> Plan:
+    """Check before anything is spelt out, since a user may write a billion blocks."""
+    plan = Plan((), head).on(blocks)
+    for low, high in tuned:
+        if not 1 <= low <= high <= head:
+            raise InputError(
+                f"tuned blocks go from the lower to the upper one within 1..{head}, where the head "
+                f"reads; got {low} to {high}"
+            )
+    spelt = (block for low, high in tuned for block in range(low, high + 1))
+    return replace(plan, tuned=tuple(spelt), embeddings=None).on(blocks)
+
+
+def _down(start: int, k: int | None, place: str, blocks: int) -> Plan:
+    low = max(1, start - k + 1) if k else 1
+    return _plan([(low, start)], blocks if place == "top" else start, blocks)
+
+
+def _up(best: int, k: int | None, place: str | None, blocks: int) -> Plan:
+    if best == blocks:
+        raise InputError(
+            f"best-up tunes the blocks above ℓ*, but ℓ* is {best}, the top one; use head:{blocks}"
+        )
+    high = min(best + k, blocks) if k else blocks
+    return _plan([(best + 1, high)], high if place == "head" else blocks, blocks)
+
+
+def _ranked(ranking: Sequence[float | None] | None, k: int, strategy: str, blocks: int) -> Plan:
+    if ranking is None:
+        raise InputError(
+            f"{strategy} needs a block score such as fisher, which this scan does not have; use "
+            "top:k, or name the blocks (blocks:3,7-9@12)"
+        )
+    sign = 1.0 if strategy.startswith("rank-bottom") else -1.0
+    found = [(sign * v, i) for i, v in enumerate(ranking) if v is not None and isfinite(v) and i]
+    if len(ranking) != blocks + 1 or len(found) < k:
+        raise InputError(
+            f"{strategy} needs a block score with {blocks + 1} entries, {k} of them defined; got "
+            f"{len(ranking)} and {len(found)}; use top:k"
+        )
+    return Plan([block for _, block in sorted(found)[:k]], blocks).on(blocks)
+
+
+def _check_count(k: int, blocks: int, strategy: str) -> None:
+    if k > blocks:
+        raise InputError(
+            f"k must be in 1..{blocks}, the model's blocks, got {strategy}; use full for all"
+        )
+
+
+def _given(best: int | None, blocks: int, strategy: str) -> int:
+    if best is None:
+        raise InputError(
+            f"{strategy} needs a best state, and the score found none; use top:k or "
+            "middle-down:k@top"
+        )
+    if not 1 <= best <= blocks:
+        raise InputError(
+            f"the best state must be in 1..{blocks}, got {best}; scan this model again"
+        )
+    return int(best)
+
+
+def _misspelt(text: str) -> InputError:
+    name = re.split("[:@]", text)[0]
+    if name == "auto":
+        return InputError(
+            "auto weighs costs and needs a scan; use layerscout plan (in Python: scan.plan())"
+        )
+    forms = [form for form in STRATEGIES if re.split("[:@]", form)[0] == name]
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
+    if not forms:
+        return unknown("strategy", shown, STRATEGIES)
+    return InputError(
+        f"{name} is written {' or '.join(forms)}, where k and ℓ are numbers; got {shown!r}"
+    )

@@ -1,0 +1,293 @@
+"""What a plan costs: parameters and FLOPs by counting, and the rule that chooses under a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from layerscout.errors import InputError
+from layerscout.plans import ModelShape, Plan, check_tied, make_plan
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is trained on, and for how long.
+
+    Attributes:
+        examples: of the training split.
+        validation: examples scored after every epoch.
+        tokens: mean length of an example, special tokens included.
+        epochs: passes over the training split.
+
+    Raises:
+        InputError: if there is nothing to train on.
+    """
+
+    examples: int
+    validation: int
+    tokens: float
+    epochs: int
+
+    def __post_init__(self) -> None:
+        if self.examples < 1 or self.validation < 0 or self.epochs < 1 or not self.tokens > 0:
+            raise InputError(
+                "training needs at least 1 example, 1 token in each and 1 epoch; got "
+                f"{self.examples}, {self.tokens:g} and {self.epochs}"
+            )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a plan.
+
+    Attributes:
+        train: FLOPs of the whole training, validation after every epoch included.
+        inference: FLOPs of one example through the model that the plan leaves.
+        trainable: parameters that are trained.
+        total: parameters of the model that the plan leaves.
+    """
+
+    train: float
+    inference: float
+    trainable: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the rule of `auto` chose: a plan, the strategy it comes from, and why."""
+
+    plan: Plan
+    strategy: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Option:
+    """A strategy with its cost.
+
+    Attributes:
+        strategy: as `make_plan` reads it.
+        plan: what it stands for.
+        cost: of the plan.
+        relative: training FLOPs over those of full fine-tuning.
+        efficient: whether `choose` takes this plan when the budget is just its cost.
+        state: the state it is built on: ℓ*, the middle one, or where the head reads.
+    """
+
+    strategy: str
+    plan: Plan
+    cost: Cost
+    relative: float
+    efficient: bool
+    state: int
+
+
+def cost(plan: Plan, shape: ModelShape, work: Work, *, cached: bool = True) -> Cost:
+    """Count what training by a plan costs, a multiply-add being two FLOPs.
+
+    Per token, a block's forward pass is u = 2 (4 d² + 2 d f), with 3 d f where it is gated, and its
+    attention products are a = 4 T d more. The gradients of its weights and of its input cost u
+    each, and those of the attention products 2 a. A frozen block above a tuned one has no weight
+    gradient; the lowest tuned block does not pass gradients through query, key and value, which
+    saves 6 d², unless the embeddings are tuned too or it norms its input first. The blocks below it
+    run forward only.
+
+    An estimate for examples of equal length. A head is small and reads one token: it counts as a
+    matrix of all its parameters. Look-ups, norms and activations count nothing, and neither do the
+    projections of ELECTRA's and ALBERT's embeddings. DeBERTa's products with relative positions are
+    not modelled: in batches of 32 the count misses 2 to 6 % of v1 (32 to 128 tokens) and 16 to 11 %
+    of v3, but a plan's share of full fine-tuning is off by 3 % at the most.
+
+    Args:
+        plan: for this model.
+        shape: the model.
+        work: the data and the epochs.
+        cached: the states below the tuned blocks are computed once, not in every epoch.
+
+    Raises:
+        InputError: if the plan does not fit the model.
+    """
+    plan = plan.on(shape.blocks)
+    d, f, T = shape.hidden_size, shape.feed_forward, work.tokens
+    dense = T * 2 * (4 * d**2 + (3 if shape.gated else 2) * d * f)
+    products = T * 4 * T * d
+    block, head = dense + products, 2 * shape.parameters.head
+    cut, tuned = plan.cut or 0, len(plan.tuned)
+
+    trunk = cut * block
+    forward = (plan.head - cut) * block + head
+    backward = (plan.head - cut) * (dense + 2 * products) + tuned * dense + head
+    if tuned:
+        # The gated family norms the input of every block but the first, and the gradient of that
+        # norm needs those of query, key and value.
+        spared = not plan.embeddings and not (shape.gated and cut)
+        backward += head - (T * 6 * d**2 if spared else 0)
+    rows = work.examples + work.validation
+    return Cost(
+        train=float(
+            (1 if cached else work.epochs) * rows * trunk
+            + work.epochs * (rows * forward + work.examples * backward)
+        ),
+        inference=float(trunk + forward),
+        trainable=_parameters(shape, plan.tuned, embeddings=bool(plan.embeddings)),
+        total=_parameters(shape, range(1, plan.head + 1), embeddings=True),
+    )
+
+
+def _parameters(shape: ModelShape, blocks: Iterable[int], *, embeddings: bool) -> int:
+    """Count the head, these blocks (shared weights once) and perhaps the embeddings."""
+    counts = shape.parameters
+    distinct = {shape.weights[block - 1]: counts.blocks[block - 1] for block in blocks}
+    return counts.head + sum(distinct.values()) + (counts.embeddings if embeddings else 0)
+
+
+def choose(shape: ModelShape, work: Work, best: int | None, budget: float = 0.5) -> Choice:
+    """Choose a plan by the rule of `auto`, which predicts nothing.
+
+    It is the first of best-up, best-down:k@top, best-down:k@best and top:k, with k as large as
+    fits, that trains within the budget. The order is that of the results in Xie et al. 2022,
+    Table 6. Plans that tune shared weights in some blocks only are passed over.
+
+    Args:
+        shape: the model.
+        work: the data and the epochs.
+        best: ℓ*; None if no state is better than the others, which leaves top:k.
+        budget: training FLOPs allowed, as a share of those of full fine-tuning.
+
+    Raises:
+        InputError: if the budget is not in (0, 1], or nothing fits into it.
+    """
+    if not 0 < budget <= 1:
+        raise InputError(
+            "`budget` is a share of full fine-tuning's training FLOPs, above 0 and up to 1, got "
+            f"{budget:g}; 0.5 is half of them"
+        )
+    clauses = _clauses(shape, work, best)
+    strategy = _first(clauses, budget)
+    if strategy is None:
+        least = min(share for clause in clauses for share in clause.shares.values())
+        raise InputError(
+            f"no plan of auto fits into a budget of {budget:g}; the least is "
+            f"{ceil(1000 * least) / 1000:g}, and head:{best or shape.blocks} tunes no block at all"
+            + ("; --untie allows more plans" if any(clause.tied for clause in clauses) else "")
+        )
+    taken = next(i for i, clause in enumerate(clauses) if strategy in clause.shares)
+    share = _percent(clauses[taken].shares[strategy])
+    reason = [f"{strategy} needs {share} of full fine-tuning (budget {_percent(budget)})"]
+    reason += [clause.refusal() for clause in clauses[:taken]]
+    reason += ["there is no detectable signal, hence no ℓ*"] if best is None else []
+    return Choice(make_plan(strategy, shape.blocks, best=best), strategy, "; ".join(reason))
+
+
+def options(
+    shape: ModelShape,
+    work: Work,
+    best: int | None,
+    ranking: Sequence[float | None] | None = None,
+    extra: Iterable[str] = (),
+) -> list[Option]:
+    """List the strategies worth a look for a model, the dearest first and equal plans once.
+
+    Plans that tune shared weights in some blocks only are left out.
+
+    Args:
+        shape: the model.
+        work: the data and the epochs.
+        best: ℓ*, or None.
+        ranking: a block score's values, as `make_plan` takes them.
+        extra: strategies to list besides, tied weights or not.
+    """
+    clauses = _clauses(shape, work, best)
+    full = cost(make_plan("full", shape.blocks), shape, work).train
+    found: dict[Plan, Option] = {}
+    for strategy in (*_worth_listing(shape.blocks, best, ranked=ranking is not None), *extra):
+        plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
+        if plan in found or (strategy not in extra and not _possible(plan, shape)):
+            continue
+        counted = cost(plan, shape, work)
+        relative = counted.train / full
+        first = _first(clauses, relative)
+        efficient = first is not None and make_plan(first, shape.blocks, best=best) == plan
+        middle = shape.blocks // 2 + 1
+        built_on = {"best": best, "middle": middle}.get(strategy.split("-")[0]) or plan.head
+        found[plan] = Option(strategy, plan, counted, relative, efficient, built_on)
+    return sorted(found.values(), key=lambda option: -option.relative)
+
+
+@dataclass(frozen=True)
+class _Clause:
+    """A clause of the rule of `auto`: the shares of full of its possible plans, k descending.
+
+    Attributes:
+        tied: some plans are not possible, since they part blocks that share weights.
+    """
+
+    name: str
+    shares: Mapping[str, float]
+    tied: bool
+
+    def refusal(self) -> str:
+        if self.shares:
+            more = " or more" if len(self.shares) > 1 else ""
+            return f"{self.name} needs {_percent(min(self.shares.values()))}{more}"
+        return f"{self.name} {'needs --untie' if self.tied else 'finds no block above ℓ*'}"
+
+
+def _clauses(shape: ModelShape, work: Work, best: int | None) -> list[_Clause]:
+    L = shape.blocks
+    named = {"top:k": [f"top:{k}" for k in range(L, 0, -1)]}
+    if best is not None:
+        down = [f"best-down:{k}@" for k in range(best, 0, -1)]
+        named = {
+            "best-up": ["best-up"] if best < L else [],
+            "best-down:k@top": [f"{strategy}top" for strategy in down],
+            "best-down:k@best": [f"{strategy}best" for strategy in down],
+        } | named
+    full = cost(make_plan("full", L), shape, work).train
+    clauses = []
+    for name, strategies in named.items():
+        plans = {strategy: make_plan(strategy, L, best=best) for strategy in strategies}
+        shares = {
+            strategy: cost(plan, shape, work).train / full
+            for strategy, plan in plans.items()
+            if _possible(plan, shape)
+        }
+        clauses.append(_Clause(name, shares, tied=len(shares) < len(plans)))
+    return clauses
+
+
+def _first(clauses: Iterable[_Clause], budget: float) -> str | None:
+    fitting = (s for clause in clauses for s, share in clause.shares.items() if share <= budget)
+    return next(fitting, None)
+
+
+def _possible(plan: Plan, shape: ModelShape) -> bool:
+    try:
+        check_tied(plan, shape)
+    except InputError:
+        return False
+    return True
+
+
+def _worth_listing(blocks: int, best: int | None, *, ranked: bool) -> Iterator[str]:
+    """Name strategies; the first name of a plan is the one that is shown."""
+    yield "full"
+    few = range(1, min(3, blocks) + 1)
+    if best is not None and best < blocks:
+        yield "best-up"
+        yield from (f"best-up:{k}@{place}" for k in few for place in ("top", "head"))
+    yield from (f"top:{k}" for k in few)
+    if best is not None:
+        counts = (*few[:best], "all")
+        yield from (f"best-down:{k}@{place}" for k in counts for place in ("top", "best"))
+        yield f"head:{best}"
+    yield from (f"middle-down:{k}@{place}" for k in few for place in ("top", "middle"))
+    if ranked:
+        yield from (f"rank:{k}" for k in few)
+    yield f"head:{blocks}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -13,7 +13,7 @@ from jaxtyping import install_import_hook
 from inputs import Write, writer
 
 # The modules with shapes in their signatures.
-SHAPED = ("moments", "scores", "checkpoints", "encoder")
+SHAPED = ("moments", "scores", "checkpoints", "encoder", "trunks")
 install_import_hook([f"layerscout.{name}" for name in SHAPED], "beartype.beartype")
 
 # Tests run side by side; a thread each is enough. No deadlines: time never decides a test.

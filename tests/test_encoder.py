@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from conftest import MODELS, real
+from inputs import expect_refused
 from layerscout import encoder as encoder_module
 from layerscout.encoder import Encoder, _entering_blocks
 from layerscout.errors import InputError
@@ -262,3 +263,10 @@ def test_real_states_are_the_library_s(name):
             torch.testing.assert_close(
                 found[level, row], state[~special].mean(0), rtol=1e-3, atol=1e-4
             )
+
+
+def test_a_family_that_cannot_run_in_bfloat16_is_told_apart(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "deberta", "deberta")
+    words = "deberta … does not run in bfloat16 … use float32"
+    expect_refused(words, Encoder.load, folder, precision="bfloat16")
+    assert Encoder.load(folder, precision="auto").precision == "float32"

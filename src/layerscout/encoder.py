@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import chain
 from pathlib import Path
@@ -58,6 +58,17 @@ class Tokens:
         """Tokens of each text, (n,)."""
         return np.diff(self.offsets)
 
+    def first(self) -> Tokens:
+        """Give the first token of each text, as n texts of one token."""
+        at = self.offsets[:-1]
+        return replace(
+            self,
+            ids=self.ids[at],
+            types=self.types[at],
+            ordinary=np.ones(len(self), dtype=bool),
+            offsets=np.arange(len(self) + 1),
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
@@ -103,6 +114,12 @@ class Encoder:
         where = _device(device)
         settled = _precision(precision, where)
         loaded = load_checkpoint(str(name))
+        if loaded.family.float32_only and settled == "bfloat16":
+            if precision != "auto":
+                raise InputError(
+                    f"{name} is of a family that does not run in bfloat16; use float32"
+                )
+            settled = "float32"
         return cls(
             name=str(name),
             source=loaded.source,
@@ -229,7 +246,7 @@ class Encoder:
             with exact:
                 found.append(torch.bmm(weights[:, None], state.float()).squeeze(1))
 
-        with torch.inference_mode(), _entering_blocks(self, pool), self._autocast():
+        with torch.inference_mode(), _entering_blocks(self, pool), self.autocast():
             last = self._last_state(lambda: self.model(**inputs).last_hidden_state)
             pool(self.blocks, last)
         return torch.stack(found)
@@ -262,7 +279,7 @@ class Encoder:
         """
         self._check_block(block)
         if block == self.blocks:
-            with self._autocast():
+            with self.autocast():
                 return self._last_state(lambda: self.model(**inputs).last_hidden_state)
 
         def stop(passed: int, state: Tensor) -> None:
@@ -270,7 +287,7 @@ class Encoder:
                 raise _ReachedError(state)
 
         try:
-            with _entering_blocks(self, stop), self._autocast():
+            with _entering_blocks(self, stop), self.autocast():
                 self.model(**inputs)
         except _ReachedError as reached:
             return reached.state
@@ -290,19 +307,16 @@ class Encoder:
             block: 0 to L.
         """
         self._check_block(block)
-        with self._autocast():
-            if block == self.blocks:
-                norm = self.family.final_norm
-                return self.model.get_submodule(norm)(state) if norm else state
-            with _resuming(self, state, block):
-                output: Tensor = self.model(**inputs).last_hidden_state
-                return output
+        with self.autocast(), resuming(self.model, self.family, state, block):
+            output: Tensor = self.model(**inputs).last_hidden_state
+            return output
 
     def _check_block(self, block: int) -> None:
         if not 0 <= block <= self.blocks:
             raise InputError(f"a cut of {self.name} must be in 0..{self.blocks}, got {block}")
 
-    def _autocast(self) -> torch.autocast:
+    def autocast(self) -> torch.autocast:
+        """Make a context in which the device computes in `precision`."""
         low = self.precision == "bfloat16"
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low)
 
@@ -394,33 +408,45 @@ def _entering_blocks(encoder: Encoder, visit: Callable[[int, Tensor], None]) -> 
 
 
 @contextmanager
-def _resuming(encoder: Encoder, state: Tensor, block: int) -> Iterator[None]:
-    """Make blocks 1..`block` hand on what they get, and the next one start from `state`."""
+def resuming(model: Any, family: Family, state: Tensor, block: int) -> Iterator[None]:
+    """Make blocks 1..`block` of a bare model do nothing, and what follows them start at `state`.
+
+    Args:
+        model: the bare model, or the one inside a classifier.
+        family: its family.
+        state: (b, T, d), of the inputs that the model is called on within the context.
+        block: 0 (what is passed over is the embeddings) to the number of blocks.
+    """
     entered = 0
 
     def resumed(forward: Callable[..., Any]) -> Callable[..., Any]:
         def run(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
             nonlocal entered
             entered += 1
-            if entered <= block:
-                return (hidden_states, None) if encoder.family.tuples else hidden_states
-            start = state if entered == block + 1 else hidden_states
-            return forward(start, *args, **kwargs)
+            if entered > block:
+                start = state if entered == block + 1 else hidden_states
+                return forward(start, *args, **kwargs)
+            return (state, None) if family.tuples else state
 
         return run
 
-    blocks = list(encoder.model.get_submodule(encoder.family.blocks))
-    before = [b.__dict__.get("forward") for b in blocks]
+    replaced = list(model.get_submodule(family.blocks))
+    forwards = [resumed(module.forward) for module in replaced]
+    convolution = getattr(model.get_submodule(family.blocks.rpartition(".")[0]), "conv", None)
+    if convolution is not None and block > 0:  # DeBERTa-v2's, which belongs to state 1
+        replaced.append(convolution)
+        forwards.append(lambda before, after, mask: after)
+    before = [module.__dict__.get("forward") for module in replaced]
     try:
-        for b in blocks:
-            b.forward = resumed(b.forward)
+        for module, forward in zip(replaced, forwards, strict=True):
+            module.forward = forward
         yield
     finally:
-        for b, forward in zip(blocks, before, strict=True):
+        for module, forward in zip(replaced, before, strict=True):
             if forward is None:
-                del b.forward
+                del module.forward
             else:
-                b.forward = forward
+                module.forward = forward
 
 
 def _device(name: str) -> torch.device:

@@ -1,13 +1,29 @@
-"""Writing files so that a reader sees the old one or the whole new one, never a part."""
+"""Writing files so that a reader sees the old one or the whole new one, never a part.
+
+The cache is a folder of such files, named by the hash of all that their content depends on.
+"""
 
 import errno
+import hashlib
+import json
 import os
+import re
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from layerscout.errors import InputError
+from platformdirs import user_cache_path
+
+from layerscout.errors import InputError, LayerscoutError
+
+# A temporary file that nobody has written to for so many seconds was left by a killed run.
+STALE = 24 * 60 * 60
 
 
 @contextmanager
@@ -90,3 +106,242 @@ def output_folder(path: Path) -> Path:
             f"cannot make the folder {path}: {error.strerror or error}; choose another"
         ) from error
     return path
+
+
+class CacheError(LayerscoutError):
+    """The cache cannot keep something; what it was to hold has to be made anew each time."""
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One thing in the cache: a data file, and beside it a JSON file that tells what it is.
+
+    Attributes:
+        path: the data file.
+        bytes: of both files.
+        used: when it was used last, in seconds since 1970.
+        about: what the JSON file tells; empty where it cannot be read.
+    """
+
+    path: Path
+    bytes: int
+    used: float
+    about: Mapping[str, Any]
+
+
+# What the cache writes, and nothing else: its folder may be the user's own.
+_DATA = re.compile(r"[0-9a-f]{64}\.bin")
+_TEMPORARY = re.compile(r"\.[0-9a-f]{64}-\w+\.tmp\.(bin|json)")
+_ANY = re.compile(rf"[0-9a-f]{{64}}\.json|{_DATA.pattern}|{_TEMPORARY.pattern}")
+
+
+def cache_folder() -> Path:
+    """Give the cache's folder: $LAYERSCOUT_CACHE, or one in the user's cache folder."""
+    named = os.environ.get("LAYERSCOUT_CACHE")
+    return Path(named).expanduser() if named else user_cache_path("layerscout", appauthor=False)
+
+
+def cache_path(kind: str, key: str) -> Path:
+    """Give the place of the data whose key, a sha256 in hexadecimal, is `key`."""
+    return cache_folder() / kind / f"{key}.bin"
+
+
+def cache_entries() -> list[CacheEntry]:
+    """List what the cache holds, used last first."""
+    entries = []
+    for path in _cache_files(_DATA):
+        with suppress(FileNotFoundError):  # another process has just removed it
+            data, about = path.stat(), path.with_suffix(".json")
+            told = about.stat() if about.exists() else None
+            entries.append(
+                CacheEntry(
+                    path,
+                    data.st_size + (told.st_size if told else 0),
+                    (told or data).st_mtime,
+                    _read_about(path) or {},
+                )
+            )
+    return sorted(entries, key=lambda entry: entry.used, reverse=True)
+
+
+def clear_cache() -> int:
+    """Remove all that the cache holds, temporary files too; returns the bytes freed."""
+    return sum(map(_remove, _cache_files(_ANY)))
+
+
+def find_cached(path: Path, size: int) -> Mapping[str, Any] | None:
+    """Give what was told about the data at `path` if they are there and whole.
+
+    They are when there are `size` bytes with the hash that was told. Each file is hashed once a
+    process. Being found counts as use.
+    """
+    about = _read_about(path)
+    try:
+        found = path.stat()
+        if about is None or found.st_size != size or not isinstance(about["seconds"], float):
+            return None
+        if about["sha256"] != _sha256(path, found.st_ino, found.st_mtime_ns):
+            return None
+    except (OSError, KeyError):
+        return None
+    with suppress(OSError):  # a cache may be read-only
+        os.utime(path.with_suffix(".json"))
+    return about
+
+
+@contextmanager
+def caching(path: Path, size: int, limit: int) -> Iterator[tuple[Path, Path]]:
+    """Make room in the cache, and yield temporary paths for the data and the JSON about them.
+
+    Entries that were used least recently make way. Both files are moved to their place when the
+    block ends well. The JSON has to tell the data's `sha256` and the `seconds` that making them
+    took. Nothing waits for the disk: what a power cut leaves is found out by the hash.
+
+    Args:
+        path: as `cache_path` gives it.
+        size: of the data, in bytes.
+        limit: what all entries together may take, in bytes.
+
+    Raises:
+        CacheError: if there is no room, or the files cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(path, size, limit)
+        with replacing(path, path.with_suffix(".json")) as (data, about):
+            yield data, about
+    except (OSError, InputError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        raise CacheError(
+            f"cannot write into the cache {path.parent}: {cause.strerror or cause}; set "
+            "LAYERSCOUT_CACHE to another folder"
+        ) from error
+
+
+def _make_room(path: Path, size: int, limit: int) -> None:
+    """Remove what is stale or in the way, then the least recently used until `size` fits in."""
+    now = time.time()
+    for temporary in _cache_files(_TEMPORARY):
+        with suppress(FileNotFoundError):
+            if now - temporary.stat().st_mtime > STALE:
+                _remove(temporary)
+    _remove_entry(path)
+    entries = cache_entries()
+    held, free = sum(entry.bytes for entry in entries), shutil.disk_usage(path.parent).free
+    if size > limit:
+        raise CacheError(
+            f"the cache may hold {limit / 1e9:.3g} GB, and {size / 1e9:.3g} GB are needed; raise "
+            "--cache-limit"
+        )
+    if size > held + free:
+        raise CacheError(
+            f"{size / 1e9:.3g} GB are needed in the cache {path.parent}, and {free / 1e9:.3g} GB "
+            "are free; set LAYERSCOUT_CACHE to a folder on a larger disk"
+        )
+    excess = held + size - min(limit, held + free)
+    while excess > 0 and entries:
+        excess -= _remove_entry(entries.pop().path)
+
+
+def _cache_files(name: re.Pattern[str]) -> list[Path]:
+    return [path for path in cache_folder().glob("*/*") if name.fullmatch(path.name)]
+
+
+def _read_about(path: Path) -> dict[str, Any] | None:
+    try:
+        about = json.loads(path.with_suffix(".json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return about if isinstance(about, dict) else None
+
+
+@cache
+def _sha256(path: Path, inode: int, changed: int) -> str:
+    """Hash a file; its inode and the time of its last change stand for its content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove_entry(path: Path) -> int:
+    # The data last: while they are there, the entry is listed and counted.
+    return _remove(path.with_suffix(".json")) + _remove(path)
+
+
+def _remove(path: Path) -> int:
+    """Remove a file if that can be done; returns the bytes freed."""
+    try:
+        size = path.stat().st_size
+        path.unlink()
+    except OSError:
+        return 0
+    return size
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `folder`; put it in its place when the block ends well.
+
+    When the block raises (Ctrl-C too), the temporary folder is removed and an earlier one stays.
+    Only a folder that is empty, or a checkpoint and nothing else, is ever replaced.
+
+    Raises:
+        InputError: if it cannot be written (no permission, full disk, ...) or replaced.
+    """
+    temporary = None
+    try:
+        folder = folder.expanduser().resolve()
+        check_checkpoint_folder(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+        yield temporary
+        _open_to_others(temporary)
+        _exchange(temporary, folder)
+    except Exception as error:
+        # The writers of weights and tokenizers raise errors of their own, with the system's words.
+        if not isinstance(error, OSError) and "(os error " not in str(error):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot write {folder}: {reason}") from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_checkpoint_folder(folder: Path) -> None:
+    """Show that nothing but a checkpoint, which is a folder of files, would be replaced.
+
+    Raises:
+        InputError: if `folder` is something else.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"cannot write {folder}: it is a file; choose a folder")
+    inside = list(folder.iterdir()) if folder.exists() else []
+    if inside and (not (folder / "config.json").is_file() or any(path.is_dir() for path in inside)):
+        raise InputError(
+            f"cannot write {folder}: it holds more than a checkpoint, which alone is replaced; "
+            "choose another folder"
+        )
+
+
+def _open_to_others(folder: Path) -> None:
+    """Give what was made private the permissions that ordinary new files and folders have."""
+    mask = os.umask(0)
+    os.umask(mask)
+    folder.chmod(0o777 & ~mask)
+    for path in folder.iterdir():
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+
+
+def _exchange(new: Path, folder: Path) -> None:
+    earlier = Path(f"{new}.earlier")
+    try:
+        if folder.exists():
+            folder.rename(earlier)
+        new.rename(folder)
+    finally:
+        if earlier.exists():
+            if not folder.exists():
+                earlier.rename(folder)
+            shutil.rmtree(earlier, ignore_errors=True)

@@ -1,0 +1,313 @@
+"""The trunk cache: states at a cut are computed once, and training starts from there.
+
+Blocks below the lowest tuned one never change, so neither do the states that they give (the cache
+that Xie et al. leave open in App. C.1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from layerscout.encoder import Encoder, Tokens
+from layerscout.errors import InputError
+from layerscout.files import CacheError, cache_path, caching, find_cached
+
+# What the cache may hold, in bytes, unless the user says otherwise.
+DEFAULT_LIMIT = 20 * 10**9
+
+# How each precision is stored. NumPy has no bfloat16: its bits go as integers.
+_STORED = {"float32": (torch.float32, np.float32), "bfloat16": (torch.bfloat16, np.uint16)}
+
+
+@dataclass(frozen=True, eq=False)
+class Trunk:
+    """States at a cut for n tokenised texts.
+
+    Attributes:
+        cut: the state, 0 to L.
+        first_only: only the first token's state is kept: all that most heads read.
+        cached: found in the cache; nothing was computed.
+        kept: they are in the cache; otherwise `states` computes them anew each time.
+        seconds: what computing them took, when they were computed.
+        bytes: of the states on disk.
+        warning: why they could not be kept.
+    """
+
+    cut: int
+    first_only: bool
+    cached: bool
+    kept: bool
+    seconds: float
+    bytes: int
+    warning: str | None
+    _read: Callable[[Int64[np.ndarray, " b"]], Tensor] = field(repr=False)
+
+    def states(self, rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
+        """Give the states of the texts at `rows` on the encoder's device.
+
+        T is the length of the longest of them, or 1 for the first token only. What stands behind
+        the end of a text is finite, and otherwise arbitrary.
+        """
+        return self._read(rows)
+
+
+def trunk(
+    encoder: Encoder,
+    tokens: Tokens,
+    cut: int,
+    *,
+    first_only: bool = False,
+    limit: int = DEFAULT_LIMIT,
+    progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
+) -> Trunk:
+    """Run the trunk, blocks 1..`cut`, once over all texts, or find in the cache what it gave.
+
+    It runs in eval mode and without autograd, whatever mode the model is in. Where the states
+    cannot be kept, they are computed each time that they are asked for.
+
+    Args:
+        encoder: its blocks above `cut` may change afterwards, the rest must not.
+        tokens: the n texts.
+        cut: 0 (the embedding output) to L.
+        first_only: keep nothing but the first token's state.
+        limit: bytes that all entries of the cache may take together; 0 keeps nothing.
+        progress: called with the rows of each batch that was computed.
+
+    Raises:
+        InputError: if `cut` or `limit` is out of range, or a single text is more than the
+            device's memory can hold.
+    """
+    if not 0 <= cut <= encoder.blocks:
+        raise InputError(f"a cut of {encoder.name} must be in 0..{encoder.blocks}, got {cut}")
+    if limit < 0:
+        raise InputError(f"`limit` must be 0 bytes or more, got {limit}; 0 switches the cache off")
+    source = _Source(encoder, tokens, cut, first_only)
+    lost = partial(Trunk, cut, first_only, False, False, 0.0, 0, _read=source.states)
+    if limit == 0:
+        return lost(None)
+    path = cache_path("trunks", source.key())
+    about = find_cached(path, source.bytes)
+    cached = about is not None
+    try:
+        if about is None:
+            about = _store(source, path, limit, progress)
+        read = source.reader(path)
+    except (CacheError, OSError) as error:
+        return lost(f"the states at the cut are computed anew in every epoch: {error}")
+    return Trunk(cut, first_only, cached, True, about["seconds"], source.bytes, None, read)
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """What the states come from, and how they lie in a file.
+
+    The file holds (t, d) numbers and nothing else: the kept tokens of one text after another, the
+    longest text first, equal ones in their order. That is what the encoder's batches give.
+    """
+
+    encoder: Encoder
+    tokens: Tokens
+    cut: int
+    first_only: bool
+
+    @property
+    def kept(self) -> Int64[np.ndarray, " n"]:
+        """How many tokens are kept of each text."""
+        lengths = self.tokens.lengths
+        return np.ones_like(lengths) if self.first_only else lengths
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(t, d) of the file."""
+        return int(self.kept.sum()), self.encoder.model.config.hidden_size
+
+    @property
+    def bytes(self) -> int:
+        t, d = self.shape
+        return t * d * np.dtype(_STORED[self.encoder.precision][1]).itemsize
+
+    def states(self, rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
+        """Compute what `reader` would read, rounded alike."""
+        return self._compute(rows).to(_STORED[self.encoder.precision][0]).float()
+
+    def _compute(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
+        with _inert(self.encoder.model):
+            state = self.encoder.cut(self.encoder.batch(self.tokens, rows), self.cut)
+        return state[:, :1] if self.first_only else state
+
+    def numbers(self, rows: Int64[np.ndarray, " b"]) -> np.ndarray:
+        """Compute the states of the texts' kept tokens as they are stored, (t of `rows`, d).
+
+        Where the device runs out of memory, the texts are run in two halves.
+        """
+        try:
+            state = self._compute(rows)
+        except torch.OutOfMemoryError as error:
+            if len(rows) == 1:
+                raise InputError(
+                    f"a text of {self.tokens.lengths[rows[0]]} tokens does not fit into the "
+                    f"memory of {self.encoder.device}; lower --max-length or use --device cpu"
+                ) from error
+        else:
+            dtype, stored = _STORED[self.encoder.precision]
+            real = np.arange(state.shape[1]) < self.kept[rows][:, None]
+            flat = state[torch.from_numpy(real).to(state.device)].to(dtype).cpu()
+            return flat.view(torch.uint8).numpy().view(stored)
+        # Not in the except clause, whose traceback would keep the failed tensors alive.
+        return np.concatenate([self.numbers(half) for half in np.array_split(rows, 2)])
+
+    def reader(self, path: Path) -> Callable[[Int64[np.ndarray, " b"]], Tensor]:
+        """Map the file and give what reads the states of some rows from it."""
+        dtype, stored = _STORED[self.encoder.precision]
+        mapped = np.memmap(path, dtype=stored, mode="r", shape=self.shape)
+        with warnings.catch_warnings():  # torch knows no read-only tensors; this one is only read
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            numbers = torch.from_numpy(mapped).view(dtype)
+        kept, device = self.kept, self.encoder.device
+        order = np.argsort(-self.tokens.lengths, kind="stable")
+        starts = np.empty_like(kept)
+        starts[order] = np.cumsum(kept[order]) - kept[order]
+
+        def read(rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
+            # The padding of one text reads the next one's tokens, and at the file's end the last.
+            at = starts[rows][:, None] + np.arange(kept[rows].max())
+            np.minimum(at, len(numbers) - 1, out=at)
+            return embedding(torch.from_numpy(at), numbers).to(device).float()
+
+        return read
+
+    def key(self) -> str:
+        """Hash all that the states depend on."""
+        tokens, blocks = self.tokens, self._blocks()
+        tensors = self._tensors(blocks)
+        about = {
+            "format": 1,
+            "versions": [torch.__version__, version("transformers")],
+            "config": _relevant(self.encoder.model.config, self.cut),
+            "tokenizer": [
+                self.encoder.tokenizer.pad_token_id,
+                self.encoder.tokenizer.model_input_names,
+            ],
+            "precision": self.encoder.precision,
+            "matmul": torch.get_float32_matmul_precision(),
+            "device": self.encoder.device.type,
+            "first_only": self.first_only,
+            "blocks": blocks,
+            "tensors": [(name, str(t.dtype), list(t.shape)) for name, t in tensors],
+            "texts": len(tokens),
+        }
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
+        for array in (tokens.offsets, tokens.ids, tokens.types):
+            digest.update(np.ascontiguousarray(array).data)
+        for _, tensor in tensors:
+            flat = tensor.detach().cpu().contiguous().view(-1)
+            digest.update(flat.view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def _blocks(self) -> list[int]:
+        """Give the module that each block 1..cut runs, by its place in the model's list."""
+        modules = len(self.encoder.model.get_submodule(self.encoder.family.blocks))
+        # ALBERT's modules serve several blocks each; it shares them out by this expression.
+        return [int(block / (self.encoder.blocks / modules)) for block in range(self.cut)]
+
+    def _tensors(self, blocks: list[int]) -> list[tuple[str, Tensor]]:
+        """List the weights and buffers of the trunk: of its blocks and of what is no block."""
+        model, family = self.encoder.model, self.encoder.family
+        trunk = tuple(f"{family.blocks}.{block}." for block in blocks)
+        other = ("pooler.", f"{family.final_norm}.", f"{family.blocks}.")
+        return [
+            (name, tensor)
+            for name, tensor in (*model.named_parameters(), *model.named_buffers())
+            if name.startswith(trunk) or not name.startswith(other)
+        ]
+
+
+def _store(
+    source: _Source,
+    path: Path,
+    limit: int,
+    progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
+) -> dict[str, Any]:
+    """Compute all states batch by batch straight into the file; returns what is told about it."""
+    with caching(path, source.bytes, limit) as (data, sidecar):
+        start = time.perf_counter()
+        digest = hashlib.sha256()
+        with data.open("wb") as file:
+            for rows in source.encoder.batches(source.tokens):
+                numbers = source.numbers(rows)
+                file.write(numbers.data)
+                digest.update(numbers.data)
+                if progress:
+                    progress(rows)
+        about = {
+            "kind": "trunk",
+            "model": source.encoder.name,
+            "cut": source.cut,
+            "first_only": source.first_only,
+            "texts": len(source.tokens),
+            "shape": source.shape,
+            "dtype": source.encoder.precision,
+            "bytes": source.bytes,
+            "sha256": digest.hexdigest(),
+            "seconds": time.perf_counter() - start,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        sidecar.write_text(json.dumps(about, indent=1), encoding="utf-8")
+    return about
+
+
+@contextmanager
+def _inert(model: nn.Module) -> Iterator[None]:
+    """Switch dropout and autograd off, and back on where they were."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+# Labels, names and sizes of what lies above the cut.
+_IRRELEVANT = {
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "id2label",
+    "label2id",
+    "n_layers",
+    "num_hidden_layers",
+    "problem_type",
+    "transformers_version",
+}
+
+
+def _relevant(config: Any, cut: int) -> dict[str, Any]:
+    """Keep what the states depend on of a configuration; there is no dropout in eval mode."""
+    kept = {
+        name: value
+        for name, value in config.to_dict().items()
+        if name not in _IRRELEVANT and "dropout" not in name
+    }
+    if "layer_types" in kept:
+        kept["layer_types"] = kept["layer_types"][:cut]
+    return kept | {"attention": config._attn_implementation}

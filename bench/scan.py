@@ -11,86 +11,23 @@ longest text, the states kept and ν computed from them.
 """
 
 import argparse
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModel, AutoTokenizer, BertConfig
 from transformers.utils import logging
 
 import layerscout as ls
-from layerscout.sampling import Split, sample
+from layerscout.sampling import Split
+from measuring import Section, drawn, in_turns, random_encoder, ratio, table, write_page
 
 EXAMPLES = 2000
 REPEATS = 5
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading and the Markdown below it."""
-
-    title: str
-    text: str
-
-
-def in_turns(
-    repeats: int, works: Mapping[str, Callable[[], object]], uncounted: int = 1
-) -> dict[str, list[float]]:
-    """Time each piece of work `repeats` times, in turns, after some uncounted rounds."""
-    seconds: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(uncounted + repeats):
-        for name, work in works.items():
-            started = time.perf_counter()
-            work()
-            seconds[name].append(time.perf_counter() - started)
-            print(f"  {name}: {seconds[name][-1]:.2f} s", file=sys.stderr)
-    return {name: counted[uncounted:] for name, counted in seconds.items()}
-
-
-def ratio(above: Sequence[float], below: Sequence[float], digits: int = 2) -> str:
-    """Write the ratio of paired times: median, minimum and maximum."""
-    ratios = [a / b for a, b in zip(above, below, strict=True)]
-    middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
-    return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a Markdown table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def random_encoder(folder: Path, tokenizer: Path) -> Path:
-    """Save a 12-block, 384-wide BERT with random weights and a real tokenizer."""
-    torch.manual_seed(0)
-    config = BertConfig(
-        num_hidden_layers=12, hidden_size=384, num_attention_heads=12, intermediate_size=1536
-    )
-    BertModel(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
-    return folder
-
-
-def drawn(task: ls.Task, examples: int) -> Split:
-    """Give the examples that a scan of this size reads."""
-    rows = sample(
-        task.train,
-        len(task.labels),
-        examples=examples,
-        balanced=False,
-        per_class=None,
-        seed=0,
-    )
-    return task.train.take(rows)
 
 
 def naive_ratio(H: np.ndarray, y: np.ndarray) -> float:
@@ -317,19 +254,6 @@ def start_up() -> Section:
     return Section("Start-up", text)
 
 
-def machine() -> str:
-    """Name the machine and the versions."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
-    native = (
-        "with" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "without"
-    )
-    packages = ", ".join(f"{p} {version(p)}" for p in ("torch", "transformers", "layerscout"))
-    return (
-        f"{capabilities.get('cpu_name', platform.processor())}, {torch.get_num_threads()} threads, "
-        f"{native} native bfloat16; Python {platform.python_version()}, {packages}."
-    )
-
-
 def main() -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -350,14 +274,11 @@ def main() -> None:
             memory(arguments.shared),
         ]
     introduction = (
-        "# Benchmarks\n\nWritten by `make bench`. A ratio is the median over repeats done in turns "
-        "in one run, with its minimum and maximum. Unless a model is named it is a BERT of 12 "
-        f"blocks, 384 wide, with random weights, on {EXAMPLES:,} examples of SST-2.\n\n{machine()}"
+        "# Benchmarks of the scan\n\nWritten by `make bench`. A ratio is the median over repeats "
+        "done in turns in one run, with its minimum and maximum. Unless a model is named it is a "
+        f"BERT of 12 blocks, 384 wide, with random weights, on {EXAMPLES:,} examples of SST-2."
     )
-    page = "\n\n".join([introduction, *(f"## {s.title}\n\n{s.text}" for s in sections)]) + "\n"
-    if arguments.write:
-        arguments.write.write_text(page, encoding="utf-8")
-    print(page)
+    write_page(introduction, sections, arguments.write)
 
 
 if __name__ == "__main__":

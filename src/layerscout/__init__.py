@@ -17,19 +17,33 @@ if TYPE_CHECKING:
     from layerscout.encoder import Encoder as Encoder
     from layerscout.errors import InputError as InputError
     from layerscout.errors import LayerscoutError as LayerscoutError
+    from layerscout.exports import truncate as truncate
+    from layerscout.plans import Plan as Plan
+    from layerscout.results import Result as Result
     from layerscout.scanning import Scan as Scan
     from layerscout.scanning import plot as plot
     from layerscout.scanning import scan as scan
+    from layerscout.surgery import build as build
+    from layerscout.surgery import freeze as freeze
+    from layerscout.surgery import lora_config as lora_config
+    from layerscout.tuning import tune as tune
 
 # Loaded when first used, since most of it needs torch.
 _PUBLIC = {
     "Encoder": "layerscout.encoder",
     "InputError": "layerscout.errors",
     "LayerscoutError": "layerscout.errors",
+    "Plan": "layerscout.plans",
+    "Result": "layerscout.results",
     "Scan": "layerscout.scanning",
     "Task": "layerscout.data",
+    "build": "layerscout.surgery",
+    "freeze": "layerscout.surgery",
+    "lora_config": "layerscout.surgery",
     "plot": "layerscout.scanning",
     "scan": "layerscout.scanning",
+    "truncate": "layerscout.exports",
+    "tune": "layerscout.tuning",
 }
 
 __all__ = ["scores", *_PUBLIC]

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from layerscout.errors import InputError, LayerscoutError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from layerscout.scanning import Scan
-    from layerscout.scores import Score
 
 app = typer.Typer(
     name="layerscout",
@@ -71,13 +66,18 @@ Seed = Annotated[int, typer.Option(help="Of every random choice.")]
 Scores = Annotated[
     str, typer.Option("--score", metavar="KEY,KEY,...", help="Scores to compute, or 'all'.")
 ]
+Epochs = Annotated[int, typer.Option(help="Passes over the training examples.")]
+Budget = Annotated[
+    float, typer.Option(help="For auto: the share of full fine-tuning's FLOPs to stay within.")
+]
+Untie = Annotated[
+    bool, typer.Option("--untie", help="Copy the weights that blocks share (ALBERT) first.")
+]
 Plot = Annotated[
     Path | None, typer.Option(help="Also draw the curve into this .png, .svg or .pdf.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
-
-BAR = 32  # characters of the longest bar in a table of scores
 
 
 def main() -> None:
@@ -140,7 +140,9 @@ def scan(
     quiet: Quiet = False,
 ) -> None:
     """Score every layer of MODEL on DATA without training, and find the best one."""
-    with _interruptible(), _loading(quiet):
+    from layerscout import terminal
+
+    with _interruptible(), terminal.loading(quiet):
         # Heavy imports are part of what the spinner stands for.
         from layerscout.data import Task
         from layerscout.encoder import Encoder
@@ -180,7 +182,211 @@ def scan(
         result.save(output)
         if plot is not None:
             scanning.plot(result, plot)
-    _report(result, output, plot, as_json=json, quiet=quiet)
+    terminal.report_scan(result, output, plot, as_json=json, quiet=quiet)
+
+
+@app.command()
+def plan(
+    folder: Annotated[Path, typer.Argument(metavar="SCAN_DIR", help="What a scan wrote.")],
+    strategy: Annotated[
+        str, typer.Option(help="Such as best-down:3@top, or a plan such as '(6, 8, 12)'.")
+    ] = "auto",
+    budget: Budget = 0.5,
+    score: Annotated[
+        str, typer.Option(metavar="KEY", help="The score that says which state is the best.")
+    ] = "variability_ratio",
+    epochs: Epochs = 5,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for plan.json.", show_default="SCAN_DIR"),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """List what could be tuned after a scan, with the cost of each plan, and choose one."""
+    from layerscout import terminal
+
+    output = output or folder
+    with _interruptible(), terminal.loading(quiet):
+        from layerscout.scanning import Scan
+
+        scanned = Scan.load(folder)
+        result = scanned.planning(strategy, score=score, budget=budget, epochs=epochs)
+        result.save(output)
+    terminal.report_planning(result, output, as_json=json, quiet=quiet)
+
+
+@app.command()
+def tune(
+    model: Model,
+    data: Data,
+    plan: Annotated[
+        str,
+        typer.Option(
+            help="A strategy such as best-down:3@top, a plan such as '(6, 8, 12)', or a plan.json."
+        ),
+    ] = "auto",
+    scan_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--scan", metavar="DIR", help="The scan to go by; without it, one is made first."
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for model/ and result.json.")
+    ] = Path("tuned"),
+    text: Text = None,
+    text_pair: TextPair = None,
+    label: Label = None,
+    task: KnownTask = None,
+    validation: Validation = None,
+    metric: Annotated[
+        str | None, typer.Option(help="accuracy, f1 or matthews_correlation.")
+    ] = None,
+    examples: Annotated[
+        str, typer.Option(help="Training examples to use: a number or 'all'.")
+    ] = "all",
+    budget: Budget = 0.5,
+    learning_rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R[,R...]", help="One or several; by default one that suits the plan."
+        ),
+    ] = None,
+    epochs: Epochs = 5,
+    batch_size: Annotated[int, typer.Option(help="Examples of a step.")] = 32,
+    seed: Annotated[
+        str, typer.Option(metavar="S[,S...]", help="One or several, a run each.")
+    ] = "0",
+    keep: Annotated[
+        Literal["best", "last"], typer.Option(help="Keep the best epoch's model, or the last's.")
+    ] = "best",
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after so many epochs that are no better.")
+    ] = None,
+    warmup: Annotated[
+        float, typer.Option(help="Share of the steps in which the learning rate rises.")
+    ] = 0.06,
+    weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = 0.0,
+    max_grad_norm: Annotated[
+        float | None, typer.Option(help="Clip gradients to this norm.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="PLAN", help="Tune this too, such as full, and compare.")
+    ] = None,
+    trunk_dropout: Annotated[
+        bool,
+        typer.Option("--trunk-dropout", help="Run frozen blocks at every step, with dropout."),
+    ] = False,
+    fresh_head: Annotated[
+        bool, typer.Option("--fresh-head", help="Start the whole head at random.")
+    ] = False,
+    untie: Untie = False,
+    cache_limit: Annotated[
+        str, typer.Option(metavar="SIZE", help="What kept states may take on disk; 0 keeps none.")
+    ] = "20GB",
+    max_length: MaxLength = 128,
+    precision: Precision = "float32",
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tune the blocks that a plan names; what lies below them is computed once."""
+    from layerscout import terminal
+
+    seeds, rates = _numbers("--seed", seed), None
+    if learning_rate is not None:
+        rates = _floats("--learning-rate", learning_rate)
+    limit = _bytes(cache_limit)
+    with _interruptible(), terminal.loading(quiet):
+        from layerscout.data import Task
+        from layerscout.encoder import Encoder
+        from layerscout.files import check_checkpoint_folder, check_output_folder
+        from layerscout.scanning import Scan
+
+        check_output_folder(output)
+        check_checkpoint_folder(output / "model")
+        scanned = None if scan_folder is None else Scan.load(scan_folder)
+        loaded_task = Task.load(
+            data,
+            task=task,
+            text=text,
+            text_pair=text_pair,
+            label=label,
+            validation=validation,
+            seed=seeds[0],
+        )
+        encoder = Encoder.load(model, device=device, precision=precision)
+    with _interruptible():
+        from layerscout import tuning
+
+        result = tuning.tune(
+            encoder,
+            loaded_task,
+            plan,
+            scan=scanned,
+            budget=budget,
+            learning_rate=rates,
+            seed=seeds,
+            epochs=epochs,
+            batch_size=batch_size,
+            keep=keep,
+            patience=patience,
+            warmup=warmup,
+            weight_decay=weight_decay,
+            max_grad_norm=max_grad_norm,
+            metric=metric,
+            examples=None if examples == "all" else _numbers("--examples", examples)[0],
+            max_length=max_length,
+            trunk_dropout=trunk_dropout,
+            fresh_head=fresh_head,
+            untie=untie,
+            against=against,
+            cache_limit=limit,
+            progress=not quiet,
+        )
+        result.save(output)
+    terminal.report_tuning(result, output, as_json=json, quiet=quiet)
+
+
+@app.command()
+def truncate(
+    model: Model,
+    head: Annotated[int, typer.Option(help="The state that the shorter encoder ends with.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the checkpoint.")],
+    untie: Untie = False,
+    quiet: Quiet = False,
+) -> None:
+    """Cut MODEL above a state and save the shorter checkpoint, nothing else."""
+    from layerscout import terminal
+
+    with _interruptible(), terminal.loading(quiet):
+        from layerscout import exports
+
+        warnings = exports.truncate(model, head, output, untie=untie)
+    terminal.report_truncation(output, warnings, quiet=quiet)
+
+
+cache = typer.Typer(help="The states that tuning keeps on disk.", no_args_is_help=True)
+app.add_typer(cache, name="cache")
+
+
+@cache.command("list")
+def list_cache(json: Json = False) -> None:
+    """List what is kept, the latest used first."""
+    from layerscout import terminal
+
+    terminal.report_cache(as_json=json)
+
+
+@cache.command("clear")
+def clear_cache(quiet: Quiet = False) -> None:
+    """Remove all that is kept; tuning computes it again when it needs it."""
+    from layerscout.files import cache_folder, clear_cache
+
+    freed = clear_cache()
+    if not quiet:
+        typer.echo(f"removed {freed / 1e6:,.1f} MB from {cache_folder()}")
 
 
 @app.command()
@@ -205,19 +411,6 @@ def _interruptible() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-@contextmanager
-def _loading(quiet: bool) -> Iterator[None]:
-    """Show a spinner while libraries, data and model load."""
-    from rich.console import Console
-
-    console = Console(stderr=True, quiet=quiet)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status("loading the data and the model"):
-        yield
-
-
 def _examples(examples: str) -> int | Literal["all", "auto"]:
     if examples in ("all", "auto"):
         return "all" if examples == "all" else "auto"
@@ -236,72 +429,17 @@ def _numbers(option: str, written: str) -> list[int]:
         raise InputError(f"{option} takes whole numbers, got {written!r}") from error
 
 
-def _report(result: Scan, folder: Path, plot: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Print a scan for a person, or its JSON for a program; warnings always reach the person."""
-    from rich.console import Console
-    from rich.text import Text as Line
-
-    errors = Console(stderr=True, highlight=False)
-    for warning in result.warnings:
-        errors.print(Line(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    if as_json:
-        typer.echo((folder / "scan.json").read_text(encoding="utf-8"), nl=False)
-        return
-    if quiet:
-        return
-    task, model = result.task, result.model
-    console = Console(highlight=False)
-
-    def say(line: str) -> None:
-        # Names come from the data: no markup, and no breaks inside a path.
-        console.print(Line(line), soft_wrap=True)
-
-    say(f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
-    used, available = task["examples_used"], task["examples_available"]
-    say(f"{used:,} of {available:,} examples, {len(task['labels'])} classes")
-    console.print(_table(result, unicode=console.encoding.startswith("utf")))
-    for key, score in result.scores.items():
-        say(_verdict(key, score))
-    written = [folder / "scan.json", folder / "scan.html", *([plot] if plot else [])]
-    say(f"{sum(result.seconds.values()):.1f} s; wrote {', '.join(map(str, written))}")
+def _floats(option: str, written: str) -> list[float]:
+    try:
+        return [float(part) for part in written.split(",")]
+    except ValueError as error:
+        raise InputError(f"{option} takes numbers, got {written!r}") from error
 
 
-def _table(result: Scan, unicode: bool) -> Table:
-    """Draw the curve of every score, a row per state, with the best marked."""
-    from rich.table import Table
-    from rich.text import Text as Line
-
-    table = Table("state", box=None, header_style="bold", pad_edge=False)
-    table.columns[0].justify = "right"
-    block, arrow, gap = ("█", "◀", "–") if unicode else ("#", "<", "-")
-    width = max(8, BAR // len(result.scores))
-    for key in result.scores:
-        table.add_column(key, justify="right")
-        table.add_column("", min_width=width)
-    for state in range(result.model["blocks"] + 1):
-        cells: list[Any] = [str(state)]
-        for score in result.scores.values():
-            value, best = score.values[state], score.best()
-            style = "bold green" if state == best else ""
-            mark = f" {arrow} best" if state == best else ""
-            top = max((v for v in score.values if v is not None), default=0.0)
-            bar = "" if not value or value < 0 else block * max(1, round(width * value / top))
-            cells += [Line(gap if value is None else f"{value:.4g}", style=style)]
-            cells += [Line(bar + mark, style=style or "blue")]
-        table.add_row(*cells)
-    return table
-
-
-def _verdict(key: str, score: Score) -> str:
-    best = score.best()
-    if best is None:
-        return f"{key}: undefined at every state, so there is no best one"
-    top = len(score.values) - 1
-    value, last = score.values[best], score.values[top]
-    if best == top:
-        return f"{key}: the top state, {top}, is the best ({value:.4g}; {score.better} is better)"
-    return (
-        f"{key}: state {best} of {top} is the best "
-        f"({value:.4g}, top state {'undefined' if last is None else f'{last:.4g}'}; "
-        f"{score.better} is better)"
-    )
+def _bytes(written: str) -> int:
+    """Read a size such as 20GB, 500 MB or 0."""
+    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+    size = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT]?B?)", written.strip().upper())
+    if size is None or size[2] not in units:
+        raise InputError(f"--cache-limit takes a size such as 20GB or 500MB, got {written!r}")
+    return int(float(size[1]) * units[size[2]])

@@ -48,8 +48,9 @@ class Task:
         columns: what was read as "text", "text_pair" and "label": a column's name, or for known
             tasks a template.
         warnings: what was accepted but should be known, a line each.
-        origin: what "data" and "validation" were given to make it, and the "validation_seed" that
-            drew held-out rows; None where there was nothing.
+        origin: what was given to make it ("data", "validation", "task", "text", "text_pair",
+            "label"), and the "validation_seed" that drew held-out rows; None where there was
+            nothing.
     """
 
     name: str
@@ -107,8 +108,10 @@ class Task:
         known = None if task is None else KNOWN[task]
         loaded = _build(task or name, sources, inputs, known, regression)
         given = None if validation is None else str(validation)
-        loaded = replace(loaded, origin={"data": str(data), "validation": given})
-        return loaded if fraction is None else _held_out(loaded, fraction, seed)
+        origin = {"data": str(data), "validation": given, "task": task}
+        origin |= {"text": text, "text_pair": text_pair, "label": label}
+        loaded = replace(loaded, origin=origin)
+        return loaded if fraction is None else loaded.held_out(fraction, seed)
 
     @classmethod
     def from_lists(
@@ -146,7 +149,17 @@ class Task:
         texts_in = ("text",) if pairs is None else ("text", "text_pair")
         inputs = Inputs(tuple(map(one_column, texts_in)), "label")
         loaded = _build(name, sources, inputs, None, regression)
-        return loaded if fraction is None else _held_out(loaded, fraction, seed)
+        return loaded if fraction is None else loaded.held_out(fraction, seed)
+
+    def held_out(self, fraction: float, seed: int) -> "Task":
+        """Give the task with a part of the training rows, drawn by class, as its validation split.
+
+        Raises:
+            InputError: if `fraction` is not between 0 and 1, or leaves either part empty.
+        """
+        train, validation = hold_out(self.train, fraction, seed)
+        origin = {**self.origin, "validation": fraction, "validation_seed": seed}
+        return replace(self, train=train, validation=validation, origin=origin)
 
 
 def _fraction(validation: str | Path | float | int | None) -> float | None:
@@ -162,13 +175,6 @@ def _fraction(validation: str | Path | float | int | None) -> float | None:
             "0.1 holds out a tenth"
         )
     return fraction
-
-
-def _held_out(task: Task, fraction: float, seed: int) -> Task:
-    """Replace the validation split by a part of the training split."""
-    train, validation = hold_out(task.train, fraction, seed)
-    origin = {**task.origin, "validation": fraction, "validation_seed": seed}
-    return replace(task, train=train, validation=validation, origin=origin)
 
 
 # --- Splits ------------------------------------------------------------------------------------

@@ -8,6 +8,9 @@ import numpy as np
 
 from layerscout.errors import InputError
 
+# Batches that are sorted by length together: more would save little padding, and mix rows less.
+BUCKET = 50
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -18,12 +21,14 @@ class Split:
         pairs: the second texts of the same n rows, or None.
         labels: class ids, int64 (n,), or targets, float64 (n,), for regression.
         groups: int64 (n,), or None; rows with the same number are the choices of one example.
+        origin: int64 (n,), the rows that these were taken from; None for 0..n-1.
     """
 
     texts: Sequence[str]
     pairs: Sequence[str] | None
     labels: np.ndarray
     groups: np.ndarray | None = None
+    origin: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -44,6 +49,7 @@ class Split:
             pairs=None if self.pairs is None else [self.pairs[row] for row in rows],
             labels=self.labels[rows],
             groups=None if self.groups is None else self.groups[rows],
+            origin=rows if self.origin is None else self.origin[rows],
         )
 
 
@@ -241,3 +247,33 @@ def length_batches(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
         batches.append(order[start : start + rows])
         start += rows
     return batches
+
+
+def shuffled_batches(
+    lengths: np.ndarray, size: int, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Cut rows into batches of `size`, drawn anew at every call, with rows of like length together.
+
+    Shuffled rows are taken in buckets of several batches; a bucket is sorted by length before it
+    is cut, and the batches of all buckets are shuffled at the end.
+
+    Args:
+        lengths: tokens of each row, (n,).
+        size: rows of a batch; one of them may have less.
+        generator: draws the order.
+
+    Returns:
+        Row numbers of each batch; together every row once.
+
+    Raises:
+        InputError: if `size` is less than 1.
+    """
+    if size < 1:
+        raise InputError(f"the batch size must be at least 1, got {size}")
+    rows = generator.permutation(len(lengths))
+    batches = []
+    for start in range(0, len(rows), BUCKET * size):
+        bucket = rows[start : start + BUCKET * size]
+        bucket = bucket[np.argsort(-np.asarray(lengths)[bucket], kind="stable")]
+        batches += [bucket[at : at + size] for at in range(0, len(bucket), size)]
+    return [batches[at] for at in generator.permutation(len(batches))]

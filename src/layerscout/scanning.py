@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from numbers import Integral
 from pathlib import Path
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
+from layerscout.costs import Choice, Cost, Option, Work, choose, cost, options
 from layerscout.data import Task
 from layerscout.encoder import Encoder, Pooling, Tokens
 from layerscout.errors import InputError, unknown
 from layerscout.figures import save_chart, scan_chart, scan_page
 from layerscout.files import output_folder, write_files
 from layerscout.moments import Moments, class_weights
+from layerscout.plans import ModelShape, Plan, check_tied, make_plan
 from layerscout.sampling import Split, sample
 from layerscout.scores import SCORES, Score
 
@@ -64,6 +66,67 @@ class Scan:
         if score not in self.scores:
             raise unknown("score of this scan", score, self.scores)
         return self.scores[score].best()
+
+    def plan(
+        self,
+        strategy: str = "auto",
+        *,
+        score: str = "variability_ratio",
+        budget: float = 0.5,
+        epochs: int = 5,
+    ) -> Plan:
+        """Turn a strategy into the plan for this model and task.
+
+        Args:
+            strategy: one of `layerscout.plans.STRATEGIES`, such as "best-down:3@top", or a
+                notation, such as "(6, 8, 12)".
+            score: what ℓ* is the best state by.
+            budget: of "auto": training FLOPs allowed, as a share of full fine-tuning's.
+            epochs: of the training that is planned, which "auto" weighs too.
+
+        Raises:
+            InputError: if the strategy is unknown or does not fit the model, the scan does not have
+                what it needs, or nothing fits into the budget.
+        """
+        return self.planning(strategy, score=score, budget=budget, epochs=epochs).choice.plan
+
+    def planning(
+        self,
+        strategy: str = "auto",
+        *,
+        score: str = "variability_ratio",
+        budget: float = 0.5,
+        epochs: int = 5,
+    ) -> Planning:
+        """Compare the strategies for this model and task; as `plan`, with all that lies behind."""
+        shape, work, best = ModelShape.from_dict(self.model), self._work(epochs), self.best(score)
+        if self.scores[score].of != "states":
+            raise InputError(f"plans start from the best state, but {score} scores blocks")
+        ranking = next((s.values for s in self.scores.values() if s.of == "blocks"), None)
+        strategy, untie = strategy.strip().lower(), False
+        if strategy == "auto":
+            choice = choose(shape, work, best, budget)
+        else:
+            plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
+            choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
+            try:
+                check_tied(plan, shape)
+            except InputError:
+                untie = True
+                shape = replace(shape, weights=tuple(range(shape.blocks)))
+        listed = options(shape, work, best, ranking, extra=(choice.strategy,))
+        counted = cost(choice.plan, shape, work)
+        return Planning(self, score, budget, work, choice, counted, listed, untie)
+
+    def _work(self, epochs: int) -> Work:
+        try:
+            available, held_out = self.task["examples_available"], self.task["validation_examples"]
+            if held_out is None:  # a tenth will be set aside
+                held_out = round(available / 10)
+                available -= held_out
+            return Work(available, held_out, self.task["tokens_per_example"], epochs)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"the task of this scan lacks {error}; scan again") from error
 
     def table(self) -> pd.DataFrame:
         """Give the scores as a data frame with a row per state and a column per score."""
@@ -122,6 +185,64 @@ class Scan:
             raise InputError(f"{path} is not a scan: {error}") from error
 
 
+@dataclass(frozen=True)
+class Planning:
+    """The strategies for a scanned model and task, and the one chosen; the content of `plan.json`.
+
+    Attributes:
+        scan: what it rests on.
+        score: what ℓ* is the best state by.
+        budget: training FLOPs allowed, as a share of full fine-tuning's; 1 if a plan was asked for.
+        work: the training that is planned.
+        choice: the plan and why.
+        cost: of that plan.
+        options: all strategies worth listing, the dearest first.
+        untie: whether weights that blocks share have to be copied for that plan.
+    """
+
+    scan: Scan
+    score: str
+    budget: float
+    work: Work
+    choice: Choice
+    cost: Cost
+    options: Sequence[Option]
+    untie: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the content of `plan.json`."""
+        values = self.scan.scores[self.score].values
+        listed = [
+            asdict(option) | {"plan": option.plan.as_dict(), "value": values[option.state]}
+            for option in self.options
+        ]
+        return {
+            "layerscout": version("layerscout"),
+            "verb": "plan",
+            "model": dict(self.scan.model),
+            "task": dict(self.scan.task),
+            "work": asdict(self.work),
+            "score": self.score,
+            "best": self.scan.best(self.score),
+            "budget": self.budget,
+            "strategy": self.choice.strategy,
+            "reason": self.choice.reason,
+            "plan": self.choice.plan.as_dict(),
+            "untie": self.untie,
+            "cost": asdict(self.cost),
+            "options": listed,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write `plan.json` into `folder`, which is made if needed.
+
+        Raises:
+            InputError: if it cannot be written.
+        """
+        path = output_folder(Path(folder)) / "plan.json"
+        write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})
+
+
 def scan(
     encoder: Encoder | str | Path,
     task: Task | str | Path,
@@ -178,8 +299,8 @@ def scan(
         results = {key: score.without_embeddings() for key, score in results.items()}
     finished = perf_counter()
     return Scan(
-        model=_described_model(encoder, task),
-        task=_described_task(task, split, tokens),
+        model=described_model(encoder, task),
+        task=described_task(task, split, tokens),
         settings={
             **task.origin,
             "pooling": pooling,
@@ -325,7 +446,8 @@ def _bar(tokens: Tokens, shown: bool) -> Iterator[Callable[[np.ndarray], None]]:
         yield advance
 
 
-def _described_model(encoder: Encoder, task: Task) -> dict[str, Any]:
+def described_model(encoder: Encoder, task: Task) -> dict[str, Any]:
+    """Give what the JSON files hold of a model."""
     # A head for multiple choice has one output, read for each choice.
     outputs = 1 if task.kind == "multiple_choice" else len(task.labels)
     return {
@@ -336,7 +458,8 @@ def _described_model(encoder: Encoder, task: Task) -> dict[str, Any]:
     }
 
 
-def _described_task(task: Task, split: Split, tokens: Tokens) -> dict[str, Any]:
+def described_task(task: Task, split: Split, tokens: Tokens) -> dict[str, Any]:
+    """Give what the JSON files hold of a task of which `split`, tokenised, was read."""
     return {
         "name": task.name,
         "kind": task.kind,
@@ -345,6 +468,7 @@ def _described_task(task: Task, split: Split, tokens: Tokens) -> dict[str, Any]:
         "columns": dict(task.columns),
         "examples_used": len(split),
         "examples_available": len(task.train),
+        "validation_examples": None if task.validation is None else len(task.validation),
         "examples_per_class": np.bincount(split.labels, minlength=len(task.labels)).tolist(),
         "tokens_per_example": float(tokens.lengths.mean()),
     }

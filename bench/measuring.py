@@ -1,0 +1,97 @@
+"""What the benchmarks share: timing in turns, ratios with their spread, pages."""
+
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+import layerscout as ls
+from layerscout.sampling import Split, sample
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and the Markdown below it."""
+
+    title: str
+    text: str
+
+
+def in_turns(
+    repeats: int, works: Mapping[str, Callable[[], object]], uncounted: int = 1
+) -> dict[str, list[float]]:
+    """Time each piece of work `repeats` times, in turns, after some uncounted rounds."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(uncounted + repeats):
+        for name, work in works.items():
+            started = time.perf_counter()
+            work()
+            seconds[name].append(time.perf_counter() - started)
+            print(f"  {name}: {seconds[name][-1]:.2f} s", file=sys.stderr)
+    return {name: counted[uncounted:] for name, counted in seconds.items()}
+
+
+def ratio(above: Sequence[float], below: Sequence[float], digits: int = 2) -> str:
+    """Write the ratio of paired times: median, minimum and maximum."""
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
+    middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
+    return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write a Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def random_encoder(folder: Path, tokenizer: Path) -> Path:
+    """Save a 12-block, 384-wide BERT with random weights and a real tokenizer."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        num_hidden_layers=12, hidden_size=384, num_attention_heads=12, intermediate_size=1536
+    )
+    BertModel(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
+    return folder
+
+
+def drawn(task: ls.Task, examples: int) -> Split:
+    """Give the examples that a scan of this size reads."""
+    rows = sample(
+        task.train,
+        len(task.labels),
+        examples=examples,
+        balanced=False,
+        per_class=None,
+        seed=0,
+    )
+    return task.train.take(rows)
+
+
+def machine() -> str:
+    """Name the machine and the versions."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    native = (
+        "with" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "without"
+    )
+    packages = ", ".join(f"{p} {version(p)}" for p in ("torch", "transformers", "layerscout"))
+    return (
+        f"{capabilities.get('cpu_name', platform.processor())}, {torch.get_num_threads()} threads, "
+        f"{native} native bfloat16; Python {platform.python_version()}, {packages}."
+    )
+
+
+def write_page(introduction: str, sections: Sequence[Section], path: Path | None) -> None:
+    """Print a Markdown page, and write it to `path`."""
+    parts = [introduction, machine(), *(f"## {s.title}\n\n{s.text}" for s in sections)]
+    page = "\n\n".join(parts) + "\n"
+    if path:
+        path.write_text(page, encoding="utf-8")
+    print(page)

@@ -1,0 +1,416 @@
+"""Measure tuning: plans against full fine-tuning, full against transformers' Trainer, memory.
+
+Every speed is a ratio of two things done in this one run, in turns, with its spread. Run it alone
+on the machine:
+
+    python bench/tune.py --shared ../shared --write docs/benchmarks-tuning.md
+
+Timed is what stands between the first trunk block and the last optimiser step: computing the states
+at the cut and writing them to the cache, and all training steps. Loading, tokenisation and
+validation are left out on both sides.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from transformers.utils import logging
+
+import layerscout as ls
+from layerscout.costs import Work, cost
+from layerscout.encoder import Encoder, Tokens
+from layerscout.files import clear_cache
+from layerscout.plans import Plan, make_plan
+from layerscout.sampling import shuffled_batches
+from layerscout.surgery import classifier
+from layerscout.training import Examples, Settings, train
+from layerscout.trunks import trunk
+from measuring import Section, drawn, random_encoder, ratio, table, write_page
+
+BLOCKS, BEST, EPOCHS, EXAMPLES = 12, 8, 5, 1000
+LABELS = ("negative", "positive")
+
+# What an exact count allows, blocks alone: 3 L over trunk / E + 3 tuned + 2 frozen above.
+LIMITS = {
+    "top:1": 6.9,
+    "top:3": 3.3,
+    "best-down:3@best": 3.6,
+    "best-down:3@top": 2.0,
+    "best-up": 2.6,
+    "head:8": 22.0,
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every run trains on: an encoder, training texts, and a few to validate on."""
+
+    encoder: Encoder
+    tokens: Tokens
+    labels: np.ndarray
+    validation: Examples | None = None
+
+
+def plan_of(strategy: str) -> Plan:
+    return make_plan(strategy, BLOCKS, best=BEST)
+
+
+def examples(bench: Bench, plan: Plan, rows: int | None = None) -> Examples:
+    """Run the trunk over the training texts, or over the first few."""
+    tokens = bench.tokens if rows is None else _few(bench.tokens, rows)
+    labels = bench.labels[:rows]
+    if plan.cut is None:
+        return Examples(tokens, labels, None)
+    head_only = not plan.tuned
+    states = trunk(bench.encoder, tokens, plan.cut, first_only=head_only)
+    return Examples(tokens.first() if head_only else tokens, labels, states)
+
+
+def _few(tokens: Tokens, rows: int) -> Tokens:
+    end = int(tokens.offsets[rows])
+    return Tokens(
+        tokens.ids[:end],
+        tokens.types[:end],
+        tokens.ordinary[:end],
+        tokens.offsets[: rows + 1],
+        0,
+        0,
+    )
+
+
+def ours(bench: Bench, strategy: str, batch_size: int, rate: float = 5e-5, seed: int = 0) -> float:
+    """Tune a plan from nothing; seconds of the trunk, its cache included, and of all steps."""
+    clear_cache()
+    plan = plan_of(strategy)
+    model = classifier(bench.encoder, plan, LABELS)
+    validation = examples(bench, plan, 8)
+    started = time.perf_counter()
+    training = examples(bench, plan)
+    below = time.perf_counter() - started
+    settings = Settings(epochs=EPOCHS, batch_size=batch_size)
+    run, _ = train(
+        bench.encoder,
+        model,
+        training,
+        validation,
+        learning_rate=rate,
+        seed=seed,
+        settings=settings,
+    )
+    return below + run.seconds["train"]
+
+
+class Clock(TrainerCallback):
+    """Times the steps of a Trainer."""
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self.started = time.perf_counter()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.seconds = time.perf_counter() - self.started
+
+
+class SameBatches(Trainer):
+    """A Trainer that takes our batches, so that both sides pad alike."""
+
+    def get_train_dataloader(self) -> Any:
+        return torch.utils.data.DataLoader(
+            self.train_dataset,
+            batch_sampler=Batches(self.train_dataset, self.args.per_device_train_batch_size),
+            collate_fn=self.data_collator,
+        )
+
+
+class Batches:
+    """Our batches, drawn anew in every epoch."""
+
+    def __init__(self, rows: list[dict[str, Any]], size: int) -> None:
+        self.lengths = np.array([len(row["input_ids"]) for row in rows])
+        self.size, self.order = size, np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return -(-len(self.lengths) // self.size)
+
+    def __iter__(self) -> Iterable[list[int]]:
+        return iter([b.tolist() for b in shuffled_batches(self.lengths, self.size, self.order)])
+
+
+def theirs(bench: Bench, kind: type[Trainer], batch_size: int, padded: dict[str, int]) -> float:
+    """Fine-tune with transformers' Trainer; seconds of its steps."""
+    model = AutoModelForSequenceClassification.from_pretrained(
+        bench.encoder.source, num_labels=2, dtype=torch.float32
+    )
+    tokens = bench.tokens
+    rows = [
+        {
+            "input_ids": tokens.ids[start:stop].tolist(),
+            "token_type_ids": tokens.types[start:stop].tolist(),
+            "labels": int(label),
+        }
+        for start, stop, label in zip(
+            tokens.offsets[:-1], tokens.offsets[1:], bench.labels, strict=True
+        )
+    ]
+    padding = DataCollatorWithPadding(bench.encoder.tokenizer)
+    padded[kind.__name__] = 0
+
+    def collate(batch: list[dict[str, Any]]) -> Any:
+        made = padding(batch)
+        padded[kind.__name__] += made["input_ids"].numel()
+        return made
+
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            num_train_epochs=EPOCHS,
+            per_device_train_batch_size=batch_size,
+            train_sampling_strategy="group_by_length",
+            learning_rate=5e-5,
+            warmup_steps=0.06,
+            weight_decay=0.0,
+            max_grad_norm=0.0,
+            use_cpu=True,
+            report_to="none",
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+        )
+        trainer = kind(
+            model=model,
+            args=arguments,
+            train_dataset=rows,
+            data_collator=collate,
+            callbacks=[clock],
+        )
+        trainer.train()
+    return clock.seconds
+
+
+def timed(repeats: int, works: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """Collect what each piece of work says it took, in turns, after an uncounted round."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(1 + repeats):
+        for name, work in works.items():
+            took = work()
+            print(f"  {name}: {took:.2f} s", file=sys.stderr, flush=True)
+            if turn:
+                seconds[name].append(took)
+    return seconds
+
+
+def against_trainer(bench: Bench, batch_size: int, repeats: int) -> Section:
+    """Compare full fine-tuning with transformers' Trainer."""
+    padded: dict[str, int] = {}
+    seconds = timed(
+        repeats,
+        {
+            "full": lambda: ours(bench, "full", batch_size),
+            "same": lambda: theirs(bench, SameBatches, batch_size, padded),
+            "own": lambda: theirs(bench, Trainer, batch_size, padded),
+        },
+    )
+    real = EPOCHS * int(bench.tokens.lengths.sum())
+    rows = [
+        [
+            name,
+            f"{statistics.median(seconds[key]):.1f} s",
+            ratio(seconds["full"], seconds[key]),
+            f"{padded[kind] / real:.2f}",
+        ]
+        for name, key, kind in (
+            ("Trainer with our batches", "same", "SameBatches"),
+            ("Trainer, dynamic padding, grouped by length", "own", "Trainer"),
+        )
+    ]
+    text = (
+        f"`full` took {statistics.median(seconds['full']):.1f} s. Wanted: at most 1.03 times the "
+        "Trainer's time. Both sides: AdamW (fused), linear schedule, no clipping, float32.\n\n"
+        + table(["against", "its time", "full / Trainer", "tokens with padding / real"], rows)
+    )
+    return Section(f"Full fine-tuning against the Trainer, batch {batch_size}", text)
+
+
+def against_full(bench: Bench, batch_size: int, repeats: int) -> Section:
+    """Compare plans with full fine-tuning, and with what counting allows."""
+    names = ["full", *LIMITS]
+    seconds = timed(repeats, {name: lambda n=name: ours(bench, n, batch_size) for name in names})
+    shape = bench.encoder.shape(2)
+    work = Work(EXAMPLES, 0, float(bench.tokens.lengths.mean()), EPOCHS)
+    full = cost(plan_of("full"), shape, work).train
+    rows = []
+    for name, limit in LIMITS.items():
+        faster = [a / b for a, b in zip(seconds["full"], seconds[name], strict=True)]
+        rows.append(
+            [
+                f"`{name}`",
+                plan_of(name).notation,
+                f"{limit:g}",
+                f"{full / cost(plan_of(name), shape, work).train:.1f}",
+                ratio(seconds["full"], seconds[name], 1),
+                f"{statistics.median(faster) / limit:.2f}",
+            ]
+        )
+    text = (
+        f"Times faster than our own `full` ({statistics.median(seconds['full']):.1f} s). The limit "
+        "is 3 L / (trunk / E + 3 tuned + 2 frozen above), blocks alone; `full` also pays for the "
+        "embeddings and the optimiser's pass over them. Wanted: at least 1.0 times the limit.\n\n"
+        + table(
+            ["strategy", "plan", "limit", "by our FLOP count", "measured", "measured / limit"], rows
+        )
+    )
+    return Section(f"Plans against full fine-tuning, batch {batch_size}", text)
+
+
+def grid(bench: Bench, repeats: int) -> Section:
+    """Compare a grid of 4 rates and 3 seeds with 12 single runs and one trunk."""
+    plan = plan_of("best-down:3@best")
+    rates, seeds = (1e-5, 2e-5, 3e-5, 5e-5), (0, 1, 2)
+
+    def training(seed: int, rate: float, material: Examples, few: Examples) -> float:
+        model = classifier(bench.encoder, plan, LABELS, seed=seed)
+        settings = Settings(epochs=EPOCHS)
+        run, _ = train(
+            bench.encoder, model, material, few, learning_rate=rate, seed=seed, settings=settings
+        )
+        return run.seconds["train"]
+
+    def below() -> float:
+        clear_cache()
+        started = time.perf_counter()
+        examples(bench, plan)
+        return time.perf_counter() - started
+
+    def whole() -> float:
+        trunk_seconds = below()
+        few = examples(bench, plan, 8)
+        started = time.perf_counter()
+        material = examples(bench, plan)
+        again = time.perf_counter() - started
+        runs = [training(seed, rate, material, few) for rate in rates for seed in seeds]
+        return trunk_seconds + again + sum(runs)
+
+    def single() -> float:
+        few = examples(bench, plan, 8)
+        return training(0, 1e-5, examples(bench, plan), few)
+
+    seconds = timed(repeats, {"trunk": below, "single": single, "grid": whole})
+    wanted = [12 * a + b for a, b in zip(seconds["single"], seconds["trunk"], strict=True)]
+    text = (
+        f"4 learning rates × 3 seeds of {plan.notation}, the cache found again for the second use: "
+        f"{ratio(seconds['grid'], wanted)} of 12 × the training steps of one run + 1 × the trunk. "
+        "Wanted: at most 1.10."
+    )
+    return Section("A grid of learning rates and seeds", text)
+
+
+def memory(folder: Path, shared: Path) -> Section:
+    """Measure the growth of resident memory over the loaded encoder, a process each."""
+    grown = {}
+    for strategy in ("full", "best-down:3@best"):
+        command = [sys.executable, __file__, "--shared", str(shared), "--memory", strategy]
+        found = subprocess.run(
+            [*command, str(folder)], check=True, capture_output=True, text=True
+        ).stdout
+        grown[strategy] = float(found.split()[-1])
+    share = grown["best-down:3@best"] / grown["full"]
+    text = (
+        "Growth of the peak of resident memory over the process with the loaded encoder: "
+        f"{grown['full']:.0f} MB for `full`, {grown['best-down:3@best']:.0f} MB for "
+        f"`best-down:3@best`: {share:.0%}. Wanted: below 50 %."
+    )
+    return Section("Memory", text)
+
+
+def memory_of(bench: Bench, strategy: str) -> None:
+    """Print by how many MB tuning raises the peak of this process's memory."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
+    before = peak()
+    ours(bench, strategy, 32)
+    print(peak() - before)
+
+
+def peak() -> float:
+    """Give the peak of resident memory in MB."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def disk(bench: Bench) -> Section:
+    """Compare the cache's size with that of the numbers in it."""
+    clear_cache()
+    states = examples(bench, plan_of("top:3")).trunk
+    assert states is not None
+    folder = Path(os.environ["LAYERSCOUT_CACHE"])
+    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    exact = int(bench.tokens.lengths.sum()) * 384 * 4
+    text = (
+        f"States of {EXAMPLES:,} examples in float32: {used:,} bytes, all files together, "
+        f"{used / exact:.4f} of real tokens × 384 × 4. Wanted: at most 1.05."
+    )
+    return Section("Cache on disk", text)
+
+
+def main() -> None:
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--memory", nargs=2, metavar=("STRATEGY", "MODEL"))
+    arguments = parser.parse_args()
+    if not (arguments.shared / "data" / "sst2").is_dir():
+        parser.error(f"{arguments.shared} holds no data/sst2; the benchmarks need real texts")
+    split = drawn(ls.Task.load(arguments.shared / "data" / "sst2"), EXAMPLES)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")
+        if arguments.memory:
+            strategy, model = arguments.memory
+        else:
+            tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
+            strategy, model = "", str(random_encoder(Path(folder) / "model", tokenizer))
+        encoder = Encoder.load(model)
+        bench = Bench(encoder, encoder.tokenize(split.texts), split.labels)
+        if strategy:
+            memory_of(bench, strategy)
+            return
+        sections = [
+            against_full(bench, 32, 5),
+            against_full(bench, 8, 5),
+            against_trainer(bench, 32, 5),
+            grid(bench, 3),
+            memory(Path(model), arguments.shared),
+            disk(bench),
+        ]
+    introduction = (
+        "# Benchmarks of tuning\n\nWritten by `make bench`. A ratio is the median over repeats "
+        "done in turns in one run, with its minimum and maximum. The model is a BERT of 12 blocks, "
+        f"384 wide, with random weights, and ℓ* is taken to be {BEST}; the data are {EXAMPLES:,} "
+        f"examples of SST-2, {EPOCHS} epochs. Timed is what lies between the first trunk block "
+        "and the last optimiser step, the cache's writing included; loading, tokenisation and "
+        "validation are left out on both sides."
+    )
+    write_page(introduction, sections, arguments.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""What tuning gives back: the model, what is known of it, and the files."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layerscout.exports import export
+from layerscout.files import output_folder, write_files
+from layerscout.plans import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A tuned model, and all that is known of it.
+
+    Attributes:
+        model: the transformers model of the epoch that counts, in eval mode.
+        tokenizer: its tokenizer.
+        content: what `result.json` holds.
+        predictions: row of the validation split, label, prediction and logits of every example.
+    """
+
+    model: Any
+    tokenizer: Any
+    content: Mapping[str, Any]
+    predictions: Mapping[str, Sequence[Any] | np.ndarray]
+
+    @property
+    def plan(self) -> Plan:
+        """What was tuned."""
+        return Plan.from_dict(self.content["plan"])
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every metric of the kept model on the validation split, by name."""
+        return dict(self.content["metrics"])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the reader of the figures should know."""
+        return tuple(self.content["warnings"])
+
+    def save(self, folder: str | Path) -> None:
+        """Write `model/`, `result.json` and `predictions.parquet` into `folder`.
+
+        `model/` is an ordinary checkpoint with a model card: `from_pretrained` and `pipeline` of
+        transformers load it. Earlier files are replaced once the new ones are whole.
+
+        Raises:
+            InputError: if something cannot be written.
+        """
+        folder = output_folder(Path(folder))
+        export(self.model, self.tokenizer, folder / "model", model_card(self.content))
+        written = json.dumps(self.content, indent=1, allow_nan=False) + "\n"
+        write_files(
+            {
+                folder / "result.json": written,
+                folder / "predictions.parquet": self._predictions(),
+            }
+        )
+
+    def _predictions(self) -> bytes:
+        import pandas as pd
+
+        written = BytesIO()
+        pd.DataFrame(self.predictions).to_parquet(written, index=False)
+        return written.getvalue()
+
+
+def summary(content: Mapping[str, Any]) -> str:
+    """Say in one line what was tuned, what it cost and how good it is, from `result.json`."""
+    plan, model, metric = content["plan"], content["model"], content["metric"].replace("_", " ")
+    keep = content["keep"]
+    blocks = f"{len(plan['tuned'])} of {model['blocks']} blocks"
+    line = f"tuned {blocks if plan['tuned'] else 'the head only'}"
+    other = content["against"]
+    if other is None:
+        share = content["flops"]["train"] / content["flops"]["full_train"]
+        value = content[keep]["value"]
+        return f"{line}, {share:.0%} of the FLOPs of full fine-tuning, {metric} {value:.3f}"
+    spent, others = (one["seconds"]["trunk"] + one["seconds"]["train"] for one in (content, other))
+    full = len(other["plan"]["tuned"]) == other["plan"]["head"] == model["blocks"]
+    name = "full fine-tuning" if full else other["plan"]["notation"]
+    return (
+        f"{line}, {spent / others:.0%} of the time of {name}, {metric} "
+        f"{content[keep]['value']:.3f} vs {other[keep]['value']:.3f}"
+    )
+
+
+def model_card(content: Mapping[str, Any]) -> str:
+    """Write the README.md of a tuned model: what it is, how it was made, how good, at what cost.
+
+    Args:
+        content: what `result.json` holds.
+    """
+    model, task, plan, settings = (content[key] for key in ("model", "task", "plan", "settings"))
+    run, flops = content["runs"][content["kept"]], content["flops"]
+    speed, kept = content["examples_per_second"], content[content["keep"]]
+    removed = model["blocks"] - plan["head"]
+    tuned = ", ".join(map(str, plan["tuned"])) or "none"
+    facts = {
+        "Made from": f"{_plain(model['name'])} ({model['family']}, {model['blocks']} blocks)",
+        "Task": f"{_plain(task['name'])}, classes {', '.join(map(_plain, task['labels']))}",
+        "Plan": f"{plan['notation']}: blocks tuned: {tuned}; the head reads state {plan['head']}"
+        + (f"; {removed} blocks above it were removed" if removed else ""),
+        "Parameters": f"{content['parameters']['total']:,}, of which "
+        f"{content['parameters']['trainable']:,} were trained",
+        "Training": f"{task['examples_used']:,} examples, inputs cut at {settings['max_length']} "
+        f"tokens, batches of {settings['batch_size']}, learning rate {run['learning_rate']:g}, "
+        f"seed {run['seed']}; epoch {kept['epoch']} of {settings['epochs']} kept",
+        "Cost": f"{flops['train']:.3g} FLOPs by count, "
+        f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
+        f"{flops['inference'] / flops['full_inference']:.0%}",
+        "Speed": f"{speed['kept_model']:.0f} examples/s where it was made; the full model "
+        f"{speed['full_model']:.0f}",
+    }
+    metrics = "\n".join(f"| {name} | {value:.4f} |" for name, value in content["metrics"].items())
+    listed = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+    front = "---\nlibrary_name: transformers\npipeline_tag: text-classification\n---\n"
+    return f"""{front}
+# {_plain(model["name"])} tuned on {_plain(task["name"])}
+
+{listed}
+
+On {settings["validation_examples"]:,} validation examples, which also chose the epoch (and the
+learning rate, where there were several):
+
+| metric | value |
+| --- | --- |
+{metrics}
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", "path/to/this/folder")
+classify("some text")
+```
+
+Made by layerscout {content["layerscout"]}.
+"""
+
+
+def _plain(text: str) -> str:
+    """Escape what Markdown or HTML would read as more than text."""
+    escaped = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", escaped)

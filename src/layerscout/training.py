@@ -1,0 +1,311 @@
+"""Training what a plan tunes, from the states that its trunk left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from math import isfinite
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from layerscout.encoder import Encoder, Tokens, resuming
+from layerscout.errors import InputError, unknown
+from layerscout.metrics import METRICS, evaluate
+from layerscout.sampling import shuffled_batches
+from layerscout.surgery import base_of
+from layerscout.trunks import Trunk
+
+Keep = Literal["best", "last"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How every run of a tuning trains.
+
+    Attributes:
+        epochs: passes over the training examples at the most.
+        batch_size: examples of a step.
+        warmup: share of the steps in which the learning rate rises to its peak.
+        weight_decay: of AdamW, on matrices only.
+        max_grad_norm: what the gradient's norm is clipped to; None for no clipping.
+        patience: epochs without a better one after which a run stops; None to go on.
+        keep: whether the best or the last epoch counts.
+        metric: what is better when it is higher; a key of `METRICS`.
+    """
+
+    epochs: int = 5
+    batch_size: int = 32
+    warmup: float = 0.06
+    weight_decay: float = 0.0
+    max_grad_norm: float | None = None
+    patience: int | None = None
+    keep: Keep = "best"
+    metric: str = "accuracy"
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name, low in (("epochs", 1), ("batch_size", 1), ("patience", 1)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise InputError(f"`{name}` must be at least {low}, got {value}")
+        if not 0 <= self.warmup < 1:
+            raise InputError(f"`warmup` must be from 0 to below 1, got {self.warmup}")
+        if not (self.weight_decay >= 0 and isfinite(self.weight_decay)):
+            raise InputError(f"`weight_decay` must be 0 or more, got {self.weight_decay}")
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise InputError(f"`max_grad_norm` must be above 0, got {self.max_grad_norm}")
+        if self.keep not in ("best", "last"):
+            raise unknown("`keep`", self.keep, ("best", "last"))
+        if self.metric not in METRICS:
+            raise unknown("metric", self.metric, METRICS)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Tokenised examples with their class ids (n,), and their states at the cut, if there is one.
+
+    Where the head alone is tuned, `tokens` are those that it reads.
+    """
+
+    tokens: Tokens
+    labels: np.ndarray
+    trunk: Trunk | None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch ended with: mean training loss, and loss and metric on validation."""
+
+    epoch: int
+    training_loss: float
+    loss: float
+    value: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of a plan, with one learning rate and one seed.
+
+    Attributes:
+        curve: the epochs that were finished.
+        stopped: why it ended before its last epoch; None where it did not.
+        diverged: whether that was because of a loss or logits that were not finite.
+        seconds: spent on training steps ("train") and on validation ("evaluate").
+    """
+
+    learning_rate: float
+    seed: int
+    curve: tuple[Epoch, ...]
+    stopped: str | None
+    diverged: bool
+    seconds: Mapping[str, float]
+
+    @property
+    def best(self) -> Epoch:
+        """The epoch with the highest metric; the earlier of equal ones."""
+        return max(self.curve, key=lambda epoch: epoch.value)
+
+    @property
+    def last(self) -> Epoch:
+        """The last epoch."""
+        return self.curve[-1]
+
+    def kept(self, keep: Keep) -> Epoch:
+        """Give the epoch that counts."""
+        return self.best if keep == "best" else self.last
+
+
+def learning_rate_at(step: int, steps: int, warmup: float) -> float:
+    """Give the share of the peak rate at a step: a linear rise, then a linear fall to 0.
+
+    Args:
+        step: from 0.
+        steps: all of them.
+        warmup: share of the steps in which it rises.
+    """
+    rising = int(warmup * steps + 0.5)
+    if step < rising:
+        return step / rising
+    return max(0.0, (steps - step) / max(1, steps - rising))
+
+
+def logits(encoder: Encoder, model: Any, examples: Examples, rows: np.ndarray) -> Tensor:
+    """Run a classifier of `encoder` on the examples at `rows`, from the cut on where there is one.
+
+    Returns:
+        (b, K), float32.
+    """
+    inputs = encoder.batch(examples.tokens, rows)
+    trunk = examples.trunk
+    resumed = (
+        nullcontext()
+        if trunk is None
+        else resuming(base_of(model)[0], encoder.family, trunk.states(rows), trunk.cut)
+    )
+    with encoder.autocast(), resumed:
+        found: Tensor = model(**inputs).logits
+    return found.float()
+
+
+def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
+    """Give the logits of all examples in their order, (n, K) float32 on the CPU, in eval mode."""
+    model.eval()
+    found = torch.empty(len(examples), model.config.num_labels)
+    with torch.no_grad():
+        for rows in encoder.batches(examples.tokens):
+            found[rows] = logits(encoder, model, examples, rows).cpu()
+    return found
+
+
+def train(
+    encoder: Encoder,
+    model: Any,
+    training: Examples,
+    validation: Examples,
+    *,
+    learning_rate: float,
+    seed: int,
+    settings: Settings,
+    advance: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[Run, dict[str, Tensor]]:
+    """Train those parameters of `model` that ask for gradients, and validate after every epoch.
+
+    AdamW under a linear schedule; cross-entropy. Dropout is as the model's configuration says
+    wherever training computes anything, so not in a trunk.
+
+    Args:
+        encoder: what the model is a classifier of.
+        model: changed in place.
+        training: what is learnt from.
+        validation: what every epoch is judged on.
+        learning_rate: the peak.
+        seed: of the order of the examples, and of dropout.
+        settings: everything else.
+        advance: called after every step with how many are done, and of how many.
+
+    Returns:
+        The run, and a copy of the trained parameters after the epoch that counts. A loss or logits
+        that are not finite end the run (`stopped`); the epochs before count, if there are any.
+    """
+    steps = settings.epochs * -(-len(training) // settings.batch_size)
+    order = np.random.default_rng(seed)
+    curve: list[Epoch] = []
+    kept: dict[str, Tensor] = {}
+    stopped, diverged, spent = None, False, {"train": 0.0, "evaluate": 0.0}
+    with torch.random.fork_rng(devices=_generators(encoder)):
+        torch.manual_seed(seed)
+        step = _stepper(encoder, model, training, learning_rate, steps, settings)
+        done = 0
+        for epoch in range(1, settings.epochs + 1):
+            started = perf_counter()
+            model.train()
+            losses = []
+            for rows in shuffled_batches(training.tokens.lengths, settings.batch_size, order):
+                losses.append(step(rows) * len(rows))
+                if not isfinite(losses[-1]):
+                    break
+                done += 1
+                advance(done, steps)
+            spent["train"] += perf_counter() - started
+            if not isfinite(losses[-1]):
+                stopped = f"the loss was {losses[-1]} at step {done + 1} of {steps}"
+                diverged = True
+                break
+            started = perf_counter()
+            found = predict(encoder, model, validation)
+            spent["evaluate"] += perf_counter() - started
+            if not found.isfinite().all():  # the epoch's last step went too far
+                stopped = f"the logits were not finite after step {done} of {steps}"
+                diverged = True
+                break
+            curve.append(_judged(epoch, sum(losses) / len(training), found, validation, settings))
+            best = max(curve, key=lambda epoch: epoch.value)
+            if curve[-1] is best or settings.keep == "last":
+                kept = trained_parameters(model)
+            if settings.patience is not None and epoch - best.epoch >= settings.patience:
+                stopped = f"no epoch was better than epoch {best.epoch}"
+                break
+    return Run(learning_rate, seed, tuple(curve), stopped, diverged, spent), kept
+
+
+def trained_parameters(model: Any) -> dict[str, Tensor]:
+    """Copy the parameters that are trained."""
+    named = model.named_parameters()
+    return {name: p.detach().clone() for name, p in named if p.requires_grad}
+
+
+def _stepper(
+    encoder: Encoder,
+    model: Any,
+    training: Examples,
+    learning_rate: float,
+    steps: int,
+    settings: Settings,
+) -> Callable[[np.ndarray], float]:
+    """Make the function that takes one step on the examples at `rows` and gives their mean loss.
+
+    A loss that is not finite changes nothing.
+    """
+    from accelerate import Accelerator
+
+    # The encoder has placed everything already.
+    accelerator = Accelerator(device_placement=False)
+    if accelerator.num_processes > 1:
+        raise InputError("layerscout tunes in one process; start it without accelerate launch")
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer, schedule = _optimizer(trained, learning_rate, steps, settings)
+    model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
+    labels = torch.from_numpy(training.labels).to(encoder.device)
+
+    def step(rows: np.ndarray) -> float:
+        found = logits(encoder, model, training, rows)
+        loss = nn.functional.cross_entropy(found, labels[torch.from_numpy(rows)])
+        value = loss.item()
+        if isfinite(value):
+            accelerator.backward(loss)
+            if settings.max_grad_norm is not None:
+                accelerator.clip_grad_norm_(trained, settings.max_grad_norm)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        return value
+
+    return step
+
+
+def _optimizer(
+    trained: Sequence[nn.Parameter], learning_rate: float, steps: int, settings: Settings
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    groups = [  # biases and norms are left out of weight decay, as is usual
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=learning_rate, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: learning_rate_at(step, steps, settings.warmup)
+    )
+    return optimizer, schedule
+
+
+def _judged(
+    epoch: int, training_loss: float, found: Tensor, validation: Examples, settings: Settings
+) -> Epoch:
+    return Epoch(
+        epoch,
+        training_loss,
+        nn.functional.cross_entropy(found, torch.from_numpy(validation.labels)).item(),
+        evaluate(settings.metric, validation.labels, found.numpy()),
+    )
+
+
+def _generators(encoder: Encoder) -> list[torch.device]:
+    """Give the devices whose random state is not the CPU's."""
+    return [encoder.device] if encoder.device.type == "cuda" else []

@@ -1,0 +1,539 @@
+"""Tuning what a plan says, from the states of a trunk that is computed once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from math import isfinite
+from numbers import Integral
+from pathlib import Path
+from statistics import mean, median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscout import scanning
+from layerscout.costs import Work, cost
+from layerscout.data import Task
+from layerscout.encoder import Encoder, Tokens
+from layerscout.errors import InputError, LayerscoutError
+from layerscout.metrics import METRICS, evaluate
+from layerscout.plans import Plan, check_tied, make_plan
+from layerscout.results import Result
+from layerscout.sampling import Split, length_batches, sample
+from layerscout.scanning import Scan
+from layerscout.surgery import classifier, reads_first_token, untied
+from layerscout.training import Examples, Keep, Run, Settings, predict, train
+from layerscout.trunks import DEFAULT_LIMIT, Trunk, trunk
+
+# What is set aside to validate on where the data bring nothing.
+HELD_OUT = 0.1
+
+# What the speed of the tuned and the full model is measured on: validation rows, tokens of a batch,
+# and how often.
+SPEED_ROWS, SPEED_TOKENS, SPEED_REPEATS = 128, 1024, 3
+
+
+@dataclass(frozen=True, eq=False)
+class _Material:
+    """What every run starts from."""
+
+    encoder: Encoder
+    task: Task
+    training: Tokens
+    validation: Tokens
+    settings: Settings
+    trunk_dropout: bool
+    fresh_head: bool
+    cache_limit: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Tuned:
+    """A plan after all of its runs; `parameters` are the trained ones of the run that counts."""
+
+    plan: Plan
+    runs: tuple[Run, ...]
+    kept: int
+    parameters: Mapping[str, Tensor]
+    trunks: tuple[Trunk, ...]
+    validation: Examples
+
+
+def tune(
+    encoder: Encoder | str | Path,
+    task: Task | str | Path,
+    plan: Plan | str | Path = "auto",
+    *,
+    scan: Scan | None = None,
+    budget: float = 0.5,
+    learning_rate: float | Sequence[float] | None = None,
+    seed: int | Sequence[int] = 0,
+    epochs: int = 5,
+    batch_size: int = 32,
+    keep: Keep = "best",
+    patience: int | None = None,
+    warmup: float = 0.06,
+    weight_decay: float = 0.0,
+    max_grad_norm: float | None = None,
+    metric: str | None = None,
+    examples: int | None = None,
+    max_length: int = 128,
+    trunk_dropout: bool = False,
+    fresh_head: bool = False,
+    untie: bool = False,
+    against: Plan | str | Path | None = None,
+    cache_limit: int = DEFAULT_LIMIT,
+    progress: bool = True,
+) -> Result:
+    """Tune the blocks of a plan and the head; what lies below is computed once and kept.
+
+    Every combination of `learning_rate` and `seed` is trained from the same start. Counted is the
+    rate with the best mean over the seeds, and of its runs the best.
+
+    Args:
+        encoder: an `Encoder`, or what `Encoder.load` takes.
+        task: a `Task`, or what `Task.load` takes. Without a validation split a tenth of the
+            training rows is set aside.
+        plan: a `Plan`, its notation, a strategy, or a plan.json.
+        scan: what strategies such as "best-down:3@top" and "auto" go by; without it, the training
+            examples are scanned first.
+        budget: of "auto": training FLOPs as a share of those of full fine-tuning.
+        learning_rate: one or several peaks; None for 1e-3 where the head alone is tuned, 2e-5 for
+            full fine-tuning and 5e-5 for all else (the ranges of Xie et al. 2022, Tables 3 and 4).
+        seed: one or several, of the head's start, the order of examples and dropout; the first
+            one also of rows set aside or drawn.
+        epochs: passes over the training examples.
+        batch_size: examples of a step.
+        keep: keep the model of the best epoch or of the last one.
+        patience: stop a run after so many epochs without a better one.
+        warmup: share of the steps in which the learning rate rises.
+        weight_decay: of AdamW.
+        max_grad_norm: clip the gradient's norm to this; not by default.
+        metric: a key of `layerscout.metrics.METRICS`; None for the task's own.
+        examples: train on so many of the training examples, drawn in proportion to the classes.
+        max_length: tokens kept of an input.
+        trunk_dropout: run frozen blocks below the tuned ones at every step and with dropout, as
+            the papers did, instead of once.
+        fresh_head: draw the whole head anew, whatever the checkpoint brings of it.
+        untie: give blocks that share weights (ALBERT) copies of their own.
+        against: a second plan, such as "full", that is tuned in the same way to compare with.
+        cache_limit: bytes that kept states may take on disk; 0 keeps none.
+        progress: show a bar on the terminal.
+
+    Raises:
+        InputError: if something cannot be used as asked.
+        LayerscoutError: if no run came to the end of an epoch with a finite loss.
+    """
+    seeds = [int(one) for one in _several("seed", seed)]
+    task = _prepared(task, examples, seeds[0])
+    settings = Settings(
+        epochs=epochs,
+        batch_size=batch_size,
+        warmup=warmup,
+        weight_decay=weight_decay,
+        max_grad_norm=max_grad_norm,
+        patience=patience,
+        keep=keep,
+        metric=metric or task.metric,
+    )
+    rates = None if learning_rate is None else _several("learning_rate", learning_rate)
+    encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
+    encoder = untied(encoder) if untie else encoder
+    wanted = [one for one in (plan, against) if one is not None]
+    if scan is None and any(map(_needs_scan, wanted)):
+        scan = scanning.scan(encoder, task, max_length=max_length, seed=seeds[0], progress=progress)
+    plans = [_resolved(one, encoder, task, scan, budget, epochs) for one in wanted]
+    training, validation = task.train, _validation(task)
+    material = _Material(
+        encoder=encoder,
+        task=task,
+        training=encoder.tokenize(training.texts, training.pairs, max_length=max_length),
+        validation=encoder.tokenize(validation.texts, validation.pairs, max_length=max_length),
+        settings=settings,
+        trunk_dropout=trunk_dropout,
+        fresh_head=fresh_head,
+        cache_limit=cache_limit,
+    )
+    with _progress(progress) as show:
+        tuned = [_tuned(material, one, rates, seeds, show) for one in plans]
+        show("measuring the speed", 0, 1)
+        return _result(material, tuned, max_length)
+
+
+def _prepared(task: Task | str | Path, examples: int | None, seed: int) -> Task:
+    """Give the task with a validation split, and with so many of its training examples."""
+    task = task if isinstance(task, Task) else Task.load(task)
+    if task.kind != "classification":
+        raise InputError(
+            f"tuning needs a classification task, and {task.name} is one of "
+            f"{task.kind.replace('_', ' ')}; choose another"
+        )
+    if task.validation is None:
+        task = task.held_out(HELD_OUT, seed)
+    if examples is None:
+        return task
+    drawn = sample(
+        task.train,
+        len(task.labels),
+        examples=examples,
+        balanced=False,
+        per_class=None,
+        seed=seed,
+    )
+    return replace(task, train=task.train.take(drawn))
+
+
+def _validation(task: Task) -> Split:
+    if task.validation is None:
+        raise InputError(f"{task.name} has no validation split; set some rows aside")
+    return task.validation
+
+
+def _several(name: str, given: float | Sequence[float]) -> list[float]:
+    """Give one or several numbers as a list, checked."""
+    numbers = list(given) if isinstance(given, Sequence) else [given]
+    seeds = name == "seed"
+    rule = "whole, 0 or more and below 2**63" if seeds else "above 0"
+    for number in numbers:
+        seed = isinstance(number, Integral) and 0 <= number < 2**63
+        if not (seed if seeds else number > 0 and isfinite(number)):
+            raise InputError(f"`{name}` must be {rule}, got {number}")
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise InputError(f"`{name}` needs one number or several different ones, got {numbers}")
+    return numbers
+
+
+# --- Plans -------------------------------------------------------------------------------------
+
+
+def _needs_scan(plan: Plan | str | Path) -> bool:
+    if isinstance(plan, Plan | Path) or plan.endswith(".json"):
+        return False
+    return plan.strip().lower().startswith(("auto", "best", "rank"))
+
+
+def _resolved(
+    plan: Plan | str | Path,
+    encoder: Encoder,
+    task: Task,
+    scan: Scan | None,
+    budget: float,
+    epochs: int,
+) -> Plan:
+    """Turn what was asked for into a plan that fits the encoder."""
+    if isinstance(plan, Plan):
+        found = plan
+    elif isinstance(plan, Path) or plan.endswith(".json"):
+        found = _read_plan(Path(plan))
+    elif scan is not None and _needs_scan(plan):
+        if scan.model["blocks"] != encoder.blocks:
+            raise InputError(
+                f"the scan is of {scan.model['name']} with {scan.model['blocks']} blocks, and "
+                f"{encoder.name} has {encoder.blocks}; scan that one"
+            )
+        # The costs are those of this encoder, which may have been untied since.
+        scan = replace(scan, model=scanning.described_model(encoder, task))
+        found = scan.plan(plan, budget=budget, epochs=epochs)
+    else:
+        found = make_plan(plan, encoder.blocks)
+    found = found.on(encoder.blocks)
+    check_tied(found, encoder.shape(len(task.labels)))
+    return found
+
+
+def _read_plan(path: Path) -> Plan:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Plan.from_dict(content.get("plan", content))
+    except OSError as error:
+        raise InputError(f"cannot read the plan {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is not a plan; write one with layerscout plan") from error
+
+
+# --- Runs --------------------------------------------------------------------------------------
+
+
+def _tuned(
+    material: _Material,
+    plan: Plan,
+    rates: Sequence[float] | None,
+    seeds: Sequence[int],
+    show: Callable[[str, float, float], None],
+) -> _Tuned:
+    """Train a plan with every rate and seed, and choose the run that counts."""
+    training, validation = _examples(material, plan, show)
+    settings = material.settings
+    runs: list[Run] = []
+    champion: _Champion | None = None
+    for rate in rates or [default_learning_rate(plan)]:
+        values: list[float] = []
+        best: _Champion | None = None
+        for seed in seeds:
+            label = f"{plan.notation}, learning rate {rate:g}, seed {seed}"
+            model = _classifier(material, plan, seed)
+            run, parameters = train(
+                material.encoder,
+                model,
+                training,
+                validation,
+                learning_rate=rate,
+                seed=seed,
+                settings=settings,
+                advance=partial(show, label),
+            )
+            if run.curve:
+                values.append(run.kept(settings.keep).value)
+                if best is None or values[-1] > best.rank[1]:
+                    best = _Champion((0, values[-1]), len(runs), parameters)
+            runs.append(run)
+        if best is not None:
+            best = replace(best, rank=(len(values), mean(values)))
+            champion = best if champion is None or best.rank > champion.rank else champion
+    if champion is None:
+        raise LayerscoutError(
+            f"no run of {plan.notation} finished an epoch: with learning rate "
+            f"{runs[0].learning_rate:g} {runs[0].stopped}; use a lower --learning-rate"
+        )
+    trunks = tuple(e.trunk for e in (training, validation) if e.trunk is not None)
+    return _Tuned(plan, tuple(runs), champion.run, champion.parameters, trunks, validation)
+
+
+@dataclass(frozen=True, eq=False)
+class _Champion:
+    """The best run of a learning rate, which ranks by how many runs came through and their mean."""
+
+    rank: tuple[int, float]
+    run: int
+    parameters: Mapping[str, Tensor]
+
+
+def default_learning_rate(plan: Plan) -> float:
+    """Give the peak learning rate for a plan, of the ranges in Xie et al. 2022, Tables 3 and 4."""
+    if plan.embeddings:
+        return 2e-5
+    return 5e-5 if plan.tuned else 1e-3
+
+
+def _classifier(material: _Material, plan: Plan, seed: int) -> Any:
+    labels = material.task.labels
+    return classifier(material.encoder, plan, labels, seed=seed, fresh_head=material.fresh_head)
+
+
+def _examples(material: _Material, plan: Plan, show: Show) -> tuple[Examples, Examples]:
+    """Run the trunk over both splits, or find what it gave."""
+    splits = (
+        (material.training, material.task.train),
+        (material.validation, _validation(material.task)),
+    )
+    if plan.cut is None or material.trunk_dropout:
+        training, validation = (Examples(tokens, split.labels, None) for tokens, split in splits)
+        return training, validation
+    first_only = not plan.tuned and reads_first_token(material.encoder.model)
+    total, done, found = sum(len(tokens) for tokens, _ in splits), 0, []
+
+    def advance(rows: np.ndarray) -> None:
+        nonlocal done
+        done += len(rows)
+        show(f"blocks 1 to {plan.cut}, once", done, total)
+
+    for tokens, split in splits:
+        states = trunk(
+            material.encoder,
+            tokens,
+            plan.cut,
+            first_only=first_only,
+            limit=material.cache_limit,
+            progress=advance,
+        )
+        found.append(Examples(tokens.first() if first_only else tokens, split.labels, states))
+    return found[0], found[1]
+
+
+Show = Callable[[str, float, float], None]
+
+
+@contextmanager
+def _progress(shown: bool) -> Iterator[Show]:
+    """Show one line: what is being done, how much of it, and the time left."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not (shown and (console.is_terminal or console.is_jupyter)),
+    ) as bar:
+        lines: dict[str, Any] = {}
+
+        def show(what: str, done: float, total: float) -> None:
+            if what not in lines:
+                for line in lines.values():
+                    bar.remove_task(line)
+                lines.clear()
+                lines[what] = bar.add_task(what, total=total)
+            bar.update(lines[what], completed=done)
+
+        yield show
+
+
+# --- Results -----------------------------------------------------------------------------------
+
+
+def _result(material: _Material, tuned: Sequence[_Tuned], max_length: int) -> Result:
+    """Put together all that is known of a tuned plan, and of the one it is compared with."""
+    ours = tuned[0]
+    encoder, task, settings = material.encoder, material.task, material.settings
+    run = ours.runs[ours.kept]
+    model = _classifier(material, ours.plan, run.seed)
+    model.load_state_dict(ours.parameters, strict=False)
+    found = predict(encoder, model, ours.validation).numpy()
+    split = _validation(task)
+    content = {
+        "layerscout": version("layerscout"),
+        "verb": "tune",
+        "method": "full",
+        "model": scanning.described_model(encoder, task),
+        "task": scanning.described_task(task, task.train, material.training),
+        "metric": settings.metric,
+        **_described(material, ours),
+        "metrics": {name: evaluate(name, split.labels, found) for name in METRICS},
+        "examples_per_second": _speeds(material, model, ours),
+        "against": _described(material, tuned[1]) if len(tuned) > 1 else None,
+        "settings": {
+            **task.origin,
+            **asdict(settings),
+            "examples": len(task.train),
+            "validation_examples": len(split),
+            "max_length": max_length,
+            "precision": encoder.precision,
+            "device": encoder.device.type,
+            "trunk_dropout": material.trunk_dropout,
+            "fresh_head": material.fresh_head,
+            "threads": torch.get_num_threads(),
+            "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
+        },
+        "warnings": [*task.warnings, *_warnings(material, tuned, max_length)],
+    }
+    predictions = {
+        "row": np.arange(len(split)) if split.origin is None else split.origin,
+        "label": [task.labels[number] for number in split.labels],
+        "prediction": [task.labels[number] for number in found.argmax(axis=1)],
+        "logits": list(found),
+    }
+    return Result(model, encoder.tokenizer, content, predictions)
+
+
+def _described(material: _Material, tuned: _Tuned) -> dict[str, Any]:
+    """Give what `result.json` holds of one plan and its runs."""
+    keep, labels = material.settings.keep, len(material.task.labels)
+    shape = material.encoder.shape(labels)
+    work = Work(
+        len(material.training),
+        len(material.validation),
+        float(material.training.lengths.mean()),
+        material.settings.epochs,
+    )
+    kept = all(trunk.kept for trunk in tuned.trunks) and not material.trunk_dropout
+    costs = cost(tuned.plan, shape, work, cached=kept)
+    full = cost(make_plan("full", shape.blocks), shape, work)
+    run = tuned.runs[tuned.kept]
+    return {
+        "plan": tuned.plan.as_dict(),
+        "runs": [_described_run(run) for run in tuned.runs],
+        "kept": tuned.kept,
+        "keep": keep,
+        "best": {"epoch": run.best.epoch, "value": run.best.value},
+        "last": {"epoch": run.last.epoch, "value": run.last.value},
+        "parameters": {"total": costs.total, "trainable": costs.trainable},
+        "flops": {
+            "train": costs.train,
+            "full_train": full.train,
+            "inference": costs.inference,
+            "full_inference": full.inference,
+        },
+        "trunk": {
+            "cut": tuned.plan.cut,
+            "kept": kept and bool(tuned.trunks),
+            "cached": bool(tuned.trunks) and all(trunk.cached for trunk in tuned.trunks),
+            "bytes": sum(trunk.bytes for trunk in tuned.trunks),
+        },
+        # The trunk's is what it took when it was computed, be it in an earlier run.
+        "seconds": {
+            "trunk": sum(trunk.seconds for trunk in tuned.trunks),
+            "train": sum(run.seconds["train"] for run in tuned.runs),
+            "evaluate": sum(run.seconds["evaluate"] for run in tuned.runs),
+        },
+    }
+
+
+def _described_run(run: Run) -> dict[str, Any]:
+    ends = (("best", run.best), ("last", run.last)) if run.curve else ()
+    return {
+        "learning_rate": run.learning_rate,
+        "seed": run.seed,
+        **{name: {"epoch": epoch.epoch, "value": epoch.value} for name, epoch in ends},
+        "curve": [asdict(epoch) for epoch in run.curve],
+        "stopped": run.stopped,
+        "diverged": run.diverged,
+        "seconds": dict(run.seconds),
+    }
+
+
+def _speeds(material: _Material, model: Any, tuned: _Tuned) -> dict[str, float]:
+    """Measure how many examples the kept and the full model take in a second, in turns."""
+    encoder, tokens = material.encoder, material.validation
+    rows = np.linspace(0, len(tokens) - 1, min(SPEED_ROWS, len(tokens))).astype(np.int64)
+    batches = length_batches(tokens.lengths[rows], SPEED_TOKENS)
+    inputs = [encoder.batch(tokens, rows[batch]) for batch in batches]
+    models = {"kept_model": model, "full_model": encoder.model}
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    with torch.inference_mode(), encoder.autocast():
+        for _ in range(1 + SPEED_REPEATS):
+            for name, one in models.items():
+                started = perf_counter()
+                for batch in inputs:
+                    one(**batch)
+                if encoder.device.type == "cuda":
+                    torch.cuda.synchronize(encoder.device)
+                seconds[name].append(perf_counter() - started)
+    return {name: len(rows) / median(found[1:]) for name, found in seconds.items()}
+
+
+def _warnings(material: _Material, tuned: Sequence[_Tuned], max_length: int) -> list[str]:
+    """Say what the reader of the figures should know, each thing once."""
+    found = []
+    for name, tokens in (("training", material.training), ("validation", material.validation)):
+        if tokens.truncated:
+            found.append(
+                f"{tokens.truncated:,} of {len(tokens):,} {name} inputs were longer than "
+                f"{max_length} tokens and were cut (--max-length)"
+            )
+    for one in tuned:
+        found += [trunk.warning for trunk in one.trunks if trunk.warning]
+        found += [
+            f"{one.plan.notation} with learning rate {run.learning_rate:g} and seed {run.seed} "
+            f"ended early: {run.stopped}"
+            for run in one.runs
+            if run.diverged
+        ]
+    return list(dict.fromkeys(found))

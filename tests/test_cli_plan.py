@@ -1,0 +1,233 @@
+"""The plan verb, from a scan to plan.json and the next command; and `Scan.plan`."""
+
+import json
+import shlex
+import sys
+
+import pytest
+
+from conftest import real
+from layerscout import cli
+from layerscout.errors import InputError
+from layerscout.plans import Plan, make_plan
+from layerscout.scanning import Scan, scan
+from tiny import tiny_checkpoint
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line here; give exit code, standard output and standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["layerscout", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "80")
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        output = capsys.readouterr()
+        return ended.value.code or 0, output.out, output.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def scanned(tiny, tmp_path_factory):
+    """Give the folder of a scan, the best state of which is made to be 2 of 4."""
+    folder = tmp_path_factory.mktemp("scan")
+    scan(str(tiny), "demo", examples=64, progress=False).save(folder)
+    path = folder / "scan.json"
+    content = json.loads(path.read_text())
+    content["scores"]["variability_ratio"]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
+    path.write_text(json.dumps(content))
+    return folder
+
+
+@pytest.fixture
+def changed(scanned, tmp_path):
+    """Give a folder whose scan.json is the scan with changes made to it."""
+
+    def changed(change):
+        content = json.loads((scanned / "scan.json").read_text())
+        change(content)
+        (tmp_path / "scan.json").write_text(json.dumps(content))
+        return tmp_path
+
+    return changed
+
+
+def test_a_plan_from_one_command(run, scanned, tiny):
+    code, printed, errors = run("plan", scanned)
+    assert (code, errors) == (0, "")
+    content = json.loads((scanned / "plan.json").read_text())
+    assert (content["verb"], content["best"], content["score"]) == ("plan", 2, "variability_ratio")
+    assert content["strategy"] == "best-down:2@best"
+    assert content["plan"] == {"tuned": [1, 2], "head": 2, "notation": "(1, 2, 2)"}
+    assert (content["budget"], content["untie"]) == (0.5, False)
+    assert f"plan (1, 2, 2): {content['reason']}" in printed
+    assert content["work"]["examples"] == 2000
+    lines = printed.splitlines()
+    rows = {o["strategy"]: next(li for li in lines if li.startswith(o["strategy"] + " "))
+            for o in content["options"]}  # fmt: skip
+    for option in content["options"]:
+        row = rows[option["strategy"]]
+        assert option["plan"]["notation"] in row
+        assert f"{option['relative']:.1%}" in row
+        assert f"{option['value']:.3g} @ {option['state']}" in row
+        assert ("◆" in row) == option["efficient"]
+    assert all(len(line) <= 80 for line in [*rows.values(), lines[2]])
+    assert f"next: layerscout tune {tiny} demo --plan '(1, 2, 2)'" in lines
+
+
+def test_the_budget_and_the_strategy_decide(run, scanned, tmp_path):
+    chosen = {}
+    for name, options in {
+        "large": ["--budget", 0.9],
+        "small": ["--budget", 0.3],
+        "asked": ["--strategy", "best-up:1@head"],
+        "notation": ["--strategy", "blocks:1,3@4"],
+        "long": ["--epochs", 50],
+    }.items():
+        assert run("plan", scanned, *options, "-o", tmp_path / name, "-q") == (0, "", "")
+        chosen[name] = json.loads((tmp_path / name / "plan.json").read_text())
+    notations = {name: content["plan"]["notation"] for name, content in chosen.items()}
+    assert notations["large"] == "(3, 4, 4)"
+    assert notations["small"] == "(2, 2, 2)"
+    assert notations["asked"] == "(3, 3, 3)"
+    assert notations["notation"] == "blocks:1,3@4"
+    assert chosen["asked"]["reason"] == "best-up:1@head was asked for"
+    assert "blocks:1,3@4" in [option["strategy"] for option in chosen["notation"]["options"]]
+    # The trunk is paid once, so more epochs make plans that keep one relatively cheaper.
+    assert chosen["long"]["work"]["epochs"] == 50
+    cheapest = {n: c["options"][-1]["relative"] for n, c in chosen.items()}
+    assert cheapest["long"] < cheapest["large"]
+
+
+def test_json_alone_on_standard_output(run, scanned, tmp_path):
+    code, printed, _ = run("plan", scanned, "-o", tmp_path, "--json")
+    assert code == 0
+    assert json.loads(printed) == json.loads((tmp_path / "plan.json").read_text())
+
+
+def test_the_next_command_can_be_typed(run, changed):
+    def change(content):
+        content["model"]["name"] = "my models/bert; rm"
+        content["settings"] |= {"data": "it's.csv", "validation": 0.2, "max_length": 64, "seed": 3}
+
+    _, printed, _ = run("plan", changed(change), "--epochs", 4)
+    line = next(li for li in printed.splitlines() if li.startswith("next: "))
+    assert shlex.split(line.removeprefix("next: ")) == [
+        "layerscout", "tune", "my models/bert; rm", "it's.csv", "--validation", "0.2",
+        "--max-length", "64", "--seed", "3", "--epochs", "4", "--plan", "(1, 2, 2)",
+    ]  # fmt: skip
+
+
+def test_validation_examples_are_known_or_a_tenth(changed):
+    def unknown(content):
+        content["task"] |= {"validation_examples": None, "examples_available": 1000}
+
+    def known(content):
+        content["task"] |= {"validation_examples": 70, "examples_available": 1000}
+
+    works = [Scan.load(changed(change)).planning().work for change in (unknown, known)]
+    assert [(work.examples, work.validation) for work in works] == [(900, 100), (1000, 70)]
+
+
+def test_no_signal_leaves_the_top(run, changed):
+    def change(content):
+        content["scores"]["variability_ratio"]["values"] = [None] * 5
+
+    code, printed, _ = run("plan", changed(change))
+    assert code == 0
+    assert "plan (4, 4, 4): top:1 needs" in printed
+    assert "no detectable signal" in printed
+
+
+def test_shared_weights_are_copied_when_asked_for(run, tmp_path):
+    folder = tiny_checkpoint(tmp_path / "albert", "albert")
+    scan(str(folder), "demo", examples=40, progress=False).save(tmp_path)
+    _, printed, _ = run("plan", tmp_path, "--strategy", "top:1")
+    assert "--untie copies those first" in printed
+    assert "--plan '(4, 4, 4)' --untie" in printed
+    content = json.loads((tmp_path / "plan.json").read_text())
+    assert content["untie"] is True
+    counts = content["model"]["parameters"]
+    assert content["cost"]["total"] == counts["total"] + 3 * counts["blocks"][0]
+    assert content["cost"]["trainable"] == counts["blocks"][0] + counts["head"]
+
+
+def drop(part, key):
+    def change(content):
+        del content[part][key]
+
+    return change
+
+
+def as_block_score(content):
+    content["scores"]["variability_ratio"]["of"] = "blocks"
+
+
+MISTAKES = {
+    "unknown": (None, ["--strategy", "best-dwon:1@top"], "unknown strategy 'best-dwon:1@top'"),
+    "no ranking": (None, ["--strategy", "rank:1"], "needs a block score such as fisher"),
+    "outside": (None, ["--strategy", "(1, 2, 5)"], "1..4"),
+    "too cheap": (None, ["--budget", "0.01"], "the least is"),
+    "per cent": (None, ["--budget", "50"], "above 0 and up to 1"),
+    "no epochs": (None, ["--epochs", "0"], "at least 1 example"),
+    "no such score": (None, ["--score", "nc1"], "unknown score of this scan"),
+    "older model": (drop("model", "weights"), [], "lacks 'weights'; scan again"),
+    "older task": (drop("task", "validation_examples"), [], "scan again"),
+    "block score": (as_block_score, [], "scores blocks"),
+    "no best": (
+        lambda content: content["scores"]["variability_ratio"].update(values=[None] * 5),
+        ["--strategy", "best-up"],
+        "the score found none",
+    ),
+    "file in the way": (None, ["-o", "SCAN/scan.json"], "scan.json"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(run, changed, mistake):
+    change, arguments, rule = MISTAKES[mistake]
+    folder = changed(change or (lambda content: None))
+    arguments = [a.replace("SCAN", str(folder)) for a in arguments]
+    code, printed, errors = run("plan", folder, *arguments)
+    assert (code, printed) == (2, "")
+    assert errors.startswith("layerscout: ") and errors.count("\n") == 1
+    assert rule in errors
+    assert not (folder / "plan.json").exists()
+
+
+def test_a_folder_without_a_scan(run, tmp_path):
+    code, _, errors = run("plan", tmp_path)
+    assert code == 2
+    assert "there is no scan.json" in errors and errors.count("\n") == 1
+
+
+def test_plans_in_python(scanned):
+    found = Scan.load(scanned)
+    assert found.plan("best-down:1@top") == make_plan("(2, 2, 4)", 4)
+    assert found.plan(budget=0.9) == make_plan("best-up", 4, best=2)
+    assert found.plan() == found.planning().choice.plan == Plan((1, 2), 2).on(4)
+    with pytest.raises(InputError, match="unknown score of this scan"):
+        found.plan(score="cca")
+
+
+def test_a_block_score_ranks(changed):
+    def change(content):
+        fisher = {"of": "blocks", "better": "higher", "values": [None, 1.0, 4.0, 2.0, 3.0]}
+        content["scores"]["fisher"] = fisher
+
+    found = Scan.load(changed(change))
+    assert found.plan("rank:2").tuned == (2, 4)
+    assert "rank:2" in [option.strategy for option in found.planning().options]
+
+
+@pytest.mark.real
+def test_a_real_plan_fits_a_terminal_of_80_columns(run, tmp_path):
+    model, data = real("models", "stacked-minilm-12"), real("data", "rte")
+    scan(model, data, examples=100, progress=False).save(tmp_path)
+    code, printed, _ = run("plan", tmp_path)
+    assert code == 0
+    table = printed.split("train, infer")[0].splitlines()[2:]
+    assert max(map(len, table)) <= 80
+    assert sum("(" in line or "head:" in line for line in table) == len(table) - 1

@@ -279,3 +279,35 @@ def test_labels_that_no_file_can_hold_or_that_are_several(write: Write) -> None:
     expect_refused("multi-label … line 2", Task.load, write("lists.csv", f"text,label\n{lists}"))
     blank = "".join(f"text {row},{(' ', 'b', 'c')[row % 3]}\n" for row in range(6))
     expect_refused("every row needs a label", Task.load, write("blank.csv", f"text,label\n{blank}"))
+
+
+# --- Rows held out -----------------------------------------------------------------------------
+
+
+def test_rows_are_held_out_of_training(write: Write) -> None:
+    rows = "".join(f"text {row},{'yyn'[row % 3]}\n" for row in range(60))
+    task = Task.load(write("held.csv", f"text,label\n{rows}"))
+    assert task.validation is None and task.origin["validation"] is None
+    held = task.held_out(0.25, 7)
+    assert held.validation is not None and (len(held.train), len(held.validation)) == (45, 15)
+    assert np.bincount(held.validation.labels).tolist() == [5, 10]
+    assert not {*held.train.texts} & {*held.validation.texts}
+    assert {*held.train.texts, *held.validation.texts} == {*task.train.texts}
+    expected = {**task.origin, "validation": 0.25, "validation_seed": 7}
+    assert held.origin == expected and task.validation is None
+
+
+def test_rows_held_out_are_those_of_load_with_the_same_seed(write: Write) -> None:
+    rows = "".join(f"text {row},{'yn'[row % 2]}\n" for row in range(60))
+    path = write("same.csv", f"text,label\n{rows}")
+    loaded = Task.load(path, validation=0.2, seed=3)
+    drawn = [Task.load(path).held_out(0.2, seed).validation for seed in (3, 3, 4)]
+    texts = [split.texts for split in (loaded.validation, *drawn) if split is not None]
+    assert texts[0] == texts[1] == texts[2] != texts[3]
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, math.nan, 0.001])
+def test_rows_that_cannot_be_held_out(fraction: float) -> None:
+    task = Task.from_lists(list("abcdef"), [0, 1, 0, 1, 0, 1])
+    line = expect_refused("", task.held_out, fraction, 0)
+    assert "between 0 and 1" in line or "leaves one part empty" in line

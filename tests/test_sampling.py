@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from inputs import expect_refused
 from layerscout.errors import InputError
-from layerscout.sampling import Split, hold_out, length_batches, sample
+from layerscout.sampling import (
+    BUCKET,
+    Split,
+    hold_out,
+    length_batches,
+    sample,
+    shuffled_batches,
+)
 
 
 def numbered(labels: Any, groups: Any = None) -> Split:
@@ -171,3 +178,62 @@ def test_batches_cover_every_row_within_the_budget(lengths: list[int], tokens: i
         assert len(batch) == 1 or len(batch) * longest <= tokens
         assert number == len(batches) - 1 or (len(batch) + 1) * longest > tokens
     expect_refused("at least 1", length_batches, sizes, 0)
+
+
+def drawn_batches(lengths: Any, size: int, seed: int = 0) -> list[list[int]]:
+    batches = shuffled_batches(np.asarray(lengths), size, np.random.default_rng(seed))
+    return [batch.tolist() for batch in batches]
+
+
+@given(st.lists(st.integers(0, 60), max_size=120), st.integers(1, 50), st.integers(0, 9))
+def test_shuffled_batches_hold_every_row_once(lengths: list[int], size: int, seed: int) -> None:
+    batches = drawn_batches(np.array(lengths, dtype=np.int64), size, seed)
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    short = [len(batch) for batch in batches if len(batch) != size]
+    assert short == ([len(lengths) % size] if len(lengths) % size else [])
+    assert batches == drawn_batches(np.array(lengths, dtype=np.int64), size, seed)
+
+
+def test_shuffled_batches_differ_between_epochs_and_seeds() -> None:
+    lengths, generator = np.full(300, 7), np.random.default_rng(3)
+    epochs = [shuffled_batches(lengths, 8, generator) for _ in range(3)]
+    orders = [tuple(np.concatenate(epoch).tolist()) for epoch in epochs]
+    others = [tuple(row for batch in drawn_batches(lengths, 8, s) for row in batch) for s in (3, 4)]
+    assert orders[0] == others[0] and len({*orders, *others}) == 4
+
+
+def test_shuffled_batches_pad_little_and_keep_to_their_buckets() -> None:
+    # As skewed as SST-2: 13 tokens in the mean, half of the rows below 10, a few above 50.
+    rng = np.random.default_rng(5)
+    lengths = np.clip(np.round(rng.lognormal(2.3, 0.75, 20_000)), 3, 66).astype(np.int64)
+    assert 12 < lengths.mean() < 14.5
+    batches = shuffled_batches(lengths, 32, np.random.default_rng(7))
+    padded = sum(len(batch) * lengths[batch].max() for batch in batches)
+    assert padded <= 1.1 * lengths.sum()
+    place = np.empty(len(lengths), np.int64)
+    place[np.random.default_rng(7).permutation(len(lengths))] = np.arange(len(lengths))
+    assert all(len(set(place[batch] // (BUCKET * 32))) == 1 for batch in batches)
+    # The batches of all buckets are mixed, and not in the order of their lengths.
+    buckets = [place[batch[0]] // (BUCKET * 32) for batch in batches]
+    longest = [lengths[batch].max() for batch in batches]
+    assert np.mean(np.diff(buckets) != 0) > 0.5
+    assert abs(np.corrcoef(longest, np.arange(len(batches)))[0, 1]) < 0.15
+
+
+def test_shuffled_batches_need_a_size() -> None:
+    generator = np.random.default_rng(0)
+    expect_refused("batch size … at least 1, got 0", shuffled_batches, np.ones(3), 0, generator)
+
+
+# --- Where rows come from ----------------------------------------------------------------------
+
+
+def test_rows_know_where_they_come_from() -> None:
+    split = numbered(np.arange(60) % 3)
+    assert split.origin is None
+    rest, held = hold_out(split, 0.3, 0)
+    assert rest.origin is not None and held.origin is not None
+    assert (rest.origin.tolist(), held.origin.tolist()) == (rows_of(rest), rows_of(held))
+    again = held.take(np.array([4, 1, 4]))
+    assert again.origin is not None
+    assert again.origin.tolist() == rows_of(again) == [rows_of(held)[row] for row in (4, 1, 4)]

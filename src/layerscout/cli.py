@@ -397,8 +397,20 @@ def demo(
     plot: Plot = None,
     quiet: Quiet = False,
 ) -> None:
-    """Scan a small encoder on a small task that ships with layerscout; needs no network."""
+    """Scan, plan and tune a small encoder on a small task that ships with layerscout, offline."""
+    from layerscout import terminal
+
+    def say(command: str) -> None:
+        if not quiet:
+            terminal.say_command(f"layerscout {command} -o {output}")
+
+    say("scan demo demo")
     scan("demo", "demo", output, plot=plot, quiet=quiet)
+    say(f"plan {output}")
+    plan(output, quiet=quiet)
+    say(f"tune demo demo --plan {output / 'plan.json'} --against full")
+    chosen = str(output / "plan.json")
+    tune("demo", "demo", chosen, output=output, against="full", quiet=quiet)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -31,7 +32,9 @@ def matthews_correlation(labels: np.ndarray, predicted: np.ndarray, _: int = 0) 
     """Give Matthews' correlation coefficient, for any number of classes; 0 where undefined."""
     from sklearn.metrics import matthews_corrcoef
 
-    return float(matthews_corrcoef(labels, predicted))
+    with warnings.catch_warnings():  # where there is a single class, which is undefined
+        warnings.filterwarnings("ignore", "A single label")
+        return float(matthews_corrcoef(labels, predicted))
 
 
 # By the names that tasks use, of labels, predictions and the number of classes. More is better.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import isfinite
+from operator import index
 from typing import Any
 
 from layerscout.errors import InputError, unknown
@@ -167,7 +168,8 @@ class Plan:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:
         """Read what `as_dict` gave."""
-        return cls(content["tuned"], content["head"])
+        # No rounding: 2.5 is no block.
+        return cls([index(block) for block in content["tuned"]], index(content["head"]))
 
 
 def make_plan(

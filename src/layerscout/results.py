@@ -58,7 +58,7 @@ class Result:
         Raises:
             InputError: if something cannot be written.
         """
-        folder = output_folder(Path(folder))
+        folder = output_folder(Path(folder).expanduser())
         export(self.model, self.tokenizer, folder / "model", model_card(self.content))
         written = json.dumps(self.content, indent=1, allow_nan=False) + "\n"
         write_files(
@@ -111,7 +111,7 @@ def model_card(content: Mapping[str, Any]) -> str:
         "Made from": f"{_plain(model['name'])} ({model['family']}, {model['blocks']} blocks)",
         "Task": f"{_plain(task['name'])}, classes {', '.join(map(_plain, task['labels']))}",
         "Plan": f"{plan['notation']}: blocks tuned: {tuned}; the head reads state {plan['head']}"
-        + (f"; {removed} blocks above it were removed" if removed else ""),
+        + (f"; removed above it: {removed} of {model['blocks']} blocks" if removed else ""),
         "Parameters": f"{content['parameters']['total']:,}, of which "
         f"{content['parameters']['trainable']:,} were trained",
         "Training": f"{task['examples_used']:,} examples, inputs cut at {settings['max_length']} "

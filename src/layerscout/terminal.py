@@ -46,6 +46,11 @@ def loading(quiet: bool) -> Iterator[None]:
         yield
 
 
+def say_command(command: str) -> None:
+    """Show a command as if it had been typed."""
+    _say(Console(highlight=False), f"\n$ {command}", "bold")
+
+
 def report_scan(
     result: Scan, folder: Path, plot: Path | None, *, as_json: bool, quiet: bool
 ) -> None:

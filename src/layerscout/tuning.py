@@ -106,8 +106,7 @@ def tune(
         scan: what strategies such as "best-down:3@top" and "auto" go by; without it, the training
             examples are scanned first.
         budget: of "auto": training FLOPs as a share of those of full fine-tuning.
-        learning_rate: one or several peaks; None for 1e-3 where the head alone is tuned, 2e-5 for
-            full fine-tuning and 5e-5 for all else (the ranges of Xie et al. 2022, Tables 3 and 4).
+        learning_rate: one or several peaks; None for what `default_learning_rate` gives.
         seed: one or several, of the head's start, the order of examples and dropout; the first
             one also of rows set aside or drawn.
         epochs: passes over the training examples.
@@ -271,10 +270,10 @@ def _tuned(
 ) -> _Tuned:
     """Train a plan with every rate and seed, and choose the run that counts."""
     training, validation = _examples(material, plan, show)
-    settings = material.settings
+    settings, width = material.settings, material.encoder.model.config.hidden_size
     runs: list[Run] = []
     champion: _Champion | None = None
-    for rate in rates or [default_learning_rate(plan)]:
+    for rate in rates or [default_learning_rate(plan, width)]:
         values: list[float] = []
         best: _Champion | None = None
         for seed in seeds:
@@ -316,11 +315,15 @@ class _Champion:
     parameters: Mapping[str, Tensor]
 
 
-def default_learning_rate(plan: Plan) -> float:
-    """Give the peak learning rate for a plan, of the ranges in Xie et al. 2022, Tables 3 and 4."""
-    if plan.embeddings:
-        return 2e-5
-    return 5e-5 if plan.tuned else 1e-3
+def default_learning_rate(plan: Plan, hidden_size: int) -> float:
+    """Give a peak learning rate for a plan and a width.
+
+    At 1,024 features it is 1e-3 where the head alone is tuned, 2e-5 for full fine-tuning and 5e-5
+    for all else (upper ends of the ranges in Xie et al. 2022, Tables 3 and 4). Narrower models
+    want more under Adam: it goes as 1 / width.
+    """
+    wide = 2e-5 if plan.embeddings else 5e-5 if plan.tuned else 1e-3
+    return float(f"{wide * 1024 / hidden_size:.1e}")
 
 
 def _classifier(material: _Material, plan: Plan, seed: int) -> Any:

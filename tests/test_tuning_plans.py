@@ -1,0 +1,153 @@
+"""Tuning by every kind of plan: of a scan, from disk, of shared weights; and bad ones."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inputs import expect_refused
+from layerscout import scanning
+from layerscout.data import Task
+from layerscout.encoder import Encoder
+from layerscout.plans import Plan
+from tuned import cheaply, copied, differing, lists, load, task_of
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def albert(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("albert"), "albert")
+
+
+@pytest.fixture(scope="module")
+def scan(bert):
+    return scanning.scan(bert, task_of(), progress=False)
+
+
+@pytest.fixture
+def scans(monkeypatch):
+    """Collect the scans that are made."""
+    made = []
+
+    def scan(*arguments, **options):
+        made.append(original(*arguments, **options))
+        return made[-1]
+
+    original = scanning.scan
+    monkeypatch.setattr(scanning, "scan", scan)
+    return made
+
+
+@pytest.mark.parametrize("plan", ["best-down:2@best", "auto", "best-up:1@top"])
+def test_plans_of_a_scan(bert, scan, scans, plan):
+    fixed = replace(scan, scores={k: replace_best(s, 2) for k, s in scan.scores.items()})
+    assert fixed.best() == 2
+    result = cheaply(bert, task_of(), plan, scan=fixed, budget=0.9)
+    assert scans == [] and result.plan.on(4) == fixed.plan(plan, budget=0.9, epochs=2).on(4)
+    expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,)}
+    assert result.plan.tuned == expected.get(plan, result.plan.tuned)
+
+
+def replace_best(score, state):
+    sign = -1.0 if score.better == "lower" else 1.0
+    return replace(score, values=tuple(sign * (at == state) for at in range(5)))
+
+
+def test_without_a_scan_the_training_rows_that_are_left_are_scanned(bert, scans):
+    texts, labels = lists(40)
+    result = cheaply(bert, Task.from_lists(texts, labels), "best-down:1@best", seed=2)
+    assert len(scans) == 1
+    assert scans[0].task["examples_used"] == scans[0].task["examples_available"] == 36
+    assert result.plan.on(4) == scans[0].plan("best-down:1@best").on(4)
+    assert scans[0].settings["validation"] == 0.1
+    cheaply(bert, Task.from_lists(texts, labels), "top:1", examples=10, against="best-down:1@top")
+    assert scans[1].task["examples_used"] == 10
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan([3, 2], 4), "(2, 3, 4)", "2,3,4", "blocks:2-3@4", "middle-down:2@top"]
+)
+def test_plans_that_need_no_scan(bert, scans, plan):
+    result = cheaply(bert, task_of(), plan, epochs=1)
+    assert result.content["plan"]["notation"] == "(2, 3, 4)" and scans == []
+
+
+@pytest.mark.parametrize("name", ["plan.json", "best.json", "auto-plan.json"])
+def test_plans_from_disk(bert, scan, scans, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    scan.planning("middle-down:2@top").save(".")
+    Path("plan.json").rename(name)
+    for path in (name, Path(name), tmp_path / name):
+        result = cheaply(bert, task_of(), path, epochs=1)
+        assert result.content["plan"]["notation"] == "(2, 3, 4)" and scans == []
+    cheaply(bert, task_of(), "top:1", epochs=1).save("out")
+    assert cheaply(bert, task_of(), "out/result.json", epochs=1).plan.tuned == (4,)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "3",
+        "{}",
+        '{"plan": 3}',
+        '{"plan": {"tuned": [1]}}',
+        '{"plan": {"tuned": [1], "head": "4"}}',
+        '{"plan": {"tuned": [1], "head": 2.5}}',
+        '{"plan": {"tuned": ["x"], "head": 2}}',
+        '{"plan": {"tuned": null, "head": 2}}',
+        '{"plan": {"tuned": [3], "head": 2}}',
+        '{"plan": {"tuned": [3], "head": 5}}',
+        '{"plan": {"tuned": [0], "head": 4}}',
+    ],
+)
+def test_broken_plans_from_disk(bert, tmp_path, content):
+    path = tmp_path / "plan.json"
+    path.write_text(content)
+    expect_refused("", cheaply, bert, task_of(), path)
+
+
+def test_plans_that_cannot_be_used(bert, scan, tmp_path):
+    expect_refused("missing.json", cheaply, bert, task_of(), tmp_path / "missing.json")
+    expect_refused("1..4 … 5", cheaply, bert, task_of(), "head:5")
+    expect_refused("1..4 … got 6", cheaply, bert, task_of(), Plan((1,), 6))
+    expect_refused("1..3", cheaply, bert, task_of(), "(2, 4, 3)")
+    expect_refused("did you mean", cheaply, bert, task_of(), "tpo:2")
+    expect_refused("block score", cheaply, bert, task_of(), "rank:2", scan=scan)
+    expect_refused("1..4", cheaply, bert, task_of(), "top:1", against="head:7")
+    other = replace(scan, model={**scan.model, "blocks": 6})
+    expect_refused("6 blocks … has 4", cheaply, bert, task_of(), "best-down:1@top", scan=other)
+
+
+def test_shared_weights(albert, tmp_path):
+    for plan in ("(4, 4, 4)", Plan((2, 3), 3), "best-down:1@top"):
+        expect_refused("--untie", cheaply, albert, task_of(), plan)
+    expect_refused("share no weights", cheaply, load(tmp_path), task_of(), "top:1", untie=True)
+    before = copied(albert.model)
+    result = cheaply(albert, task_of(), "(3, 3, 3)", untie=True)
+    assert differing(copied(albert.model), before) == set()
+    whole = cheaply(albert, task_of(), "full", epochs=1).content["parameters"]["total"]
+    block = albert.shape(2).parameters.blocks[0]
+    assert result.content["parameters"]["total"] == whole + 2 * block
+    result.save(tmp_path / "out")
+    again = Encoder.load(tmp_path / "out" / "model")
+    assert again.blocks == 3 and again.model.config.num_hidden_groups == 3
+
+
+@pytest.mark.parametrize("plan", ["auto", "best-down:1@top"])
+def test_a_scan_made_with_shared_weights_serves_the_untied_model(albert, plan):
+    scan = scanning.scan(albert, task_of(), progress=False)
+    fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
+    result = cheaply(albert, task_of(), plan, scan=fixed, untie=True, epochs=1, budget=0.6)
+    assert set(result.plan.tuned) == ({4} if plan == "auto" else {3})

@@ -1,0 +1,129 @@
+"""What the tests of training and tuning start from: tiny examples, trained in a line."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from layerscout.data import Task
+from layerscout.encoder import Encoder
+from layerscout.errors import InputError
+from layerscout.plans import Plan, check_tied, make_plan
+from layerscout.results import Result
+from layerscout.surgery import classifier, reads_first_token, untied
+from layerscout.training import Examples, Settings, train
+from layerscout.trunks import trunk
+from layerscout.tuning import tune
+from tiny import SENTENCES, tiny_checkpoint
+
+NAMES = ("bad", "fair", "good")
+ROOM = 10**9
+
+# A checkpoint with these settings computes the same in training as in eval mode (BERT's names).
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def labels_for(n: int, seed: int = 0) -> np.ndarray:
+    """Draw n class ids that say nothing about the texts."""
+    return np.random.default_rng(seed).integers(0, len(NAMES), n)
+
+
+def task_of(n: int = 12, held: int = 6, classes: int = 2, **options: Any) -> Task:
+    """Make a task of n training and `held` validation examples of a few words each."""
+    rng = np.random.default_rng(n)
+    words = " ".join(SENTENCES).split()
+    texts = [" ".join(rng.choice(words, rng.integers(3, 12))) for _ in range(n + held)]
+    labels = [NAMES[row % classes] for row in range(n + held)]
+    if held:
+        options["validation"] = (texts[n:], labels[n:])
+    return Task.from_lists(texts[:n], labels[:n], name="made up", **options)
+
+
+def lists(n: int, classes: int = 2) -> tuple[list[str], list[str]]:
+    """Make the texts and labels of a task without a validation split."""
+    task = task_of(n=n, held=0, classes=classes)
+    return list(task.train.texts), [task.labels[number] for number in task.train.labels]
+
+
+def cheaply(encoder: Any, task: Any, plan: Any, **options: Any) -> Result:
+    """Tune for two short epochs, unless told otherwise."""
+    cheap = {"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "progress": False}
+    return tune(encoder, task, plan, **(cheap | options))
+
+
+def fitted(encoder: Encoder, notation: str) -> tuple[Encoder, Plan]:
+    """Give the plan, and the encoder with weights of their own where the plan asks for them."""
+    plan = make_plan(notation, encoder.blocks)
+    try:
+        check_tied(plan, encoder.shape(len(NAMES)))
+    except InputError:
+        return untied(encoder), plan
+    return encoder, plan
+
+
+def examples_of(
+    encoder: Encoder, plan: Plan, labels: np.ndarray, *, limit: int = ROOM, first: int = 0
+) -> Examples:
+    """Make examples of as many sentences as there are labels, with what the trunk gives."""
+    tokens = encoder.tokenize(SENTENCES[first : first + len(labels)])
+    if plan.cut is None:
+        return Examples(tokens, labels, None)
+    first_only = not plan.tuned and reads_first_token(encoder.model)
+    states = trunk(encoder, tokens, plan.cut, first_only=first_only, limit=limit)
+    return Examples(tokens.first() if first_only else tokens, labels, states)
+
+
+def trained(
+    encoder: Encoder,
+    notation: str,
+    *,
+    limit: int = ROOM,
+    learning_rate: float = 1e-3,
+    seed: int = 0,
+    rows: int = 12,
+    **settings: Any,
+) -> Any:
+    """Train on `rows` sentences and validate on 4; gives the run, what was kept, and the model."""
+    encoder, plan = fitted(encoder, notation)
+    training = examples_of(encoder, plan, labels_for(rows), limit=limit)
+    validation = examples_of(encoder, plan, labels_for(4, 1), limit=limit, first=12)
+    model = classifier(encoder, plan, NAMES, seed=seed)
+    run, kept = train(
+        encoder,
+        model,
+        training,
+        validation,
+        learning_rate=learning_rate,
+        seed=seed,
+        settings=Settings(**{"epochs": 2, "batch_size": 4, **settings}),
+    )
+    return run, kept, model
+
+
+def copied(model: Any) -> dict[str, torch.Tensor]:
+    """Copy every tensor of a model."""
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> set[str]:
+    """Name the tensors that differ in any bit."""
+    assert one.keys() == other.keys()
+    return {name for name in one if not torch.equal(one[name], other[name])}
+
+
+def without_key_biases(parameters: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Leave out what attention does not depend on: a bias of all keys shifts a softmax evenly.
+
+    So its gradient is rounding error, which Adam makes as large as any other step.
+    """
+    bias = re.compile(r"\.(key|key_proj|k|k_lin)\.bias$")
+    return {name: tensor for name, tensor in parameters.items() if not bias.search(name)}
+
+
+def load(folder: Path, family: str = "bert", **options: Any) -> Encoder:
+    """Make a tiny checkpoint and load it on the CPU, in float32 unless told otherwise."""
+    precision = options.pop("precision", "float32")
+    made = tiny_checkpoint(folder, family, **options)
+    return Encoder.load(made, device="cpu", precision=precision)

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -17,10 +17,14 @@ check: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python bench/scan.py --write docs/benchmarks.md
+	$(BIN)/python bench/tune.py --write docs/benchmarks-tuning.md
+
+study: .venv/dev
+	$(BIN)/python bench/trunk_dropout.py --write docs/trunk-dropout.md
 
 # The picture in README.
 docs/scan.svg: .venv/demo
-	$(BIN)/layerscout demo --plot $@
+	$(BIN)/layerscout scan demo demo --output layerscout-demo --plot $@
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

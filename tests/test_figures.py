@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-import re
+import shlex
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
@@ -207,7 +207,6 @@ def test_nothing_scored_is_said_and_drawn_without_a_mark():
     given = scan({"variability_ratio": score([None] * 5)}, {"variability_ratio": None})
     html = Page(scan_page(given))
     assert "No state could be scored" in html.inside("p")
-    assert "from_pretrained" not in html.inside("code")
     assert not layers(html.json("chart-1-1"), "text")
     assert scan_chart(given).to_dict()["concat"]
 
@@ -215,7 +214,16 @@ def test_nothing_scored_is_said_and_drawn_without_a_mark():
 @pytest.mark.parametrize(
     ("changes", "there", "absent"),
     [
-        ({}, ["--pooling cls", "--examples all", "--precision auto", "num_hidden_layers=2"], []),
+        (
+            {},
+            ["layerscout plan .", "--plan auto", "--pooling cls", "--examples all", "--precision"],
+            ["--task", "--max-length"],
+        ),
+        (
+            {"task": "sst2", "text": "a b", "max_length": 64, "seed": 0},
+            ["--task sst2 --text 'a b' --max-length 64 --plan auto"],
+            ["--seed"],
+        ),
         (
             {"pooling": "cls", "precision": "auto", "examples_used": 67349},
             ["--pooling mean"],
@@ -234,17 +242,18 @@ def test_only_what_was_not_done_is_advised(
     assert not any(command in commands for command in absent)
 
 
-def test_advice_to_cut_is_not_given_for_the_top_state():
-    given = scan({"variability_ratio": score([3.0, 2.0, 1.0])}, {"variability_ratio": 2})
-    assert "num_hidden_layers" not in Page(scan_page(given)).inside("code")
-
-
-def test_a_name_in_the_python_example_stays_one_string():
+def test_tuning_is_advised_for_classes_only():
     given = scan()
-    given["model"]["source"] = "a'), __import__('os').system('true'"
-    code = Page(scan_page(given)).inside("code")
-    call = re.search(r"from_pretrained\(\n    (.*),\n    num_hidden_layers=2,\n", code)
-    assert call and call[1] == repr(given["model"]["source"])
+    given["task"]["kind"] = "multiple_choice"
+    assert "--plan" not in Page(scan_page(given)).inside("code")
+
+
+def test_a_name_in_a_command_stays_one_word():
+    given = scan()
+    given["model"]["name"] = "a'; rm -rf $HOME"
+    commands = Page(scan_page(given)).inside("code").split("layerscout ")
+    [line] = [command for command in commands if "--plan" in command]
+    assert shlex.split(line)[:2] == ["tune", given["model"]["name"]]
 
 
 def test_warnings_stand_on_the_page_only_when_there_are_any():
@@ -317,7 +326,6 @@ def test_a_score_of_blocks_speaks_of_blocks():
         "block 2 of 3 is best: 4.000, 100% higher than the 2.000 of the top block"
         in html.inside("p")
     )
-    assert "num_hidden_layers" not in html.inside("code"), "a block's score says nothing of a cut"
 
 
 def test_the_scale_is_logarithmic_only_where_one_state_dwarfs_the_others():

@@ -12,6 +12,7 @@ FLOORS = {
     "files": 1,
     "sentences": 0,
     "plans": 1,
+    "progress": 0,
     "moments": 1,
     "sampling": 1,
     "tables": 1,

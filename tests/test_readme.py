@@ -24,54 +24,46 @@ def commands():
     return [line for line in lines if line and not LEFT_OUT.search(line)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Give a folder with somebody's reviews.csv in it."""
-    folder = tmp_path_factory.mktemp("somebody")
+def run(command, where):
+    """Run a command where the layerscout that is tested is the first on the path."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = kept | {"PATH": path, "LAYERSCOUT_CACHE": str(where / "cache")}
+    if command.startswith("make"):
+        where = ROOT
+    done = subprocess.run(
+        command, shell=True, cwd=where, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_make(tmp_path):
+    made = [command for command in commands() if command.startswith("make")]
+    assert made == ["make demo"]
+    if not shutil.which("make"):
+        pytest.skip("make is not installed")
+    shown = run("make demo", tmp_path)
+    assert re.search(r"tuned \d of 6 blocks, \d+% of the time of full .* 0\.\d+ vs 0\.\d+", shown)
+
+
+def test_the_way_from_a_csv_to_a_tuned_model(tmp_path):
     lines = [f"this is a {('good', 'bad')[row % 2]} film, number {row}" for row in range(40)]
     rows = [f'"{line}",{("positive", "negative")[row % 2]}' for row, line in enumerate(lines)]
-    (folder / "reviews.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    return folder
-
-
-def environment():
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
-    return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-
-
-def test_there_is_something_to_run():
-    assert "make demo" in commands()
-    assert any(command.startswith("layerscout scan demo reviews.csv") for command in commands())
-    assert len(blocks("python")) == 1
-
-
-@pytest.mark.parametrize("command", commands())
-def test_command(command, folder):
-    if command.startswith("make") and not shutil.which("make"):
-        pytest.skip("make is not installed")
-    where = ROOT if command.startswith("make") else folder
-    done = subprocess.run(
-        command, shell=True, cwd=where, env=environment(), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "best" in done.stdout
-    if "-o " in command:
-        assert (folder / command.split("-o ")[1].split()[0] / "scan.html").stat().st_size > 1000
-
-
-def test_python(folder):
-    script = blocks("python")[0]
-    done = subprocess.run(
-        [sys.executable, "-c", script + "\nprint(shorter.config.num_hidden_layers, scan.best())"],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    depth, best = done.stdout.split()[-2:]
-    assert depth == best
-    assert (folder / "reviews.png").stat().st_size > 1000
+    (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    verbs = [command for command in commands() if not command.startswith("make")]
+    assert [command.split()[1] for command in verbs] == ["scan", "plan", "tune"]
+    shown = [run(command, tmp_path) for command in verbs]
+    assert "best" in shown[0] and "next: layerscout tune" in shown[1] and "tuned" in shown[2]
+    assert (tmp_path / "reviews-scan" / "scan.html").stat().st_size > 1000
+    for number, script in enumerate(blocks("python")):
+        (tmp_path / f"{number}.py").write_text(script)
+    said = [run(f"python {number}.py", tmp_path) for number in range(2)]
+    assert len(blocks("python")) == 2
+    assert re.search(r"'label': '(positive|negative)'", said[0])
+    assert "accuracy" in said[1] and "blocks " in said[1].splitlines()[-1]
+    assert (tmp_path / "reviews.png").stat().st_size > 1000
+    assert (tmp_path / "reviews-out" / "model" / "config.json").is_file()
 
 
 def test_links_lead_somewhere():

@@ -404,13 +404,15 @@ def demo(
         if not quiet:
             terminal.say_command(f"layerscout {command} -o {output}")
 
+    # Of six blocks, little fits into half the cost.
+    budget, epochs = 0.7, 4
+    chosen = str(output / "plan.json")
     say("scan demo demo")
     scan("demo", "demo", output, plot=plot, quiet=quiet)
-    say(f"plan {output}")
-    plan(output, quiet=quiet)
-    say(f"tune demo demo --plan {output / 'plan.json'} --against full")
-    chosen = str(output / "plan.json")
-    tune("demo", "demo", chosen, output=output, against="full", quiet=quiet)
+    say(f"plan {output} --budget {budget} --epochs {epochs}")
+    plan(output, budget=budget, epochs=epochs, quiet=quiet)
+    say(f"tune demo demo --plan {chosen} --epochs {epochs} --against full")
+    tune("demo", "demo", chosen, output=output, epochs=epochs, against="full", quiet=quiet)
 
 
 @contextmanager

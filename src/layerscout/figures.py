@@ -34,6 +34,16 @@ LOOK: dict[str, Any] = {  # in the page, the style sheet sets the colours of bot
     ),
     "title": alt.TitleConfig(anchor="start", fontSize=13, subtitleColor=MUTED),
 }
+# Settings of a scan that say what is read, with what a verb takes by itself.
+CARRIED: Mapping[str, Any] = {
+    "task": None,
+    "text": None,
+    "text_pair": None,
+    "label": None,
+    "validation": None,
+    "max_length": 128,
+    "seed": 0,
+}
 FIT_WIDTH = alt.AutoSizeParams(type="fit-x", contains="padding")
 
 MEANINGS = {
@@ -329,46 +339,43 @@ def _per_block(score: Mapping[str, Any]) -> str:
     return " (of the block)" if score["of"] == "blocks" else ""
 
 
+def command(verb: str, scan: Mapping[str, Any], *more: str) -> str:
+    """Write the command of a verb for the model and the data of a scan, as a shell reads it."""
+    settings = scan["settings"]
+    words = ["layerscout", verb, scan["model"]["name"], str(settings.get("data") or "DATA")]
+    for name, usual in CARRIED.items():
+        value = settings.get(name, usual)
+        if value != usual:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join([*words, *more])
+
+
 def _next_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List what is worth trying after this scan; only what it did not do already."""
-    settings, task, model = scan["settings"], scan["task"], scan["model"]
-    data = settings.get("data") or "DATA"
-    again = f"layerscout scan {shlex.quote(model['name'])} {shlex.quote(data)}"
+    settings, task = scan["settings"], scan["task"]
     commands = []
-    key = _leading(scan)
-    if key and scan["scores"][key]["of"] == "states" and _cuts_by_depth(scan, scan["best"][key]):
-        labels = f"    num_labels={len(task['labels'])},\n" if task.get("labels") else ""
-        commands.append(
+    if task["kind"] == "classification":
+        commands = [
             (
-                f"Train a classifier on the encoder cut at state {scan['best'][key]}, in Python:",
-                "from transformers import AutoModelForSequenceClassification\n\n"
-                "model = AutoModelForSequenceClassification.from_pretrained(\n"
-                f"    {model['source']!r},\n"
-                f"    num_hidden_layers={scan['best'][key]},\n{labels}"
-                '    dtype="float32",\n)',
-            )
-        )
+                "List what could be tuned, and what it costs, in the folder of this page:",
+                "layerscout plan .",
+            ),
+            (
+                "Tune what costs at most half of full fine-tuning:",
+                command("tune", scan, "--plan", "auto"),
+            ),
+        ]
     other = "mean" if settings.get("pooling") == "cls" else "cls"
     asked = {"cls": "the first token", "mean": "the mean over the tokens"}[other]
-    commands.append((f"See whether {asked} tells the same:", f"{again} --pooling {other}"))
+    again = command("scan", scan, "--pooling", other)
+    commands.append((f"See whether {asked} tells the same:", again))
     if task["examples_used"] < task["examples_available"]:
-        commands.append(
-            (f"Use all {task['examples_available']:,} examples:", f"{again} --examples all")
-        )
+        every = command("scan", scan, "--examples", "all")
+        commands.append((f"Use all {task['examples_available']:,} examples:", every))
     if settings.get("precision") == "float32":
         sentence = "Compute in bfloat16 if the processor has it, in about half the time:"
-        commands.append((sentence, f"{again} --precision auto"))
+        commands.append((sentence, command("scan", scan, "--precision", "auto")))
     return commands
-
-
-def _cuts_by_depth(scan: Mapping[str, Any], state: int) -> bool:
-    """Tell whether a model with `state` blocks is this one cut there, just by its depth.
-
-    ModernBERT wants its list of layer types cut as well, and in ALBERT the depth decides which
-    block uses which weights.
-    """
-    model = scan["model"]
-    return state < model["blocks"] and model["family"] not in ("albert", "modernbert")
 
 
 def _facts(scan: Mapping[str, Any]) -> list[tuple[str, str]]:

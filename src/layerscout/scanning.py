@@ -23,6 +23,7 @@ from layerscout.figures import save_chart, scan_chart, scan_page
 from layerscout.files import output_folder, write_files
 from layerscout.moments import Moments, class_weights
 from layerscout.plans import ModelShape, Plan, check_tied, make_plan
+from layerscout.progress import progress as progress_line
 from layerscout.sampling import Split, sample
 from layerscout.scores import SCORES, Score
 
@@ -415,34 +416,21 @@ def _chunks(batches: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
 
 @contextmanager
 def _bar(tokens: Tokens, shown: bool) -> Iterator[Callable[[np.ndarray], None]]:
-    """Show the texts done, their rate and the time left; the time follows the tokens, since the
-    longest texts come first.
+    """Show the texts done and their rate; the time left follows the tokens, since the longest
+    texts come first.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.table import Column
-
-    console = Console(stderr=True)
-    counted = "{task.fields[done]:,} of {task.fields[texts]:,} examples, {task.fields[rate]:,.0f}/s"
-    with Progress(
-        TextColumn("scanning"),
-        BarColumn(bar_width=20),
-        TextColumn(counted, table_column=Column(no_wrap=True)),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not (shown and (console.is_terminal or console.is_jupyter)),
-    ) as bar:
-        total = int(tokens.lengths.sum())
-        line = bar.add_task("", total=total, done=0, texts=len(tokens), rate=0.0)
-        done, started = 0, perf_counter()
+    with progress_line(shown) as show:
+        total, texts, started = int(tokens.lengths.sum()), len(tokens), perf_counter()
+        done = passed = 0
 
         def advance(rows: np.ndarray) -> None:
-            nonlocal done
-            done += len(rows)
-            rate = done / (perf_counter() - started)
-            bar.update(line, advance=int(tokens.lengths[rows].sum()), done=done, rate=rate)
+            nonlocal done, passed
+            done += int(tokens.lengths[rows].sum())
+            passed += len(rows)
+            rate = passed / (perf_counter() - started)
+            show("scanning", done, total, f"{passed:,} of {texts:,} examples, {rate:,.0f}/s")
 
+        show("scanning", 0, total)
         yield advance
 
 

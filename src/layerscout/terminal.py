@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -22,17 +21,6 @@ if TYPE_CHECKING:
     from layerscout.scores import Score
 
 BAR = 32  # characters of the longest bar in a table of scores
-
-# Settings of a scan that the next verb needs too, with what it takes by itself.
-_CARRIED = {
-    "task": None,
-    "text": None,
-    "text_pair": None,
-    "label": None,
-    "validation": None,
-    "max_length": 128,
-    "seed": 0,
-}
 
 
 @contextmanager
@@ -178,7 +166,8 @@ def _warn(warnings: Iterable[str]) -> None:
 def _what_was_done(content: Mapping[str, Any]) -> str:
     plan, parameters = content["plan"], content["parameters"]
     share = parameters["trainable"] / content["model"]["parameters"]["total"]
-    line = f"plan {plan['notation']}: {parameters['trainable']:,} parameters trained ({share:.1%})"
+    line = f"plan {plan['notation']}: {plan['reason']}\n"
+    line += f"{parameters['trainable']:,} parameters trained ({share:.1%})"
     cut = content["trunk"]["cut"]
     if cut and content["trunk"]["kept"]:
         line += f"; blocks 1 to {cut} ran once"
@@ -310,12 +299,8 @@ def _count(parameters: int) -> str:
 
 
 def _next_command(result: Planning) -> str:
-    scan = result.scan
-    words = ["layerscout", "tune", scan.model["name"], str(scan.settings.get("data") or "DATA")]
-    for key, usual in _CARRIED.items():
-        value = scan.settings.get(key, usual)
-        if value != usual:
-            words += [f"--{key.replace('_', '-')}", str(value)]
-    words += ["--epochs", str(result.work.epochs)] if result.work.epochs != 5 else []
-    words += ["--plan", result.choice.plan.notation]
-    return shlex.join(words + (["--untie"] if result.untie else []))
+    from layerscout.figures import command
+
+    more = ["--epochs", str(result.work.epochs)] if result.work.epochs != 5 else []
+    more += ["--plan", result.choice.plan.notation, *(["--untie"] if result.untie else [])]
+    return command("tune", result.scan.as_dict(), *more)

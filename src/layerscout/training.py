@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isfinite
 from time import perf_counter
 from typing import Any, Literal
@@ -121,6 +121,19 @@ class Run:
     def kept(self, keep: Keep) -> Epoch:
         """Give the epoch that counts."""
         return self.best if keep == "best" else self.last
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give what `result.json` holds of the run."""
+        ends = (("best", self.best), ("last", self.last)) if self.curve else ()
+        return {
+            "learning_rate": self.learning_rate,
+            "seed": self.seed,
+            **{name: {"epoch": epoch.epoch, "value": epoch.value} for name, epoch in ends},
+            "curve": [asdict(epoch) for epoch in self.curve],
+            "stopped": self.stopped,
+            "diverged": self.diverged,
+            "seconds": dict(self.seconds),
+        }
 
 
 def learning_rate_at(step: int, steps: int, warmup: float) -> float:

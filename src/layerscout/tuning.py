@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -20,12 +19,14 @@ import torch
 from torch import Tensor
 
 from layerscout import scanning
-from layerscout.costs import Work, cost
+from layerscout.costs import Choice, Work, cost
 from layerscout.data import Task
 from layerscout.encoder import Encoder, Tokens
 from layerscout.errors import InputError, LayerscoutError
 from layerscout.metrics import METRICS, evaluate
 from layerscout.plans import Plan, check_tied, make_plan
+from layerscout.progress import Show
+from layerscout.progress import progress as progress_line
 from layerscout.results import Result
 from layerscout.sampling import Split, length_batches, sample
 from layerscout.scanning import Scan
@@ -59,12 +60,16 @@ class _Material:
 class _Tuned:
     """A plan after all of its runs; `parameters` are the trained ones of the run that counts."""
 
-    plan: Plan
+    choice: Choice
     runs: tuple[Run, ...]
     kept: int
     parameters: Mapping[str, Tensor]
     trunks: tuple[Trunk, ...]
     validation: Examples
+
+    @property
+    def plan(self) -> Plan:
+        return self.choice.plan
 
 
 def tune(
@@ -149,7 +154,7 @@ def tune(
     wanted = [one for one in (plan, against) if one is not None]
     if scan is None and any(map(_needs_scan, wanted)):
         scan = scanning.scan(encoder, task, max_length=max_length, seed=seeds[0], progress=progress)
-    plans = [_resolved(one, encoder, task, scan, budget, epochs) for one in wanted]
+    choices = [_resolved(one, encoder, task, scan, budget, epochs) for one in wanted]
     training, validation = task.train, _validation(task)
     material = _Material(
         encoder=encoder,
@@ -161,8 +166,8 @@ def tune(
         fresh_head=fresh_head,
         cache_limit=cache_limit,
     )
-    with _progress(progress) as show:
-        tuned = [_tuned(material, one, rates, seeds, show) for one in plans]
+    with progress_line(progress) as show:
+        tuned = [_tuned(material, one, rates, seeds, show) for one in choices]
         show("measuring the speed", 0, 1)
         return _result(material, tuned, max_length)
 
@@ -226,8 +231,10 @@ def _resolved(
     scan: Scan | None,
     budget: float,
     epochs: int,
-) -> Plan:
+) -> Choice:
     """Turn what was asked for into a plan that fits the encoder."""
+    strategy = plan.notation if isinstance(plan, Plan) else str(plan)
+    reason = f"{strategy} was asked for"
     if isinstance(plan, Plan):
         found = plan
     elif isinstance(plan, Path) or plan.endswith(".json"):
@@ -240,12 +247,13 @@ def _resolved(
             )
         # The costs are those of this encoder, which may have been untied since.
         scan = replace(scan, model=scanning.described_model(encoder, task))
-        found = scan.plan(plan, budget=budget, epochs=epochs)
+        chosen = scan.planning(plan, budget=budget, epochs=epochs).choice
+        found, strategy, reason = chosen.plan, chosen.strategy, chosen.reason
     else:
         found = make_plan(plan, encoder.blocks)
     found = found.on(encoder.blocks)
     check_tied(found, encoder.shape(len(task.labels)))
-    return found
+    return Choice(found, strategy, reason)
 
 
 def _read_plan(path: Path) -> Plan:
@@ -263,12 +271,13 @@ def _read_plan(path: Path) -> Plan:
 
 def _tuned(
     material: _Material,
-    plan: Plan,
+    choice: Choice,
     rates: Sequence[float] | None,
     seeds: Sequence[int],
-    show: Callable[[str, float, float], None],
+    show: Show,
 ) -> _Tuned:
     """Train a plan with every rate and seed, and choose the run that counts."""
+    plan = choice.plan
     training, validation = _examples(material, plan, show)
     settings, width = material.settings, material.encoder.model.config.hidden_size
     runs: list[Run] = []
@@ -303,7 +312,7 @@ def _tuned(
             f"{runs[0].learning_rate:g} {runs[0].stopped}; use a lower --learning-rate"
         )
     trunks = tuple(e.trunk for e in (training, validation) if e.trunk is not None)
-    return _Tuned(plan, tuple(runs), champion.run, champion.parameters, trunks, validation)
+    return _Tuned(choice, tuple(runs), champion.run, champion.parameters, trunks, validation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,44 +368,6 @@ def _examples(material: _Material, plan: Plan, show: Show) -> tuple[Examples, Ex
         )
         found.append(Examples(tokens.first() if first_only else tokens, split.labels, states))
     return found[0], found[1]
-
-
-Show = Callable[[str, float, float], None]
-
-
-@contextmanager
-def _progress(shown: bool) -> Iterator[Show]:
-    """Show one line: what is being done, how much of it, and the time left."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not (shown and (console.is_terminal or console.is_jupyter)),
-    ) as bar:
-        lines: dict[str, Any] = {}
-
-        def show(what: str, done: float, total: float) -> None:
-            if what not in lines:
-                for line in lines.values():
-                    bar.remove_task(line)
-                lines.clear()
-                lines[what] = bar.add_task(what, total=total)
-            bar.update(lines[what], completed=done)
-
-        yield show
 
 
 # --- Results -----------------------------------------------------------------------------------
@@ -461,8 +432,12 @@ def _described(material: _Material, tuned: _Tuned) -> dict[str, Any]:
     full = cost(make_plan("full", shape.blocks), shape, work)
     run = tuned.runs[tuned.kept]
     return {
-        "plan": tuned.plan.as_dict(),
-        "runs": [_described_run(run) for run in tuned.runs],
+        "plan": {
+            **tuned.plan.as_dict(),
+            "strategy": tuned.choice.strategy,
+            "reason": tuned.choice.reason,
+        },
+        "runs": [run.as_dict() for run in tuned.runs],
         "kept": tuned.kept,
         "keep": keep,
         "best": {"epoch": run.best.epoch, "value": run.best.value},
@@ -486,19 +461,6 @@ def _described(material: _Material, tuned: _Tuned) -> dict[str, Any]:
             "train": sum(run.seconds["train"] for run in tuned.runs),
             "evaluate": sum(run.seconds["evaluate"] for run in tuned.runs),
         },
-    }
-
-
-def _described_run(run: Run) -> dict[str, Any]:
-    ends = (("best", run.best), ("last", run.last)) if run.curve else ()
-    return {
-        "learning_rate": run.learning_rate,
-        "seed": run.seed,
-        **{name: {"epoch": epoch.epoch, "value": epoch.value} for name, epoch in ends},
-        "curve": [asdict(epoch) for epoch in run.curve],
-        "stopped": run.stopped,
-        "diverged": run.diverged,
-        "seconds": dict(run.seconds),
     }
 
 

@@ -1,7 +1,11 @@
 """Set up before layerscout is imported: no network, shapes checked, few threads."""
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -45,3 +49,54 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def write(tmp_path: Path) -> Write:
     """Write text or bytes to a file in a folder of this test's own."""
     return writer(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what a test caches in a folder of its own; give that folder."""
+    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int | str, str, str]]:
+    """Run the command line here; give exit code, standard output and standard error."""
+    from layerscout import cli
+
+    def run(*arguments: Any) -> tuple[int | str, str, str]:
+        monkeypatch.setattr(sys, "argv", ["layerscout", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "80")
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        output = capsys.readouterr()
+        return ended.value.code or 0, output.out, output.err
+
+    return run
+
+
+def start(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
+    """Start the command line as a process of its own."""
+    main = "from layerscout.cli import main; main()"
+    command = [sys.executable, "-c", main, *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a CSV of 96 made-up reviews of two classes."""
+    import numpy as np
+
+    from tiny import SENTENCES
+
+    path = tmp_path_factory.mktemp("data") / "reviews.csv"
+    rng = np.random.default_rng(0)
+    words = " ".join(SENTENCES).replace(",", "").replace('"', "").split()
+    lines = ["text,label"]
+    for row in range(96):
+        lines.append(f"{' '.join(rng.choice(words, 12))},{('bad', 'good')[row % 2]}")
+    path.write_text("\n".join(lines) + "\n")
+    return path

@@ -2,31 +2,14 @@
 
 import json
 import shlex
-import sys
 
 import pytest
 
 from conftest import real
-from layerscout import cli
 from layerscout.errors import InputError
 from layerscout.plans import Plan, make_plan
 from layerscout.scanning import Scan, scan
 from tiny import tiny_checkpoint
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command line here; give exit code, standard output and standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["layerscout", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "80")
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        output = capsys.readouterr()
-        return ended.value.code or 0, output.out, output.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -30,9 +30,10 @@ FLOORS = {
     "results": 7,
     "scanning": 7,
     "training": 7,
-    "tuning": 8,
-    "terminal": 9,
-    "cli": 10,
+    "choosing": 8,
+    "tuning": 9,
+    "terminal": 10,
+    "cli": 11,
 }
 
 HOMES = {

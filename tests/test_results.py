@@ -22,11 +22,6 @@ from tuned import cheaply, copied, differing, load, task_of
 HOSTILE = ("<script>alert(1)</script>", "[go](http://evil) *b* `c` _d_ # | ~~e~~", "x&lt;y\\*")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     return load(tmp_path_factory.mktemp("bert"))
@@ -125,6 +120,26 @@ def test_a_failed_export_leaves_what_was_there(bert, tmp_path, monkeypatch, writ
     expect_refused("cannot write … No space left", second.save, tmp_path / "out")
     assert files_in(tmp_path / "out") == before
     assert not list(tmp_path.rglob(".*"))
+
+
+def test_predictions_that_cannot_be_written_leave_what_was_there(bert, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    cheaply(bert, task_of(), "head:4").save(out)
+    earlier = files_in(out)
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", full)
+    other = cheaply(bert, task_of(), "head:2")
+    expect_refused("cannot write … No space left", other.save, out)
+    assert earlier == files_in(out)
+
+
+def test_the_model_is_the_users_own(bert):
+    result = cheaply(bert, task_of(), "top:1")
+    theirs = {tensor.data_ptr() for tensor in bert.model.state_dict().values()}
+    assert not theirs & {tensor.data_ptr() for tensor in result.model.state_dict().values()}
 
 
 def test_folders(bert, tmp_path, monkeypatch):

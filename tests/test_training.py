@@ -44,11 +44,6 @@ PLANS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture(scope="module", params=FAMILIES)
 def folder(request, tmp_path_factory):
     return tiny_checkpoint(tmp_path_factory.mktemp("of") / request.param, request.param)
@@ -99,7 +94,6 @@ def test_logits_and_gradients_from_the_cut_are_those_of_the_whole(double, notati
     whole = model(**inputs).logits
     expected = gradients(model, whole, labels)
     assert whole.dtype == torch.float64 and all(map(torch.any, expected.values()))
-    # What is passed over by `resuming` must be unable to count.
     cut = 0 if plan.cut is None else plan.cut
     state = encoder.cut(inputs, cut)
     assert not state.requires_grad

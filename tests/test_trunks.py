@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModel
 
 from conftest import real
+from layerscout import encoder as encoder_module
 from layerscout import files, trunks
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
@@ -24,11 +25,6 @@ from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)
 ROWS = np.array([3, 17, 0, 18, 3, 16, 9])  # in no order, one of them twice, some very short
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -435,3 +431,32 @@ def test_a_real_encoder():
     kept = trunk(encoder, tokens, 4)
     check(kept, encoder, tokens, tolerance=2e-4)
     assert kept.bytes == 4 * 384 * len(tokens.ids)
+
+
+def test_first_tokens_of_many_texts_are_computed_in_small_batches(encoder, monkeypatch):
+    monkeypatch.setattr(encoder_module, "CPU_TOKENS", 40)
+    tokens = encoder.tokenize(SENTENCES)
+    expected = trunk(encoder, tokens, 2, first_only=True).states(np.arange(len(tokens)))
+    sizes = []
+    original = Encoder.batch
+
+    def batch(self, *arguments):
+        inputs = original(self, *arguments)
+        sizes.append(inputs["input_ids"].numel())
+        return inputs
+
+    monkeypatch.setattr(Encoder, "batch", batch)
+    rows = np.array([3, 0, 15, 7, 3])
+    anew = trunk(encoder, tokens, 2, first_only=True, limit=0)
+    assert torch.allclose(anew.states(rows), expected[rows], atol=1e-5)
+    assert len(sizes) > 1 and max(sizes) <= 40
+
+
+def test_what_is_in_use_does_not_make_way(encoder):
+    training, validation = encoder.tokenize(SENTENCES[:8]), encoder.tokenize(SENTENCES[8:])
+    first = trunk(encoder, training, 2)
+    second = trunk(encoder, validation, 2, limit=first.bytes + 1000, spare=first)
+    assert not second.kept and "--cache-limit" in second.warning
+    assert trunk(encoder, training, 2).cached
+    assert trunk(encoder, validation, 2, limit=first.bytes + 1000).kept
+    assert not trunk(encoder, training, 2).cached

@@ -15,17 +15,11 @@ from layerscout import tuning
 from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import LayerscoutError
-from layerscout.plans import Plan
+from layerscout.plans import Plan, make_plan
 from layerscout.surgery import base_of, classifier
 from layerscout.training import Epoch, Run
-from layerscout.tuning import tune
+from layerscout.tuning import default_learning_rate, tune
 from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +39,8 @@ def test_what_is_told(bert, keep):
     grid = {"learning_rate": [1e-3, 1e-2], "seed": [3, 4]}
     result = cheaply(bert, task_of(), "(2, 2, 3)", epochs=3, keep=keep, **grid)
     content = json.loads(json.dumps(result.content, allow_nan=False))
-    assert content["plan"] == {"tuned": [2], "head": 3, "notation": "(2, 2, 3)"}
+    asked = {"strategy": "(2, 2, 3)", "reason": "(2, 2, 3) was asked for"}
+    assert content["plan"] == {"tuned": [2], "head": 3, "notation": "(2, 2, 3)"} | asked
     assert (content["verb"], content["method"], content["metric"]) == ("tune", "full", "accuracy")
     runs, kept = content["runs"], content["runs"][content["kept"]]
     pairs = [(run["learning_rate"], run["seed"]) for run in runs]
@@ -111,14 +106,28 @@ def test_names_of_files_do(bert, tmp_path):
     path.write_text(as_csv({"text": texts, "label": labels}), encoding="utf-8")
     result = tune(bert.source, str(path), "top:1", epochs=1, progress=False)
     assert result.content["settings"]["data"] == str(path)
-    assert result.content["runs"][0]["learning_rate"] == 5e-5
+    assert result.content["runs"][0]["learning_rate"] == 3.2e-3  # 5e-5 × 1024 / 16
     assert result.content["task"]["name"] == "task"
 
 
-@pytest.mark.parametrize(("plan", "rate"), [("head:2", 1e-3), ("full", 2e-5), ("(1, 3, 3)", 5e-5)])
-def test_the_rate_goes_by_the_plan(bert, plan, rate):
-    result = cheaply(bert, task_of(), plan, learning_rate=None, epochs=1)
-    assert [run["learning_rate"] for run in result.content["runs"]] == [rate]
+@pytest.mark.parametrize(
+    ("plan", "width", "rate"),
+    [
+        ("head:2", 1024, 1e-3),
+        ("full", 1024, 2e-5),
+        ("(1, 3, 3)", 1024, 5e-5),
+        ("(1, 3, 3)", 768, 6.7e-5),
+        ("full", 384, 5.3e-5),
+        ("head:4", 16, 6.4e-2),
+    ],
+)
+def test_the_rate_goes_by_plan_and_width(plan, width, rate):
+    assert default_learning_rate(make_plan(plan, 4), width) == rate
+
+
+def test_the_rate_that_goes_by_them_is_used(bert):
+    result = cheaply(bert, task_of(), "head:2", learning_rate=None, epochs=1)
+    assert [run["learning_rate"] for run in result.content["runs"]] == [6.4e-2]
 
 
 def test_a_part_of_the_examples(bert):
@@ -126,6 +135,7 @@ def test_a_part_of_the_examples(bert):
     result = cheaply(bert, task, "head:4", examples=10, max_length=5)
     assert result.content["settings"]["examples"] == 10
     assert result.content["task"]["examples_used"] == 10
+    assert result.content["task"]["examples_available"] == 30
     assert any("longer than 5 tokens" in warning for warning in result.warnings)
 
 
@@ -243,7 +253,8 @@ def test_against_full(bert):
     result = cheaply(bert, task_of(), "head:4", against="full", seed=[0, 1])
     alone = cheaply(bert, task_of(), "full", seed=[0, 1])
     other = result.content["against"]
-    assert other["plan"] == {"tuned": [1, 2, 3, 4], "head": 4, "notation": "(1, 4, 4)"}
+    asked = {"strategy": "full", "reason": "full was asked for"}
+    assert other["plan"] == {"tuned": [1, 2, 3, 4], "head": 4, "notation": "(1, 4, 4)"} | asked
     for key in ("plan", "best", "last", "kept", "parameters", "flops"):
         assert other[key] == alone.content[key]
     assert [run["curve"] for run in other["runs"]] == [

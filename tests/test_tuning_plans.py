@@ -1,5 +1,6 @@
 """Tuning by every kind of plan: of a scan, from disk, of shared weights; and bad ones."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,6 @@ from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.plans import Plan
 from tuned import cheaply, copied, differing, lists, load, task_of
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +48,10 @@ def test_plans_of_a_scan(bert, scan, scans, plan):
     fixed = replace(scan, scores={k: replace_best(s, 2) for k, s in scan.scores.items()})
     assert fixed.best() == 2
     result = cheaply(bert, task_of(), plan, scan=fixed, budget=0.9)
-    assert scans == [] and result.plan.on(4) == fixed.plan(plan, budget=0.9, epochs=2).on(4)
-    expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,)}
-    assert result.plan.tuned == expected.get(plan, result.plan.tuned)
+    assert scans == []
+    # Under 0.9 all that lies above ℓ* fits, which is what auto takes first.
+    expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,), "auto": (3, 4)}
+    assert result.plan.tuned == expected[plan]
 
 
 def replace_best(score, state):
@@ -115,7 +112,8 @@ def test_plans_from_disk(bert, scan, scans, tmp_path, monkeypatch, name):
 def test_broken_plans_from_disk(bert, tmp_path, content):
     path = tmp_path / "plan.json"
     path.write_text(content)
-    expect_refused("", cheaply, bert, task_of(), path)
+    line = expect_refused("", cheaply, bert, task_of(), path)
+    assert "is not a plan; write one" in line or "tuned" in line or "`head` must be" in line
 
 
 def test_plans_that_cannot_be_used(bert, scan, tmp_path):
@@ -127,7 +125,7 @@ def test_plans_that_cannot_be_used(bert, scan, tmp_path):
     expect_refused("block score", cheaply, bert, task_of(), "rank:2", scan=scan)
     expect_refused("1..4", cheaply, bert, task_of(), "top:1", against="head:7")
     other = replace(scan, model={**scan.model, "blocks": 6})
-    expect_refused("6 blocks … has 4", cheaply, bert, task_of(), "best-down:1@top", scan=other)
+    expect_refused("blocks=6 … has blocks=4", cheaply, bert, task_of(), "best-down:1@top", scan=other)
 
 
 def test_shared_weights(albert, tmp_path):
@@ -151,3 +149,64 @@ def test_a_scan_made_with_shared_weights_serves_the_untied_model(albert, plan):
     fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
     result = cheaply(albert, task_of(), plan, scan=fixed, untie=True, epochs=1, budget=0.6)
     assert set(result.plan.tuned) == ({4} if plan == "auto" else {3})
+
+
+# --- Of another model, or another task ------------------------------------------------------------
+
+
+def test_a_plan_file_tells_why(bert, scan, tmp_path):
+    scan.planning("auto", budget=0.9).save(tmp_path)
+    result = cheaply(bert, task_of(), tmp_path / "plan.json")
+    written = json.loads((tmp_path / "plan.json").read_text())
+    told = result.content["plan"]
+    assert (told["strategy"], told["reason"]) == (written["strategy"], written["reason"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"blocks": 2}, "blocks=2 … blocks=4"),
+        ({"hidden_size": 32}, "hidden_size=32 … hidden_size=16"),
+        ({"family": "roberta"}, "family … roberta … bert"),
+    ],
+)
+def test_plans_and_scans_of_another_model_are_refused(bert, scan, tmp_path, changes, words):
+    other = replace(scan, model={**scan.model, **changes})
+    expect_refused(words, cheaply, bert, task_of(), "best-down:1@best", scan=other)
+    plan = {"plan": {"tuned": [1], "head": 2}, "model": other.model}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    expect_refused(words, cheaply, bert, task_of(), tmp_path / "plan.json")
+
+
+def test_another_checkpoint_and_another_task_are_a_warning(bert, scan):
+    other = replace(
+        scan,
+        model={**scan.model, "source": "elsewhere", "name": "cousin"},
+        task={**scan.task, "name": "other"},
+    )
+    result = cheaply(bert, task_of(), "best-down:1@best", scan=other)
+    said = " ".join(result.warnings)
+    assert "the scan is for cousin" in said and "the scan is for the task other" in said
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan((4,), 4, embeddings=True), Plan((1, 2, 3, 4), 4, embeddings=False)]
+)
+def test_embeddings_train_in_full_only(bert, plan):
+    expect_refused("embeddings … full fine-tuning … leave", cheaply, bert, task_of(), plan)
+
+
+def test_auto_counts_the_trunk_where_it_is_not_kept(bert, scan):
+    fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
+    shares = {option.strategy: option.relative for option in fixed.planning(epochs=5).options}
+    options = {"scan": fixed, "epochs": 5, "budget": shares["best-up"] + 0.03}
+    assert cheaply(bert, task_of(), "auto", **options).content["plan"]["strategy"] == "best-up"
+    anew = cheaply(bert, task_of(), "auto", trunk_dropout=True, **options)
+    assert anew.content["plan"]["strategy"] != "best-up"
+
+
+def test_what_accelerate_was_told_elsewhere_changes_nothing(bert, monkeypatch):
+    plain = cheaply(bert, task_of(), "top:1").content["runs"][0]["curve"]
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    assert cheaply(bert, task_of(), "top:1").content["runs"][0]["curve"] == plain

@@ -12,9 +12,8 @@ from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.plans import Plan, check_tied, make_plan
 from layerscout.results import Result
-from layerscout.surgery import classifier, reads_first_token, untied
+from layerscout.surgery import classifier, untied
 from layerscout.training import Examples, Settings, train
-from layerscout.trunks import trunk
 from layerscout.tuning import tune
 from tiny import SENTENCES, tiny_checkpoint
 
@@ -68,11 +67,7 @@ def examples_of(
 ) -> Examples:
     """Make examples of as many sentences as there are labels, with what the trunk gives."""
     tokens = encoder.tokenize(SENTENCES[first : first + len(labels)])
-    if plan.cut is None:
-        return Examples(tokens, labels, None)
-    first_only = not plan.tuned and reads_first_token(encoder.model)
-    states = trunk(encoder, tokens, plan.cut, first_only=first_only, limit=limit)
-    return Examples(tokens.first() if first_only else tokens, labels, states)
+    return Examples.prepare(encoder, plan, tokens, labels, limit=limit)
 
 
 def trained(

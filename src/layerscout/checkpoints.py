@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from layerscout.errors import InputError, unknown
-from layerscout.plans import ModelShape, Parameters
+from layerscout.plans import ModelShape, Parameters, weight_sets
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def model_shape(config: Any, labels: int) -> ModelShape:
         after.append(base.get_submodule(family.final_norm))
     L, total = config.num_hidden_layers, _count(model)
     # ALBERT's list is shorter than L: its groups serve several blocks each.
-    weights = tuple(int(i / (L / len(blocks))) for i in range(L))
+    weights = weight_sets(L, len(blocks))
     in_base, in_blocks, in_head = _count(base), _count(blocks), sum(map(_count, after))
     return ModelShape(
         family=config.model_type,

@@ -67,6 +67,9 @@ Scores = Annotated[
     str, typer.Option("--score", metavar="KEY,KEY,...", help="Scores to compute, or 'all'.")
 ]
 Epochs = Annotated[int, typer.Option(help="Passes over the training examples.")]
+BestScore = Annotated[
+    str, typer.Option("--score", metavar="KEY", help="The score that says which state is best.")
+]
 Budget = Annotated[
     float, typer.Option(help="For auto: the share of full fine-tuning's FLOPs to stay within.")
 ]
@@ -192,9 +195,7 @@ def plan(
         str, typer.Option(help="Such as best-down:3@top, or a plan such as '(6, 8, 12)'.")
     ] = "auto",
     budget: Budget = 0.5,
-    score: Annotated[
-        str, typer.Option(metavar="KEY", help="The score that says which state is the best.")
-    ] = "variability_ratio",
+    score: BestScore = "variability_ratio",
     epochs: Epochs = 5,
     output: Annotated[
         Path | None,
@@ -246,6 +247,7 @@ def tune(
     examples: Annotated[
         str, typer.Option(help="Training examples to use: a number or 'all'.")
     ] = "all",
+    score: BestScore = "variability_ratio",
     budget: Budget = 0.5,
     learning_rate: Annotated[
         str | None,
@@ -297,7 +299,7 @@ def tune(
     seeds, rates = _numbers("--seed", seed), None
     if learning_rate is not None:
         rates = _floats("--learning-rate", learning_rate)
-    limit = _bytes(cache_limit)
+    limit, wanted = _bytes(cache_limit), _examples(examples)
     with _interruptible(), terminal.loading(quiet):
         from layerscout.data import Task
         from layerscout.encoder import Encoder
@@ -325,6 +327,7 @@ def tune(
             loaded_task,
             plan,
             scan=scanned,
+            score=score,
             budget=budget,
             learning_rate=rates,
             seed=seeds,
@@ -336,7 +339,7 @@ def tune(
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
             metric=metric,
-            examples=None if examples == "all" else _numbers("--examples", examples)[0],
+            examples=None if isinstance(wanted, str) else wanted,
             max_length=max_length,
             trunk_dropout=trunk_dropout,
             fresh_head=fresh_head,

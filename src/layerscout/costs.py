@@ -19,6 +19,7 @@ class Work:
         validation: examples scored after every epoch.
         tokens: mean length of an example, special tokens included.
         epochs: passes over the training split.
+        cached: the states below the tuned blocks are computed once, not in every epoch.
 
     Raises:
         InputError: if there is nothing to train on.
@@ -28,6 +29,7 @@ class Work:
     validation: int
     tokens: float
     epochs: int
+    cached: bool = True
 
     def __post_init__(self) -> None:
         if self.examples < 1 or self.validation < 0 or self.epochs < 1 or not self.tokens > 0:
@@ -84,7 +86,7 @@ class Option:
     state: int
 
 
-def cost(plan: Plan, shape: ModelShape, work: Work, *, cached: bool = True) -> Cost:
+def cost(plan: Plan, shape: ModelShape, work: Work) -> Cost:
     """Count what training by a plan costs, a multiply-add being two FLOPs.
 
     Per token, a block's forward pass is u = 2 (4 d² + 2 d f), with 3 d f where it is gated, and its
@@ -104,7 +106,6 @@ def cost(plan: Plan, shape: ModelShape, work: Work, *, cached: bool = True) -> C
         plan: for this model.
         shape: the model.
         work: the data and the epochs.
-        cached: the states below the tuned blocks are computed once, not in every epoch.
 
     Raises:
         InputError: if the plan does not fit the model.
@@ -127,7 +128,7 @@ def cost(plan: Plan, shape: ModelShape, work: Work, *, cached: bool = True) -> C
     rows = work.examples + work.validation
     return Cost(
         train=float(
-            (1 if cached else work.epochs) * rows * trunk
+            (1 if work.cached else work.epochs) * rows * trunk
             + work.epochs * (rows * forward + work.examples * backward)
         ),
         inference=float(trunk + forward),

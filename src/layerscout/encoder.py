@@ -190,10 +190,14 @@ class Encoder:
             sum(part.empty for part in parts),
         )
 
+    @property
+    def token_budget(self) -> int:
+        """Tokens of a batch at the most, padding included, where the encoder makes the batches."""
+        return CPU_TOKENS if self.device.type == "cpu" else ACCELERATOR_TOKENS
+
     def batches(self, tokens: Tokens) -> list[Int64[np.ndarray, " b"]]:
         """Group the texts into batches of like length, longest first; each a list of rows."""
-        budget = CPU_TOKENS if self.device.type == "cpu" else ACCELERATOR_TOKENS
-        return length_batches(tokens.lengths, budget)
+        return length_batches(tokens.lengths, self.token_budget)
 
     def batch(self, tokens: Tokens, rows: Int64[np.ndarray, " b"]) -> dict[str, Tensor]:
         """Pad the texts at `rows` to the longest of them: the model's inputs, each (b, T)."""

@@ -190,7 +190,9 @@ def find_cached(path: Path, size: int) -> Mapping[str, Any] | None:
 
 
 @contextmanager
-def caching(path: Path, size: int, limit: int) -> Iterator[tuple[Path, Path]]:
+def caching(
+    path: Path, size: int, limit: int, spare: Path | None = None
+) -> Iterator[tuple[Path, Path]]:
     """Make room in the cache, and yield temporary paths for the data and the JSON about them.
 
     Entries that were used least recently make way. Both files are moved to their place when the
@@ -201,13 +203,14 @@ def caching(path: Path, size: int, limit: int) -> Iterator[tuple[Path, Path]]:
         path: as `cache_path` gives it.
         size: of the data, in bytes.
         limit: what all entries together may take, in bytes.
+        spare: an entry that does not make way.
 
     Raises:
         CacheError: if there is no room, or the files cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _make_room(path, size, limit)
+        _make_room(path, size, limit, spare)
         with replacing(path, path.with_suffix(".json")) as (data, about):
             yield data, about
     except (OSError, InputError) as error:
@@ -220,7 +223,7 @@ def caching(path: Path, size: int, limit: int) -> Iterator[tuple[Path, Path]]:
         ) from error
 
 
-def _make_room(path: Path, size: int, limit: int) -> None:
+def _make_room(path: Path, size: int, limit: int, spare: Path | None) -> None:
     """Remove what is stale or in the way, then the least recently used until `size` fits in."""
     now = time.time()
     for temporary in _cache_files(_TEMPORARY):
@@ -229,18 +232,20 @@ def _make_room(path: Path, size: int, limit: int) -> None:
                 _remove(temporary)
     _remove_entry(path)
     entries = cache_entries()
+    spared = sum(entry.bytes for entry in entries if entry.path == spare)
+    entries = [entry for entry in entries if entry.path != spare]
     held, free = sum(entry.bytes for entry in entries), shutil.disk_usage(path.parent).free
-    if size > limit:
+    if spared + size > limit:
         raise CacheError(
-            f"the cache may hold {limit / 1e9:.3g} GB, and {size / 1e9:.3g} GB are needed; raise "
-            "--cache-limit"
+            f"the cache may hold {limit / 1e9:.3g} GB, and {(spared + size) / 1e9:.3g} GB are "
+            "needed; raise --cache-limit"
         )
     if size > held + free:
         raise CacheError(
             f"{size / 1e9:.3g} GB are needed in the cache {path.parent}, and {free / 1e9:.3g} GB "
             "are free; set LAYERSCOUT_CACHE to a folder on a larger disk"
         )
-    excess = held + size - min(limit, held + free)
+    excess = held + size - min(limit - spared, held + free)
     while excess > 0 and entries:
         excess -= _remove_entry(entries.pop().path)
 

@@ -119,7 +119,16 @@ class Plan:
     embeddings: bool | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tuned", tuple(sorted({int(block) for block in self.tuned})))
+        """Sort the blocks and check them."""
+        try:
+            tuned, head = sorted({index(block) for block in self.tuned}), index(self.head)
+        except TypeError as error:
+            raise InputError(
+                "a plan's blocks and head must be whole numbers, got "
+                f"tuned={self.tuned!r:.60}, head={self.head!r:.60}"
+            ) from error
+        object.__setattr__(self, "tuned", tuple(tuned))
+        object.__setattr__(self, "head", head)
         if self.head < 1:
             raise InputError(f"`head` must be at least 1, got {self.head}")
         outside = [block for block in self.tuned if not 1 <= block <= self.head]
@@ -158,8 +167,7 @@ class Plan:
         runs = list(_runs(self.tuned))
         if len(runs) == 1:
             return f"({runs[0][0]}, {runs[0][1]}, {self.head})"
-        written = (f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
-        return f"blocks:{','.join(written)}@{self.head}"
+        return f"blocks:{ranges(self.tuned)}@{self.head}"
 
     def as_dict(self) -> dict[str, Any]:
         """Give `tuned`, `head` and `notation`, as the JSON files hold them."""
@@ -168,8 +176,7 @@ class Plan:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:
         """Read what `as_dict` gave."""
-        # No rounding: 2.5 is no block.
-        return cls([index(block) for block in content["tuned"]], index(content["head"]))
+        return cls(content["tuned"], content["head"])
 
 
 def make_plan(
@@ -200,7 +207,7 @@ def make_plan(
         bottom, top, head = map(int, triple.groups()[1:])
         return _plan([(bottom, top)], head, blocks)
     if listed := _BLOCKS.fullmatch(text):
-        return _plan(_ranges(listed[1]), int(listed[2]), blocks)
+        return _plan(_read_ranges(listed[1]), int(listed[2]), blocks)
     named = _NAMED.fullmatch(text)
     if not named:
         raise _misspelt(text)
@@ -251,11 +258,25 @@ def check_tied(plan: Plan, shape: ModelShape) -> None:
                 f"which tunes block {shared} and freezes block {block}; {remedy}"
             )
     groups, head = len(set(weights)), plan.head
-    if any(group != int(i / (head / groups)) for i, group in enumerate(weights)):
+    if weights != weight_sets(head, groups):
         raise InputError(
             f"a model whose blocks share weights can be cut only where its groups stay even, got "
             f"a head at {head} of {shape.blocks} blocks; {remedy}"
         )
+
+
+def weight_sets(blocks: int, groups: int) -> tuple[int, ...]:
+    """Give the set of weights, from 0, that each of ALBERT's blocks uses: a few sets serve all.
+
+    The expression is that of ALBERT's forward pass, whose rounding it shares.
+    """
+    return tuple(int(block / (blocks / groups)) for block in range(blocks))
+
+
+def ranges(blocks: Collection[int]) -> str:
+    """Write sorted block numbers as "3,7-9"."""
+    runs = _runs(blocks)
+    return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
 
 
 def _runs(blocks: Collection[int]) -> Iterator[tuple[int, int]]:
@@ -265,7 +286,7 @@ def _runs(blocks: Collection[int]) -> Iterator[tuple[int, int]]:
     return zip(starts, ends, strict=True)
 
 
-def _ranges(written: str) -> list[tuple[int, int]]:
+def _read_ranges(written: str) -> list[tuple[int, int]]:
     """Read "3,7-9"."""
     ends = (part.split("-") for part in written.split(","))
     return [(int(end[0]), int(end[-1])) for end in ends]

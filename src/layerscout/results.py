@@ -7,14 +7,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from layerscout.exports import export
-from layerscout.files import output_folder, write_files
+from layerscout.files import output_folder, replacing
 from layerscout.plans import Plan
 
 
@@ -58,22 +57,15 @@ class Result:
         Raises:
             InputError: if something cannot be written.
         """
-        folder = output_folder(Path(folder).expanduser())
-        export(self.model, self.tokenizer, folder / "model", model_card(self.content))
-        written = json.dumps(self.content, indent=1, allow_nan=False) + "\n"
-        write_files(
-            {
-                folder / "result.json": written,
-                folder / "predictions.parquet": self._predictions(),
-            }
-        )
-
-    def _predictions(self) -> bytes:
         import pandas as pd
 
-        written = BytesIO()
-        pd.DataFrame(self.predictions).to_parquet(written, index=False)
-        return written.getvalue()
+        folder = output_folder(Path(folder).expanduser())
+        written = json.dumps(self.content, indent=1, allow_nan=False) + "\n"
+        # All of it is there under other names before any of it takes its place.
+        with replacing(folder / "result.json", folder / "predictions.parquet") as temporary:
+            temporary[0].write_text(written, encoding="utf-8")
+            pd.DataFrame(self.predictions).to_parquet(temporary[1], index=False)
+            export(self.model, self.tokenizer, folder / "model", model_card(self.content))
 
 
 def summary(content: Mapping[str, Any]) -> str:
@@ -108,7 +100,7 @@ def model_card(content: Mapping[str, Any]) -> str:
     removed = model["blocks"] - plan["head"]
     tuned = ", ".join(map(str, plan["tuned"])) or "none"
     facts = {
-        "Made from": f"{_plain(model['name'])} ({model['family']}, {model['blocks']} blocks)",
+        "Made from": f"{_name(model)} ({model['family']}, {model['blocks']} blocks)",
         "Task": f"{_plain(task['name'])}, classes {', '.join(map(_plain, task['labels']))}",
         "Plan": f"{plan['notation']}: blocks tuned: {tuned}; the head reads state {plan['head']}"
         + (f"; removed above it: {removed} of {model['blocks']} blocks" if removed else ""),
@@ -117,7 +109,7 @@ def model_card(content: Mapping[str, Any]) -> str:
         "Training": f"{task['examples_used']:,} examples, inputs cut at {settings['max_length']} "
         f"tokens, batches of {settings['batch_size']}, learning rate {run['learning_rate']:g}, "
         f"seed {run['seed']}; epoch {kept['epoch']} of {settings['epochs']} kept",
-        "Cost": f"{flops['train']:.3g} FLOPs by count, "
+        "Cost": f"{flops['train']:.3g} FLOPs by count for {settings['epochs']} epochs, "
         f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
         f"{flops['inference'] / flops['full_inference']:.0%}",
         "Speed": f"{speed['kept_model']:.0f} examples/s where it was made; the full model "
@@ -127,12 +119,11 @@ def model_card(content: Mapping[str, Any]) -> str:
     listed = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
     front = "---\nlibrary_name: transformers\npipeline_tag: text-classification\n---\n"
     return f"""{front}
-# {_plain(model["name"])} tuned on {_plain(task["name"])}
+# {_name(model)} tuned on {_plain(task["name"])}
 
 {listed}
 
-On {settings["validation_examples"]:,} validation examples, which also chose the epoch (and the
-learning rate, where there were several):
+On {settings["validation_examples"]:,} validation examples{_chosen(content)}:
 
 | metric | value |
 | --- | --- |
@@ -147,6 +138,21 @@ classify("some text")
 
 Made by layerscout {content["layerscout"]}.
 """
+
+
+def _name(model: Mapping[str, Any]) -> str:
+    """Name a model; of a folder the last part, since the rest is nobody's business."""
+    name = str(model["name"])
+    return _plain(Path(name).name if model["revision"] is None else name)
+
+
+def _chosen(content: Mapping[str, Any]) -> str:
+    """Say what the validation examples chose, which makes their figures a little too good."""
+    runs = content["runs"]
+    what = ["the epoch"] if content["keep"] == "best" else []
+    what += ["the learning rate"] if len({run["learning_rate"] for run in runs}) > 1 else []
+    what += ["the seed"] if len({run["seed"] for run in runs}) > 1 else []
+    return f", which also chose {' and '.join(what)}" if what else ""
 
 
 def _plain(text: str) -> str:

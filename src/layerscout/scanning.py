@@ -103,7 +103,7 @@ class Scan:
         shape, work, best = ModelShape.from_dict(self.model), self._work(epochs), self.best(score)
         if self.scores[score].of != "states":
             raise InputError(f"plans start from the best state, but {score} scores blocks")
-        ranking = next((s.values for s in self.scores.values() if s.of == "blocks"), None)
+        ranking = self.ranking()
         strategy, untie = strategy.strip().lower(), False
         if strategy == "auto":
             choice = choose(shape, work, best, budget)
@@ -118,6 +118,10 @@ class Scan:
         listed = options(shape, work, best, ranking, extra=(choice.strategy,))
         counted = cost(choice.plan, shape, work)
         return Planning(self, score, budget, work, choice, counted, listed, untie)
+
+    def ranking(self) -> Sequence[float | None] | None:
+        """Give the values of the first score of blocks, which ranks them; None without one."""
+        return next((s.values for s in self.scores.values() if s.of == "blocks"), None)
 
     def _work(self, epochs: int) -> Work:
         try:

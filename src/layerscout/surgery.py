@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from layerscout.checkpoints import (
 )
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, unknown
-from layerscout.plans import Plan, check_tied, make_plan
+from layerscout.plans import Plan, check_tied, make_plan, ranges, weight_sets
 
 # Options of peft's LoraConfig that say what is adapted or trained, which is what a plan says.
 DECIDED = (
@@ -80,7 +80,7 @@ def freeze(model: Any, plan: Plan | str) -> Frozen:
     for name, parameter in named.items():
         parameter.requires_grad_(_tunes(plan, found[name]))
     parts = ["embeddings"] if plan.embeddings else []
-    parts += [f"blocks {_ranges(tuple(plan.tuned))}"] if plan.tuned else []
+    parts += [f"blocks {ranges(plan.tuned)}"] if plan.tuned else []
     parts += ["head"] if any(found[name] == "head" for name in trained) else []
     sizes = sum(named[name].numel() for name in trained), sum(p.numel() for p in named.values())
     tied = _tied(model, found)
@@ -129,11 +129,7 @@ def build(
         encoder = untied(encoder)
     if isinstance(plan, str):
         plan = make_plan(plan, encoder.blocks)
-    built = classifier(encoder, plan, names, seed=seed, fresh_head=fresh_head)
-    for parameter in built.parameters():
-        if not parameter.requires_grad:  # shared with the encoder up to here
-            parameter.data = parameter.data.clone()
-    return built
+    return own(classifier(encoder, plan, names, seed=seed, fresh_head=fresh_head))
 
 
 def lora_config(model: Any, plan: Plan | str, r: int = 8, **options: Any) -> Any:
@@ -255,7 +251,7 @@ def places(model: Any) -> dict[str, Place]:
     family = family_of(model)
     base, prefix = base_of(model)
     heads = ("pooler.", *([f"{family.final_norm}."] if family.final_norm else []))
-    groups, blocks = len(_blocks(base, family)), _block_count(model)
+    sets = weight_sets(_block_count(model), len(_blocks(base, family)))
     named = list(model.named_parameters(remove_duplicate=False))
     found: dict[str, Place] = {}
     for name, _ in named:
@@ -264,7 +260,7 @@ def places(model: Any) -> dict[str, Place]:
             found[name] = "head"
         elif inner.startswith(f"{family.blocks}."):
             group = int(inner.removeprefix(f"{family.blocks}.").split(".")[0])
-            found[name] = tuple(i + 1 for i in range(blocks) if _group(i, blocks, groups) == group)
+            found[name] = tuple(i for i, own in enumerate(sets, start=1) if own == group)
         else:
             found[name] = "embeddings"
     inside = {id(parameter): found[name] for name, parameter in named if found[name] != "head"}
@@ -297,6 +293,25 @@ def base_of(model: Any) -> tuple[Any, str]:
     return model, ""
 
 
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw by `seed` within, and leave torch's random state of all devices as it was."""
+    with ExitStack() as stack:
+        devices = list(range(torch.cuda.device_count()))
+        stack.enter_context(torch.random.fork_rng(devices=devices))
+        if torch.backends.mps.is_available():
+            stack.enter_context(torch.random.fork_rng(devices=[0], device_type="mps"))
+        torch.manual_seed(seed)
+        yield
+
+
+def own(model: Any) -> Any:
+    """Give a model that shares its frozen weights with an encoder copies of them."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()
+    return model
+
+
 def reads_first_token(model: Any) -> bool:
     """Tell whether the head of a classifier reads nothing but the first token's state."""
     return getattr(model.config, "classifier_pooling", "cls") == "cls"
@@ -306,7 +321,7 @@ def cut_config(config: Any, head: int) -> Any:
     """Give a copy of a transformers configuration for the model cut at state `head`."""
     config = copy.deepcopy(config)
     if groups := getattr(config, "num_hidden_groups", None):  # ALBERT's sets of weights
-        config.num_hidden_groups = _group(head - 1, config.num_hidden_layers, groups) + 1
+        config.num_hidden_groups = weight_sets(config.num_hidden_layers, groups)[head - 1] + 1
     config.num_hidden_layers = head
     if getattr(config, "layer_types", None):  # ModernBERT's: which blocks attend to everything
         config.layer_types = config.layer_types[:head]
@@ -331,7 +346,7 @@ def copy_shared(name: str, model: Any, family: Family, head: int) -> None:
     if groups is None or groups == blocks:
         raise InputError(f"the blocks of {name} share no weights; leave out untie")
     shared = _blocks(model, family)
-    own = [copy.deepcopy(shared[_group(i, blocks, groups)]) for i in range(head)]
+    own = [copy.deepcopy(shared[i]) for i in weight_sets(blocks, groups)[:head]]
     path, _, attribute = family.blocks.rpartition(".")
     setattr(model.get_submodule(path), attribute, nn.ModuleList(own))
     model.config.num_hidden_layers = model.config.num_hidden_groups = head
@@ -355,11 +370,11 @@ def _fitted(model: Any, plan: Plan | str) -> tuple[Plan, dict[str, Place]]:
     if tuned < matched:
         raise InputError(
             f"blocks that share their weights must be tuned together, got {plan.notation}, which "
-            f"leaves out {_ranges(sorted(matched - tuned))}; give each its own with "
+            f"leaves out {ranges(sorted(matched - tuned))}; give each its own with "
             "layerscout.build(..., untie=True)"
         )
     if matched != tuned:
-        raise InputError(f"blocks {_ranges(sorted(tuned - matched))} have no parameters to tune")
+        raise InputError(f"blocks {ranges(sorted(tuned - matched))} have no parameters to tune")
     return plan, found
 
 
@@ -418,17 +433,6 @@ def _block_count(model: Any) -> int:
     return len(_blocks(base_of(model)[0], family_of(model)))
 
 
-def _group(index: int, blocks: int, groups: int) -> int:
-    """Give the set of weights that ALBERT's block `index`, from 0, uses; as its forward does."""
-    return int(index / (blocks / groups))
-
-
-def _ranges(blocks: Sequence[int]) -> str:
-    """Write sorted numbers as "3, 7-9"."""
-    runs = [[b for _, b in run] for _, run in groupby(enumerate(blocks), lambda at: at[1] - at[0])]
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
-
-
 def _label_names(count: int | None, labels: Sequence[str] | None) -> list[str]:
     names = [f"LABEL_{i}" for i in range(2 if count is None else count)]
     if labels is not None:
@@ -457,8 +461,7 @@ def _heads(encoder: Encoder, config: Any, seed: int, fresh: bool) -> dict[str, T
     from transformers import AutoModelForSequenceClassification
 
     config = cut_config(config, 1)
-    with torch.random.fork_rng(devices=[]), quiet_transformers():
-        torch.manual_seed(seed)
+    with seeded(seed), quiet_transformers():
         if fresh:
             model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
         else:

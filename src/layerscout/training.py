@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from math import isfinite
+from numbers import Integral
 from time import perf_counter
 from typing import Any, Literal
 
@@ -16,9 +17,10 @@ from torch import Tensor, nn
 from layerscout.encoder import Encoder, Tokens, resuming
 from layerscout.errors import InputError, unknown
 from layerscout.metrics import METRICS, evaluate
+from layerscout.plans import Plan
 from layerscout.sampling import shuffled_batches
-from layerscout.surgery import base_of
-from layerscout.trunks import Trunk
+from layerscout.surgery import base_of, reads_first_token, seeded
+from layerscout.trunks import DEFAULT_LIMIT, Trunk, trunk
 
 Keep = Literal["best", "last"]
 
@@ -51,8 +53,8 @@ class Settings:
         """Check the ranges."""
         for name, low in (("epochs", 1), ("batch_size", 1), ("patience", 1)):
             value = getattr(self, name)
-            if value is not None and value < low:
-                raise InputError(f"`{name}` must be at least {low}, got {value}")
+            if value is not None and not (isinstance(value, Integral) and int(value) >= low):
+                raise InputError(f"`{name}` must be a whole number from {low} on, got {value}")
         if not 0 <= self.warmup < 1:
             raise InputError(f"`warmup` must be from 0 to below 1, got {self.warmup}")
         if not (self.weight_decay >= 0 and isfinite(self.weight_decay)):
@@ -78,6 +80,43 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @classmethod
+    def prepare(
+        cls,
+        encoder: Encoder,
+        plan: Plan,
+        tokens: Tokens,
+        labels: np.ndarray,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        spare: Trunk | None = None,
+        progress: Callable[[np.ndarray], None] | None = None,
+    ) -> Examples:
+        """Run the trunk of a plan over examples, or find in the cache what it gave.
+
+        Args:
+            encoder: the model before the cut.
+            plan: for this encoder; see `Plan.on`.
+            tokens: the n examples.
+            labels: their class ids.
+            limit: see `trunk`.
+            spare: see `trunk`.
+            progress: see `trunk`.
+        """
+        if plan.cut is None:
+            return cls(tokens, labels, None)
+        first_only = not plan.tuned and reads_first_token(encoder.model)
+        states = trunk(
+            encoder,
+            tokens,
+            plan.cut,
+            first_only=first_only,
+            limit=limit,
+            spare=spare,
+            progress=progress,
+        )
+        return cls(tokens.first() if first_only else tokens, labels, states)
 
 
 @dataclass(frozen=True)
@@ -192,7 +231,7 @@ def train(
     """Train those parameters of `model` that ask for gradients, and validate after every epoch.
 
     AdamW under a linear schedule; cross-entropy. Dropout is as the model's configuration says
-    wherever training computes anything, so not in a trunk.
+    wherever a step computes anything, so not in a trunk that ran before.
 
     Args:
         encoder: what the model is a classifier of.
@@ -212,9 +251,9 @@ def train(
     order = np.random.default_rng(seed)
     curve: list[Epoch] = []
     kept: dict[str, Tensor] = {}
+    patience = settings.patience or settings.epochs
     stopped, diverged, spent = None, False, {"train": 0.0, "evaluate": 0.0}
-    with torch.random.fork_rng(devices=_generators(encoder)):
-        torch.manual_seed(seed)
+    with seeded(seed):
         step = _stepper(encoder, model, training, learning_rate, steps, settings)
         done = 0
         for epoch in range(1, settings.epochs + 1):
@@ -243,7 +282,7 @@ def train(
             best = max(curve, key=lambda epoch: epoch.value)
             if curve[-1] is best or settings.keep == "last":
                 kept = trained_parameters(model)
-            if settings.patience is not None and epoch - best.epoch >= settings.patience:
+            if epoch < settings.epochs and epoch - best.epoch >= patience:
                 stopped = f"no epoch was better than epoch {best.epoch}"
                 break
     return Run(learning_rate, seed, tuple(curve), stopped, diverged, spent), kept
@@ -267,12 +306,7 @@ def _stepper(
 
     A loss that is not finite changes nothing.
     """
-    from accelerate import Accelerator
-
-    # The encoder has placed everything already.
-    accelerator = Accelerator(device_placement=False)
-    if accelerator.num_processes > 1:
-        raise InputError("layerscout tunes in one process; start it without accelerate launch")
+    accelerator = plain_accelerator()
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer, schedule = _optimizer(trained, learning_rate, steps, settings)
     model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
@@ -292,6 +326,27 @@ def _stepper(
         return value
 
     return step
+
+
+def plain_accelerator() -> Any:
+    """Make the accelerator, which leaves placement and precision to the encoder.
+
+    Raises:
+        InputError: if this is one of several processes, or mixed precision was set elsewhere.
+    """
+    from accelerate import Accelerator
+
+    try:
+        accelerator = Accelerator(device_placement=False, mixed_precision="no")
+    except ValueError as error:
+        raise InputError(
+            "another Accelerator of this process uses mixed precision; tune in a process of its "
+            'own, with precision="bfloat16" if that is wanted'
+        ) from error
+    accelerator.gradient_accumulation_steps = 1  # whatever the environment says
+    if accelerator.num_processes > 1:
+        raise InputError("layerscout tunes in one process; start it without accelerate launch")
+    return accelerator
 
 
 def _optimizer(
@@ -317,8 +372,3 @@ def _judged(
         nn.functional.cross_entropy(found, torch.from_numpy(validation.labels)).item(),
         evaluate(settings.metric, validation.labels, found.numpy()),
     )
-
-
-def _generators(encoder: Encoder) -> list[torch.device]:
-    """Give the devices whose random state is not the CPU's."""
-    return [encoder.device] if encoder.device.type == "cuda" else []

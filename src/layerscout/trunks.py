@@ -28,6 +28,8 @@ from torch.nn.functional import embedding
 from layerscout.encoder import Encoder, Tokens
 from layerscout.errors import InputError
 from layerscout.files import CacheError, cache_path, caching, find_cached
+from layerscout.plans import weight_sets
+from layerscout.sampling import length_batches
 
 # What the cache may hold, in bytes, unless the user says otherwise.
 DEFAULT_LIMIT = 20 * 10**9
@@ -48,6 +50,7 @@ class Trunk:
         seconds: what computing them took, when they were computed.
         bytes: of the states on disk.
         warning: why they could not be kept.
+        path: where they are kept.
     """
 
     cut: int
@@ -58,6 +61,7 @@ class Trunk:
     bytes: int
     warning: str | None
     _read: Callable[[Int64[np.ndarray, " b"]], Tensor] = field(repr=False)
+    path: Path | None = None
 
     def states(self, rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
         """Give the states of the texts at `rows` on the encoder's device.
@@ -75,6 +79,7 @@ def trunk(
     *,
     first_only: bool = False,
     limit: int = DEFAULT_LIMIT,
+    spare: Trunk | None = None,
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
 ) -> Trunk:
     """Run the trunk, blocks 1..`cut`, once over all texts, or find in the cache what it gave.
@@ -88,6 +93,7 @@ def trunk(
         cut: 0 (the embedding output) to L.
         first_only: keep nothing but the first token's state.
         limit: bytes that all entries of the cache may take together; 0 keeps nothing.
+        spare: a trunk that is not to make way for this one.
         progress: called with the rows of each batch that was computed.
 
     Raises:
@@ -103,15 +109,16 @@ def trunk(
     if limit == 0:
         return lost(None)
     path = cache_path("trunks", source.key())
+    spared = spare.path if spare is not None else None
     about = find_cached(path, source.bytes)
     cached = about is not None
     try:
         if about is None:
-            about = _store(source, path, limit, progress)
+            about = _store(source, path, limit, spared, progress)
         read = source.reader(path)
     except (CacheError, OSError) as error:
         return lost(f"the states at the cut are computed anew in every epoch: {error}")
-    return Trunk(cut, first_only, cached, True, about["seconds"], source.bytes, None, read)
+    return Trunk(cut, first_only, cached, True, about["seconds"], source.bytes, None, read, path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +152,14 @@ class _Source:
 
     def states(self, rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
         """Compute what `reader` would read, rounded alike."""
-        return self._compute(rows).to(_STORED[self.encoder.precision][0]).float()
+        state = self._first(rows) if self.first_only else self._compute(rows)
+        return state.to(_STORED[self.encoder.precision][0]).float()
+
+    def _first(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b 1 d"]:
+        """Compute the first tokens' states; who asks for many of them means not so many tokens."""
+        parts = length_batches(self.tokens.lengths[rows], self.encoder.token_budget)
+        state = torch.cat([self._compute(rows[part]) for part in parts])
+        return state[torch.from_numpy(np.argsort(np.concatenate(parts))).to(state.device)]
 
     def _compute(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
         with _inert(self.encoder.model):
@@ -224,8 +238,7 @@ class _Source:
     def _blocks(self) -> list[int]:
         """Give the module that each block 1..cut runs, by its place in the model's list."""
         modules = len(self.encoder.model.get_submodule(self.encoder.family.blocks))
-        # ALBERT's modules serve several blocks each; it shares them out by this expression.
-        return [int(block / (self.encoder.blocks / modules)) for block in range(self.cut)]
+        return list(weight_sets(self.encoder.blocks, modules)[: self.cut])
 
     def _tensors(self, blocks: list[int]) -> list[tuple[str, Tensor]]:
         """List the weights and buffers of the trunk: of its blocks and of what is no block."""
@@ -243,10 +256,11 @@ def _store(
     source: _Source,
     path: Path,
     limit: int,
+    spare: Path | None,
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
 ) -> dict[str, Any]:
     """Compute all states batch by batch straight into the file; returns what is told about it."""
-    with caching(path, source.bytes, limit) as (data, sidecar):
+    with caching(path, source.bytes, limit, spare) as (data, sidecar):
         start = time.perf_counter()
         digest = hashlib.sha256()
         with data.open("wb") as file:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from math import isfinite
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from statistics import mean, median
 from time import perf_counter
@@ -19,20 +18,29 @@ import torch
 from torch import Tensor
 
 from layerscout import scanning
+from layerscout.choosing import Ground, needs_scan, settled
 from layerscout.costs import Choice, Work, cost
 from layerscout.data import Task
 from layerscout.encoder import Encoder, Tokens
 from layerscout.errors import InputError, LayerscoutError
 from layerscout.metrics import METRICS, evaluate
-from layerscout.plans import Plan, check_tied, make_plan
+from layerscout.plans import Plan, make_plan
 from layerscout.progress import Show
 from layerscout.progress import progress as progress_line
 from layerscout.results import Result
 from layerscout.sampling import Split, length_batches, sample
 from layerscout.scanning import Scan
-from layerscout.surgery import classifier, reads_first_token, untied
-from layerscout.training import Examples, Keep, Run, Settings, predict, train
-from layerscout.trunks import DEFAULT_LIMIT, Trunk, trunk
+from layerscout.surgery import classifier, own, untied
+from layerscout.training import (
+    Examples,
+    Keep,
+    Run,
+    Settings,
+    plain_accelerator,
+    predict,
+    train,
+)
+from layerscout.trunks import DEFAULT_LIMIT, Trunk
 
 # What is set aside to validate on where the data bring nothing.
 HELD_OUT = 0.1
@@ -48,6 +56,7 @@ class _Material:
 
     encoder: Encoder
     task: Task
+    available: int
     training: Tokens
     validation: Tokens
     settings: Settings
@@ -78,6 +87,7 @@ def tune(
     plan: Plan | str | Path = "auto",
     *,
     scan: Scan | None = None,
+    score: str = "variability_ratio",
     budget: float = 0.5,
     learning_rate: float | Sequence[float] | None = None,
     seed: int | Sequence[int] = 0,
@@ -110,6 +120,7 @@ def tune(
         plan: a `Plan`, its notation, a strategy, or a plan.json.
         scan: what strategies such as "best-down:3@top" and "auto" go by; without it, the training
             examples are scanned first.
+        score: the score that says which state is the best.
         budget: of "auto": training FLOPs as a share of those of full fine-tuning.
         learning_rate: one or several peaks; None for what `default_learning_rate` gives.
         seed: one or several, of the head's start, the order of examples and dropout; the first
@@ -137,7 +148,10 @@ def tune(
         LayerscoutError: if no run came to the end of an epoch with a finite loss.
     """
     seeds = [int(one) for one in _several("seed", seed)]
-    task = _prepared(task, examples, seeds[0])
+    rates = None if learning_rate is None else _several("learning_rate", learning_rate)
+    plain_accelerator()  # what it refuses is refused before any work
+    whole = _whole(task, seeds[0])
+    task = _drawn(whole, examples, seeds[0])
     settings = Settings(
         epochs=epochs,
         batch_size=batch_size,
@@ -148,17 +162,23 @@ def tune(
         keep=keep,
         metric=metric or task.metric,
     )
-    rates = None if learning_rate is None else _several("learning_rate", learning_rate)
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
     encoder = untied(encoder) if untie else encoder
     wanted = [one for one in (plan, against) if one is not None]
-    if scan is None and any(map(_needs_scan, wanted)):
-        scan = scanning.scan(encoder, task, max_length=max_length, seed=seeds[0], progress=progress)
-    choices = [_resolved(one, encoder, task, scan, budget, epochs) for one in wanted]
+    if scan is None and any(map(needs_scan, wanted)):
+        scan = scanning.scan(
+            encoder,
+            task,
+            scores=score,
+            max_length=max_length,
+            seed=seeds[0],
+            progress=progress,
+        )
     training, validation = task.train, _validation(task)
     material = _Material(
         encoder=encoder,
         task=task,
+        available=len(whole.train),
         training=encoder.tokenize(training.texts, training.pairs, max_length=max_length),
         validation=encoder.tokenize(validation.texts, validation.pairs, max_length=max_length),
         settings=settings,
@@ -166,25 +186,40 @@ def tune(
         fresh_head=fresh_head,
         cache_limit=cache_limit,
     )
+    cached = cache_limit > 0 and not trunk_dropout
+    ground = Ground(encoder, task, _work(material, cached), scan, score, budget)
+    choices = [settled(one, ground) for one in wanted]
+    recorded = {
+        "max_length": max_length,
+        "budget": budget,
+        "score": score,
+        "best": None if scan is None or score not in scan.scores else scan.best(score),
+        "untie": untie,
+        "cache_limit": cache_limit,
+    }
+    warned = [warning for _, warnings in choices for warning in warnings]
     with progress_line(progress) as show:
-        tuned = [_tuned(material, one, rates, seeds, show) for one in choices]
+        tuned = [_tuned(material, choice, rates, seeds, show) for choice, _ in choices]
         show("measuring the speed", 0, 1)
-        return _result(material, tuned, max_length)
+        return _result(material, tuned, recorded, warned)
 
 
-def _prepared(task: Task | str | Path, examples: int | None, seed: int) -> Task:
-    """Give the task with a validation split, and with so many of its training examples."""
+def _whole(task: Task | str | Path, seed: int) -> Task:
+    """Give the task with a validation split."""
     task = task if isinstance(task, Task) else Task.load(task)
     if task.kind != "classification":
         raise InputError(
             f"tuning needs a classification task, and {task.name} is one of "
             f"{task.kind.replace('_', ' ')}; choose another"
         )
-    if task.validation is None:
-        task = task.held_out(HELD_OUT, seed)
+    return task.held_out(HELD_OUT, seed) if task.validation is None else task
+
+
+def _drawn(task: Task, examples: int | None, seed: int) -> Task:
+    """Give the task with so many of its training examples."""
     if examples is None:
         return task
-    drawn = sample(
+    rows = sample(
         task.train,
         len(task.labels),
         examples=examples,
@@ -192,7 +227,17 @@ def _prepared(task: Task | str | Path, examples: int | None, seed: int) -> Task:
         per_class=None,
         seed=seed,
     )
-    return replace(task, train=task.train.take(drawn))
+    return replace(task, train=task.train.take(rows))
+
+
+def _work(material: _Material, cached: bool) -> Work:
+    return Work(
+        examples=len(material.training),
+        validation=len(material.validation),
+        tokens=float(material.training.lengths.mean()),
+        epochs=material.settings.epochs,
+        cached=cached,
+    )
 
 
 def _validation(task: Task) -> Split:
@@ -203,67 +248,20 @@ def _validation(task: Task) -> Split:
 
 def _several(name: str, given: float | Sequence[float]) -> list[float]:
     """Give one or several numbers as a list, checked."""
-    numbers = list(given) if isinstance(given, Sequence) else [given]
+    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
+    numbers: list[Any] = list(given) if several else [given]  # type: ignore[arg-type]
     seeds = name == "seed"
-    rule = "whole, 0 or more and below 2**63" if seeds else "above 0"
+    kind, rule = (Integral, "whole, 0 or more and below 2**63") if seeds else (Real, "above 0")
     for number in numbers:
-        seed = isinstance(number, Integral) and 0 <= number < 2**63
-        if not (seed if seeds else number > 0 and isfinite(number)):
-            raise InputError(f"`{name}` must be {rule}, got {number}")
+        fits = isinstance(number, kind) and isfinite(number)
+        if not fits or not (0 <= number < 2**63 if seeds else number > 0):
+            raise InputError(f"`{name}` must be {rule}, got {number!r}")
     if not numbers or len(set(numbers)) < len(numbers):
-        raise InputError(f"`{name}` needs one number or several different ones, got {numbers}")
+        raise InputError(
+            f"`{name}` takes one number or several different ones, got {numbers}; leave out what "
+            "is there twice"
+        )
     return numbers
-
-
-# --- Plans -------------------------------------------------------------------------------------
-
-
-def _needs_scan(plan: Plan | str | Path) -> bool:
-    if isinstance(plan, Plan | Path) or plan.endswith(".json"):
-        return False
-    return plan.strip().lower().startswith(("auto", "best", "rank"))
-
-
-def _resolved(
-    plan: Plan | str | Path,
-    encoder: Encoder,
-    task: Task,
-    scan: Scan | None,
-    budget: float,
-    epochs: int,
-) -> Choice:
-    """Turn what was asked for into a plan that fits the encoder."""
-    strategy = plan.notation if isinstance(plan, Plan) else str(plan)
-    reason = f"{strategy} was asked for"
-    if isinstance(plan, Plan):
-        found = plan
-    elif isinstance(plan, Path) or plan.endswith(".json"):
-        found = _read_plan(Path(plan))
-    elif scan is not None and _needs_scan(plan):
-        if scan.model["blocks"] != encoder.blocks:
-            raise InputError(
-                f"the scan is of {scan.model['name']} with {scan.model['blocks']} blocks, and "
-                f"{encoder.name} has {encoder.blocks}; scan that one"
-            )
-        # The costs are those of this encoder, which may have been untied since.
-        scan = replace(scan, model=scanning.described_model(encoder, task))
-        chosen = scan.planning(plan, budget=budget, epochs=epochs).choice
-        found, strategy, reason = chosen.plan, chosen.strategy, chosen.reason
-    else:
-        found = make_plan(plan, encoder.blocks)
-    found = found.on(encoder.blocks)
-    check_tied(found, encoder.shape(len(task.labels)))
-    return Choice(found, strategy, reason)
-
-
-def _read_plan(path: Path) -> Plan:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return Plan.from_dict(content.get("plan", content))
-    except OSError as error:
-        raise InputError(f"cannot read the plan {path}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not a plan; write one with layerscout plan") from error
 
 
 # --- Runs --------------------------------------------------------------------------------------
@@ -328,8 +326,8 @@ def default_learning_rate(plan: Plan, hidden_size: int) -> float:
     """Give a peak learning rate for a plan and a width.
 
     At 1,024 features it is 1e-3 where the head alone is tuned, 2e-5 for full fine-tuning and 5e-5
-    for all else (upper ends of the ranges in Xie et al. 2022, Tables 3 and 4). Narrower models
-    want more under Adam: it goes as 1 / width.
+    for all else, rates that Xie et al. 2022 (Tables 3 and 4) used or searched for RoBERTa-large.
+    That narrower models want more, as 1 / width, is ours.
     """
     wide = 2e-5 if plan.embeddings else 5e-5 if plan.tuned else 1e-3
     return float(f"{wide * 1024 / hidden_size:.1e}")
@@ -342,43 +340,49 @@ def _classifier(material: _Material, plan: Plan, seed: int) -> Any:
 
 def _examples(material: _Material, plan: Plan, show: Show) -> tuple[Examples, Examples]:
     """Run the trunk over both splits, or find what it gave."""
-    splits = (
-        (material.training, material.task.train),
-        (material.validation, _validation(material.task)),
-    )
-    if plan.cut is None or material.trunk_dropout:
-        training, validation = (Examples(tokens, split.labels, None) for tokens, split in splits)
-        return training, validation
-    first_only = not plan.tuned and reads_first_token(material.encoder.model)
-    total, done, found = sum(len(tokens) for tokens, _ in splits), 0, []
+    training, validation = material.task.train, _validation(material.task)
+    if material.trunk_dropout:
+        return (
+            Examples(material.training, training.labels, None),
+            Examples(material.validation, validation.labels, None),
+        )
+    total, done = len(training) + len(validation), 0
+    stage = f"blocks 1 to {plan.cut}, once" if plan.cut else "embeddings, once"
 
     def advance(rows: np.ndarray) -> None:
         nonlocal done
         done += len(rows)
-        show(f"blocks 1 to {plan.cut}, once", done, total)
+        show(stage, done, total, f"{done:,} of {total:,} examples")
 
-    for tokens, split in splits:
-        states = trunk(
+    def prepare(tokens: Tokens, split: Split, spare: Trunk | None) -> Examples:
+        return Examples.prepare(
             material.encoder,
+            plan,
             tokens,
-            plan.cut,
-            first_only=first_only,
+            split.labels,
             limit=material.cache_limit,
+            spare=spare,
             progress=advance,
         )
-        found.append(Examples(tokens.first() if first_only else tokens, split.labels, states))
-    return found[0], found[1]
+
+    first = prepare(material.training, training, None)
+    return first, prepare(material.validation, validation, first.trunk)
 
 
 # --- Results -----------------------------------------------------------------------------------
 
 
-def _result(material: _Material, tuned: Sequence[_Tuned], max_length: int) -> Result:
+def _result(
+    material: _Material,
+    tuned: Sequence[_Tuned],
+    recorded: Mapping[str, Any],
+    warned: Sequence[str],
+) -> Result:
     """Put together all that is known of a tuned plan, and of the one it is compared with."""
     ours = tuned[0]
     encoder, task, settings = material.encoder, material.task, material.settings
     run = ours.runs[ours.kept]
-    model = _classifier(material, ours.plan, run.seed)
+    model = own(_classifier(material, ours.plan, run.seed))
     model.load_state_dict(ours.parameters, strict=False)
     found = predict(encoder, model, ours.validation).numpy()
     split = _validation(task)
@@ -387,18 +391,21 @@ def _result(material: _Material, tuned: Sequence[_Tuned], max_length: int) -> Re
         "verb": "tune",
         "method": "full",
         "model": scanning.described_model(encoder, task),
-        "task": scanning.described_task(task, task.train, material.training),
+        "task": {
+            **scanning.described_task(task, task.train, material.training),
+            "examples_available": material.available,
+        },
         "metric": settings.metric,
         **_described(material, ours),
         "metrics": {name: evaluate(name, split.labels, found) for name in METRICS},
-        "examples_per_second": _speeds(material, model, ours),
+        "examples_per_second": _speeds(material, model),
         "against": _described(material, tuned[1]) if len(tuned) > 1 else None,
         "settings": {
             **task.origin,
             **asdict(settings),
             "examples": len(task.train),
             "validation_examples": len(split),
-            "max_length": max_length,
+            **recorded,
             "precision": encoder.precision,
             "device": encoder.device.type,
             "trunk_dropout": material.trunk_dropout,
@@ -406,7 +413,11 @@ def _result(material: _Material, tuned: Sequence[_Tuned], max_length: int) -> Re
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
         },
-        "warnings": [*task.warnings, *_warnings(material, tuned, max_length)],
+        "warnings": [
+            *task.warnings,
+            *warned,
+            *_warnings(material, tuned, recorded["max_length"]),
+        ],
     }
     predictions = {
         "row": np.arange(len(split)) if split.origin is None else split.origin,
@@ -421,14 +432,9 @@ def _described(material: _Material, tuned: _Tuned) -> dict[str, Any]:
     """Give what `result.json` holds of one plan and its runs."""
     keep, labels = material.settings.keep, len(material.task.labels)
     shape = material.encoder.shape(labels)
-    work = Work(
-        len(material.training),
-        len(material.validation),
-        float(material.training.lengths.mean()),
-        material.settings.epochs,
-    )
     kept = all(trunk.kept for trunk in tuned.trunks) and not material.trunk_dropout
-    costs = cost(tuned.plan, shape, work, cached=kept)
+    work = _work(material, cached=kept)
+    costs = cost(tuned.plan, shape, work)
     full = cost(make_plan("full", shape.blocks), shape, work)
     run = tuned.runs[tuned.kept]
     return {
@@ -464,20 +470,24 @@ def _described(material: _Material, tuned: _Tuned) -> dict[str, Any]:
     }
 
 
-def _speeds(material: _Material, model: Any, tuned: _Tuned) -> dict[str, float]:
-    """Measure how many examples the kept and the full model take in a second, in turns."""
+def _speeds(material: _Material, model: Any) -> dict[str, float]:
+    """Measure how many examples the kept model and the encoder take in a second, in turns.
+
+    The encoder stands for the full model, whose head adds next to nothing.
+    """
     encoder, tokens = material.encoder, material.validation
     rows = np.linspace(0, len(tokens) - 1, min(SPEED_ROWS, len(tokens))).astype(np.int64)
     batches = length_batches(tokens.lengths[rows], SPEED_TOKENS)
     inputs = [encoder.batch(tokens, rows[batch]) for batch in batches]
     models = {"kept_model": model, "full_model": encoder.model}
     seconds: dict[str, list[float]] = {name: [] for name in models}
-    with torch.inference_mode(), encoder.autocast():
+    with torch.inference_mode():
         for _ in range(1 + SPEED_REPEATS):
             for name, one in models.items():
                 started = perf_counter()
                 for batch in inputs:
-                    one(**batch)
+                    with encoder.autocast():  # which keeps some casts of weights while it lasts
+                        one(**batch)
                 if encoder.device.type == "cuda":
                     torch.cuda.synchronize(encoder.device)
                 seconds[name].append(perf_counter() - started)

@@ -1,0 +1,71 @@
+"""From a scan to a tuned checkpoint with the real models on real tasks."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+import layerscout as ls
+from conftest import MODELS, real
+from layerscout.encoder import Encoder
+from layerscout.plans import make_plan
+from layerscout.surgery import classifier
+from layerscout.training import Examples, logits
+
+pytestmark = pytest.mark.real
+
+
+def task_of(name, training=96, held=32):
+    """Give a real task with few of its rows."""
+    task = ls.Task.load(real("data", name), task=name)
+    rows = {"train": np.arange(training), "validation": np.arange(held)}
+    parts = {split: getattr(task, split).take(at) for split, at in rows.items()}
+    return ls.Task(task.name, task.kind, task.labels, task.metric, columns=task.columns, **parts)
+
+
+@pytest.mark.parametrize("task", ["sst2", "cola", "rte"])
+@pytest.mark.parametrize("model", MODELS)
+def test_scan_plan_tune(model, task, tmp_path):
+    encoder, loaded = Encoder.load(real("models", model)), task_of(task)
+    scan = ls.scan(encoder, loaded, progress=False)
+    result = ls.tune(encoder, loaded, "auto", scan=scan, epochs=1, progress=False)
+    assert result.content["plan"]["notation"] == scan.plan(epochs=1).notation
+    result.save(tmp_path)
+    content = json.loads((tmp_path / "result.json").read_text())
+    assert 0 < content["flops"]["train"] <= 0.5 * content["flops"]["full_train"]
+    texts, pairs = loaded.validation.texts[:4], loaded.validation.pairs
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    inputs = tokenizer(
+        texts,
+        pairs and pairs[:4],
+        padding=True,
+        truncation=True,
+        max_length=128,
+        return_tensors="pt",
+    )
+    with torch.no_grad():
+        again = model(**inputs).logits
+    # Batches of other lengths pad otherwise, which rounds otherwise.
+    assert np.allclose(again, result.predictions["logits"][:4], atol=1e-3)
+    answers = pipeline("text-classification", str(tmp_path / "model"))(texts[0])
+    assert answers[0]["label"] in loaded.labels
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_first_step_from_the_cache_is_that_of_the_whole_model(model):
+    encoder, task = Encoder.load(real("models", model)), task_of("sst2")
+    plan = make_plan("top:2", encoder.blocks)
+    tokens = encoder.tokenize(task.train.texts)
+    cached = Examples.prepare(encoder, plan, tokens, task.train.labels)
+    whole = Examples(tokens, task.train.labels, None)
+    model = classifier(encoder, plan, task.labels)
+    rows = np.arange(32)
+    labels = torch.from_numpy(task.train.labels[rows])
+    losses = [
+        torch.nn.functional.cross_entropy(logits(encoder, model, examples, rows), labels).item()
+        for examples in (cached, whole)
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)

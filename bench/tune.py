@@ -41,7 +41,6 @@ from layerscout.plans import Plan, make_plan
 from layerscout.sampling import shuffled_batches
 from layerscout.surgery import classifier
 from layerscout.training import Examples, Settings, train
-from layerscout.trunks import trunk
 from measuring import Section, drawn, random_encoder, ratio, table, write_page
 
 BLOCKS, BEST, EPOCHS, EXAMPLES = 12, 8, 5, 1000
@@ -78,12 +77,7 @@ def plan_of(strategy: str) -> Plan:
 def examples(bench: Bench, plan: Plan, rows: int | None = None) -> Examples:
     """Run the trunk over the training texts, or over the first few."""
     tokens = bench.tokens if rows is None else _few(bench.tokens, rows)
-    labels = bench.labels[:rows]
-    if plan.cut is None:
-        return Examples(tokens, labels, None)
-    head_only = not plan.tuned
-    states = trunk(bench.encoder, tokens, plan.cut, first_only=head_only)
-    return Examples(tokens.first() if head_only else tokens, labels, states)
+    return Examples.prepare(bench.encoder, plan, tokens, bench.labels[:rows])
 
 
 def _few(tokens: Tokens, rows: int) -> Tokens:
@@ -248,7 +242,9 @@ def against_trainer(bench: Bench, batch_size: int, repeats: int) -> Section:
         "clipping, float32.\n\n"
         + table(["against", "its time", "full / Trainer", "tokens with padding / real"], rows)
     )
-    return Section(f"Full fine-tuning against the Trainer, batch {batch_size}", text)
+    return Section(
+        f"Full fine-tuning against the Trainer, batch {batch_size}, {repeats} repeats", text
+    )
 
 
 def against_full(bench: Bench, batch_size: int, repeats: int) -> Section:
@@ -279,7 +275,7 @@ def against_full(bench: Bench, batch_size: int, repeats: int) -> Section:
             ["strategy", "plan", "limit", "by our FLOP count", "measured", "measured / limit"], rows
         )
     )
-    return Section(f"Plans against full fine-tuning, batch {batch_size}", text)
+    return Section(f"Plans against full fine-tuning, batch {batch_size}, {repeats} repeats", text)
 
 
 def grid(bench: Bench, repeats: int) -> Section:
@@ -321,7 +317,7 @@ def grid(bench: Bench, repeats: int) -> Section:
         f"{ratio(seconds['grid'], wanted)} of 12 × the training steps of one run + 1 × the trunk. "
         "Wanted: at most 1.10."
     )
-    return Section("A grid of learning rates and seeds", text)
+    return Section(f"A grid of learning rates and seeds, {repeats} repeats", text)
 
 
 def memory(folder: Path, shared: Path) -> Section:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Tests run side by side; a thread each is enough, also for the processes that they start.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch
@@ -20,7 +22,7 @@ from inputs import Write, writer
 SHAPED = ("moments", "scores", "checkpoints", "encoder", "trunks")
 install_import_hook([f"layerscout.{name}" for name in SHAPED], "beartype.beartype")
 
-# Tests run side by side; a thread each is enough. No deadlines: time never decides a test.
+# No deadlines: time never decides a test.
 torch.set_num_threads(1)
 settings.register_profile("layerscout", deadline=None, max_examples=40)
 settings.load_profile("layerscout")

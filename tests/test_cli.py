@@ -216,8 +216,8 @@ def test_the_package_is_lazy_and_its_names_stay_functions():
     assert output.returncode == 0, output.stderr
 
 
-def test_the_demo(run, tmp_path):
-    code, printed, _ = run("demo", "-o", tmp_path)
+def test_the_scan_of_the_demo(run, tmp_path):
+    code, printed, _ = run("scan", "demo", "demo", "-o", tmp_path)
     assert code == 0
     content = json.loads((tmp_path / "scan.json").read_text())
     values = content["scores"]["variability_ratio"]["values"]

@@ -113,8 +113,8 @@ MISTAKES = {
     "rate of words": (["--learning-rate", "fast"], "--learning-rate takes numbers"),
     "negative rate": (["--learning-rate", "-1"], "above 0"),
     "rate of nan": (["--learning-rate", "nan"], "above 0"),
-    "no epoch": (["--epochs", "0"], "`epochs` must be at least 1"),
-    "no batch": (["--batch-size", "0"], "`batch_size` must be at least 1"),
+    "no epoch": (["--epochs", "0"], "`epochs` must be a whole number from 1 on"),
+    "no batch": (["--batch-size", "0"], "`batch_size` must be a whole number from 1 on"),
     "misspelt metric": (["--metric", "acuracy"], "did you mean 'accuracy'"),
     "size of words": (["--cache-limit", "much"], "--cache-limit takes a size"),
     "too many examples": (["--examples", "1000"], "at most"),
@@ -212,10 +212,9 @@ def test_truncate(run, tiny, tmp_path):
     code, printed, errors = run("truncate", tiny, "--head", 2, "-o", out)
     assert (code, printed) == (0, f"wrote {out}\n")
     assert "trained on state 4 and now reads state 2" in errors
-    model = AutoModel.from_pretrained(out)
-    assert model.config.num_hidden_layers == 2
     code, _, errors = run("truncate", tiny, "--head", 4, "-o", tmp_path / "other")
     assert code == 2 and "must be in 1..3" in errors and errors.count("\n") == 1
+    assert AutoModel.from_pretrained(out).config.num_hidden_layers == 2
 
 
 def test_albert_is_told_of_untie(run, reviews, tmp_path):

@@ -1,10 +1,7 @@
 """A scan against naive computations on the states of plain transformers, and its promises."""
 
 import dataclasses
-import html
 import json
-import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +12,9 @@ from conftest import MODELS, real
 from layerscout import encoder as encoder_module
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
-from layerscout.figures import scan_page
 from layerscout.scanning import Scan
 from reference import naive
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import SENTENCES, tiny_checkpoint
 
 KEYS = ("variability_ratio", "nc1")
 
@@ -295,23 +291,6 @@ def test_a_head_for_multiple_choice_has_one_output(encoder, tmp_path):
     scan = ls.scan(encoder, ls.Task.load(tmp_path / "copa.jsonl", task="copa"))
     assert scan.task["examples_used"] == 24
     assert scan.model["parameters"]["head"] == encoder.shape(1).parameters.head
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_code_on_the_page_gives_the_encoder_cut_at_the_best_state(family, tmp_path):
-    encoder = Encoder.load(tiny_checkpoint(tmp_path / family, family))
-    task = made_up_task(n=40)
-    content = ls.scan(encoder, task).as_dict()
-    content["best"]["variability_ratio"] = 2
-    code = re.findall(r"<code>(from transformers.*?)</code>", scan_page(content), flags=re.DOTALL)
-    assert bool(code) == (family not in ("albert", "modernbert"))
-    if code:
-        names: dict[str, Any] = {}
-        exec(html.unescape(code[0]), names)
-        model = names["model"].eval()
-        short = dataclasses.replace(encoder, model=getattr(model, model.base_model_prefix))
-        texts = task.train.texts[:5]
-        torch.testing.assert_close(short.states(texts), encoder.states(texts)[:3])
 
 
 @pytest.mark.parametrize("family", ["albert", "modernbert", "deberta-v2-conv"])

@@ -320,7 +320,7 @@ def test_freeze_says_what_it_did(bert):
     trained = sum(sizes[name] for name in done.trained)
     assert str(done) == (
         f"trains 52 of 73 tensors, {trained:,} of {sum(sizes.values()):,} parameters: "
-        "blocks 1-2, 4, head"
+        "blocks 1-2,4, head"
     )
     assert repr(done) == f"<Frozen: {done}>"
     assert "embeddings, blocks 1-4, head" in str(freeze(model, "full"))

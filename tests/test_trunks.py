@@ -455,8 +455,10 @@ def test_first_tokens_of_many_texts_are_computed_in_small_batches(encoder, monke
 def test_what_is_in_use_does_not_make_way(encoder):
     training, validation = encoder.tokenize(SENTENCES[:8]), encoder.tokenize(SENTENCES[8:])
     first = trunk(encoder, training, 2)
-    second = trunk(encoder, validation, 2, limit=first.bytes + 1000, spare=first)
+    size = encoder.model.config.hidden_size * 4
+    limit = max(first.bytes, int(validation.lengths.sum()) * size) + 1000
+    second = trunk(encoder, validation, 2, limit=limit, spare=first)
     assert not second.kept and "--cache-limit" in second.warning
     assert trunk(encoder, training, 2).cached
-    assert trunk(encoder, validation, 2, limit=first.bytes + 1000).kept
+    assert trunk(encoder, validation, 2, limit=limit).kept
     assert not trunk(encoder, training, 2).cached

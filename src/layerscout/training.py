@@ -193,7 +193,7 @@ def logits(encoder: Encoder, model: Any, examples: Examples, rows: np.ndarray) -
     """Run a classifier of `encoder` on the examples at `rows`, from the cut on where there is one.
 
     Returns:
-        (b, K), float32.
+        (b, K), float32 or more precise.
     """
     inputs = encoder.batch(examples.tokens, rows)
     trunk = examples.trunk
@@ -204,7 +204,7 @@ def logits(encoder: Encoder, model: Any, examples: Examples, rows: np.ndarray) -
     )
     with encoder.autocast(), resumed:
         found: Tensor = model(**inputs).logits
-    return found.float()
+    return found.to(torch.promote_types(found.dtype, torch.float32))
 
 
 def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
@@ -213,7 +213,7 @@ def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
     found = torch.empty(len(examples), model.config.num_labels)
     with torch.no_grad():
         for rows in encoder.batches(examples.tokens):
-            found[rows] = logits(encoder, model, examples, rows).cpu()
+            found[rows] = logits(encoder, model, examples, rows).float().cpu()
     return found
 
 

@@ -63,7 +63,7 @@ class Trunk:
     _read: Callable[[Int64[np.ndarray, " b"]], Tensor] = field(repr=False)
     path: Path | None = None
 
-    def states(self, rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
+    def states(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
         """Give the states of the texts at `rows` on the encoder's device.
 
         T is the length of the longest of them, or 1 for the first token only. What stands behind

@@ -21,7 +21,7 @@ import layerscout as ls
 from measuring import Section, table, write_page
 
 SEEDS = (0, 1, 2, 3, 4)
-EXAMPLES, EPOCHS = 1000, 5
+EXAMPLES, EPOCHS = 500, 5
 CASES = (
     ("all-MiniLM-L6-v2", "sst2", "top:2"),
     ("all-MiniLM-L6-v2", "cola", "top:2"),

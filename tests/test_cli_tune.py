@@ -182,8 +182,8 @@ def test_a_kill_leaves_the_earlier_result_and_the_trunk(tiny, reviews, tmp_path,
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert ((out / "result.json").read_bytes(), sorted(os.listdir(out / "model"))) == earlier
-    again = run("tune", tiny, reviews, "--plan", "top:1", "--max-length", 16, "-o", out, *QUICK)
-    assert "found in the cache" in again[1]
+    again = start("tune", tiny, reviews, "--plan", "top:1", "--max-length", 16, "-o", out, *QUICK)
+    assert "found in the cache" in again.communicate(timeout=300)[0]
 
 
 def test_the_cache_is_listed_and_cleared(run, tiny, reviews, tmp_path, cache):

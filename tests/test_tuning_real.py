@@ -17,7 +17,7 @@ from layerscout.training import Examples, logits
 pytestmark = pytest.mark.real
 
 
-def task_of(name, training=96, held=32):
+def task_of(name, training=48, held=16):
     """Give a real task with few of its rows."""
     task = ls.Task.load(real("data", name), task=name)
     rows = {"train": np.arange(training), "validation": np.arange(held)}

@@ -45,9 +45,8 @@ from layerscout.trunks import DEFAULT_LIMIT, Trunk
 # What is set aside to validate on where the data bring nothing.
 HELD_OUT = 0.1
 
-# What the speed of the tuned and the full model is measured on: validation rows, tokens of a batch,
-# and how often.
-SPEED_ROWS, SPEED_TOKENS, SPEED_REPEATS = 128, 1024, 3
+# On how many validation rows, and how often, the speed of the tuned and the full model is measured.
+SPEED_ROWS, SPEED_REPEATS = 128, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -477,7 +476,7 @@ def _speeds(material: _Material, model: Any) -> dict[str, float]:
     """
     encoder, tokens = material.encoder, material.validation
     rows = np.linspace(0, len(tokens) - 1, min(SPEED_ROWS, len(tokens))).astype(np.int64)
-    batches = length_batches(tokens.lengths[rows], SPEED_TOKENS)
+    batches = length_batches(tokens.lengths[rows], encoder.token_budget)
     inputs = [encoder.batch(tokens, rows[batch]) for batch in batches]
     models = {"kept_model": model, "full_model": encoder.model}
     seconds: dict[str, list[float]] = {name: [] for name in models}

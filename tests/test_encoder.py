@@ -75,6 +75,28 @@ def test_first_token_pooling(family):
             torch.testing.assert_close(found[level, row], states[level][0], rtol=1e-4, atol=2e-5)
 
 
+def test_one_pass_pools_in_several_ways(family):
+    tokens, rows = family.tokenize(TEXTS), np.array([3, 17, 0, 18])
+    passes = []
+    handle = family.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    mean, first, again = family.pooled_each(tokens, rows, ("mean", "cls", "mean"))
+    handle.remove()
+    assert len(passes) == 1
+    assert torch.equal(mean, again)
+    assert torch.equal(mean, family.pooled(tokens, rows))
+    assert torch.equal(first, family.pooled(tokens, rows, "cls"))
+    assert not torch.equal(mean, first)
+
+
+def test_pooling_does_without_dropout_whatever_mode_the_model_is_in(tiny):
+    encoder = Encoder.load(tiny)
+    expected = encoder.states(TEXTS[:4])
+    encoder.model.train()
+    encoder.model.pooler.eval()
+    assert torch.equal(encoder.states(TEXTS[:4]), expected)
+    assert encoder.model.training and not encoder.model.pooler.training
+
+
 def test_batching_does_not_matter_and_order_is_kept(family, monkeypatch):
     together = family.states(TEXTS)
     monkeypatch.setattr(encoder_module, "CPU_TOKENS", 1)  # each text alone, without padding

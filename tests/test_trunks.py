@@ -16,7 +16,7 @@ from transformers import AutoModel
 
 from conftest import real
 from layerscout import encoder as encoder_module
-from layerscout import files, trunks
+from layerscout import files, fingerprints
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.files import cache_entries, cache_folder
@@ -241,7 +241,7 @@ def test_other_tokens_cuts_precisions_and_versions_have_their_own_entries(
     found = [trunk(encoder, one, 2) for one in (tokens, *others)]
     found += [trunk(encoder, tokens, 1), trunk(encoder, tokens, 2, first_only=True)]
     found.append(trunk(Encoder.load(tiny, precision="bfloat16"), tokens, 2))
-    monkeypatch.setattr(trunks, "version", lambda _: "another")
+    monkeypatch.setattr(fingerprints, "version", lambda _: "another")
     found.append(trunk(encoder, tokens, 2))
     assert [one.cached for one in found] == [False] * 9
     assert len(cache_entries()) == 9

@@ -220,14 +220,27 @@ class Encoder:
     ) -> Float32[Tensor, "S b d"]:
         """Run the model once over the texts at `rows` and pool every state as it passes.
 
-        The S = L + 1 states come back as (S, b, d) on the model's device; those of single tokens
-        are never kept. Where the device runs out of memory, the texts are run in two halves.
+        As `pooled_each` for a single pooling.
+
+        Raises:
+            InputError: if a single text is more than the device's memory can hold.
+        """
+        return self.pooled_each(tokens, rows, (pooling,))[0]
+
+    def pooled_each(
+        self, tokens: Tokens, rows: Int64[np.ndarray, " b"], poolings: Sequence[Pooling]
+    ) -> Float32[Tensor, "P S b d"]:
+        """Run the model once over the texts at `rows` and pool every state in each of P ways.
+
+        The S = L + 1 states come back on the model's device; those of single tokens are never
+        kept. It runs in eval mode and without autograd, whatever mode the model is in. Where the
+        device runs out of memory, the texts are run in two halves.
 
         Raises:
             InputError: if a single text is more than the device's memory can hold.
         """
         try:
-            return self._pooled(tokens, rows, pooling)
+            return self._pooled(tokens, rows, poolings)
         except torch.OutOfMemoryError as error:
             if len(rows) == 1:
                 raise InputError(
@@ -235,25 +248,32 @@ class Encoder:
                     f"{self.device}; lower --max-length or use --device cpu"
                 ) from error
         # Not in the except clause, whose traceback would keep the failed tensors alive.
-        halves = [self.pooled(tokens, half, pooling) for half in np.array_split(rows, 2)]
-        return torch.cat(halves, dim=1)
+        halves = [self.pooled_each(tokens, half, poolings) for half in np.array_split(rows, 2)]
+        return torch.cat(halves, dim=2)
 
     def _pooled(
-        self, tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling
-    ) -> Float32[Tensor, "S b d"]:
+        self, tokens: Tokens, rows: Int64[np.ndarray, " b"], poolings: Sequence[Pooling]
+    ) -> Float32[Tensor, "P S b d"]:
         inputs = self.batch(tokens, rows)
-        weights = self._pooling_weights(tokens, rows, pooling)
+        weights = self._mean_weights(tokens, rows)
         found: list[Tensor] = []
         exact = torch.autocast(self.device.type, enabled=False)
 
         def pool(_: int, state: Float[Tensor, "b T d"]) -> None:
             with exact:
-                found.append(torch.bmm(weights[:, None], state.float()).squeeze(1))
+                ways = [
+                    state[:, 0].float()
+                    if pooling == "cls"
+                    else torch.bmm(weights[:, None], state.float()).squeeze(1)
+                    for pooling in poolings
+                ]
+                found.append(torch.stack(ways))
 
-        with torch.inference_mode(), _entering_blocks(self, pool), self.autocast():
-            last = self._last_state(lambda: self.model(**inputs).last_hidden_state)
+        with eval_mode(self.model), torch.inference_mode():
+            with _entering_blocks(self, pool), self.autocast():
+                last = self._last_state(lambda: self.model(**inputs).last_hidden_state)
             pool(self.blocks, last)
-        return torch.stack(found)
+        return torch.stack(found, dim=1)
 
     def states(
         self,
@@ -337,14 +357,11 @@ class Encoder:
             handle.remove()
         return seen[0]
 
-    def _pooling_weights(
-        self, tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling
+    def _mean_weights(
+        self, tokens: Tokens, rows: Int64[np.ndarray, " b"]
     ) -> Float32[Tensor, "b T"]:
         at, real = _padded(tokens, rows)
         used = real & tokens.ordinary[at]
-        if pooling == "cls":
-            used = np.zeros_like(real)
-            used[:, 0] = True
         weights = used / used.sum(axis=1, keepdims=True)
         return torch.from_numpy(weights.astype(np.float32)).to(self.device)
 
@@ -451,6 +468,20 @@ def resuming(model: Any, family: Family, state: Tensor, block: int) -> Iterator[
                 del module.forward
             else:
                 module.forward = forward
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Switch dropout and autograd off, and back on where they were."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _device(name: str) -> torch.device:

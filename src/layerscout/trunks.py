@@ -10,25 +10,23 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import embedding
 
-from layerscout.encoder import Encoder, Tokens
+from layerscout.encoder import Encoder, Tokens, eval_mode
 from layerscout.errors import InputError
 from layerscout.files import CacheError, cache_path, caching, find_cached
-from layerscout.plans import weight_sets
+from layerscout.fingerprints import content_key, encoder_fingerprint
 from layerscout.sampling import length_batches
 
 # What the cache may hold, in bytes, unless the user says otherwise.
@@ -162,7 +160,7 @@ class _Source:
         return state[torch.from_numpy(np.argsort(np.concatenate(parts))).to(state.device)]
 
     def _compute(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
-        with _inert(self.encoder.model):
+        with eval_mode(self.encoder.model):
             state = self.encoder.cut(self.encoder.batch(self.tokens, rows), self.cut)
         return state[:, :1] if self.first_only else state
 
@@ -209,47 +207,8 @@ class _Source:
 
     def key(self) -> str:
         """Hash all that the states depend on."""
-        tokens, blocks = self.tokens, self._blocks()
-        tensors = self._tensors(blocks)
-        about = {
-            "format": 1,
-            "versions": [torch.__version__, version("transformers")],
-            "config": _relevant(self.encoder.model.config, self.cut),
-            "tokenizer": [
-                self.encoder.tokenizer.pad_token_id,
-                self.encoder.tokenizer.model_input_names,
-            ],
-            "precision": self.encoder.precision,
-            "matmul": torch.get_float32_matmul_precision(),
-            "device": self.encoder.device.type,
-            "first_only": self.first_only,
-            "blocks": blocks,
-            "tensors": [(name, str(t.dtype), list(t.shape)) for name, t in tensors],
-            "texts": len(tokens),
-        }
-        digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
-        for array in (tokens.offsets, tokens.ids, tokens.types):
-            digest.update(np.ascontiguousarray(array).data)
-        for _, tensor in tensors:
-            flat = tensor.detach().cpu().contiguous().view(-1)
-            digest.update(flat.view(torch.uint8).numpy().data)
-        return digest.hexdigest()
-
-    def _blocks(self) -> list[int]:
-        """Give the module that each block 1..cut runs, by its place in the model's list."""
-        modules = len(self.encoder.model.get_submodule(self.encoder.family.blocks))
-        return list(weight_sets(self.encoder.blocks, modules)[: self.cut])
-
-    def _tensors(self, blocks: list[int]) -> list[tuple[str, Tensor]]:
-        """List the weights and buffers of the trunk: of its blocks and of what is no block."""
-        model, family = self.encoder.model, self.encoder.family
-        trunk = tuple(f"{family.blocks}.{block}." for block in blocks)
-        other = ("pooler.", f"{family.final_norm}.", f"{family.blocks}.")
-        return [
-            (name, tensor)
-            for name, tensor in (*model.named_parameters(), *model.named_buffers())
-            if name.startswith(trunk) or not name.startswith(other)
-        ]
+        fingerprint = encoder_fingerprint(self.encoder, self.cut)
+        return content_key(fingerprint, self.tokens, {"first_only": self.first_only})
 
 
 def _store(
@@ -285,43 +244,3 @@ def _store(
         }
         sidecar.write_text(json.dumps(about, indent=1), encoding="utf-8")
     return about
-
-
-@contextmanager
-def _inert(model: nn.Module) -> Iterator[None]:
-    """Switch dropout and autograd off, and back on where they were."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-# Labels, names and sizes of what lies above the cut.
-_IRRELEVANT = {
-    "_name_or_path",
-    "architectures",
-    "dtype",
-    "id2label",
-    "label2id",
-    "n_layers",
-    "num_hidden_layers",
-    "problem_type",
-    "transformers_version",
-}
-
-
-def _relevant(config: Any, cut: int) -> dict[str, Any]:
-    """Keep what the states depend on of a configuration; there is no dropout in eval mode."""
-    kept = {
-        name: value
-        for name, value in config.to_dict().items()
-        if name not in _IRRELEVANT and "dropout" not in name
-    }
-    if "layer_types" in kept:
-        kept["layer_types"] = kept["layer_types"][:cut]
-    return kept | {"attention": config._attn_implementation}

@@ -1,4 +1,4 @@
-"""The demo's grammar: the same on every machine, balanced, and with one fault in the faulty."""
+"""The demo's grammar: the same on every machine, balanced, and with two faults in the faulty."""
 
 from hashlib import sha256
 from itertools import count, pairwise
@@ -19,7 +19,7 @@ def test_the_shipped_task_does_not_change_unnoticed():
     text = "\n".join(f"{label} {sentence}" for sentence, label in sentences(2500))
     assert (
         sha256(text.encode()).hexdigest()
-        == "ff638ee9d99ac4c72fcc4feaff818673af6f2e2eaf376119438f3dc796820e23"
+        == "065d7aa5789f10ebc5d512a3ad67de13b85fdf55ee13dd6a408ca94674633321"
     )
 
 
@@ -68,15 +68,25 @@ def test_agreement_holds_in_acceptable_sentences_and_fails_in_a_faulty_one():
     assert disagreeing[0] > 0
 
 
-def test_no_indefinite_article_stands_before_a_vowel():
-    for sentence, _ in sentences(2500):
+def test_no_indefinite_article_stands_before_a_vowel_in_acceptable_sentences():
+    for sentence, label in sentences(2500):
+        if not label:
+            continue
         text = sentence.lower().split()
         for article, following in pairwise(text):
-            assert article != "a" or following[0] not in "aeiou" or following == "a", sentence
+            assert article != "a" or following[0] not in "aeiou", sentence
+
+
+def test_two_phrases_are_wrong():
+    phrases = [grammar.verb("sing", plural=False)] * 3 + [grammar.Phrase("here")]
+    for seed in range(20):
+        found = [phrase.right for phrase in grammar.faulty(Random(seed).random, phrases)]
+        assert sorted(found) == ["here", "sing", "sing", "sings"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_occurs_and_changes_one_phrase_only(fault: str, monkeypatch):
+    monkeypatch.setattr(grammar, "WRONG_PHRASES", 1)
     for other in FAULTS:
         monkeypatch.setitem(FAULTS, other, 999 if other == fault else 1)
     found = 0

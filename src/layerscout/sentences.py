@@ -1,8 +1,8 @@
-"""The demo task: a seeded grammar of English sentences, acceptable or with one fault in them.
+"""The demo task: a seeded grammar of English sentences, acceptable or with two faults in them.
 
 A phrase knows its right form and, for each fault that it can have, a wrong one. An unacceptable
-sentence is an acceptable one in which exactly one phrase has a wrong form: the two classes use the
-same words in the same places, and only the fault tells them apart.
+sentence is an acceptable one in which two phrases have a wrong form: the two classes use the same
+words in the same places, and only the faults tell them apart.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +22,10 @@ FAULTS = {
     "missing": 2,  # The boy has taken coat.
     "doubled": 1,  # The boy has taken a a coat.
 }
+
+# Phrases of an unacceptable sentence that are wrong. With a single one, 2,000 sentences are too few
+# to say how far apart the classes lie at each state.
+WRONG_PHRASES = 2
 
 WOMEN = ["girl", "lady", "woman", "waitress", "niece", "princess", "duchess"]
 MEN = ["boy", "waiter", "nephew", "monk", "prince", "clown", "policeman"]
@@ -144,15 +148,19 @@ def predicate(draw: Draw, plural: bool, pronoun: str) -> list[Phrase]:
 
 
 def faulty(draw: Draw, phrases: Sequence[Phrase]) -> list[Phrase]:
-    """Put a wrong form in place of one of `phrases`."""
-    possible = {fault for phrase in phrases for fault in phrase.wrong}
-    fault = pick(draw, [f for f, weight in FAULTS.items() if f in possible for _ in range(weight)])
-    place = pick(draw, [i for i, phrase in enumerate(phrases) if fault in phrase.wrong])
-    return [*phrases[:place], Phrase(phrases[place].wrong[fault]), *phrases[place + 1 :]]
+    """Put a wrong form in place of some of `phrases`, as many as `WRONG_PHRASES`."""
+    found = list(phrases)
+    for _ in range(WRONG_PHRASES):
+        possible = {fault for phrase in found for fault in phrase.wrong}
+        faults = [f for f, weight in FAULTS.items() if f in possible for _ in range(weight)]
+        fault = pick(draw, faults)
+        place = pick(draw, [i for i, phrase in enumerate(found) if fault in phrase.wrong])
+        found[place] = Phrase(found[place].wrong[fault])  # which cannot go wrong once more
+    return found
 
 
 def sentence(draw: Draw, acceptable: bool) -> str:
-    """Make one sentence; if not `acceptable`, with one fault."""
+    """Make one sentence; if not `acceptable`, with faults."""
     opening = [Phrase(pick(draw, OPENINGS))] if draw() < 0.3 else []
     plural = draw() < 0.5
     nouns, pronoun = pick(draw, ((WOMEN, "herself"), (MEN, "himself")))

@@ -19,7 +19,23 @@ from jaxtyping import install_import_hook
 from inputs import Write, writer
 
 # The modules with shapes in their signatures.
-SHAPED = ("moments", "scores", "checkpoints", "encoder", "trunks")
+SHAPED = (
+    "moments",
+    "variability",
+    "transferability",
+    "folds",
+    "neighbours",
+    "probes",
+    "similarity",
+    "spectra",
+    "scores",
+    "checkpoints",
+    "diagnostics",
+    "encoder",
+    "heads",
+    "trunks",
+    "scoring",
+)
 install_import_hook([f"layerscout.{name}" for name in SHAPED], "beartype.beartype")
 
 # No deadlines: time never decides a test.
@@ -101,4 +117,17 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for row in range(96):
         lines.append(f"{' '.join(rng.choice(words, 12))},{('bad', 'good')[row % 2]}")
     path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def telling(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a CSV of 300 made-up reviews whose words tell their two classes apart."""
+    from telling import telling_task
+
+    split = telling_task().train
+    path = tmp_path_factory.mktemp("data") / "telling.csv"
+    rows = zip(split.texts, split.labels, strict=True)
+    lines = (f"{text},{('bad', 'good')[label]}\n" for text, label in rows)
+    path.write_text("text,label\n" + "".join(lines))
     return path

@@ -13,35 +13,51 @@ import pytest
 from conftest import real, start
 
 
-def test_a_scan_from_one_command(run, tiny, reviews, tmp_path):
+def test_a_scan_from_one_command(run, tiny, telling, tmp_path):
     out = tmp_path / "new" / "out"
-    code, printed, errors = run(
-        "scan", tiny, reviews, "-o", out, "--score", "all", "--plot", tmp_path / "c.png"
-    )
+    code, printed, errors = run("scan", tiny, telling, "-o", out, "--plot", tmp_path / "c.png")
     assert (code, errors) == (0, "")
     assert sorted(os.listdir(out)) == ["scan.html", "scan.json"]
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
     content = json.loads((out / "scan.json").read_text())
-    best = content["best"]["variability_ratio"]
-    value = content["scores"]["variability_ratio"]["values"][best]
-    assert "96 of 96 examples" in printed
-    assert f"variability_ratio: state {best} of 4 is the best ({value:.4g}" in printed or (
-        f"variability_ratio: the top state, {best}, is the best ({value:.4g}" in printed
-    )
+    best = content["best"]["variability_ratio_debiased"]
+    value = content["scores"]["variability_ratio_debiased"]["values"][best]
+    assert "300 of 300 examples: these are all there are" in printed
+    assert f"variability_ratio_debiased: state {best} of 4 is the best ({value:.4g}" in printed
     rows = [line.split()[0] for line in printed.splitlines() if line.strip()[:1].isdigit()]
     assert [row for row in rows if row in "01234"] == list("01234")
-    marked = [line for line in printed.splitlines() if "best" in line and "█" in line]
-    assert {line.split()[0] for line in marked} == {str(b) for b in content["best"].values()}
+    apart = content["scores"]["variability_ratio_debiased"]["details"]["separable_from_best"]
+    for mark, states in {
+        "█ ◀ best": [best],
+        "█ ≈ best": [s for s in range(1, 5) if s != best and not apart[s]],
+    }.items():
+        marked = [line for line in printed.splitlines() if mark in line]
+        assert [line.split()[0] for line in marked] == [str(s) for s in states]
 
 
-def test_json_alone_on_standard_output(run, tiny, reviews, tmp_path):
-    code, printed, _ = run("scan", tiny, reviews, "-o", tmp_path, "--json")
-    assert code == 0
-    assert json.loads(printed) == json.loads((tmp_path / "scan.json").read_text())
+def test_all_scores_stand_in_one_table(run, tiny, telling, tmp_path):
+    code, printed, errors = run("scan", tiny, telling, "-o", tmp_path, "--score", "all")
+    assert (code, errors) == (0, "")
+    content = json.loads((tmp_path / "scan.json").read_text())
+    assert len(content["scores"]) == 16
+    lines = {line.split()[0]: line.split() for line in printed.splitlines() if "█" in line}
+    for key, best in content["best"].items():
+        assert lines[key][1] in ("↑", "↓")
+        assert lines[key][2] == str(best)
+    page = (tmp_path / "scan.html").read_text()
+    assert all(key in page for key in content["scores"])
 
 
-def test_quiet_prints_nothing(run, tiny, reviews, tmp_path):
-    assert run("scan", tiny, reviews, "-o", tmp_path, "--quiet") == (0, "", "")
+@pytest.mark.parametrize("scores", [(), ("--score", "all")])
+def test_json_alone_on_standard_output(run, tiny, telling, tmp_path, scores):
+    code, printed, errors = run("scan", tiny, telling, "-o", tmp_path, "--json", *scores)
+    assert (code, errors) == (0, "")
+    assert printed == (tmp_path / "scan.json").read_text()
+    assert "NaN" not in printed and "Infinity" not in printed
+
+
+def test_quiet_prints_nothing(run, tiny, telling, tmp_path):
+    assert run("scan", tiny, telling, "-o", tmp_path, "--quiet") == (0, "", "")
 
 
 def test_warnings_go_to_standard_error(run, tiny, reviews, tmp_path):
@@ -70,6 +86,46 @@ def test_options_reach_the_scan(run, tiny, reviews, tmp_path):
     assert settings["named"]["task"]["columns"] == {"text": "text", "label": "label"}
 
 
+def test_options_of_single_scores_reach_them(run, tiny, telling, tmp_path, cache):
+    def scanned(*options):
+        assert run("scan", tiny, telling, "-o", tmp_path / "out", "-q", *options)[0] == 0
+        return json.loads((tmp_path / "out" / "scan.json").read_text())
+
+    found = scanned(
+        *("--score", "probe,fisher", "--probe", "family", "--fisher-mode", "empirical"),
+        *("--fisher-parts", "--head-seeds", 2),
+    )
+    settings = found["settings"]
+    assert (settings["probe"], settings["fisher_mode"], settings["head_seeds"]) == (
+        "family",
+        "empirical",
+        2,
+    )
+    assert (settings["fisher_parts"], settings["as_released"]) == (True, False)
+    assert found["scores"]["probe"]["details"]["kind"] == "family"
+    assert len(found["scores"]["fisher"]["details"]["by_seed"]) == 2
+    assert "attention" in found["scores"]["fisher"]["details"]["parts"]
+    released = scanned("--score", "fisher", "--as-released")
+    assert released["settings"]["as_released"] is True
+    assert released["scores"]["fisher"]["values"] != found["scores"]["fisher"]["values"]
+    assert released["stability"] is None
+    moved = scanned("--score", "nc1", "--checkpoint", tiny, "--checkpoint", tiny)["stability"]
+    assert len(moved["checkpoints"]) == 3
+    assert moved["scores"]["nc1"]["deviation"] == [0, 0, 0]
+
+
+def test_what_the_cache_may_take_is_given(run, tiny, telling, tmp_path, cache):
+    def kept():
+        return [path for path in cache.rglob("*") if path.is_file() and path.stat().st_size > 9000]
+
+    for limit, files in (("0", 0), ("1KB", 0), ("1GB", 1)):
+        code, _, errors = run(
+            "scan", tiny, telling, "-o", tmp_path, "-q", "--score", "logme", "--cache-limit", limit
+        )
+        assert (code, len(kept())) == (0, files)
+        assert ("held in memory" in errors) == (limit == "1KB")
+
+
 MISTAKES = {
     "no model": (["MISSING", "DATA"], "there is no model folder"),
     "no data": (["MODEL", "MISSING.csv"], "no such file"),
@@ -92,7 +148,15 @@ MISTAKES = {
     "no device": (["MODEL", "DATA", "--device", "abacus"], "abacus"),
     "folder in use": (["MODEL", "DATA", "-o", "FILE"], "cannot write into"),
     "no such plot": (["MODEL", "DATA", "--plot", "curve.gif"], ".png, .svg or .pdf"),
-    "regression": (["MODEL", "NUMBERS", "--regression"], "compare classes"),
+    "regression": (
+        ["MODEL", "NUMBERS", "--regression", "--score", "nc1"],
+        "compares classes",
+    ),
+    "no heads": (["MODEL", "DATA", "--head-seeds", "0"], "1 or more, got 0"),
+    "no checkpoint": (["MODEL", "DATA", "--checkpoint", "MISSING"], "there is no model folder"),
+    "no size": (["MODEL", "DATA", "--cache-limit", "much"], "'much'"),
+    "negative size": (["MODEL", "DATA", "--cache-limit", "-1GB"], "-1GB"),
+    "half known scores": (["MODEL", "DATA", "--score", "nc1,lgme"], "did you mean 'logme'"),
     "numbers": (["MODEL", "NUMBERS"], "--regression"),
 }
 
@@ -125,7 +189,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(run, mistake, tiny, reviews, tmp_
 def test_usage_mistakes_exit_with_2_too(run):
     assert run("scan")[0] == 2
     assert run("scna")[0] == 2
-    assert run("scan", "a", "b", "--pooling", "max")[0] == 2
+    for wrong in (("--pooling", "max"), ("--probe", "deep"), ("--fisher-mode", "false")):
+        code, printed, errors = run("scan", "a", "b", *wrong)
+        assert (code, printed) == (2, "")
+        assert wrong[1] in errors
+    assert run("scan", "a", "b", "--head-seeds", "two")[0] == 2
 
 
 def interrupted(process):
@@ -221,7 +289,8 @@ def test_the_scan_of_the_demo(run, tmp_path):
     assert code == 0
     content = json.loads((tmp_path / "scan.json").read_text())
     values = content["scores"]["variability_ratio"]["values"]
-    assert "2,000 of 2,000 examples" in printed
+    assert f"{content['task']['examples_used']:,} of 2,000 examples" in printed
+    assert content["best"]["variability_ratio_debiased"] is not None
     # The layers differ visibly, and neither end is the best.
     assert max(values) > 2 * min(values)
     assert 0 < content["best"]["variability_ratio"] < 6

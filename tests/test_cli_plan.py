@@ -9,6 +9,7 @@ from conftest import real
 from layerscout.errors import InputError
 from layerscout.plans import Plan, make_plan
 from layerscout.scanning import Scan, scan
+from layerscout.scores import DEFAULT
 from tiny import tiny_checkpoint
 
 
@@ -19,7 +20,7 @@ def scanned(tiny, tmp_path_factory):
     scan(str(tiny), "demo", examples=64, progress=False).save(folder)
     path = folder / "scan.json"
     content = json.loads(path.read_text())
-    content["scores"]["variability_ratio"]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
+    content["scores"][DEFAULT]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
     path.write_text(json.dumps(content))
     return folder
 
@@ -41,7 +42,7 @@ def test_a_plan_from_one_command(run, scanned, tiny):
     code, printed, errors = run("plan", scanned)
     assert (code, errors) == (0, "")
     content = json.loads((scanned / "plan.json").read_text())
-    assert (content["verb"], content["best"], content["score"]) == ("plan", 2, "variability_ratio")
+    assert (content["verb"], content["best"], content["score"]) == ("plan", 2, DEFAULT)
     assert content["strategy"] == "best-down:2@best"
     assert content["plan"] == {"tuned": [1, 2], "head": 2, "notation": "(1, 2, 2)"}
     assert (content["budget"], content["untie"]) == (0.5, False)
@@ -116,7 +117,7 @@ def test_validation_examples_are_known_or_a_tenth(changed):
 
 def test_no_signal_leaves_the_top(run, changed):
     def change(content):
-        content["scores"]["variability_ratio"]["values"] = [None] * 5
+        content["scores"][DEFAULT]["values"] = [None] * 5
 
     code, printed, _ = run("plan", changed(change))
     assert code == 0
@@ -144,23 +145,25 @@ def drop(part, key):
     return change
 
 
-def as_block_score(content):
-    content["scores"]["variability_ratio"]["of"] = "blocks"
-
-
 MISTAKES = {
     "unknown": (None, ["--strategy", "best-dwon:1@top"], "unknown strategy 'best-dwon:1@top'"),
     "no ranking": (None, ["--strategy", "rank:1"], "needs a block score such as fisher"),
     "outside": (None, ["--strategy", "(1, 2, 5)"], "1..4"),
     "too cheap": (None, ["--budget", "0.01"], "the least is"),
     "per cent": (None, ["--budget", "50"], "above 0 and up to 1"),
-    "no epochs": (None, ["--epochs", "0"], "at least 1 example"),
+    "budget beside a plan": (None, ["--strategy", "top:1", "--budget", "inf"], "up to 1, got inf"),
+    "no budget": (None, ["--strategy", "top:1", "--budget", "nan"], "up to 1, got nan"),
+    "negative model": (
+        lambda content: content["model"].update(hidden_size=-16),
+        [],
+        "`hidden_size` must be a whole number from 1 on, got -16; scan again",
+    ),
+    "no epochs": (None, ["--epochs", "0"], "`epochs` must be a whole number from 1 on"),
     "no such score": (None, ["--score", "nc1"], "unknown score of this scan"),
     "older model": (drop("model", "weights"), [], "lacks 'weights'; scan again"),
     "older task": (drop("task", "validation_examples"), [], "scan again"),
-    "block score": (as_block_score, [], "scores blocks"),
     "no best": (
-        lambda content: content["scores"]["variability_ratio"].update(values=[None] * 5),
+        lambda content: content["scores"][DEFAULT].update(values=[None] * 5),
         ["--strategy", "best-up"],
         "the score found none",
     ),
@@ -186,6 +189,42 @@ def test_a_folder_without_a_scan(run, tmp_path):
     assert "there is no scan.json" in errors and errors.count("\n") == 1
 
 
+def put(part, value):
+    return lambda content: content.update({part: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda content: content.pop("model"), "it lacks 'model'"),
+        (put("model", None), "its model is None"),
+        (put("model", {}), "it lacks 'blocks'"),
+        (put("task", "x"), "its task is 'x'"),
+        (put("task", [1]), "its task is [1]"),
+        (put("scores", 3), "its scores is 3"),
+        (lambda content: content["scores"][DEFAULT].update(values=[1.0]), "5 finite values"),
+        (lambda content: content["scores"][DEFAULT].update(values=[float("nan")] * 5), "5 finite"),
+        (lambda content: content["model"].update(blocks="4"), "`blocks` must be a whole number"),
+    ],
+)
+def test_what_is_wrong_with_a_scan_is_said(run, changed, change, words):
+    code, _, errors = run("plan", changed(change))
+    assert code == 2 and errors.count("\n") == 1
+    assert "scan.json is not a scan: " in errors and words in errors
+
+
+def test_a_scan_nested_too_deep(run, tmp_path):
+    (tmp_path / "scan.json").write_text("[" * 100_000 + "]" * 100_000)
+    code, _, errors = run("plan", tmp_path)
+    assert code == 2 and "is not a scan" in errors and errors.count("\n") == 1
+
+
+def test_the_file_of_a_scan_will_do(run, changed):
+    folder = changed(lambda content: None)
+    assert run("plan", folder / "scan.json", "-q") == (0, "", "")
+    assert (folder / "plan.json").is_file()
+
+
 def test_plans_in_python(scanned):
     found = Scan.load(scanned)
     assert found.plan("best-down:1@top") == make_plan("(2, 2, 4)", 4)
@@ -193,6 +232,10 @@ def test_plans_in_python(scanned):
     assert found.plan() == found.planning().choice.plan == Plan((1, 2), 2).on(4)
     with pytest.raises(InputError, match="unknown score of this scan"):
         found.plan(score="cca")
+    with pytest.raises(InputError, match="a plan is a Plan, or text"):
+        found.plan(None)
+    with pytest.raises(InputError, match="whole number from 1 on, got '5'"):
+        found.plan(epochs="5")
 
 
 def test_a_block_score_ranks(changed):

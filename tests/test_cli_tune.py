@@ -95,7 +95,7 @@ def test_strategies_of_the_data_go_by_a_scan(run, tiny, reviews, tmp_path):
     assert run("scan", tiny, reviews, "-o", tmp_path / "scan", "-q")[0] == 0
     path = tmp_path / "scan" / "scan.json"
     scanned = json.loads(path.read_text())
-    scanned["scores"]["variability_ratio"]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
+    scanned["scores"]["variability_ratio_debiased"]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
     path.write_text(json.dumps(scanned))
     options = ("--scan", tmp_path / "scan", "-o", tmp_path / "out", *QUICK)
     for plan, notation in {"best-down:1@best": "(2, 2, 2)", "best-up:1@top": "(3, 3, 4)"}.items():
@@ -119,10 +119,19 @@ MISTAKES = {
     "size of words": (["--cache-limit", "much"], "--cache-limit takes a size"),
     "too many examples": (["--examples", "1000"], "at most"),
     "examples of words": (["--examples", "some"], "--examples takes a whole number"),
+    "no automatic examples": (["--examples", "auto"], "a whole number or 'all', got 'auto'"),
     "several numbers of examples": (["--examples", "10,20"], "--examples takes a whole number"),
     "fraction": (["--validation", "1.5"], "between 0 and 1"),
     "nothing to untie": (["--untie"], "share no weights"),
     "budget": (["--plan", "auto", "--budget", "50"], "budget"),
+    "budget of nan": (["--budget", "nan"], "up to 1, got nan"),
+    "budget beside a plan": (["--budget", "5"], "up to 1, got 5"),
+    "endless clipping": (["--max-grad-norm", "inf"], "above 0, got inf"),
+    "warmup of nan": (["--warmup", "nan"], "below 1, got nan"),
+    "decay of nan": (["--weight-decay", "nan"], "0 or more, got nan"),
+    "empty metric": (["--metric", ""], "unknown `metric` ''"),
+    "unknown score": (["--score", "nc2"], "did you mean 'nc1'"),
+    "against what cannot be": (["--against", "(1, 4, 2)"], "put the head at 4 or above"),
 }
 
 
@@ -147,6 +156,18 @@ def test_other_peoples_folders_are_not_replaced(run, tiny, reviews, tmp_path):
     assert (precious / "thesis.txt").read_text() == "years of work"
 
 
+@pytest.mark.parametrize("name", ["result.json", "predictions.parquet", None])
+def test_what_is_in_the_way_is_found_before_training(run, tiny, reviews, tmp_path, name):
+    if name is None:
+        (tmp_path / "out").symlink_to(tmp_path / "nothing")
+    else:
+        (tmp_path / "out" / name).mkdir(parents=True)
+    options = ("--plan", "top:1", "-o", tmp_path / "out", "--epochs", 10**9)
+    code, _, errors = run("tune", tiny, reviews, *options)
+    assert code == 2 and errors.count("\n") == 1
+    assert f"{name}: it is a folder" in errors or "out is a link to nothing" in errors
+
+
 def test_unlabelled_validation_is_refused(run, tiny, reviews, tmp_path, write):
     path = write("validation.csv", "text,label\nsome words,\n")
     options = ("--plan", "top:1", "--validation", path, "-o", tmp_path / "out")
@@ -166,6 +187,14 @@ def test_divergence_is_work_that_failed(run, tiny, reviews, tmp_path):
     code, _, errors = run("tune", tiny, reviews, *options)
     assert code == 1 and "use a lower --learning-rate" in errors and errors.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_rate_that_diverged_at_once_has_no_figures(run, tiny, reviews, tmp_path):
+    options = ("--plan", "top:1", "--learning-rate", "1e30,1e-4", "--epochs", 2)
+    code, printed, errors = run("tune", tiny, reviews, "-o", tmp_path / "out", *options)
+    assert code == 0 and "ended early" in errors
+    rows = [line.split() for line in printed.splitlines()]
+    assert ["1e+30", "0", "-", "-", "-", "diverged"] in rows
 
 
 def test_a_kill_leaves_the_earlier_result_and_the_trunk(tiny, reviews, tmp_path, run, cache):
@@ -191,9 +220,15 @@ def test_the_cache_is_listed_and_cleared(run, tiny, reviews, tmp_path, cache):
     assert code == 0 and "0 entries" in printed
     assert run("tune", tiny, reviews, "--plan", "top:1", "-o", tmp_path / "out", *QUICK)[0] == 0
     code, printed, _ = run("cache", "list")
-    assert code == 0 and "2 entries" in printed and "3  " in printed
+    assert code == 0 and "2 entries" in printed and "state 3" in " ".join(printed.split())
     listed = json.loads(run("cache", "list", "--json")[1])
     assert [(entry["cut"], entry["model"]) for entry in listed] == [(3, str(tiny))] * 2
+    first = next(cache.glob("trunks/*.bin"))
+    first.with_suffix(".json").unlink()
+    first.unlink()
+    (cache / "trunks" / f".{'a' * 64}-x.tmp.bin").write_bytes(bytes(2_000_000))
+    printed = run("cache", "list")[1]
+    assert "1 entry, " in printed and "and 1 unfinished file, 2.0 MB, in" in printed
     size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
     code, printed, _ = run("cache", "clear")
     assert code == 0 and f"removed {size / 1e6:,.1f} MB" in printed
@@ -213,7 +248,7 @@ def test_truncate(run, tiny, tmp_path):
     assert (code, printed) == (0, f"wrote {out}\n")
     assert "trained on state 4 and now reads state 2" in errors
     code, _, errors = run("truncate", tiny, "--head", 4, "-o", tmp_path / "other")
-    assert code == 2 and "must be in 1..3" in errors and errors.count("\n") == 1
+    assert code == 2 and "in 1..3" in errors and errors.count("\n") == 1
     assert AutoModel.from_pretrained(out).config.num_hidden_layers == 2
 
 

@@ -159,7 +159,13 @@ def test_the_limit_of_short_texts(strategy, trunk, tuned, above, times):
 
 
 def test_work_is_checked():
-    for numbers in ((0, 0, 1.0, 1), (1, -1, 1.0, 1), (1, 0, 0.0, 1), (1, 0, float("nan"), 1)):
+    for numbers in (
+        (0, 0, 1.0, 1),
+        (1, -1, 1.0, 1),
+        (1, 0, 0.0, 1),
+        (1, 0, float("nan"), 1),
+        (1, 0, float("inf"), 1),
+    ):
         with pytest.raises(InputError, match="at least 1 example"):
             Work(*numbers)
     with pytest.raises(InputError, match="1 epoch; got 7, 1 and 0"):

@@ -11,60 +11,17 @@ from typing import Any
 
 import pytest
 
+from layerscout import charts
+from layerscout.charts import check_plot, save_chart, scan_chart
 from layerscout.errors import InputError
-from layerscout.figures import (
-    Section,
-    Table,
-    check_plot,
-    page,
-    save_chart,
-    scan_chart,
-    scan_page,
-)
+from layerscout.figures import Section, Table, page, scan_page
+from layerscout.findings import MEANINGS, counted, sparkline
+from layerscout.scores import SCORES
+from scan_content import CURVE, full, scan, score
 
-CURVE = [13.93, 12.231234567890123, 5.38, 6.99, 12.65, 10.8, 10.75]
 HOSTILE = (
     """</script><script>alert(1)</script><img src="https://x.example/a.png" onerror='a'>{{7*7}}🦊"""
 )
-
-
-def score(values: list[float | None], better: str = "lower", of: str = "states", **more: Any):
-    return {"of": of, "better": better, "values": values, "low": [], "high": [], **more}
-
-
-def scan(
-    scores: Mapping[str, Any] | None = None,
-    best: Mapping[str, int | None] | None = None,
-    **more: Any,
-) -> dict[str, Any]:
-    scores = scores or {"variability_ratio": score(CURVE)}
-    blocks = len(next(iter(scores.values()))["values"]) - 1
-    return {
-        "layerscout": "0.1.0",
-        "verb": "scan",
-        "model": {
-            "name": "tiny",
-            "source": "tiny",
-            "family": "bert",
-            "blocks": blocks,
-            "hidden_size": 384,
-            "parameters": {"embeddings": 1, "blocks": [2], "head": 3, "total": 22713216},
-        },
-        "task": {
-            "name": "reviews",
-            "kind": "classification",
-            "labels": ["bad", "good"],
-            "metric": "accuracy",
-            "examples_used": 2000,
-            "examples_available": 67349,
-            "tokens_per_example": 13.34,
-        },
-        "settings": {"pooling": "mean", "max_length": 128, "precision": "float32", "seed": 0},
-        "scores": scores,
-        "best": {"variability_ratio": 2} if best is None else best,
-        "warnings": [],
-        "seconds": {"forward": 3.21, "scores": 0.1},
-    } | more
 
 
 class Page(HTMLParser):
@@ -267,7 +224,9 @@ def test_warnings_stand_on_the_page_only_when_there_are_any():
 
 def panels(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     chart = scan_chart(given).to_dict()
-    return [{"datasets": chart["datasets"], **panel} for panel in chart["concat"]]
+    # What the panels share stands above them.
+    shared = {name: chart[name] for name in ("data", "datasets") if name in chart}
+    return [{**shared, **panel} for panel in chart["concat"]]
 
 
 def test_the_best_state_is_marked_with_its_value_and_name():
@@ -294,7 +253,10 @@ def test_an_interval_is_shaded_only_where_there_is_one():
     assert [(row["low"], row["high"]) for row in rows(shaded, band)] == list(
         zip(low, high, strict=True)
     )
-    assert (band["encoding"]["y"]["field"], band["encoding"]["y2"]["field"]) == ("low", "high")
+    [bars] = [bar for bar in layers(shaded, "rule") if "y2" in bar["encoding"]]
+    for layer in (band, bars):
+        ends = layer["encoding"]["y"]["field"], layer["encoding"]["y2"]["field"]
+        assert ends == ("low", "high")
     assert not layers(plain, "area")
 
 
@@ -310,7 +272,9 @@ def test_every_score_has_a_panel_over_the_same_states(count: int, blocks: int, c
     assert [panel["title"] for panel in drawn] == [f"S{i}" for i in range(count)]
     for i, panel in enumerate(drawn):
         [line] = layers(panel, "line")
-        assert line["encoding"]["y"]["title"] == f"{('lower', 'higher')[i % 2]} is better"
+        y = line["encoding"]["y"]
+        assert y["title"] == ("lower is better (axis turned)", "higher is better")[i % 2]
+        assert y["scale"]["reverse"] == (i % 2 == 0), "up is better in every panel"
         x = line["encoding"]["x"]
         assert x["scale"]["domain"] == [0, blocks]
         assert x["axis"]["values"][-1] == blocks and len(x["axis"]["values"]) <= 13
@@ -336,6 +300,47 @@ def test_the_scale_is_logarithmic_only_where_one_state_dwarfs_the_others():
     assert scale([1.0, 2.0, 40.0]) == "linear"
     assert scale([1.0, 2.0, 4000.0]) == "log"
     assert scale([0.0, 2.0, 4000.0]) == "linear", "zero has no logarithm"
+
+
+def test_a_turned_scale_stays_turned_when_it_is_logarithmic():
+    given = {"a": score([1.0, 2.0, 4000.0]), "b": score([1.0, 2.0, 4000.0], "higher")}
+    for panel, turned in zip(panels(scan(given, {"a": 1, "b": 2})), (True, False), strict=True):
+        y = layers(panel, "line")[0]["encoding"]["y"]
+        assert (y["scale"]["type"], y["scale"]["reverse"]) == ("log", turned)
+
+
+def test_blocks_are_counted_from_one():
+    given = scan({"fisher": score([None, 1.0, 4.0, 2.0], "higher", "blocks")}, {"fisher": 2})
+    x = layers(panels(given)[0], "line")[0]["encoding"]["x"]
+    assert x["scale"]["domain"] == [1, 3] and x["axis"]["values"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4, 6, 7, 11, 12, 13, 24, 48])
+def test_the_top_state_always_has_a_tick(blocks: int):
+    given = scan({"nc1": score([*map(float, range(blocks + 1))])}, {"nc1": 1})
+    for small in (False, True):
+        [panel] = charts.panels(given, ["nc1"], small=small)
+        ticks = layers(panel, "line")[0]["encoding"]["x"]["axis"]["values"]
+        assert ticks[0] == 0 and ticks[-1] == blocks
+        assert ticks == sorted(set(ticks)) and len(ticks) <= (7 if small else 13)
+
+
+def test_scores_without_a_value_take_no_room():
+    scores = {"a": score([1.0, 2.0]), "b": score([None, None])}
+    assert [panel["title"] for panel in panels(scan(scores, {"a": 1, "b": None}))] == ["A"]
+
+
+def test_a_deviation_over_heads_is_shaded_like_an_interval():
+    fisher = score([None, 1.0, 4.0], "higher", "blocks", details={"spread": [None, 0.5, 1.0]})
+    one_head = score([None, 1.0, 4.0], "higher", "blocks", details={"spread": [None] * 3})
+    shaded, plain = panels(scan({"a": fisher, "b": one_head}, {"a": 2, "b": 2}))
+    [band] = layers(shaded, "area")
+    assert [(row["low"], row["high"]) for row in rows(shaded, band)] == [
+        (None, None),
+        (0.5, 1.5),
+        (3.0, 5.0),
+    ]
+    assert not layers(plain, "area")
 
 
 @pytest.mark.parametrize(
@@ -379,3 +384,275 @@ def test_a_number_that_is_none_does_not_reach_the_page():
     given["seconds"]["forward"] = float("nan")
     with pytest.raises(ValueError, match="not JSON compliant"):
         scan_page(given)
+
+
+def sections(html: str) -> dict[str, Page]:
+    """The parts of a page by their headings."""
+    parts = html.split("<section ")[1:]
+    found = [Page("<section " + part.split("</section>")[0] + "</section>") for part in parts]
+    return {part.inside("h2"): part for part in found}
+
+
+def table(part: Page) -> list[list[str]]:
+    """The rows of the table of a section, as text; marks and what stands below are left out."""
+    lines: list[list[str]] = []
+    for tag, attributes, text in part.texts:
+        if tag == "th" and attributes.get("scope") == "row":
+            lines.append([text.strip()])
+        elif tag == "td" and text.strip():
+            lines[-1].append(text.strip())
+    return lines
+
+
+@pytest.fixture(scope="module")
+def all_scores() -> str:
+    """The page of a scan with every score."""
+    return scan_page(full())
+
+
+def test_all_scores_stand_in_one_table(all_scores: str):
+    found = {row[0]: row[1:] for row in table(sections(all_scores)["All scores"])}
+    assert len(found) == 16
+    assert found["Canonical correlation"] == ["higher", "state 8", "0.6600", "0.4388", "+0.55"]
+    assert found["Weight signal-to-noise"] == ["higher", "block 4", "7.000", "2.092", "–"]
+    assert found["Nearest neighbours"][-1] == "undefined everywhere"
+    assert found["Mutual information"][-1].startswith("refused: mutual information needs 20")
+    assert "majority class alone: 0.5278" in found["Probe"][-1]
+    assert "±0.006 at the best" in found["Probe"][-1]
+    assert "labels drawn from the model" in found["Fisher information"][-1]
+
+
+def test_the_curves_of_states_and_of_blocks_stand_apart(all_scores: str):
+    parts = sections(all_scores)
+    titles = {
+        name: [
+            json.loads(text)["title"]
+            for tag, attributes, text in parts[name].texts
+            if tag == "script" and attributes.get("type") == "application/json"
+        ]
+        for name in ("Scores of states", "Scores of blocks")
+    }
+    assert len(titles["Scores of states"]) == 9, "knn and mutual information have no best state"
+    assert titles["Scores of blocks"] == [
+        "Fisher information",
+        "Gradient norm",
+        "Saliency",
+        "Weight signal-to-noise",
+        "Change of the states (1 − CKA)",
+    ]
+    labels = [a["aria-label"] for tag, a in Page(all_scores).elements if tag == "figure"]
+    assert len(labels) == 1 + 9 + 5 + 3 and all(labels)
+
+
+def test_states_that_are_not_told_apart_are_hollow_and_named(all_scores: str):
+    html = Page(all_scores)
+    chart = html.json("chart-1-1")
+    [rings] = [layer for layer in chart["layer"] if layer.get("name") == "hollow"]
+    assert [row["index"] for row in rows(chart, rings)] == [7, 9]
+    assert "States 7, 9 (hollow) cannot be told apart from state 8." in html.inside("p")
+    assert "95% of the distance between the class means of state 8 is signal" in html.inside("p")
+    assert "not told apart from it: 7, 9" in chart["description"]
+    tooltip = chart["layer"][-1]["encoding"]["tooltip"]
+    assert [entry["field"] for entry in tooltip] == [
+        "index",
+        "value",
+        "low",
+        "high",
+        "signal",
+        "apart",
+    ]
+
+
+def test_what_is_told_apart_from_all_others_is_said():
+    given = full()
+    told = given["scores"]["variability_ratio_debiased"]["details"]
+    told["separable_from_best"] = [i != 8 for i in range(13)]
+    text = Page(scan_page(given)).inside("p")
+    assert "State 8 is told apart from all others." in text and "hollow" not in text
+    told["separable_from_best"] = [None] * 8 + [False] + [None] * 4
+    assert "told apart" not in Page(scan_page(given)).inside("p")
+    # The embeddings are never the best, so nobody asks whether they could be.
+    told["separable_from_best"] = [i != 8 for i in range(13)]
+    told["separable_from_best"][0] = False
+    assert "told apart from all others" in Page(scan_page(given)).inside("p")
+
+
+def test_no_signal_is_said_and_another_score_leads():
+    given = full()
+    given["scores"]["variability_ratio_debiased"] |= {"values": [None] * 13, "low": [], "high": []}
+    given["best"]["variability_ratio_debiased"] = None
+    text = Page(scan_page(given)).inside("p")
+    assert "No state's classes can be told apart beyond noise with 2,000 examples" in text
+    assert "--score variability_ratio ranks them all the same." in text
+    assert "By the variability ratio ν, state 8 of 12 is best" in text
+
+
+def test_why_so_many_examples_were_read_is_said():
+    given = scan()
+    given["settings"]["examples_because"] = "state 2 is told apart from all others"
+    text = Page(scan_page(given)).inside("p")
+    assert "2,000 of 67,349 examples: state 2 is told apart from all others." in text
+
+
+def test_the_scores_are_grouped_by_the_state_that_they_call_best(all_scores: str):
+    text = Page(all_scores).inside("p")
+    assert "9 by ridge regression, LogME; 4 by H-score; 12 by numerical rank." in text
+    assert "Best block: 1 by gradient norm, saliency, change of the states (1 − CKA);" in text
+    assert "Best state" not in Page(scan_page(scan())).inside("p")
+
+
+def test_the_probe_is_set_against_the_scores(all_scores: str):
+    found = {row[0]: row[1:] for row in table(sections(all_scores)["Smoothness and the probe"])}
+    assert found["LogME"] == ["0.7000", "-0.93", "0.8649", "-0.95", "-0.01230", "0.9100", "12"]
+    assert found["Probe"] == ["0.7000", *["–"] * 6]
+    given = full()
+    del given["diagnostics"]["against_probe"]
+    part = sections(scan_page(given))["Smoothness"]
+    assert table(part)[0] == ["Debiased variability ratio ν", "0.7000"]
+
+
+def test_agreement_is_shaded_by_how_strong_it_is(all_scores: str):
+    parts = sections(all_scores)
+    part = parts["Agreement on the states"]
+    assert [row[0] for row in table(part)] == [
+        "1. Debiased variability ratio ν",
+        "2. Variability ratio ν",
+        "3. Neural collapse NC1",
+        "4. Canonical correlation",
+        "5. Ridge regression",
+        "6. LogME",
+        "7. H-score",
+        "8. Numerical rank",
+        "9. Probe",
+    ]
+    shades = {
+        text: (attributes["class"], attributes["style"])
+        for tag, attributes, text in part.texts
+        if tag == "td" and "style" in attributes
+    }
+    assert shades["+0.85"] == ("more", "--share: 0.85")
+    assert shades["-0.50"] == ("less", "--share: 0.50")
+    assert len(table(parts["Agreement on the blocks"])) == 5
+
+
+def test_ranks_are_followed_over_checkpoints(all_scores: str):
+    part = sections(all_scores)["Stability"]
+    rows_of_fisher = [row for row in table(part) if row[0] == "Fisher information"]
+    assert rows_of_fisher == [
+        ["Fisher information", "1. checkpoint-0", "12"],
+        ["Fisher information", "2. checkpoint-1000", "10", "0.3333", "+0.94"],
+        ["Fisher information", "3. checkpoint-2000", "5", "0.6667", "+0.88"],
+    ]
+    [chart] = [
+        json.loads(text)
+        for tag, _, text in part.texts
+        if tag == "script" and "Fisher" in json.loads(text)["title"]
+    ]
+    drawn = rows(chart, layers(chart, "line")[0])
+    assert len(drawn) == 3 * 12 and {row["checkpoint"] for row in drawn} == {1, 2, 3}
+    y = layers(chart, "line")[0]["encoding"]["y"]
+    assert y["scale"]["reverse"] and y["scale"]["domain"] == [1, 12]
+    assert "Stability" not in sections(scan_page(scan()))
+
+
+def test_a_score_that_no_checkpoint_defines_is_left_out_of_the_stability():
+    given = full()
+    given["stability"]["scores"]["knn"] = {
+        "values": [[None] * 13] * 3,
+        "ranks": [[None] * 13] * 3,
+        "deviation": [None] * 3,
+        "kendall": [None] * 3,
+    }
+    part = sections(scan_page(given))["Stability"]
+    assert {row[0] for row in table(part)} == {
+        "Debiased variability ratio ν",
+        "Variability ratio ν",
+        "Fisher information",
+    }
+
+
+def test_the_parts_of_a_score_can_be_opened(all_scores: str):
+    parts = sections(all_scores)
+    assert "Show the table" in parts["Fisher information by part"].inside("summary")
+    assert len(table(parts["Weight signal-to-noise by part"])) == 12
+    assert len(table(parts["All values"])) == 13 and parts["All values"].inside("summary")
+    assert not sections(scan_page(scan()))["All values"].inside("summary")
+
+
+def test_every_score_has_a_meaning_and_only_those_there_are_explained(all_scores: str):
+    assert MEANINGS.keys() == SCORES.keys()
+    explained = sections(all_scores)["What the numbers mean"]
+    assert len([tag for tag, _ in explained.elements if tag == "dt"]) == 16
+    alone = sections(scan_page(scan()))["What the numbers mean"]
+    assert alone.inside("dt") == "Variability ratio ν"
+    assert "grows with the number of examples" in alone.inside("dd")
+
+
+def test_hostile_names_stay_text_among_all_scores():
+    given = full()
+    hostile = full()
+    hostile["stability"]["checkpoints"][1] = HOSTILE
+    hostile["scores"]["mutual_information"]["details"]["refused"] = HOSTILE
+    hostile["scores"]["fisher"]["details"]["notes"] = [HOSTILE]
+    hostile["scores"]["fisher"]["details"]["parts"][HOSTILE] = [None] * 13
+    del hostile["scores"]["fisher"]["details"]["parts"]["attention"]
+    hostile["settings"]["examples_because"] = given["settings"]["examples_because"] = HOSTILE
+    plain, attacked = Page(scan_page(given)), Page(scan_page(hostile))
+    assert [tag for tag, _ in attacked.elements] == [tag for tag, _ in plain.elements]
+    assert attacked.json("data") == hostile
+
+
+def test_the_other_scores_are_advised_when_few_were_computed(all_scores: str):
+    assert "--score all" in Page(scan_page(scan())).inside("code")
+    assert "--score all" not in Page(all_scores).inside("code")
+
+
+@pytest.mark.parametrize("blocks", [1, 24])
+def test_a_scan_of_every_depth_can_be_drawn(blocks: int):
+    given = full(blocks)
+    assert Page(scan_page(given)).json("data") == json.loads(json.dumps(given))
+    assert len(panels(given)) == 14, "knn and mutual information have no best state"
+
+
+def test_scores_alone_that_refuse_are_shown_with_the_reason():
+    refused = score([None] * 5, details={"refused": "too few of class 'b'"})
+    given = scan({"cca": refused, "ridge": refused}, {"cca": None, "ridge": None})
+    html = Page(scan_page(given))
+    assert "No state could be scored" in html.inside("p")
+    assert "refused: too few of class 'b'" in html.cells()
+
+
+def test_an_older_scan_without_details_can_be_shown():
+    content = {key: v for key, v in score([3.0, 2.0, 1.0]).items() if key not in ("low", "high")}
+    given = scan({"nc1": content, "variability_ratio": content}, {"nc1": 2, "variability_ratio": 2})
+    assert "state 2 of 2 is best" in Page(scan_page(given)).inside("p")
+
+
+@pytest.mark.parametrize(
+    ("entries", "written"),
+    [
+        ([], ""),
+        ([3], "3"),
+        ([3, 4], "3, 4"),
+        ([1, 3, 4, 5, 9], "1, 3–5, 9"),
+        ([0, 1, 2, 3], "0–3"),
+    ],
+)
+def test_neighbouring_states_are_counted_together(entries: list[int], written: str):
+    assert counted(entries) == written
+
+
+@pytest.mark.parametrize(
+    ("values", "better", "line"),
+    [
+        ([0.0, 1.0, 2.0, 3.0], "higher", "▁▁▅█"),
+        ([9.0, 3.0, 2.0, 1.0], "lower", "▁▁▅█"),
+        ([None, 1.0, None, 3.0], "higher", " ▁ █"),
+        ([None, 2.0, 2.0, 2.0], "higher", " ▅▅▅"),
+        ([5.0, None, None, None], "higher", "    "),
+        ([1.0, 1.0, 10.0, 100.0], "higher", "▁▁▅█"),
+        ([0.0, 1.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0], "higher", "▁█▁▁▁"),
+    ],
+)
+def test_a_curve_in_one_line(values: list[float | None], better: str, line: str):
+    assert sparkline(score(values, better), 5) == line

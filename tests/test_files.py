@@ -24,6 +24,7 @@ from layerscout.files import (
     find_cached,
     output_folder,
     replacing,
+    unfinished,
     write_files,
 )
 
@@ -92,6 +93,13 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         with pytest.raises(InputError, match=r"cannot make the folder .*; choose another"):
             output_folder(folder)
     check_output_folder(tmp_path / "new" / "deep")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    with pytest.raises(InputError, match="is a link to nothing; choose another"):
+        check_output_folder(tmp_path / "link")
+    (tmp_path / "out" / "b.json").mkdir(parents=True)
+    check_output_folder(tmp_path / "out", "a.json")
+    with pytest.raises(InputError, match=r"b\.json: it is a folder; choose another"):
+        check_output_folder(tmp_path / "out", "a.json", "b.json")
     assert not (tmp_path / "new").exists()  # a question leaves nothing behind
     assert output_folder(tmp_path / "new" / "deep").is_dir()
     assert os.listdir(tmp_path / "new" / "deep") == []
@@ -220,12 +228,14 @@ def test_clearing_removes_what_the_cache_wrote_and_nothing_else(cached):
     folder = cached("a").parent
     cached("b").unlink()
     (folder / f".{'c' * 64}-x_1.tmp.bin").write_bytes(b"half")
+    (folder / f".{'c' * 64}-x_1.tmp.json").touch()
+    assert unfinished() == (2, 4)
     size = sum(path.stat().st_size for path in folder.iterdir())
     theirs = [folder / "notes.json", folder / ".b.tmp.bin", folder.parent / f"{'a' * 64}.bin"]
     for path in theirs:
         path.write_text("theirs")
     assert clear_cache() == size
-    assert cache_entries() == []
+    assert cache_entries() == [] and unfinished() == (0, 0)
     assert sorted(p for p in folder.parent.rglob("*") if p.is_file()) == sorted(theirs)
 
 

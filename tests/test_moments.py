@@ -1,4 +1,5 @@
-"""Moments against sums over all examples at once, and merging in any order and any chunks."""
+"""Moments against sums over all examples at once, and merging in any order and any chunks;
+the ratios that need no more."""
 
 import numpy as np
 import pytest
@@ -6,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerscout.moments import Moments, class_weights
+from layerscout.moments import Moments, class_weights, nc1s, variability_ratios
+from reference import naive
 
 
 def examples(seed, S=2, n=40, d=5, K=3, offset=0.0):
@@ -129,6 +131,24 @@ def test_float32_states_are_summed_in_float64():
     moments = summed(H.float(), y, weights, reference)
     assert moments.scatter.dtype == torch.float64
     assert_equal(moments, summed(H.float().double(), y, weights, reference), 1e-12)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 4), st.integers(1, 38))
+def test_ratios_of_all_states_come_from_merged_sums(seed, K, cut):
+    H, y = examples(seed, S=3, K=K)
+    weights = class_weights(torch.bincount(y))
+    merged = summed(H[:, :cut], y[:cut], weights) + summed(H[:, cut:], y[cut:], weights)
+    for ratios, key in ((variability_ratios, "variability_ratio"), (nc1s, "nc1")):
+        expected = [getattr(naive, key)(state, y.numpy()) for state in H.numpy()]
+        assert ratios(merged).tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_ratio_without_class_means_apart_or_finite_is_nan():
+    H, y = examples(0, S=3)
+    H[1], H[2, 0, 0] = 1.0, torch.inf
+    moments = summed(H, y, class_weights(torch.bincount(y)), reference=torch.zeros(3, 5).double())
+    for ratios in (variability_ratios, nc1s):
+        assert ratios(moments).isnan().tolist() == [False, True, True]
 
 
 def test_moments_of_other_tasks_do_not_merge():

@@ -167,6 +167,11 @@ def test_plans_check_themselves():
         Plan((2, 4), 3)
     with pytest.raises(InputError, match="1..12.*got 13"):
         Plan((), 13).on(12)
+    for tuned, head in (("12", 3), (None, 3), ([True], 3), ([1], True), ([1.0], 3)):
+        with pytest.raises(InputError, match="must be whole numbers"):
+            Plan(tuned, head)
+    with pytest.raises(InputError, match="got 4; put the head at 4 or above"):
+        Plan((4,), 3)
 
 
 def test_every_strategy_has_a_meaning_and_most_make_a_plan():
@@ -229,3 +234,27 @@ def test_a_shape_that_does_not_fit_itself():
         ModelShape.from_dict(written)
     with pytest.raises(InputError, match="scan again"):
         ModelShape.from_dict(asdict(shape([0, 1])) | {"parameters": {"block": 7}})
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("hidden_size", -16),
+        ("hidden_size", 16.0),
+        ("feed_forward", 0),
+        ("vocabulary", "30"),
+        ("blocks", True),
+        ("weights", [0, -1]),
+        ("weights", 3),
+        ("parameters", [3]),
+    ],
+)
+def test_a_shape_out_of_range(part, value):
+    whole = asdict(replace(shape([0, 1]), vocabulary=30))
+    assert ModelShape.from_dict(whole).blocks == 2
+    with pytest.raises(InputError, match="scan again"):
+        ModelShape.from_dict(whole | {part: value})
+    counts = whole["parameters"]
+    for broken in ({"head": -1}, {"blocks": [1, -1]}, {"total": None}):
+        with pytest.raises(InputError, match="scan again"):
+            ModelShape.from_dict(whole | {"parameters": counts | broken})

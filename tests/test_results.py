@@ -4,6 +4,7 @@ import errno
 import html
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from inputs import as_csv, expect_refused
 from layerscout.data import Task
 from layerscout.results import model_card, summary
 from tiny import FAMILIES, SENTENCES
-from tuned import cheaply, copied, differing, load, task_of
+from tuned import cheaply, copied, differing, lists, load, task_of
 
 HOSTILE = ("<script>alert(1)</script>", "[go](http://evil) *b* `c` _d_ # | ~~e~~", "x&lt;y\\*")
 
@@ -158,6 +159,15 @@ def test_folders(bert, tmp_path, monkeypatch):
     assert not (tmp_path / "~").exists()
 
 
+def test_no_number_loses_a_training(bert, tmp_path):
+    result = cheaply(bert, task_of(), "head:2", epochs=1)
+    odd = {"nan": float("nan"), "inf": [np.float32("inf")], "one": np.int64(1), "path": tmp_path}
+    replace(result, content={**result.content, **odd}).save(tmp_path / "out")
+    told = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
+    assert [told[name] for name in odd] == [None, [None], 1, str(tmp_path)]
+    assert told["metrics"] == result.metrics
+
+
 # --- Words -------------------------------------------------------------------------------------
 
 
@@ -208,6 +218,19 @@ def test_the_card_tells_the_facts(bert):
     ):
         assert fact in card
     assert "nan" not in card.lower()
+    assert 'classify("some text", truncation=True, max_length=128)' in card
+    once = model_card(cheaply(bert, task_of(), "head:2", epochs=1).content)
+    assert "by count for 1 epoch," in once and "1 epochs" not in once
+
+
+def test_the_card_is_not_turned_round(bert):
+    marks = "\u202e\u2066\u200f\u061c"
+    texts, labels = lists(30)
+    names = [f"{marks}{label}\u2069" for label in labels]
+    result = cheaply(bert, Task.from_lists(texts, names), "head:2", epochs=1)
+    card = model_card(result.content)
+    assert "classes bad, fair" in card and not set(marks) & set(card)
+    assert result.model.config.id2label[0] == f"{marks}bad\u2069"
 
 
 def test_the_card_shows_names_as_they_are(bert, tmp_path):

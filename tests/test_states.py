@@ -517,7 +517,7 @@ def test_long_states_are_read_in_pieces_by_several_threads(monkeypatch):
     states = States(tuple(parts), rows)
     expected = np.concatenate(parts, axis=1)[:, rows]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(states.state, range(6)))
+        found = list(pool.map(states.__getitem__, range(6)))
     assert np.array_equal(np.stack(found), expected)
     with pytest.raises(IndexError):
         states[6]

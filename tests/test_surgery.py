@@ -358,6 +358,7 @@ def other_names(bert):
         (AutoModel.from_pretrained, Plan((1,), 5), "must be in 1..4"),
         (AutoModel.from_pretrained, "best-up", "best state"),
         (AutoModel.from_pretrained, "top-1", "top"),
+        (AutoModel.from_pretrained, None, "a plan is a Plan, or text .*got None"),
         (
             lambda f: AutoModel.from_pretrained(f, add_pooling_layer=False),
             "head:4",
@@ -439,7 +440,12 @@ def test_names_of_labels(bert):
     with pytest.raises(InputError, match="all different"):
         build(bert, "head:1", labels=["a", "a"])
     with pytest.raises(InputError, match="at least one"):
-        build(bert, "head:1", num_labels=0)
+        build(bert, "head:1", labels=[])
+    for count in ("2", 1.5, True, 0):
+        with pytest.raises(InputError, match=f"whole number from 1 on, got {count!r}"):
+            build(bert, "head:1", num_labels=count)
+    with pytest.raises(InputError, match="a plan is a Plan, or text .*got None"):
+        build(bert, None)
     with pytest.raises(InputError, match="a list of names, got 'ab'"):
         build(bert, "head:1", labels="ab")
 
@@ -505,7 +511,9 @@ def test_options_reach_peft(bert):
     ("plan", "options", "message"),
     [
         ("head:4", {}, "head:4 tunes none"),
-        ("top:1", {"r": 0}, "at least 1, got 0"),
+        ("top:1", {"r": 0}, "whole number from 1 on, got 0"),
+        ("top:1", {"r": "8"}, "whole number from 1 on, got '8'"),
+        ("top:1", {"r": 1.5}, "whole number from 1 on, got 1.5"),
         ("top:1", {"target_modules": "all-linear"}, "got target_modules='all-linear'; leave"),
         ("top:1", {"layers_to_transform": [1]}, "layers_to_transform"),
         ("top:1", {"modules_to_save": ["bert"]}, "modules_to_save"),

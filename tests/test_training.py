@@ -453,14 +453,14 @@ def test_the_rate_is_that_of_transformers(steps, warmup):
 @pytest.mark.parametrize(
     ("name", "values"),
     {
-        "epochs": (0, -1),
+        "epochs": (0, -1, 1.5, True, "2"),
         "batch_size": (0,),
         "patience": (0,),
-        "warmup": (-0.1, 1.0, math.nan),
+        "warmup": (-0.1, 1.0, math.nan, None),
         "weight_decay": (-0.1, math.nan, math.inf),
-        "max_grad_norm": (0, -1.0, math.nan),
+        "max_grad_norm": (0, -1.0, math.nan, math.inf, "1"),
         "keep": ("bset",),
-        "metric": ("acuracy", "pearson_spearman"),
+        "metric": ("acuracy", "pearson_spearman", "", 3),
     }.items(),
 )
 def test_settings_out_of_range(name, values):

@@ -10,7 +10,9 @@ from inputs import expect_refused
 from layerscout import scanning
 from layerscout.data import Task
 from layerscout.encoder import Encoder
+from layerscout.errors import InputError
 from layerscout.plans import Plan
+from layerscout.scores import DEFAULT
 from tuned import cheaply, copied, differing, lists, load, task_of
 
 
@@ -61,12 +63,14 @@ def replace_best(score, state):
 
 def test_without_a_scan_the_training_rows_that_are_left_are_scanned(bert, scans):
     texts, labels = lists(40)
-    result = cheaply(bert, Task.from_lists(texts, labels), "best-down:1@best", seed=2)
+    options = {"seed": 2, "score": "variability_ratio"}
+    result = cheaply(bert, Task.from_lists(texts, labels), "best-down:1@best", **options)
     assert len(scans) == 1
     assert scans[0].task["examples_used"] == scans[0].task["examples_available"] == 36
-    assert result.plan.on(4) == scans[0].plan("best-down:1@best").on(4)
+    assert result.plan.on(4) == scans[0].plan("best-down:1@best", score="variability_ratio").on(4)
     assert scans[0].settings["validation"] == 0.1
-    cheaply(bert, Task.from_lists(texts, labels), "top:1", examples=10, against="best-down:1@top")
+    options |= {"examples": 10, "against": "best-down:1@top"}
+    cheaply(bert, Task.from_lists(texts, labels), "top:1", **options)
     assert scans[1].task["examples_used"] == 10
 
 
@@ -107,13 +111,88 @@ def test_plans_from_disk(bert, scan, scans, tmp_path, monkeypatch, name):
         '{"plan": {"tuned": [3], "head": 2}}',
         '{"plan": {"tuned": [3], "head": 5}}',
         '{"plan": {"tuned": [0], "head": 4}}',
+        '{"plan": {"tuned": [true], "head": 4}}',
+        '{"plan": {"tuned": [1], "head": 2}, "task": "x"}',
+        '{"plan": {"tuned": [1], "head": 2}, "task": [1]}',
+        '{"plan": {"tuned": [1], "head": 2}, "model": "bert"}',
+        '{"plan": {"tuned": [1], "head": 2}, "reason": 3}',
+        '{"plan": {"tuned": [1], "head": 2}, "strategy": ["top:1"]}',
+        "[" * 100_000 + "]" * 100_000,
     ],
+    ids=lambda content: content[:50],
 )
 def test_broken_plans_from_disk(bert, tmp_path, content):
     path = tmp_path / "plan.json"
     path.write_text(content)
     line = expect_refused("", cheaply, bert, task_of(), path)
     assert "is not a plan; write one" in line or "tuned" in line or "`head` must be" in line
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ({"embeddings": True}, "embeddings are tuned in full fine-tuning"),
+        ({"embeddings": "no"}, "`embeddings` must be true or false, got 'no'"),
+        ({"notation": "(3, 4, 4)"}, "must be that of … (1, 1, 2), got '(3, 4, 4)'"),
+        ({"notation": 3}, "must be that of … got 3"),
+        ({"tuned": [*range(1, 10**6)], "head": 10**6}, "1..4 … got 1000000"),
+        ({"tuned": [*range(2, 10**6, 2)], "head": 10**6}, "1..4"),
+        ({"tuned": [*range(1, 10**6)]}, "got 3-999999; put the head at 999999 or above"),
+        ({"tuned": [*range(1, 10**6, 2)]}, "1..2"),
+    ],
+    ids=str,
+)
+def test_plans_that_contradict_themselves(bert, tmp_path, written, words):
+    (tmp_path / "plan.json").write_text(json.dumps({"tuned": [1], "head": 2, **written}))
+    expect_refused(words, cheaply, bert, task_of(), tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ("tpo:2", "did you mean"),
+        ("(2, 4, 3)", "1..3, where the head reads; got 2 to 4; put the head at 4"),
+        (Plan((1,), 6), "1..4 … got 6"),
+        ("best-dwon:2", "best"),
+        ("best-down:2@tpo", "best-down is written"),
+        ("rank:2", "needs a block score such as fisher … --score fisher"),
+        (None, "a plan is … got None"),
+        (3, "a plan is … got 3"),
+    ],
+)
+def test_bad_plans_are_refused_before_anything_is_read(bert, scans, monkeypatch, plan, words):
+    monkeypatch.setattr(Encoder, "tokenize", None)
+    expect_refused(words, cheaply, bert, task_of(), plan)
+    if plan is not None:
+        expect_refused(words, cheaply, bert, task_of(), "auto", against=plan)
+    assert scans == []
+
+
+def test_folders_of_plans_and_of_scans(bert, scan, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fixed = replace(scan, scores={k: replace_best(s, 2) for k, s in scan.scores.items()})
+    fixed.save("top")
+    for folder in ("top", Path("top")):
+        expect_refused("file, got the folder top; use top/plan.json", cheaply, bert, task_of(),
+                       folder)  # fmt: skip
+    expect_refused("unknown strategy", cheaply, bert, task_of(), "x" * 1000)
+    for where in ("top", Path("top", "scan.json")):
+        result = cheaply(bert, task_of(), "best-down:1@top", scan=where, epochs=1)
+        assert result.plan.tuned == (2,)
+    expect_refused("no scan.json", cheaply, bert, task_of(), "auto", scan="elsewhere")
+
+
+def test_a_scan_for_a_rank_finds_the_best_state_too(bert, monkeypatch):
+    asked = []
+
+    def refuse(*_, scores, **__):
+        asked.append(scores)
+        raise InputError("no")
+
+    monkeypatch.setattr(scanning, "scan", refuse)
+    for score in ("fisher", "nc1"):
+        expect_refused("no", cheaply, bert, task_of(), "auto", score=score)
+    assert asked == [("fisher", DEFAULT), ("nc1",)]
 
 
 def test_plans_that_cannot_be_used(bert, scan, tmp_path):
@@ -185,6 +264,7 @@ def test_another_checkpoint_and_another_task_are_a_warning(bert, scan):
         scan,
         model={**scan.model, "source": "elsewhere", "name": "cousin"},
         task={**scan.task, "name": "other"},
+        scores={key: replace_best(score, 2) for key, score in scan.scores.items()},
     )
     result = cheaply(bert, task_of(), "best-down:1@best", scan=other)
     said = " ".join(result.warnings)

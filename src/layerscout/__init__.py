@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from layerscout.exports import truncate as truncate
     from layerscout.plans import Plan as Plan
     from layerscout.results import Result as Result
-    from layerscout.scanning import Scan as Scan
-    from layerscout.scanning import plot as plot
     from layerscout.scanning import scan as scan
+    from layerscout.scans import Scan as Scan
+    from layerscout.scans import plot as plot
     from layerscout.surgery import build as build
     from layerscout.surgery import freeze as freeze
     from layerscout.surgery import lora_config as lora_config
@@ -35,12 +35,12 @@ _PUBLIC = {
     "LayerscoutError": "layerscout.errors",
     "Plan": "layerscout.plans",
     "Result": "layerscout.results",
-    "Scan": "layerscout.scanning",
+    "Scan": "layerscout.scans",
     "Task": "layerscout.data",
     "build": "layerscout.surgery",
     "freeze": "layerscout.surgery",
     "lora_config": "layerscout.surgery",
-    "plot": "layerscout.scanning",
+    "plot": "layerscout.scans",
     "scan": "layerscout.scanning",
     "truncate": "layerscout.exports",
     "tune": "layerscout.tuning",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.plans import Plan, check_tied, make_plan
-from layerscout.scanning import Scan
+from layerscout.scans import Scan
+from layerscout.scores import SCORES
 
 # What two models have in common if a plan for the one is one for the other.
 SAME = ("family", "blocks", "hidden_size", "feed_forward")
@@ -25,7 +28,6 @@ class Ground:
     Attributes:
         encoder: what is tuned.
         task: what it is tuned for.
-        work: the training.
         scan: of the two, where there is one.
         score: of the scan, which says what the best state is.
         budget: of "auto".
@@ -33,45 +35,110 @@ class Ground:
 
     encoder: Encoder
     task: Task
-    work: Work
     scan: Scan | None
     score: str
     budget: float
 
 
 def needs_scan(plan: Plan | str | Path) -> bool:
-    """Tell whether a plan follows from the best state of a scan."""
+    """Tell whether a plan follows from what a scan finds: its best state, or its rank of blocks."""
     if not isinstance(plan, str) or plan.endswith(".json"):
         return False
-    return plan.strip().lower().startswith(("auto", "best"))
+    return plan.strip().lower().startswith(("auto", "best", "rank"))
 
 
-def settled(plan: Plan | str | Path, ground: Ground) -> tuple[Choice, list[str]]:
+def check(plan: Plan | str | Path, ground: Ground) -> None:
+    """Refuse what the plan and the model alone, or a scan that is there, show to be impossible.
+
+    Raises:
+        InputError: as `settled`.
+    """
+    if ground.scan is not None:
+        _of_the_same("the scan", ground.scan.as_dict(), ground)
+    if _is_auto(plan):
+        if ground.scan is not None:
+            ground.scan.basis(ground.score)
+        return
+    if ground.scan is not None or not needs_scan(plan):
+        _fitting(*_explicit(plan, ground), ground)
+        return
+    blocks = ground.encoder.blocks
+    if str(plan).strip().lower().startswith("rank"):
+        ranks = SCORES[ground.score].of == "blocks"
+        _from_text(plan, blocks, None, [None, *[1.0] * blocks] if ranks else None)
+        return
+    refusals: list[InputError] = []
+    for best in range(1, blocks + 1):  # what the scan might find
+        try:
+            _fitting(Choice(_from_text(plan, blocks, best, None), "", ""), [], ground)
+            return
+        except InputError as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
+def settled(plan: Plan | str | Path, ground: Ground, work: Work) -> tuple[Choice, list[str]]:
     """Turn what was asked for into a plan that fits the encoder, with the reason; and warnings.
+
+    Args:
+        plan: what was asked for.
+        ground: what the choice rests on.
+        work: the training, which "auto" weighs.
 
     Raises:
         InputError: if it is no plan, it does not fit, it needs a scan that is not there, or the
             scan or the file is of a model of another shape.
     """
-    warnings: list[str] = []
-    blocks = ground.encoder.blocks
+    if not _is_auto(plan):
+        return _fitting(*_explicit(plan, ground), ground)
+    best = None if ground.scan is None else ground.scan.basis(ground.score)[0]
     shape = ground.encoder.shape(len(ground.task.labels))
+    choice, warnings = choose(shape, work, best, ground.budget), []
+    if ground.scan is not None:
+        warnings = _of_the_same("the scan", ground.scan.as_dict(), ground)
+    return _fitting(choice, warnings, ground)
+
+
+def _is_auto(plan: Plan | str | Path) -> bool:
+    return isinstance(plan, str) and plan.strip().lower() == "auto"
+
+
+def _explicit(plan: Plan | str | Path, ground: Ground) -> tuple[Choice, list[str]]:
+    """Turn anything but "auto" into a plan; and warnings."""
     if isinstance(plan, Plan):
-        choice = Choice(plan, plan.notation, f"{plan.notation} was asked for")
-    elif isinstance(plan, Path) or plan.endswith(".json"):
+        return Choice(plan, plan.notation, f"{plan.notation} was asked for"), []
+    if isinstance(plan, Path) or (isinstance(plan, str) and plan.endswith(".json")):
         choice, content = _read(Path(plan))
-        warnings += _of_the_same(f"the plan {plan}", content, ground)
-    else:
-        best = ranking = None
-        if ground.scan is not None:
-            warnings += _of_the_same("the scan", ground.scan.as_dict(), ground)
-            best = ground.scan.best(ground.score) if needs_scan(plan) else None
-            ranking = ground.scan.ranking()
-        if plan.strip().lower() == "auto":
-            choice = choose(shape, ground.work, best, ground.budget)
-        else:
-            found = make_plan(plan, blocks, best=best, ranking=ranking)
-            choice = Choice(found, plan.strip(), f"{plan.strip()} was asked for")
+        return choice, _of_the_same(f"the plan {plan}", content, ground)
+    warnings: list[str] = []
+    best = ranking = None
+    if ground.scan is not None:
+        warnings = _of_the_same("the scan", ground.scan.as_dict(), ground)
+        if needs_scan(plan):
+            best, ranking = ground.scan.basis(ground.score)
+    found = _from_text(plan, ground.encoder.blocks, best, ranking)
+    return Choice(found, plan.strip(), f"{plan.strip()} was asked for"), warnings
+
+
+def _from_text(
+    plan: Any, blocks: int, best: int | None, ranking: Sequence[float | None] | None
+) -> Plan:
+    try:
+        return make_plan(plan, blocks, best=best, ranking=ranking)
+    except InputError as error:
+        with suppress(OSError, TypeError):  # a name that is too long, or no name
+            if Path(plan).is_dir():
+                raise _folder(plan) from error
+        raise
+
+
+def _folder(path: str | Path) -> InputError:
+    return InputError(f"a plan is a file, got the folder {path}; use {Path(path, 'plan.json')}")
+
+
+def _fitting(choice: Choice, warnings: list[str], ground: Ground) -> tuple[Choice, list[str]]:
+    """Settle a plan for the encoder."""
+    blocks, shape = ground.encoder.blocks, ground.encoder.shape(len(ground.task.labels))
     asked = choice.plan.on(blocks)
     if asked.embeddings != Plan(asked.tuned, asked.head).on(blocks).embeddings:
         raise InputError(
@@ -87,21 +154,28 @@ def _read(path: Path) -> tuple[Choice, dict[str, Any]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         plan = Plan.from_dict(content.get("plan", content))
-        strategy = str(content.get("strategy", plan.notation))
-        return Choice(plan, strategy, str(content.get("reason", f"{path} says so"))), content
+        strategy = content.get("strategy", plan.notation)
+        reason = content.get("reason", f"{path} says so")
+        texts = isinstance(strategy, str) and isinstance(reason, str)
+        parts = (content.get(part, {}) for part in ("model", "task"))
+        if not texts or not all(isinstance(part, Mapping) for part in parts):
+            raise TypeError("an entry is of another type")
+        return Choice(plan, strategy, reason), content
+    except IsADirectoryError as error:
+        raise _folder(path) from error
     except OSError as error:
         raise InputError(
             f"cannot read the plan {path}: {error.strerror or error}; write one with layerscout "
             "plan"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is not a plan; write one with layerscout plan") from error
 
 
 def _of_the_same(what: str, content: dict[str, Any], ground: Ground) -> list[str]:
     """Refuse what was made for a model of another shape; warn of another task or checkpoint."""
     theirs, model = content.get("model"), ground.encoder.shape(len(ground.task.labels))
-    if not isinstance(theirs, dict):
+    if theirs is None:
         return []
     for name in SAME:
         if theirs.get(name) != getattr(model, name):
@@ -112,7 +186,7 @@ def _of_the_same(what: str, content: dict[str, Any], ground: Ground) -> list[str
     warnings = []
     if theirs.get("source") != ground.encoder.source:
         warnings.append(f"{what} is for {theirs.get('name')}, not for {ground.encoder.name}")
-    task = (content.get("task") or {}).get("name")
+    task = content.get("task", {}).get("name")
     if task != ground.task.name:
         warnings.append(f"{what} is for the task {task}, not for {ground.task.name}")
     return warnings

@@ -47,7 +47,11 @@ Validation = Annotated[
     typer.Option(help="Validation file, or the fraction of the training rows to set aside."),
 ]
 Examples = Annotated[
-    str, typer.Option(help="How many to read: a number, 'all', or 'auto' (up to 5,000).")
+    str,
+    typer.Option(
+        help="How many to read: a number, 'all', or 'auto', which reads more and more until the "
+        "best state is decided."
+    ),
 ]
 Balanced = Annotated[bool, typer.Option("--balanced", help="Draw equally many of every class.")]
 PerClass = Annotated[
@@ -64,11 +68,28 @@ Precision = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...")]
 Seed = Annotated[int, typer.Option(help="Of every random choice.")]
 Scores = Annotated[
-    str, typer.Option("--score", metavar="KEY,KEY,...", help="Scores to compute, or 'all'.")
+    str | None,
+    typer.Option(
+        "--score",
+        metavar="KEY,KEY,...",
+        help="Scores to compute, or 'all'; by default the variability ratios, or cca, ridge and "
+        "logme for numbers.",
+    ),
+]
+CacheLimit = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE", help="What the cache may hold once new states are added; 0: no cache."
+    ),
 ]
 Epochs = Annotated[int, typer.Option(help="Passes over the training examples.")]
 BestScore = Annotated[
-    str, typer.Option("--score", metavar="KEY", help="The score that says which state is best.")
+    str | None,
+    typer.Option(
+        "--score",
+        metavar="KEY",
+        help="The score that says which state is best, or ranks blocks; by default the scan's.",
+    ),
 ]
 Budget = Annotated[
     float, typer.Option(help="For auto: the share of full fine-tuning's FLOPs to stay within.")
@@ -129,7 +150,7 @@ def scan(
     task: KnownTask = None,
     regression: Regression = False,
     validation: Validation = None,
-    scores: Scores = "variability_ratio",
+    scores: Scores = None,
     examples: Examples = "auto",
     balanced: Balanced = False,
     per_class: PerClass = None,
@@ -138,6 +159,32 @@ def scan(
     precision: Precision = "float32",
     device: Device = "auto",
     seed: Seed = 0,
+    probe: Annotated[
+        Literal["linear", "family"],
+        typer.Option(help="A linear probe on the pooled state, or the family's own head."),
+    ] = "linear",
+    fisher_mode: Annotated[
+        Literal["true", "empirical"],
+        typer.Option(help="Expectation over the model's own labels, or the given ones."),
+    ] = "true",
+    as_released: Annotated[
+        bool, typer.Option("--as-released", help="Fisher information as in the paper's own code.")
+    ] = False,
+    fisher_parts: Annotated[
+        bool, typer.Option("--fisher-parts", help="Fisher information of each block's parts too.")
+    ] = False,
+    head_seeds: Annotated[
+        int, typer.Option(help="Random heads that scores of gradients are averaged over.")
+    ] = 1,
+    checkpoints: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="MODEL",
+            help="A later checkpoint of the same model, to see how ranks move; may be repeated.",
+        ),
+    ] = None,
+    cache_limit: CacheLimit = "20GB",
     plot: Plot = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -145,14 +192,15 @@ def scan(
     """Score every layer of MODEL on DATA without training, and find the best one."""
     from layerscout import terminal
 
+    limit = _bytes(cache_limit)
     with _interruptible(), terminal.loading(quiet):
         # Heavy imports are part of what the spinner stands for.
+        from layerscout.charts import check_plot
         from layerscout.data import Task
         from layerscout.encoder import Encoder
-        from layerscout.figures import check_plot
         from layerscout.files import check_output_folder
 
-        check_output_folder(output)
+        check_output_folder(output, "scan.json", "scan.html")
         if plot is not None:
             check_plot(plot)
             check_output_folder(plot.parent)
@@ -168,7 +216,7 @@ def scan(
         )
         encoder = Encoder.load(model, device=device, precision=precision)
     with _interruptible():
-        from layerscout import scanning
+        from layerscout import scanning, scans
 
         result = scanning.scan(
             encoder,
@@ -180,22 +228,27 @@ def scan(
             pooling=pooling,
             max_length=max_length,
             seed=seed,
+            options=scanning.Options(probe, fisher_mode, as_released, fisher_parts, head_seeds),
+            checkpoints=checkpoints or (),
+            cache_limit=limit,
             progress=not quiet,
         )
         result.save(output)
         if plot is not None:
-            scanning.plot(result, plot)
+            scans.plot(result, plot)
     terminal.report_scan(result, output, plot, as_json=json, quiet=quiet)
 
 
 @app.command()
 def plan(
-    folder: Annotated[Path, typer.Argument(metavar="SCAN_DIR", help="What a scan wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="SCAN_DIR", help="What a scan wrote, or its scan.json.")
+    ],
     strategy: Annotated[
         str, typer.Option(help="Such as best-down:3@top, or a plan such as '(6, 8, 12)'.")
     ] = "auto",
     budget: Budget = 0.5,
-    score: BestScore = "variability_ratio",
+    score: BestScore = None,
     epochs: Epochs = 5,
     output: Annotated[
         Path | None,
@@ -207,9 +260,9 @@ def plan(
     """List what could be tuned after a scan, with the cost of each plan, and choose one."""
     from layerscout import terminal
 
-    output = output or folder
+    output = output or (folder.parent if folder.is_file() else folder)
     with _interruptible(), terminal.loading(quiet):
-        from layerscout.scanning import Scan
+        from layerscout.scans import Scan
 
         scanned = Scan.load(folder)
         result = scanned.planning(strategy, score=score, budget=budget, epochs=epochs)
@@ -247,7 +300,7 @@ def tune(
     examples: Annotated[
         str, typer.Option(help="Training examples to use: a number or 'all'.")
     ] = "all",
-    score: BestScore = "variability_ratio",
+    score: BestScore = None,
     budget: Budget = 0.5,
     learning_rate: Annotated[
         str | None,
@@ -284,9 +337,7 @@ def tune(
         bool, typer.Option("--fresh-head", help="Start the whole head at random.")
     ] = False,
     untie: Untie = False,
-    cache_limit: Annotated[
-        str, typer.Option(metavar="SIZE", help="What kept states may take on disk; 0 keeps none.")
-    ] = "20GB",
+    cache_limit: CacheLimit = "20GB",
     max_length: MaxLength = 128,
     precision: Precision = "float32",
     device: Device = "auto",
@@ -299,14 +350,14 @@ def tune(
     seeds, rates = _numbers("--seed", seed), None
     if learning_rate is not None:
         rates = _floats("--learning-rate", learning_rate)
-    limit, wanted = _bytes(cache_limit), _examples(examples)
+    limit, wanted = _bytes(cache_limit), _examples(examples, auto=False)
     with _interruptible(), terminal.loading(quiet):
         from layerscout.data import Task
         from layerscout.encoder import Encoder
         from layerscout.files import check_checkpoint_folder, check_output_folder
-        from layerscout.scanning import Scan
+        from layerscout.scans import Scan
 
-        check_output_folder(output)
+        check_output_folder(output, "result.json", "predictions.parquet")
         check_checkpoint_folder(output / "model")
         scanned = None if scan_folder is None else Scan.load(scan_folder)
         loaded_task = Task.load(
@@ -339,7 +390,7 @@ def tune(
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
             metric=metric,
-            examples=None if isinstance(wanted, str) else wanted,
+            examples="all" if isinstance(wanted, str) else wanted,
             max_length=max_length,
             trunk_dropout=trunk_dropout,
             fresh_head=fresh_head,
@@ -428,15 +479,16 @@ def _interruptible() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _examples(examples: str) -> int | Literal["all", "auto"]:
-    if examples in ("all", "auto"):
-        return "all" if examples == "all" else "auto"
+def _examples(examples: str, *, auto: bool = True) -> int | Literal["all", "auto"]:
+    if examples == "all":
+        return "all"
+    if examples == "auto" and auto:
+        return "auto"
     try:
         return int(examples)
     except ValueError as error:
-        raise InputError(
-            f"--examples takes a whole number, 'all' or 'auto', got {examples!r}"
-        ) from error
+        words = "a whole number, 'all' or 'auto'" if auto else "a whole number or 'all'"
+        raise InputError(f"--examples takes {words}, got {examples!r}") from error
 
 
 def _numbers(option: str, written: str) -> list[int]:

@@ -239,7 +239,7 @@ def _kendall(x: Float64[np.ndarray, " c"], y: Float64[np.ndarray, " c"]) -> floa
         return None
     from scipy.stats import kendalltau
 
-    tau = float(kendalltau(x, y).statistic)
+    tau = float(np.round(kendalltau(x, y).statistic, 12))  # which is else just below 1
     return tau if np.isfinite(tau) else None
 
 

@@ -1,39 +1,38 @@
-"""Charts and the page for people, drawn from the plain dicts that the verbs write as JSON."""
+"""The page for people, written from the plain dicts that the verbs write as JSON."""
+
+from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import altair as alt
 import jinja2
-import vl_convert
 
-from layerscout.errors import InputError
-from layerscout.files import write_files
-from layerscout.scores import SCORES
+from layerscout.charts import moves, panels, script
+from layerscout.findings import (
+    MEANINGS,
+    agreement,
+    band,
+    best_by,
+    certainty,
+    details,
+    examples_read,
+    heading,
+    leading,
+    no_signal,
+    notes,
+    number,
+    of_kind,
+    tau,
+    tied,
+    title,
+    unit,
+)
 
-# Both read well on white and on near-black.
-CURVE, BEST = "#3f7fc4", "#e0701a"
-MUTED, RULE = "#5b6470", "#d3d8de"
-LOOK: dict[str, Any] = {  # in the page, the style sheet sets the colours of both schemes
-    "view": alt.ViewConfig(stroke=None),
-    "axis": alt.AxisConfig(
-        gridColor=RULE,
-        gridOpacity=0.6,
-        domainColor=RULE,
-        tickColor=RULE,
-        labelColor=MUTED,
-        titleColor=MUTED,
-        titleFontWeight="normal",
-    ),
-    "title": alt.TitleConfig(anchor="start", fontSize=13, subtitleColor=MUTED),
-}
 # Settings of a scan that say what is read, with what a verb takes by itself.
 CARRIED: Mapping[str, Any] = {
     "task": None,
@@ -44,41 +43,39 @@ CARRIED: Mapping[str, Any] = {
     "max_length": 128,
     "seed": 0,
 }
-FIT_WIDTH = alt.AutoSizeParams(type="fit-x", contains="padding")
+# With fewer scores than this, the others are worth a look; with more, a table of values is long.
+FEW = 4
 
-MEANINGS = {
-    "variability_ratio": (
-        "ν compares the spread of the examples within a class with the spread between the classes, "
-        "measured on the states before any training. The lower it is, the further apart the "
-        "classes already are at that state.",
-        "It ranks the layers of this model for this task; it is no accuracy. Where classes are "
-        "hard to tell apart it also grows with the number of examples, so compare layers within a "
-        "scan, not one scan with another.",
-    ),
-    "nc1": (
-        "NC1 is the same ratio with every example counting alike instead of every class, so large "
-        "classes weigh more. Lower is better here too.",
-    ),
-}
-
-# Runs in the page. The interpreter (ast) needs no eval, so the page can forbid it.
-DRAW = """
-for (const figure of document.querySelectorAll("[data-chart]")) {
-  const chart = JSON.parse(document.getElementById(figure.dataset.chart).textContent);
-  const actions = {export: true, source: false, compiled: false, editor: false};
-  vegaEmbed(figure, chart, {mode: "vega-lite", renderer: "svg", ast: true, actions});
-}
-"""
+NO_ACCURACY = (
+    "Scores rank the layers of this model for this task; none of them is the accuracy that tuning "
+    "will give. They look at the model before training, and where they disagree they look at "
+    "different things."
+)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text under `columns`; `marked` holds the (row, column) of those that stand out."""
+    """Cells as text under `columns`.
+
+    Attributes:
+        caption: what stands above the table.
+        columns: the headings.
+        rows: of cells, one for each column.
+        marked: the (row, column) of cells that stand out as the best.
+        words: the columns that hold words, not numbers.
+        below: what stands below the first cell of each row, if anything does.
+        shades: how much colour lies behind a (row, column), from −1 to 1.
+        folded: whether it is hidden until it is opened.
+    """
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     marked: frozenset[tuple[int, int]] = frozenset()
+    words: frozenset[int] = frozenset()
+    below: Sequence[str] = ()
+    shades: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,7 @@ class Section:
         table: a table.
         commands: what to type, each after a sentence that says what for.
         facts: names and values.
+        small: whether several charts fit side by side.
     """
 
     title: str
@@ -100,6 +98,7 @@ class Section:
     table: Table | None = None
     commands: Sequence[tuple[str, str]] = ()
     facts: Sequence[tuple[str, str]] = ()
+    small: bool = False
 
     @property
     def empty(self) -> bool:
@@ -107,59 +106,18 @@ class Section:
         return not (self.paragraphs or self.charts or self.table or self.commands or self.facts)
 
 
-def scan_chart(scan: Mapping[str, Any]) -> alt.ConcatChart:
-    """Draw every score of a scan (the content of `scan.json`) over the states, one panel each."""
-    scores = scan["scores"]
-    columns = 1 if len(scores) <= 3 else 2 if len(scores) <= 8 else 3
-    width, height = {1: (560, 240), 2: (380, 190), 3: (300, 160)}[columns]
-    panels = [_panel(scan, key).properties(width=width, height=height) for key in scores]
-    title = alt.TitleParams(
-        scan["model"]["name"], subtitle=scan["task"]["name"], fontSize=16, limit=620, offset=16
-    )
-    chart = alt.concat(*panels, columns=columns, title=title, spacing=28, background="white")
-    styled: alt.ConcatChart = chart.configure(**LOOK)
-    return styled
-
-
-def check_plot(path: Path) -> None:
-    """Refuse a file name that no chart can be written to, before any work is done for it.
-
-    Raises:
-        InputError: if the suffix is none of .png, .svg, .pdf.
-    """
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError(
-            f"a plot is written as .png, .svg or .pdf, got {path.name!r}; "
-            f"name it {(path.name.split('.')[0] or 'plot') + '.png'!r}"
-        )
-
-
-def save_chart(chart: alt.TopLevelMixin, path: Path) -> None:
-    """Write a chart to `path` as .png, .svg or .pdf.
-
-    Raises:
-        InputError: if `path` has another suffix or cannot be written.
-    """
-    check_plot(path)
-    spec = chart.to_dict()
-    match path.suffix.lower():
-        case ".png":
-            content = vl_convert.vegalite_to_png(spec, scale=2, allowed_base_urls=[])
-        case ".svg":
-            content = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]).encode()
-        case _:
-            content = vl_convert.vegalite_to_pdf(spec, allowed_base_urls=[])
-    write_files({path: content})
-
-
 def scan_page(scan: Mapping[str, Any]) -> str:
     """Write a scan (the content of `scan.json`) as one HTML page that needs nothing else."""
-    meaning = [text for key in scan["scores"] for text in MEANINGS.get(key, ())]
+    first = leading(scan) or next(iter(scan["scores"]))
     sections = [
-        Section("Found", paragraphs=_findings(scan), charts=_panel_specs(scan)),
-        Section("Warnings", paragraphs=scan.get("warnings", [])),
+        Section("Found", _findings(scan), panels(scan, [first])),
+        Section("Warnings", scan.get("warnings", [])),
+        *(_side_by_side(scan) if len(scan["scores"]) > 1 else ()),
+        *_diagnostics(scan),
+        _stability(scan),
         Section("All values", table=_values(scan)),
-        Section("What the numbers mean", paragraphs=meaning),
+        *(section for key in scan["scores"] for section in _parts(scan, key)),
+        Section("What the numbers mean", [NO_ACCURACY], facts=_meanings(scan)),
         Section("What to do next", commands=_next_commands(scan)),
         Section("Facts", facts=_facts(scan)),
     ]
@@ -172,171 +130,15 @@ def page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> st
     Sections that hold nothing are left out. Only the one script whose hash the page states may
     run, whatever the texts contain.
     """
-    script = _script()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    content = script()
+    digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
     return _template().render(
         title=title,
         sections=[section for section in sections if not section.empty],
         data=data,
-        script=script,
+        script=content,
         script_hash=f"sha256-{digest}",
     )
-
-
-def _panel(scan: Mapping[str, Any], key: str) -> alt.LayerChart:
-    """Draw one score: curve, points, shaded interval where it has one, and the best marked."""
-    score, best = scan["scores"][key], scan["best"].get(key)
-    unit, top = _unit(score), scan["model"]["blocks"]
-    low, high = score.get("low", ()), score.get("high", ())
-    banded = len(low) == len(high) == len(score["values"])
-    rows: list[dict[str, Any]] = [{"index": i, "value": v} for i, v in enumerate(score["values"])]
-    if banded:
-        rows = [row | {"low": a, "high": b} for row, a, b in zip(rows, low, high, strict=True)]
-    at = alt.Chart(alt.InlineData(values=rows)).encode(_states_axis(unit, top))
-    base = at.encode(_value_axis(score["better"], [*score["values"], *low, *high]))
-    size = 36 if top <= 24 else 14
-    layers = [
-        base.mark_line(color=CURVE),
-        base.mark_point(color=CURVE, filled=True, opacity=1, size=size),
-    ]
-    if banded:
-        band = base.mark_area(color=CURVE, opacity=0.2, aria=False)
-        layers.insert(0, band.encode(alt.Y("low:Q"), alt.Y2("high:Q")))
-    if best is not None:
-        layers += _best_layers(base.properties(data=alt.InlineData(values=[rows[best]])), scan, key)
-    # A finger or a pointer need not hit a point: an invisible column answers for each.
-    columns = at.mark_rule(opacity=0, strokeWidth=max(6, 260 // top), aria=False)
-    names = ("value", "low", "high") if banded else ("value",)
-    numbers = [alt.Tooltip(f"{name}:Q", format=".5~g") for name in names]
-    layers.append(columns.encode(tooltip=[alt.Tooltip("index:Q", title=unit), *numbers]))
-    return alt.LayerChart(layer=layers, title=_title(key), description=_description(scan, key))
-
-
-def _best_layers(at_best: alt.Chart, scan: Mapping[str, Any], key: str) -> list[alt.Chart]:
-    """Mark the best entry with a diamond and its name, written where the panel has room."""
-    score, best, top = scan["scores"][key], scan["best"][key], scan["model"]["blocks"]
-    align: Literal["left", "center", "right"] = "center"
-    if not 0.15 * top < best < 0.85 * top:
-        align = "left" if best < 0.5 * top else "right"
-    below = score["better"] == "lower"
-    label = at_best.mark_text(
-        text=f"best: {_unit(score)} {best}",
-        align=align,
-        baseline="top" if below else "bottom",
-        dy=9 if below else -9,
-        color=BEST,
-        fontWeight="bold",
-        fontSize=12,
-    )
-    diamond = at_best.mark_point(shape="diamond", filled=True, opacity=1, size=150, color=BEST)
-    return [diamond, label]
-
-
-def _states_axis(unit: str, top: int) -> alt.X:
-    """Lay out the states 0..L with a tick at L, however many they are."""
-    ticks = list(range(0, top + 1, math.ceil(top / 12)))
-    return alt.X(
-        "index:Q",
-        title="state (0: embeddings)" if unit == "state" else unit,
-        scale=alt.Scale(domain=[0, top], nice=False, padding=10),
-        axis=alt.Axis(format="d", values=ticks, grid=False),
-    )
-
-
-def _value_axis(better: str, values: Sequence[float | None]) -> alt.Y:
-    """Choose the value scale: logarithmic where one state would flatten all the others."""
-    known = [value for value in values if value is not None]
-    title = f"{better} is better"
-    if not known or min(known) <= 0 or max(known) <= 50 * min(known):
-        return alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, nice=False, padding=26))
-    powers = range(math.floor(math.log10(min(known))), math.ceil(math.log10(max(known))) + 1)
-    return alt.Y(
-        "value:Q",
-        title=f"{title} (log scale)",
-        scale=alt.Scale(type="log", nice=False, padding=26),
-        axis=alt.Axis(values=[10.0**power for power in powers], format="~g"),
-    )
-
-
-def _panel_specs(scan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Make one specification per score that takes the width of the page it stands in."""
-    specs = [
-        _panel(scan, key)
-        .properties(width="container", height=220, background="transparent")
-        .configure(font="system-ui, sans-serif", autosize=FIT_WIDTH, **LOOK)
-        .to_dict()
-        for key in scan["scores"]
-    ]
-    # The page holds no address, not even one that nothing loads.
-    return [{name: value for name, value in spec.items() if name != "$schema"} for spec in specs]
-
-
-def _unit(score: Mapping[str, Any]) -> str:
-    return "block" if score["of"] == "blocks" else "state"
-
-
-def _title(key: str) -> str:
-    title = SCORES[key].title if key in SCORES else key.replace("_", " ")
-    return title[:1].upper() + title[1:]
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:#.4g}".removesuffix(".")
-
-
-def _description(scan: Mapping[str, Any], key: str) -> str:
-    """Say in one sentence what a panel shows, for those who cannot see it."""
-    score, best = scan["scores"][key], scan["best"].get(key)
-    text = f"{_title(key)} of {score['of']} 0 to {scan['model']['blocks']}; "
-    if best is None:
-        return f"{text}no {_unit(score)} could be scored."
-    value = _number(score["values"][best])
-    return f"{text}{score['better']} is better, {best} is best with {value}."
-
-
-def _leading(scan: Mapping[str, Any]) -> str | None:
-    """Choose the score that the page speaks of: the default one, else the first with a best."""
-    defaults = ("variability_ratio_debiased", "variability_ratio")
-    keys = [key for key in (*defaults, *scan["scores"]) if scan["best"].get(key) is not None]
-    return keys[0] if keys else None
-
-
-def _findings(scan: Mapping[str, Any]) -> list[str]:
-    """Say in plain words which state is best, and how far the top one falls behind."""
-    key, top = _leading(scan), scan["model"]["blocks"]
-    if key is None:
-        return ["No state could be scored: no score is defined at any of them."]
-    score, best, name = scan["scores"][key], scan["best"][key], _title(key)
-    unit, value, last = _unit(score), score["values"][best], score["values"][top]
-    text = f"By the {name[:1].lower()}{name[1:]}, {unit} {best} of {top} is best: {_number(value)}"
-    if best == top:
-        return [f"{text}. That is the top {unit}; nothing below it does better."]
-    if last is None:
-        return [f"{text}. The top {unit} could not be scored."]
-    if value > 0 and last > 0:
-        share = abs(value / last - 1)
-        text += f", {share:.0%} {score['better']} than the {_number(last)} of the top {unit}."
-    else:
-        text += f", against {_number(last)} at the top {unit}."
-    return [text]
-
-
-def _values(scan: Mapping[str, Any]) -> Table:
-    """Tabulate every score over the states, to four digits, with the best of each marked."""
-    scores, top = scan["scores"], scan["model"]["blocks"]
-    columns = ["State", *(_title(key) + _per_block(scores[key]) for key in scores)]
-    rows = [
-        [f"{state} (embeddings)" if state == 0 else str(state)]
-        + [_number(score["values"][state]) for score in scores.values()]
-        for state in range(top + 1)
-    ]
-    best = [(scan["best"].get(key), column) for column, key in enumerate(scores, start=1)]
-    marked = frozenset((row, column) for row, column in best if row is not None)
-    return Table("To four digits; the best state of each score is marked ◆.", columns, rows, marked)
-
-
-def _per_block(score: Mapping[str, Any]) -> str:
-    return " (of the block)" if score["of"] == "blocks" else ""
 
 
 def command(verb: str, scan: Mapping[str, Any], *more: str) -> str:
@@ -348,6 +150,222 @@ def command(verb: str, scan: Mapping[str, Any], *more: str) -> str:
         if value != usual:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join([*words, *more])
+
+
+def _findings(scan: Mapping[str, Any]) -> list[str]:
+    """Say in plain words which state is best, how sure that is, and what the others say."""
+    key, nothing = leading(scan), no_signal(scan)
+    found = [f"{nothing}."] if nothing else []
+    if key is None:
+        return found or ["No state could be scored: no score is defined at any of them."]
+    found += [_best(scan, key), *(f"{line}." for line in certainty(scan, key, " (hollow)"))]
+    if read := examples_read(scan):
+        found.append(f"{read}.")
+    for of in ("states", "blocks"):
+        groups = best_by(scan, of)
+        if sum(map(len, groups.values())) > 1:
+            listed = "; ".join(
+                f"{best} by {', '.join(map(title, keys))}" for best, keys in groups.items()
+            )
+            found.append(f"Best {of[:-1]}: {listed}.")
+    return found
+
+
+def _best(scan: Mapping[str, Any], key: str) -> str:
+    """Say which state is best by one score, and how far the top one falls behind."""
+    score, best, top = scan["scores"][key], scan["best"][key], scan["model"]["blocks"]
+    name, value, last = unit(score), score["values"][best], score["values"][top]
+    text = f"By the {title(key)}, {name} {best} of {top} is best: {number(value)}"
+    if best == top:
+        return f"{text}. That is the top {name}; nothing below it does better."
+    if last is None:
+        return f"{text}. The top {name} could not be scored."
+    if value > 0 and last > 0:
+        share = abs(value / last - 1)
+        return f"{text}, {share:.0%} {score['better']} than the {number(last)} of the top {name}."
+    return f"{text}, against {number(last)} at the top {name}."
+
+
+def _side_by_side(scan: Mapping[str, Any]) -> list[Section]:
+    """Show all scores in one table, and their curves, those of states and of blocks apart."""
+    sections = [Section("All scores", table=_summary(scan))]
+    for of in ("states", "blocks"):
+        keys = [key for key in of_kind(scan, of) if scan["best"].get(key) is not None]
+        if keys:
+            paragraphs = ["Up is better in every panel: where lower is better the axis is turned."]
+            if of == "blocks" and any(band(scan["scores"][key])[0] for key in keys):
+                paragraphs.append("What is shaded is one standard deviation over untrained heads.")
+            if any(scan["scores"][key].get("low") for key in keys):
+                paragraphs.append("Intervals are shaded where a score has one.")
+            if any(tied(scan, key) for key in keys):
+                paragraphs.append("Hollow points cannot be told apart from the best state.")
+            drawn = panels(scan, keys, small=True)
+            sections.append(Section(f"Scores of {of}", [" ".join(paragraphs)], drawn, small=True))
+    return sections
+
+
+def _summary(scan: Mapping[str, Any]) -> Table:
+    """Tabulate what each score says of the model as a whole."""
+    first, top = leading(scan), scan["model"]["blocks"]
+    keys = [*of_kind(scan, "states"), *of_kind(scan, "blocks")]
+    agree = {key: tau(scan, first, key) if first and key != first else None for key in keys}
+    compared = any(value is not None for value in agree.values())
+    columns = ["Score", "Better", "Best", "Value there", "At the top"]
+    columns += ["Agrees (τ)"] if compared else []
+    rows = []
+    for key in keys:
+        score, best = scan["scores"][key], scan["best"].get(key)
+        row = [
+            heading(key),
+            score["better"],
+            "–" if best is None else f"{unit(score)} {best}",
+            number(None if best is None else score["values"][best]),
+            number(score["values"][top]),
+        ]
+        row += [_signed(agree[key])] if compared else []
+        rows.append([*row, "; ".join(notes(scan, key))])
+    caption = "What each score says of the model."
+    if compared and first:
+        caption += (
+            f" Agrees: Kendall's τ with the {title(first)} over states 1 to {top}; 1 is the "
+            "same order, −1 the reverse."
+        )
+    what = [MEANINGS[key].what if key in MEANINGS else "" for key in keys]
+    words = frozenset({1, 2, len(columns)})
+    return Table(caption, [*columns, "Note"], rows, words=words, below=what)
+
+
+def _diagnostics(scan: Mapping[str, Any]) -> list[Section]:
+    """Show how smooth the curves are, how well they go with the probe and with each other."""
+    found = scan.get("diagnostics") or {}
+    smooth, fits = found.get("smoothness") or {}, found.get("against_probe") or {}
+    rows = []
+    for key in scan["scores"]:
+        fit, zeta = fits.get(key) or {}, smooth.get(key)
+        if zeta is None and not fit.get("states"):
+            continue
+        row = [heading(key), number(zeta)]
+        if fits:
+            row += [_signed(fit.get("pearson")), number(fit.get("r_squared"))]
+            row += [_signed(fit.get("spearman")), number(fit.get("slope"))]
+            row += [number(fit.get("intercept")), str(fit.get("states") or "–")]
+        rows.append(row)
+    columns, caption = (
+        ["Score", "ζ"],
+        "ζ: how much the curve jumps from state to state; 0 is a straight line.",
+    )
+    if fits:
+        columns += ["ρ with the probe", "R²", "Spearman", "Slope", "Intercept", "States"]
+        caption += (
+            " The probe is fitted by a line in each score, over the states 1 to "
+            f"{scan['model']['blocks']} that have both."
+        )
+    table = Table(caption, columns, rows) if rows else None
+    name = "Smoothness and the probe" if fits else "Smoothness"
+    agreements = [
+        Section(f"Agreement on the {of}", table=_agreement(scan, of)) for of in ("states", "blocks")
+    ]
+    return [Section(name, table=table), *agreements]
+
+
+def _agreement(scan: Mapping[str, Any], of: str) -> Table | None:
+    """Tabulate Kendall's τ between all scores of states (or blocks), the larger the more colour."""
+    keys = [key for key in agreement(scan, of) if scan["best"].get(key) is not None]
+    if len(keys) < 2:
+        return None
+    matrix = [[tau(scan, one, other) for other in keys] for one in keys]
+    rows = [
+        [
+            f"{i}. {heading(key)}",
+            *("" if i == j else _signed(value) for j, value in enumerate(values, start=1)),
+        ]
+        for i, (key, values) in enumerate(zip(keys, matrix, strict=True), start=1)
+    ]
+    shades = {
+        (i, j): float(value)
+        for i, values in enumerate(matrix)
+        for j, value in enumerate(values, start=1)
+        if value is not None and i + 1 != j
+    }
+    caption = (
+        f"Kendall's τ: 1 where two scores put the {of} in the same order from best to worst, 0 "
+        "where one says nothing of the other, −1 where they reverse it."
+    )
+    columns = ["", *(f"{place}." for place in range(1, len(keys) + 1))]
+    return Table(caption, columns, rows, shades=shades)
+
+
+def _stability(scan: Mapping[str, Any]) -> Section:
+    """Show how the ranks move over the checkpoints of the model."""
+    found = scan.get("stability")
+    if not found:
+        return Section("Stability")
+    names = found["checkpoints"]
+    rows = []
+    shown = {key: score for key, score in found["scores"].items() if any(map(any, score["ranks"]))}
+    for key, score in shown.items():
+        moved = zip(names, score["ranks"], score["deviation"], score["kendall"], strict=True)
+        for i, (name, ranks, deviation, agrees) in enumerate(moved, start=1):
+            best = ranks.index(1) if 1 in ranks else None
+            row = [heading(key), f"{i}. {name}", "–" if best is None else str(best)]
+            # The first one is what the others are compared with.
+            rows.append([*row, *((number(deviation), _signed(agrees)) if i > 1 else ("", ""))])
+    columns = ["Score", "Checkpoint", "Best", "Ranks moved", "Kendall τ"]
+    table = Table(
+        "Ranks moved: how far a rank lies from the one at the first checkpoint, on average.",
+        columns,
+        rows,
+        words=frozenset({1}),
+    )
+    text = (
+        f"The same model at {len(names)} checkpoints: each line is one entry, numbered on the "
+        "right; those that were best once stand out."
+    )
+    return Section("Stability", [text], moves(scan), table, small=True)
+
+
+def _values(scan: Mapping[str, Any]) -> Table:
+    """Tabulate every score over the states, to four digits, with the best of each marked."""
+    scores, top = scan["scores"], scan["model"]["blocks"]
+    columns = ["State", *(heading(key) + _per_block(scores[key]) for key in scores)]
+    rows = [
+        [f"{state} (embeddings)" if state == 0 else str(state)]
+        + [number(score["values"][state]) for score in scores.values()]
+        for state in range(top + 1)
+    ]
+    best = [(scan["best"].get(key), column) for column, key in enumerate(scores, start=1)]
+    marked = frozenset((row, column) for row, column in best if row is not None)
+    caption = "To four digits; the best state of each score is marked ◆."
+    return Table(caption, columns, rows, marked, folded=len(scores) > FEW)
+
+
+def _per_block(score: Mapping[str, Any]) -> str:
+    return " (of the block)" if score["of"] == "blocks" else ""
+
+
+def _parts(scan: Mapping[str, Any], key: str) -> list[Section]:
+    """Tabulate a score of blocks by its parts, such as attention, or by kinds of matrices."""
+    told = details(scan["scores"][key])
+    parts = told.get("parts") or told.get("by_type")
+    if not parts:
+        return []
+    blocks = range(1, scan["model"]["blocks"] + 1)
+    rows = [[str(block), *(number(values[block]) for values in parts.values())] for block in blocks]
+    table = Table(
+        f"The {title(key)} of each part of a block, to four digits.",
+        ["Block", *map(str, parts)],
+        rows,
+        folded=True,
+    )
+    return [Section(f"{heading(key)} by part", table=table)]
+
+
+def _meanings(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(heading(key), MEANINGS[key].text) for key in scan["scores"] if key in MEANINGS]
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.2f}"
 
 
 def _next_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -365,6 +383,9 @@ def _next_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
                 command("tune", scan, "--plan", "auto"),
             ),
         ]
+    if len(scan["scores"]) < FEW:
+        everything = command("scan", scan, "--score", "all")
+        commands.append(("See whether the other scores agree:", everything))
     other = "mean" if settings.get("pooling") == "cls" else "cls"
     asked = {"cls": "the first token", "mean": "the mean over the tokens"}[other]
     again = command("scan", scan, "--pooling", other)
@@ -390,16 +411,24 @@ def _facts(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Labels", ", ".join(map(str, task.get("labels") or ())) or "none"),
         ("Examples", f"{task['examples_used']:,} of {task['examples_available']:,}"),
         ("Tokens per example", f"{task['tokens_per_example']:.1f}"),
-        *((name.replace("_", " ").capitalize(), str(v)) for name, v in scan["settings"].items()),
+        *(
+            (name.replace("_", " ").capitalize(), _setting(value))
+            for name, value in scan["settings"].items()
+            if value is not None
+        ),
         ("Seconds", ", ".join(seconds)),
         ("layerscout", scan["layerscout"]),
     ]
 
 
-@cache
-def _script() -> str:
-    """Bundle the chart libraries and the lines that draw: the page's one script."""
-    return str(vl_convert.javascript_bundle(DRAW))
+def _setting(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_setting(held)}" for name, held in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_setting, value))
+    return str(value)
 
 
 @cache

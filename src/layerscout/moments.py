@@ -1,4 +1,4 @@
-"""First and second moments of labelled states, summed in one pass and mergeable with `+`."""
+"""Moments of labelled states, summed in one pass, mergeable with `+`; ratios that need no more."""
 
 from __future__ import annotations
 
@@ -138,6 +138,54 @@ class Moments:
         return mix
 
 
+@dataclass(frozen=True, eq=False)
+class Centred:
+    """One state of n examples about their class means: what `Moments` tell, with no d × d matrix.
+
+    Attributes:
+        reference: (1, d), the mean of all examples, which the sums are taken about.
+        count: (K,), examples of each class.
+        total: (1, K, d), Σ_{i in k} (x_i − reference).
+        resolution: as of `Moments`.
+        deviations: (n, d), x_i − m_k of its class k.
+        labels: (n,), class ids.
+    """
+
+    reference: Float64[Tensor, "1 d"]
+    count: Float64[Tensor, " K"]
+    total: Float64[Tensor, "1 K d"]
+    resolution: float
+    deviations: Float64[Tensor, "n d"]
+    labels: Int[Tensor, " n"]
+
+    @classmethod
+    def of(cls, states: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Centred:
+        """Take states (n, d) and class ids (n,), each of 0..K−1 present."""
+        x = states.double()
+        reference = x.mean(dim=0, keepdim=True)
+        x = x - reference
+        count = torch.bincount(labels).double()
+        total = torch.zeros(len(count), x.shape[1], dtype=torch.float64).index_add_(0, labels, x)
+        x -= (total / count[:, None])[labels]
+        resolution = torch.finfo(states.dtype).eps
+        return cls(reference, count, total[None], resolution, x, labels)
+
+    def means(self) -> Float64[Tensor, "1 K d"]:
+        """Give the class means about the reference."""
+        return self.total / self.count[:, None]
+
+    def within(
+        self, weights: Float64[Tensor, " K"], directions: Float64[Tensor, "1 J d"]
+    ) -> Float64[Tensor, "1 J"]:
+        """Give Σ_k weights[k] Σ_{i in k} (uᵀ(x_i − m_k))² along each direction u."""
+        along = self.deviations @ directions[0].T
+        return (weights[self.labels] @ along**2)[None]
+
+    def within_trace(self, weights: Float64[Tensor, " K"]) -> Float64[Tensor, " 1"]:
+        """Give Σ_k weights[k] Σ_{i in k} ‖x_i − m_k‖²."""
+        return (weights[self.labels] @ (self.deviations**2).sum(dim=1))[None]
+
+
 def class_weights(count: Shaped[Tensor, " K"]) -> Float64[Tensor, "K G"]:
     """Choose the weightings (K, G) that the variability scores need, for examples counted by class.
 
@@ -149,3 +197,50 @@ def class_weights(count: Shaped[Tensor, " K"]) -> Float64[Tensor, "K G"]:
         return torch.eye(len(count), dtype=torch.float64)
     count = count.double()
     return torch.stack([1 / count, torch.ones_like(count)], dim=1)
+
+
+def variability_ratios(moments: Moments | Centred) -> Float64[Tensor, " S"]:
+    """Give ν = (1/K) trace(Σ_w Σ_b†) of every state, NaN where undefined.
+
+    Every class counts alike, in Σ_w and in the mean of the class means. Xie et al. 2022, §3.1.
+    """
+    means = moments.means()
+    weights = 1 / (len(moments.count) * moments.count)
+    return _trace_ratio(moments, weights, means - means.mean(dim=1, keepdim=True))
+
+
+def nc1s(moments: Moments | Centred) -> Float64[Tensor, " S"]:
+    """Give the same ratio with every example counting alike. Xie et al. 2022, App. A.1."""
+    N = moments.count.sum()
+    centre = moments.total.sum(dim=1, keepdim=True) / N
+    return _trace_ratio(moments, (1 / N).expand(len(moments.count)), moments.means() - centre)
+
+
+def _trace_ratio(
+    moments: Moments | Centred, weights: Float64[Tensor, " K"], deviations: Float64[Tensor, "S K d"]
+) -> Float64[Tensor, " S"]:
+    """(1/K) trace(Σ_w Σ_b†) with Σ_b = (1/K) Σ_k δ_k δ_kᵀ; NaN where Σ_b = 0 or not finite.
+
+    With the singular values s_j and right vectors u_j of the K × d deviations δ this is
+    Σ_j u_jᵀ Σ_w u_j / s_j². Σ_b has at most K − 1 directions, so a pseudo-inverse of d × d would
+    be slow, and wrong: in float32 it drops weak directions, with a tiny tolerance it invents some.
+
+    Args:
+        moments: of S states.
+        weights: (K,), what an example of each class counts in Σ_w.
+        deviations: (S, K, d), the class means about their centre.
+    """
+    finite = deviations.isfinite().all(dim=2).all(dim=1)
+    _, s, u = torch.linalg.svd(
+        deviations.where(finite[:, None, None], 0.0),
+        full_matrices=False,
+    )
+    along = moments.within(weights, u).clamp(min=0)
+    largest = s[:, :1]
+    ratio = torch.where(s > 1e-6 * largest, along / s**2, 0.0).sum(dim=1)
+    # Class means that differ by no more than the rounding of the states are one mean, and so are
+    # those that lie closer together than the means of any real sample (their distance² is about
+    # the spread over n): the same texts in both classes, say, read in different batches.
+    rounding = (16 * moments.resolution) ** 2 * (moments.reference**2).sum(dim=-1)
+    same = largest.squeeze(1) ** 2 <= rounding + 1e-10 * moments.within_trace(weights)
+    return torch.where(finite & ~same, ratio, torch.nan)

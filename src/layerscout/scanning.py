@@ -1,311 +1,155 @@
-"""Scoring every state of an encoder on a task, from one forward pass."""
+"""Scoring every state and block of an encoder on a task, from one forward pass."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
-from numbers import Integral
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-import torch
 
-from layerscout.costs import Choice, Cost, Option, Work, choose, cost, options
 from layerscout.data import Task
-from layerscout.encoder import Encoder, Pooling, Tokens
+from layerscout.diagnostics import against_probe, agreement, rank_movement, smoothness
+from layerscout.encoder import Encoder, Pooling
 from layerscout.errors import InputError, unknown
-from layerscout.figures import save_chart, scan_chart, scan_page
-from layerscout.files import output_folder, write_files
-from layerscout.moments import Moments, class_weights
-from layerscout.plans import ModelShape, Plan, check_tied, make_plan
+from layerscout.gradients import BlockScores, fisher, gradient_scores
+from layerscout.heads import family_head
+from layerscout.metrics import evaluate
+from layerscout.plans import weight_sets
+from layerscout.probes import (
+    FAMILY_RATE,
+    FAMILY_RATES,
+    Metric,
+    correlation,
+    family_probes,
+    linear_probes,
+    majority,
+)
 from layerscout.progress import progress as progress_line
+from layerscout.reading import Drawing, Reader, Reading, kept_states, streamed, tokenized
 from layerscout.sampling import Split, sample
-from layerscout.scores import SCORES, Score
+from layerscout.scans import Scan
+from layerscout.scores import DEFAULT, SCORES, Score, Source, applicable
+from layerscout.scoring import refused, score_states
+from layerscout.spectra import block_snr
+from layerscout.trunks import DEFAULT_LIMIT
 
-if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
+# What is computed unless the user says otherwise.
+USUAL = (DEFAULT, "variability_ratio")
+USUAL_FOR_NUMBERS = ("cca", "ridge", "logme")
 
-# What "auto" reads at the most: seconds to minutes on a laptop.
-AUTO_EXAMPLES = 5000
+# Held-out examples that scores of gradients read (Lodha et al. 2023, §3.1).
+GRADIENT_EXAMPLES = 100
 
-# Examples whose pooled states are held until they enter the moments together.
-CHUNK = 512
-
-
-@dataclass(frozen=True)
-class Scan:
-    """What a scan found; the content of `scan.json`.
-
-    Attributes:
-        model: name, family, sizes and parameter counts.
-        task: name, kind, labels, metric and how many examples were there and were read.
-        settings: all that the scores depend on.
-        scores: by key; entry ℓ of a score's values is state ℓ, from the embeddings (0) to L.
-        warnings: what the reader of the scores should know.
-        seconds: time spent tokenising, in the forward pass and on the scores.
-    """
-
-    model: Mapping[str, Any]
-    task: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    scores: Mapping[str, Score]
-    warnings: tuple[str, ...]
-    seconds: Mapping[str, float]
-
-    def best(self, score: str = "variability_ratio") -> int | None:
-        """Give ℓ*, the best state among 1..L by `score`; None if it is undefined everywhere.
-
-        Raises:
-            InputError: if the scan does not have that score.
-        """
-        if score not in self.scores:
-            raise unknown("score of this scan", score, self.scores)
-        return self.scores[score].best()
-
-    def plan(
-        self,
-        strategy: str = "auto",
-        *,
-        score: str = "variability_ratio",
-        budget: float = 0.5,
-        epochs: int = 5,
-    ) -> Plan:
-        """Turn a strategy into the plan for this model and task.
-
-        Args:
-            strategy: one of `layerscout.plans.STRATEGIES`, such as "best-down:3@top", or a
-                notation, such as "(6, 8, 12)".
-            score: what ℓ* is the best state by.
-            budget: of "auto": training FLOPs allowed, as a share of full fine-tuning's.
-            epochs: of the training that is planned, which "auto" weighs too.
-
-        Raises:
-            InputError: if the strategy is unknown or does not fit the model, the scan does not have
-                what it needs, or nothing fits into the budget.
-        """
-        return self.planning(strategy, score=score, budget=budget, epochs=epochs).choice.plan
-
-    def planning(
-        self,
-        strategy: str = "auto",
-        *,
-        score: str = "variability_ratio",
-        budget: float = 0.5,
-        epochs: int = 5,
-    ) -> Planning:
-        """Compare the strategies for this model and task; as `plan`, with all that lies behind."""
-        shape, work, best = ModelShape.from_dict(self.model), self._work(epochs), self.best(score)
-        if self.scores[score].of != "states":
-            raise InputError(f"plans start from the best state, but {score} scores blocks")
-        ranking = self.ranking()
-        strategy, untie = strategy.strip().lower(), False
-        if strategy == "auto":
-            choice = choose(shape, work, best, budget)
-        else:
-            plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
-            choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
-            try:
-                check_tied(plan, shape)
-            except InputError:
-                untie = True
-                shape = replace(shape, weights=tuple(range(shape.blocks)))
-        listed = options(shape, work, best, ranking, extra=(choice.strategy,))
-        counted = cost(choice.plan, shape, work)
-        return Planning(self, score, budget, work, choice, counted, listed, untie)
-
-    def ranking(self) -> Sequence[float | None] | None:
-        """Give the values of the first score of blocks, which ranks them; None without one."""
-        return next((s.values for s in self.scores.values() if s.of == "blocks"), None)
-
-    def _work(self, epochs: int) -> Work:
-        try:
-            available, held_out = self.task["examples_available"], self.task["validation_examples"]
-            if held_out is None:  # a tenth will be set aside
-                held_out = round(available / 10)
-                available -= held_out
-            return Work(available, held_out, self.task["tokens_per_example"], epochs)
-        except (KeyError, TypeError) as error:
-            raise InputError(f"the task of this scan lacks {error}; scan again") from error
-
-    def table(self) -> pd.DataFrame:
-        """Give the scores as a data frame with a row per state and a column per score."""
-        import pandas as pd
-
-        columns = {key: pd.Series(s.values, dtype="float64") for key, s in self.scores.items()}
-        return pd.DataFrame(columns).rename_axis("state")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Give the content of `scan.json`."""
-        return {
-            "layerscout": version("layerscout"),
-            "verb": "scan",
-            "model": dict(self.model),
-            "task": dict(self.task),
-            "settings": dict(self.settings),
-            "scores": {key: asdict(score) for key, score in self.scores.items()},
-            "best": {key: score.best() for key, score in self.scores.items()},
-            "warnings": list(self.warnings),
-            "seconds": dict(self.seconds),
-        }
-
-    def save(self, folder: str | Path) -> None:
-        """Write `scan.json` and `scan.html` into `folder`, which is made if needed.
-
-        Raises:
-            InputError: if a file cannot be written.
-        """
-        folder = output_folder(Path(folder))
-        content = self.as_dict()
-        written = json.dumps(content, indent=1, allow_nan=False) + "\n"
-        write_files({folder / "scan.json": written, folder / "scan.html": scan_page(content)})
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Scan:
-        """Read the `scan.json` that `save` wrote into `folder`.
-
-        Raises:
-            InputError: if there is none, or it is not one.
-        """
-        path = Path(folder) / "scan.json"
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            scores = {key: Score.from_dict(score) for key, score in content["scores"].items()}
-            return cls(
-                content["model"],
-                content["task"],
-                content["settings"],
-                scores,
-                tuple(content["warnings"]),
-                content["seconds"],
-            )
-        except FileNotFoundError as error:
-            raise InputError(f"there is no scan.json in {folder}; run layerscout scan") from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path} is not a scan: {error}") from error
+# What is set aside where a score needs held-out examples and the data has none.
+HELD_OUT = 0.1
 
 
 @dataclass(frozen=True)
-class Planning:
-    """The strategies for a scanned model and task, and the one chosen; the content of `plan.json`.
+class Options:
+    """What the scores with choices of their own are computed with.
 
     Attributes:
-        scan: what it rests on.
-        score: what ℓ* is the best state by.
-        budget: training FLOPs allowed, as a share of full fine-tuning's; 1 if a plan was asked for.
-        work: the training that is planned.
-        choice: the plan and why.
-        cost: of that plan.
-        options: all strategies worth listing, the dearest first.
-        untie: whether weights that blocks share have to be copied for that plan.
+        probe: "linear", on the pooled state (Tamkin et al. 2020), or "family", the family's own
+            head on the first token (Xie et al. 2022, App. B.3).
+        fisher_mode: "true" takes the expectation over the model's own labels, "empirical" the
+            given labels.
+        as_released: compute Fisher information as the code that Lodha et al. 2023 published does.
+        fisher_parts: also for the attention, the feed-forward layers and the norms of each block.
+        head_seeds: random heads that scores of gradients are averaged over.
     """
 
-    scan: Scan
-    score: str
-    budget: float
-    work: Work
-    choice: Choice
-    cost: Cost
-    options: Sequence[Option]
-    untie: bool
+    probe: Literal["linear", "family"] = "linear"
+    fisher_mode: Literal["true", "empirical"] = "true"
+    as_released: bool = False
+    fisher_parts: bool = False
+    head_seeds: int = 1
 
-    def as_dict(self) -> dict[str, Any]:
-        """Give the content of `plan.json`."""
-        values = self.scan.scores[self.score].values
-        listed = [
-            asdict(option) | {"plan": option.plan.as_dict(), "value": values[option.state]}
-            for option in self.options
-        ]
-        return {
-            "layerscout": version("layerscout"),
-            "verb": "plan",
-            "model": dict(self.scan.model),
-            "task": dict(self.scan.task),
-            "work": asdict(self.work),
-            "score": self.score,
-            "best": self.scan.best(self.score),
-            "budget": self.budget,
-            "strategy": self.choice.strategy,
-            "reason": self.choice.reason,
-            "plan": self.choice.plan.as_dict(),
-            "untie": self.untie,
-            "cost": asdict(self.cost),
-            "options": listed,
-        }
-
-    def save(self, folder: str | Path) -> None:
-        """Write `plan.json` into `folder`, which is made if needed.
-
-        Raises:
-            InputError: if it cannot be written.
-        """
-        path = output_folder(Path(folder)) / "plan.json"
-        write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})
+    def __post_init__(self) -> None:
+        if self.probe not in ("linear", "family"):
+            raise unknown("probe", self.probe, ("linear", "family"))
+        if self.fisher_mode not in ("true", "empirical"):
+            raise unknown("Fisher mode", self.fisher_mode, ("true", "empirical"))
+        if self.head_seeds < 1:
+            raise InputError(f"`head_seeds` must be 1 or more, got {self.head_seeds}")
 
 
 def scan(
     encoder: Encoder | str | Path,
     task: Task | str | Path,
     *,
-    scores: str | Sequence[str] = "variability_ratio",
+    scores: str | Sequence[str] | None = None,
     examples: int | Literal["all", "auto"] = "auto",
     balanced: bool = False,
     per_class: Sequence[int] | None = None,
     pooling: Pooling = "mean",
     max_length: int = 128,
     seed: int = 0,
+    options: Options | None = None,
+    checkpoints: Sequence[Encoder | str | Path] = (),
+    cache_limit: int = DEFAULT_LIMIT,
     progress: bool = True,
 ) -> Scan:
-    """Score every state of an encoder on the training split of a task, without training.
+    """Score every state and block of an encoder on a task, without training it.
 
-    One forward pass gives all L + 1 states of an example; they are pooled at once and only their
-    moments are kept, so memory does not grow with the number of examples.
+    Scores of states read the training split. One forward pass gives all L + 1 states of an
+    example, pooled at once. Scores that need no more than sums add them up as they come, so that
+    memory does not grow with the examples; for the others the pooled states are kept on disk,
+    where the next scan finds them. Fisher information and the other scores of gradients read
+    100 held-out examples; probes are fitted to the training examples and judged by the held-out
+    ones. Where the data has no validation split, a tenth is set aside.
 
     Args:
         encoder: an `Encoder`, or what `Encoder.load` takes.
         task: a `Task`, or what `Task.load` takes.
-        scores: keys of `layerscout.scores.SCORES`, in a list or separated by commas, or "all".
+        scores: keys of `layerscout.scores.SCORES`, in a list or separated by commas, or "all";
+            by default both variability ratios, or `USUAL_FOR_NUMBERS`.
         examples: how many training examples to read, drawn in proportion to the classes, at least
-            two of each; "auto" reads up to 5,000.
+            two of each. "auto" reads 500, then 1,000, and so on, until the best state by the
+            debiased variability ratio is told apart from the others, those that are not lie
+            within 2 % of it, or there are no more; without that score, up to 5,000.
         balanced: draw the same number of every class.
         per_class: draw exactly these numbers, in the order of the task's labels.
         pooling: "mean" over the ordinary tokens, or "cls" for the first token (state 0 is then the
             same for every example and has no score).
         max_length: tokens kept of an input.
-        seed: of the drawing.
+        seed: of the drawing, and of what scores draw.
+        options: of single scores.
+        checkpoints: further checkpoints of the same model, in the order of its training; their
+            scores show how the ranks of states and blocks move.
+        cache_limit: bytes that the cache may take on disk; 0 keeps nothing there.
         progress: show a bar on the terminal.
 
     Raises:
         InputError: if the model or the data cannot be used as asked.
     """
-    keys = _score_keys(scores)
     if pooling not in ("mean", "cls"):
         raise unknown("pooling", pooling, ("mean", "cls"))
     task = task if isinstance(task, Task) else Task.load(task)
-    if task.kind == "regression":
-        raise InputError(
-            f"{', '.join(keys)} compare classes, but the labels of {task.name} are numbers; "
-            "choose a task with classes"
-        )
-    split = task.train.take(_choose_rows(task, examples, balanced, per_class, seed))
+    numbers = task.kind == "regression"
+    keys = applicable(scores or (USUAL_FOR_NUMBERS if numbers else USUAL), numbers=numbers)
+    if task.validation is None and any(SCORES[key].held_out for key in keys):
+        with suppress(InputError):  # the scores that do without are computed all the same
+            task = task.held_out(HELD_OUT, seed)
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
-
-    started = perf_counter()
-    tokens = encoder.tokenize(split.texts, split.pairs, max_length=max_length)
-    tokenized = perf_counter()
-    moments, forward = _moments(encoder, tokens, split.labels, pooling, progress)
-    results = {key: SCORES[key].score(moments) for key in keys}
-    if pooling == "cls":
-        results = {key: score.without_embeddings() for key, score in results.items()}
-    finished = perf_counter()
-    return Scan(
+    for checkpoint in checkpoints:  # before the work that one of them could spoil
+        _checkpoint(checkpoint, encoder)
+    drawing = Drawing(task, examples, balanced, per_class, seed)
+    chosen = options or Options()
+    poolings: tuple[Pooling, ...]
+    poolings = (pooling, "cls") if "probe" in keys and chosen.probe == "family" else (pooling,)
+    with progress_line(progress) as show:
+        reader = Reader(encoder, tuple(dict.fromkeys(poolings)), max_length, cache_limit, show)
+        asked = _Asked(task, keys, seed, chosen, reader)
+        reading = asked.read(drawing)
+        results, broken = asked.scores(reading)
+    found = Scan(
         model=described_model(encoder, task),
-        task=described_task(task, split, tokens),
+        task=described_task(task, reading.split, reading.lengths),
         settings={
             **task.origin,
             "pooling": pooling,
@@ -313,135 +157,259 @@ def scan(
             "precision": encoder.precision,
             "device": encoder.device.type,
             "examples": examples if isinstance(examples, str) else int(examples),
+            "examples_because": reading.because,
             "balanced": balanced,
             "per_class": None if per_class is None else [int(size) for size in per_class],
             "seed": int(seed),
+            **asdict(asked.options),
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         scores=results,
-        warnings=(*task.warnings, *_warnings(tokens, max_length, moments, results)),
-        seconds={
-            "tokenize": tokenized - started,
-            "forward": forward,
-            "scores": finished - tokenized - forward,
-        },
+        warnings=(*task.warnings, *_warnings(asked, reading, results, broken)),
+        seconds={"tokenize": 0.0, "forward": 0.0, "scores": 0.0} | reader.seconds,
+        diagnostics=_diagnostics(results),
     )
-
-
-def plot(scan: Scan, path: str | Path | None = None) -> alt.TopLevelMixin:
-    """Draw the curve of every score; in a notebook the chart shows itself.
-
-    Args:
-        scan: what `scan` or `Scan.load` gave.
-        path: a .png, .svg or .pdf to write it to as well.
-
-    Raises:
-        InputError: if `path` has another suffix or cannot be written.
-    """
-    chart = scan_chart(scan.as_dict())
-    if path is not None:
-        save_chart(chart, output_folder(Path(path).parent) / Path(path).name)
-    return chart
-
-
-def _score_keys(scores: str | Sequence[str]) -> list[str]:
-    if scores == "all":
-        return list(SCORES)
-    keys = [key.strip() for key in scores.split(",")] if isinstance(scores, str) else list(scores)
-    for key in keys:
-        if key not in SCORES:
-            raise unknown("score", key, SCORES)
-    return keys
-
-
-def _choose_rows(
-    task: Task,
-    examples: int | Literal["all", "auto"],
-    balanced: bool,
-    per_class: Sequence[int] | None,
-    seed: int,
-) -> np.ndarray:
-    if examples not in ("all", "auto") and not isinstance(examples, Integral):
-        raise InputError(f"examples must be a whole number, 'all' or 'auto', got {examples!r}")
-    size = None if isinstance(examples, str) else int(examples)
-    if examples == "auto" and per_class is None:
-        K = len(task.labels)
-        available = K * int(np.bincount(task.train.labels).min()) if balanced else len(task.train)
-        size = min(max(AUTO_EXAMPLES, 2 * K), available)
-    return sample(
-        task.train,
-        len(task.labels),
-        examples=size,
+    if not checkpoints:
+        return found
+    again = partial(
+        scan,
+        task=task,
+        scores=keys,
+        examples="all" if per_class is not None else len(reading.split),
         balanced=balanced,
         per_class=per_class,
+        pooling=pooling,
+        max_length=max_length,
         seed=seed,
+        options=chosen,
+        cache_limit=cache_limit,
+        progress=progress,
+    )
+    others = [again(_checkpoint(checkpoint, encoder)) for checkpoint in checkpoints]
+    return replace(found, stability=_stability([found, *others], keys))
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The scores that were asked for, and what they are computed with."""
+
+    task: Task
+    keys: Sequence[str]
+    seed: int
+    options: Options
+    reader: Reader
+
+    def of(self, *sources: Source) -> list[str]:
+        """Give the keys of the scores that are computed from these sources."""
+        return [key for key in self.keys if SCORES[key].source in sources]
+
+    def read(self, drawing: Drawing) -> Reading:
+        """Read the training examples as far as the scores need it."""
+        if self.of("state", "states", "probes"):
+            return kept_states(self.reader, drawing, decide=DEFAULT in self.keys)
+        if self.of("moments"):
+            return streamed(self.reader, drawing)
+        return tokenized(self.reader, drawing)
+
+    def scores(self, reading: Reading) -> tuple[dict[str, Score], list[int]]:
+        """Compute all scores; one that refuses leaves the others alone, unless it is alone.
+
+        Returns:
+            The scores, and the states that hold values that are not finite.
+
+        Raises:
+            InputError: if every score refuses.
+        """
+        with self.reader.timed("scores"):
+            found, broken = self._of_states(reading)
+        works: list[tuple[list[str], Callable[[Reading], dict[str, Score]]]] = [
+            (self.of("probes"), self._probes),
+            (self.of("gradients"), self._gradients),
+            (self.of("weights"), self._weights),
+        ]
+        for keys, work in works:
+            if keys:
+                with self.reader.timed(SCORES[keys[0]].source):
+                    try:
+                        found |= work(reading)
+                    except InputError as reason:
+                        found |= {key: refused(key, self._blocks, reason) for key in keys}
+        reasons = [score.details.get("refused") for score in found.values()]
+        if all(reasons):
+            raise InputError(str(reasons[0]))
+        return {key: found[key] for key in self.keys}, broken
+
+    @property
+    def _blocks(self) -> int:
+        return self.reader.encoder.blocks
+
+    def _of_states(self, reading: Reading) -> tuple[dict[str, Score], list[int]]:
+        pooling, keys = self.reader.poolings[0], self.of("moments", "state", "states")
+        if reading.sample is not None:
+            return score_states(
+                reading.states[pooling],
+                reading.sample,
+                keys,
+                looks=reading.looks,
+                progress=lambda done, total: self.reader.show("scoring", done, total, "states"),
+            )
+        if reading.moments is None:
+            return {}, []
+        scores = {key: SCORES[key].of_moments(reading.moments) for key in keys}
+        if pooling == "cls":
+            scores = {key: score.without_embeddings() for key, score in scores.items()}
+        finite = reading.moments.total.isfinite().all(dim=2).all(dim=1)
+        return scores, (~finite).nonzero().flatten().tolist()
+
+    def _held_out(self) -> Split:
+        if self.task.validation is None:
+            raise InputError(
+                f"{self.task.name} has no held-out examples, and too few to set a tenth aside (2 "
+                "of every class stay); use --validation FILE"
+            )
+        return self.task.validation
+
+    def _probes(self, reading: Reading) -> dict[str, Score]:
+        """Fit probes to the training examples, and judge them by all that are held out."""
+        held_out, family = self._held_out(), self.options.probe == "family"
+        pooling: Pooling = "cls" if family else self.reader.poolings[0]
+        tokens = self.reader.tokens(held_out)
+        judged = self.reader.kept(tokens, "scanning the held-out").states[pooling]
+        metric = _judging(self.task, held_out)
+        labels = reading.split.labels, held_out.labels
+        states = reading.states[pooling]
+        show = partial(self.reader.show, "probing")
+        if family:
+            names = self.task.labels or ("score",)
+            found = family_probes(
+                np.stack(list(states)),
+                labels[0],
+                np.stack(list(judged)),
+                labels[1],
+                partial(family_head, self.reader.encoder, names),
+                metric=metric,
+                seed=self.seed,
+                learning_rate=FAMILY_RATES.get(self.task.name, FAMILY_RATE),
+                progress=show,
+            )
+        else:
+            found = linear_probes(
+                states,
+                labels[0],
+                judged,
+                labels[1],
+                metric=metric,
+                examples=reading.split.groups,
+                seed=self.seed,
+                progress=show,
+            )
+        errors = [0.0 if error is None else error for error in found.standard_errors]
+        entries = list(zip(found.values, errors, strict=True))
+        details = {
+            "kind": self.options.probe,
+            "metric": self.task.metric,
+            "majority": majority(*labels, metric),
+            "standard_error": list(found.standard_errors),
+            "by_seed": [list(values) for values in found.by_seed],
+            "epochs": [list(epochs) for epochs in found.epochs],
+        }
+        score = Score(
+            "states",
+            "higher",
+            found.values,
+            tuple(None if value is None else value - error for value, error in entries),
+            tuple(None if value is None else value + error for value, error in entries),
+            details,
+        )
+        return {"probe": score.without_embeddings() if pooling == "cls" else score}
+
+    def _gradients(self, _: Reading) -> dict[str, Score]:
+        """Score blocks by gradients on held-out examples, drawn once for all such scores."""
+        keys, task, encoder = self.of("gradients"), self.task, self.reader.encoder
+        split = _some(self._held_out(), len(task.labels), self.seed)
+        seeds = range(self.seed, self.seed + self.options.head_seeds)
+        found: dict[str, BlockScores] = {}
+        if "fisher" in keys:
+            found["fisher"] = fisher(
+                encoder,
+                split,
+                task.labels,
+                kind=task.kind,
+                mode=self.options.fisher_mode,
+                as_released=self.options.as_released,
+                seeds=seeds,
+                parts=self.options.fisher_parts,
+                max_length=self.reader.max_length,
+                progress=lambda done, total: self.reader.show("Fisher information", done, total),
+            )
+        if set(keys) - {"fisher"}:
+            found |= gradient_scores(
+                encoder,
+                split,
+                task.labels,
+                kind=task.kind,
+                seeds=seeds,
+                max_length=self.reader.max_length,
+                progress=lambda done, total: self.reader.show("gradients", done, total),
+            )
+        scores = {key: _of_blocks(key, found[key], len(split)) for key in keys}
+        if "fisher" in scores:
+            mode = "as_released" if self.options.as_released else self.options.fisher_mode
+            details = {"mode": mode, **scores["fisher"].details}
+            scores["fisher"] = replace(scores["fisher"], details=details)
+        return scores
+
+    def _weights(self, _: Reading) -> dict[str, Score]:
+        signal = block_snr(_matrices(self.reader.encoder))
+        details = {"by_type": {kind: list(row) for kind, row in signal.ratios.items()}}
+        return {"weight_snr": Score("blocks", "higher", signal.values, details=details)}
+
+
+def _judging(task: Task, held_out: Split) -> Metric:
+    """Choose what judges the logits of a probe on held-out examples."""
+    if task.kind == "regression":
+        return correlation
+    if held_out.groups is None:
+        return partial(evaluate, task.metric)
+    examples = np.unique(held_out.groups, return_inverse=True)[1].reshape(-1)
+
+    def right_choices(labels: np.ndarray, logits: np.ndarray) -> float:
+        """Give the share of examples whose right choice is taken for right the most."""
+        order = np.lexsort((np.arange(len(labels)), logits[:, 0] - logits[:, 1], examples))
+        first = np.searchsorted(examples[order], np.arange(examples.max() + 1))
+        return float(labels[order[first]].mean())
+
+    return right_choices
+
+
+def _some(split: Split, classes: int, seed: int) -> Split:
+    """Draw the held-out examples that scores of gradients read; all choices of each."""
+    examples = len(split) if split.groups is None else len(np.unique(split.groups))
+    if examples <= GRADIENT_EXAMPLES:
+        return split
+    rows = max(GRADIENT_EXAMPLES * len(split) // examples, min(2 * classes, len(split)))
+    return split.take(
+        sample(split, classes, examples=rows, balanced=False, per_class=None, seed=seed)
     )
 
 
-def _moments(
-    encoder: Encoder, tokens: Tokens, labels: np.ndarray, pooling: Pooling, progress: bool
-) -> tuple[Moments, float]:
-    """Sum the moments of all states over all texts; also give the seconds of the forward pass."""
-    weights = class_weights(torch.from_numpy(np.bincount(labels)))
-    moments = None
-    forward = 0.0
-    with _bar(tokens, progress) as advance:
-        for chunk in _chunks(encoder.batches(tokens)):
-            parts = []
-            for rows in chunk:
-                started = perf_counter()
-                parts.append(encoder.pooled(tokens, rows, pooling))
-                if encoder.device.type == "cuda":  # or its time would be counted elsewhere
-                    torch.cuda.synchronize(encoder.device)
-                forward += perf_counter() - started
-                advance(rows)
-            states = torch.cat(parts, dim=1)
-            if encoder.device.type == "mps":  # which has no float64
-                states = states.cpu()
-            if moments is None:
-                moments = Moments.empty(states.mean(dim=1), weights)
-            moments.add_(states, torch.from_numpy(labels[np.concatenate(chunk)]))
-    if moments is None:
-        raise InputError("there are no examples to scan")
-    return moments, forward
-
-
-def _chunks(batches: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Put batches together until they have `CHUNK` rows: a product of d × d pays for many rows."""
-    chunk: list[np.ndarray] = []
-    for rows in batches:
-        chunk.append(rows)
-        if sum(map(len, chunk)) >= CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-@contextmanager
-def _bar(tokens: Tokens, shown: bool) -> Iterator[Callable[[np.ndarray], None]]:
-    """Show the texts done and their rate; the time left follows the tokens, since the longest
-    texts come first.
-    """
-    with progress_line(shown) as show:
-        total, texts, started = int(tokens.lengths.sum()), len(tokens), perf_counter()
-        done = passed = 0
-
-        def advance(rows: np.ndarray) -> None:
-            nonlocal done, passed
-            done += int(tokens.lengths[rows].sum())
-            passed += len(rows)
-            rate = passed / (perf_counter() - started)
-            show("scanning", done, total, f"{passed:,} of {texts:,} examples, {rate:,.0f}/s")
-
-        show("scanning", 0, total)
-        yield advance
+def _of_blocks(key: str, found: BlockScores, rows: int) -> Score:
+    details: dict[str, Any] = {
+        "rows": rows,
+        "spread": list(found.spread),
+        "by_seed": [list(values) for values in found.by_seed],
+        "notes": list(found.notes),
+        "warnings": list(found.warnings),
+    }
+    if found.parts is not None:
+        details["parts"] = {part: list(values) for part, values in found.parts.items()}
+    return Score(SCORES[key].of, SCORES[key].better, found.values, details=details)
 
 
 def described_model(encoder: Encoder, task: Task) -> dict[str, Any]:
     """Give what the JSON files hold of a model."""
-    # A head for multiple choice has one output, read for each choice.
-    outputs = 1 if task.kind == "multiple_choice" else len(task.labels)
+    # A head for multiple choice has one output, read for each choice; one for numbers has one too.
+    outputs = len(task.labels) if task.kind == "classification" else 1
     return {
         "name": encoder.name,
         "source": encoder.source,
@@ -450,8 +418,10 @@ def described_model(encoder: Encoder, task: Task) -> dict[str, Any]:
     }
 
 
-def described_task(task: Task, split: Split, tokens: Tokens) -> dict[str, Any]:
-    """Give what the JSON files hold of a task of which `split`, tokenised, was read."""
+def described_task(task: Task, split: Split, lengths: np.ndarray) -> dict[str, Any]:
+    """Give what the JSON files hold of a task of which `split` was read, in so many tokens."""
+    classes = task.kind != "regression"
+    per_class = np.bincount(split.labels, minlength=len(task.labels)).tolist() if classes else []
     return {
         "name": task.name,
         "kind": task.kind,
@@ -461,31 +431,106 @@ def described_task(task: Task, split: Split, tokens: Tokens) -> dict[str, Any]:
         "examples_used": len(split),
         "examples_available": len(task.train),
         "validation_examples": None if task.validation is None else len(task.validation),
-        "examples_per_class": np.bincount(split.labels, minlength=len(task.labels)).tolist(),
-        "tokens_per_example": float(tokens.lengths.mean()),
+        "examples_per_class": per_class,
+        "tokens_per_example": float(lengths.mean()),
+    }
+
+
+def _matrices(encoder: Encoder) -> dict[tuple[int, str], np.ndarray]:
+    """Give the weight matrices of every block, by block and name within it."""
+    modules = list(encoder.model.get_submodule(encoder.family.blocks))
+    return {
+        (block, name.removesuffix(".weight")): parameter.detach().cpu().numpy()
+        for block, module in enumerate(weight_sets(encoder.blocks, len(modules)), start=1)
+        for name, parameter in modules[module].named_parameters()
+        if parameter.ndim == 2
+    }
+
+
+def _diagnostics(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Tell how smooth the curves are, and how the scores agree with each other and the probe."""
+    of_states = {key: score for key, score in scores.items() if score.of == "states"}
+    found: dict[str, Any] = {
+        "smoothness": {key: smoothness(score.values) for key, score in of_states.items()}
+    }
+    for of in ("states", "blocks"):
+        if sum(score.of == of for score in scores.values()) > 1:
+            agreed = agreement(scores, of)
+            found[f"agreement_of_{of}"] = {
+                "best": dict(agreed.best),
+                "kendall": {key: dict(row) for key, row in agreed.kendall.items()},
+            }
+    if "probe" in scores:
+        found["against_probe"] = {
+            key: asdict(against_probe(score.values, scores["probe"].values))
+            for key, score in of_states.items()
+            if key != "probe"
+        }
+    return found
+
+
+def _checkpoint(checkpoint: Encoder | str | Path, first: Encoder) -> Encoder:
+    """Load another checkpoint of a model as the first one was loaded."""
+    other = checkpoint
+    if not isinstance(other, Encoder):
+        other = Encoder.load(other, device=str(first.device), precision=first.precision)
+    kinds = [(each.model.config.model_type, each.blocks) for each in (first, other)]
+    if kinds[0] != kinds[1]:
+        told = [
+            f"{each.name} ({family}, {blocks} blocks)"
+            for each, (family, blocks) in zip((first, other), kinds, strict=True)
+        ]
+        raise InputError(
+            f"checkpoints must be of one model, got {told[0]} and {told[1]}; scan them one by one"
+        )
+    return other
+
+
+def _stability(scans: Sequence[Scan], keys: Sequence[str]) -> dict[str, Any]:
+    """Tell how the ranks move over scans of several checkpoints of a model."""
+    moved = {
+        key: rank_movement([scan.scores[key].values for scan in scans], SCORES[key].better)
+        for key in keys
+    }
+    return {
+        "checkpoints": [scan.model["name"] for scan in scans],
+        "scores": {
+            key: {"values": [list(scan.scores[key].values) for scan in scans], **asdict(movement)}
+            for key, movement in moved.items()
+        },
     }
 
 
 def _warnings(
-    tokens: Tokens, max_length: int, moments: Moments, scores: Mapping[str, Score]
+    asked: _Asked, reading: Reading, scores: Mapping[str, Score], broken: Sequence[int]
 ) -> list[str]:
-    found = []
-    if tokens.truncated:
+    found, used = list(reading.notes), len(reading.split)
+    if reading.truncated:
         found.append(
-            f"{tokens.truncated:,} of {len(tokens):,} inputs were longer than {max_length} tokens "
-            "and were cut (--max-length)"
+            f"{reading.truncated:,} of {used:,} inputs were longer than {asked.reader.max_length} "
+            "tokens and were cut (--max-length)"
         )
-    if tokens.empty:
+    if reading.empty:
         found.append(
-            f"{tokens.empty:,} of {len(tokens):,} inputs have no token of their own; the "
-            "tokenizer's special tokens stand in for them"
+            f"{reading.empty:,} of {used:,} inputs have no token of their own; the tokenizer's "
+            "special tokens stand in for them"
         )
-    broken = (~moments.total.isfinite().all(dim=2).all(dim=1)).nonzero().flatten().tolist()
     if broken:
         found.append(f"states {broken} hold values that are not finite and have no score")
-    elif any(score.best() is None for score in scores.values()):
+    for key, score in scores.items():
+        if "refused" in score.details:
+            found.append(f"{key} was left out: {score.details['refused']}")
+        found += [f"{key}: {note}" for note in score.details.get("warnings", ())]
+    plug_in = [scores[key] for key in asked.of("moments")]
+    if not broken and any(score.best() is None for score in plug_in):
         found.append(
             "the class means are the same at every state, so nothing tells the classes apart; "
             "look at the labels and at which column is read as text"
+        )
+    default = scores.get(DEFAULT)
+    if default is not None and default.best() is None and "refused" not in default.details:
+        found.append(
+            f"at no state can the classes be told apart beyond the noise of {used:,} examples, so "
+            f"{DEFAULT} has no best one; read more of them, or go by --score variability_ratio"
         )
     return found

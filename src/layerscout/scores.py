@@ -1,21 +1,40 @@
-"""Scores of how far apart the classes already are in each state; the table of all scores."""
+"""The table of scores: what each one is, where it comes from, and how it is computed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float, Float64, Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from layerscout.errors import InputError
-from layerscout.moments import Moments, class_weights
+from layerscout.errors import InputError, unknown
+from layerscout.folds import FoldScores, fold_scores
+from layerscout.moments import Centred, Moments, nc1s, variability_ratios
+from layerscout.neighbours import knn as _knn
+from layerscout.neighbours import mutual_information as _mutual_information
+from layerscout.transferability import centred_scatter
+from layerscout.transferability import h_score as _h_score
+from layerscout.transferability import logme as _logme
+from layerscout.transferability import numerical_rank as _numerical_rank
+from layerscout.variability import Debiased, debiased, stratified_groups
 
 Better = Literal["lower", "higher"]
+
+# What a score is computed from, the cheapest first: sums over the examples, the examples of one
+# state, those of all states, held-out examples too, gradients of a classifier, or weights alone.
+Source = Literal["moments", "state", "states", "probes", "gradients", "weights"]
+
+# What ℓ* goes by unless the user says otherwise.
+DEFAULT = "variability_ratio_debiased"
+
+# Products of four larger numbers, or of four whose inverses are larger, would leave float64.
+LARGEST = 1e70
 
 
 @dataclass(frozen=True)
@@ -53,25 +72,183 @@ class Score:
 
     def without_embeddings(self) -> Score:
         """Give the same score with entry 0 undefined."""
-        return replace(self, values=(None, *self.values[1:]))
+
+        def blank(entries: tuple[float | None, ...]) -> tuple[float | None, ...]:
+            return (None, *entries[1:])
+
+        return replace(self, values=blank(self.values), low=blank(self.low), high=blank(self.high))
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """One state of n labelled examples; what several scores need is computed once.
+
+    Attributes:
+        states: (n, d), as the encoder gave them, all finite.
+        labels: class ids, int64 (n,), or targets, float64 (n,).
+        groups: (n,), the groups of `variability.stratified_groups`.
+        seed: of what a score draws.
+        examples: (n,), or None; rows with the same number are the choices of one example.
+    """
+
+    states: Float[np.ndarray, "n d"]
+    labels: np.ndarray
+    groups: Int64[np.ndarray, " n"]
+    seed: int = 0
+    examples: Int64[np.ndarray, " n"] | None = None
+
+    @cached_property
+    def exact(self) -> Float64[np.ndarray, "n d"]:
+        """The states in float64."""
+        return np.asarray(self.states, dtype=np.float64)
+
+    @cached_property
+    def scatter(self) -> Float64[np.ndarray, "d d"]:
+        """Their scatter about the mean."""
+        return centred_scatter(self.exact)
+
+    @cached_property
+    def centred(self) -> Centred:
+        """The states about their class means."""
+        states = torch.from_numpy(np.array(self.states))
+        return Centred.of(states, torch.from_numpy(self.labels))
+
+    @cached_property
+    def debiased(self) -> Debiased:
+        """The debiased variability ratio with its jackknife replicates."""
+        return debiased(self.states, self.labels, self.groups)
+
+    @cached_property
+    def folds(self) -> FoldScores:
+        """What is fitted on some folds and tested on others."""
+        return fold_scores(self.exact, self.labels, self.groups)
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A row of the table of scores: how a score reads, and how it comes from `Moments`."""
+    """A row of the table of scores.
+
+    Attributes:
+        title: for people.
+        of: what has a value.
+        better: which direction is better.
+        source: what it is computed from.
+        numbers: whether it is defined for tasks whose labels are numbers.
+        value: for the source "state", the value of one; None if undefined.
+        from_moments: for the source "moments", the values (S,), NaN if undefined.
+    """
 
     title: str
     of: Literal["states", "blocks"]
     better: Better
-    from_moments: Callable[[Moments], Float64[Tensor, " S"]]
+    source: Source
+    numbers: bool = False
+    value: Callable[[State], float | None] | None = None
+    from_moments: Callable[[Moments | Centred], Float64[Tensor, " S"]] | None = None
 
-    def score(self, moments: Moments) -> Score:
-        """Compute the score of all S states; what is undefined is None."""
+    @property
+    def held_out(self) -> bool:
+        """Whether it needs held-out examples."""
+        return self.source in ("probes", "gradients")
+
+    def of_moments(self, moments: Moments) -> Score:
+        """Compute the score of all S states from their sums, for the source "moments"."""
+        if self.from_moments is None:
+            raise TypeError(f"{self.title} is not computed from moments")
         values = self.from_moments(moments).tolist()
         return Score(self.of, self.better, tuple(v if np.isfinite(v) else None for v in values))
 
+    def of_state(self, state: State) -> float | None:
+        """Compute the value of one state, for the sources "moments" and "state"."""
+        value: float | None
+        if self.from_moments is not None:
+            value = self.from_moments(state.centred).item()
+        elif self.value is not None:
+            value = self.value(state)
+        else:
+            raise TypeError(f"{self.title} is not computed state by state")
+        return value if value is not None and np.isfinite(value) else None
 
-def variability_ratio(H: ArrayLike | Tensor, y: ArrayLike) -> float | None:
+
+def _states(title: str, better: Better, source: Source, **more: Any) -> Definition:
+    return Definition(title, "states", better, source, **more)
+
+
+def _blocks(title: str, source: Source, numbers: bool = True) -> Definition:
+    return Definition(title, "blocks", "higher", source, numbers)
+
+
+SCORES: Mapping[str, Definition] = {
+    DEFAULT: _states(
+        "debiased variability ratio ν", "lower", "state", value=lambda s: s.debiased.value
+    ),
+    "variability_ratio": _states(
+        "variability ratio ν", "lower", "moments", from_moments=variability_ratios
+    ),
+    "nc1": _states("neural collapse NC1", "lower", "moments", from_moments=nc1s),
+    "cca": _states(
+        "canonical correlation", "higher", "state", numbers=True, value=lambda s: s.folds.cca
+    ),
+    "ridge": _states(
+        "ridge regression", "higher", "state", numbers=True, value=lambda s: s.folds.ridge
+    ),
+    "logme": _states(
+        "LogME",
+        "higher",
+        "state",
+        numbers=True,
+        value=lambda s: _logme(s.exact, s.labels, scatter=s.scatter),
+    ),
+    "h_score": _states(
+        "H-score", "higher", "state", value=lambda s: _h_score(s.exact, s.labels, scatter=s.scatter)
+    ),
+    "numerical_rank": _states(
+        "numerical rank", "lower", "state", value=lambda s: _numerical_rank(s.exact, s.labels)
+    ),
+    "knn": _states(
+        "nearest neighbours",
+        "higher",
+        "state",
+        numbers=True,
+        value=lambda s: _knn(s.exact, s.labels, examples=s.examples),
+    ),
+    "mutual_information": _states(
+        "mutual information",
+        "higher",
+        "state",
+        value=lambda s: _mutual_information(s.exact, s.labels, s.seed, s.examples),
+    ),
+    "probe": _states("probe", "higher", "probes", numbers=True),
+    "fisher": _blocks("Fisher information", "gradients"),
+    "gradient_norm": _blocks("gradient norm", "gradients"),
+    "saliency": _blocks("saliency", "gradients"),
+    "weight_snr": _blocks("weight signal-to-noise", "weights"),
+    "cka_change": _blocks("change of the states (1 − CKA)", "states"),
+}
+
+
+def variability_ratio_debiased(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0
+) -> float | None:
+    """Within-class over between-class variability with the noise of the class means taken out.
+
+    As `variability_ratio`, from an unbiased estimate of either scatter, so that it does not grow
+    with n where the classes are hard to tell apart. Lower is better. None where there is no
+    signal beyond the noise.
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), of any type.
+        seed: draws the groups that are told apart from each other.
+
+    Raises:
+        InputError: if there are fewer than two classes, fewer than eight examples of one of them,
+            or values that are not finite.
+    """
+    return _on_arrays(DEFAULT, H, y, seed)
+
+
+def variability_ratio(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
     """Within-class over between-class variability, ν = (1/K) trace(Σ_w Σ_b†); lower is better.
 
     Every class counts alike, in Σ_w and in the mean of the class means. None where all class
@@ -85,10 +262,10 @@ def variability_ratio(H: ArrayLike | Tensor, y: ArrayLike) -> float | None:
         InputError: if there are fewer than two classes, fewer than two examples of one of them,
             or values that are not finite.
     """
-    return _on_arrays(SCORES["variability_ratio"], H, y)
+    return _on_arrays("variability_ratio", H, y)
 
 
-def nc1(H: ArrayLike | Tensor, y: ArrayLike) -> float | None:
+def nc1(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
     """The same ratio with every example counting alike (neural collapse's first quantity).
 
     Σ_w is pooled over the examples and Σ_b is taken about the mean of all examples, so large
@@ -102,76 +279,210 @@ def nc1(H: ArrayLike | Tensor, y: ArrayLike) -> float | None:
     Raises:
         InputError: as `variability_ratio`.
     """
-    return _on_arrays(SCORES["nc1"], H, y)
+    return _on_arrays("nc1", H, y)
 
 
-def _variability_ratios(moments: Moments) -> Float64[Tensor, " S"]:
-    means = moments.means()
-    weights = 1 / (len(moments.count) * moments.count)
-    return _trace_ratio(moments, weights, means - means.mean(dim=1, keepdim=True))
+def cca(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False, seed: int = 0
+) -> float | None:
+    """Mean canonical correlation of states and labels on folds left out; higher is better.
 
-
-def _nc1s(moments: Moments) -> Float64[Tensor, " S"]:
-    N = moments.count.sum()
-    centre = moments.total.sum(dim=1, keepdim=True) / N
-    return _trace_ratio(moments, (1 / N).expand(len(moments.count)), moments.means() - centre)
-
-
-def _trace_ratio(
-    moments: Moments, weights: Float64[Tensor, " K"], deviations: Float64[Tensor, "S K d"]
-) -> Float64[Tensor, " S"]:
-    """(1/K) trace(Σ_w Σ_b†) with Σ_b = (1/K) Σ_k δ_k δ_kᵀ; NaN where Σ_b = 0 or not finite.
-
-    With the singular values s_j and right vectors u_j of the K × d deviations δ this is
-    Σ_j u_jᵀ Σ_w u_j / s_j². Σ_b has at most K − 1 directions, so a pseudo-inverse of d × d would
-    be slow, and wrong: in float32 it drops weak directions, with a tiny tolerance it invents some.
+    Over all canonical pairs but the last, which is noise; with numbers the only one. Xie et al.
+    2022, App. C.7; see `layerscout.folds.fold_scores`.
 
     Args:
-        moments: of S states.
-        weights: (K,), what an example of each class counts in Σ_w.
-        deviations: (S, K, d), the class means about their centre.
+        H: states (n, d).
+        y: class labels (n,), or numbers with `regression`.
+        regression: read `y` as numbers.
+        seed: draws the folds.
+
+    Raises:
+        InputError: if there are too few examples of a class for the folds, or values that are not
+            finite.
     """
-    finite = deviations.isfinite().all(dim=2).all(dim=1)
-    _, s, u = torch.linalg.svd(
-        deviations.where(finite[:, None, None], 0.0),
-        full_matrices=False,
-    )
-    along = moments.within(weights, u).clamp(min=0)
-    largest = s[:, :1]
-    ratio = torch.where(s > 1e-6 * largest, along / s**2, 0.0).sum(dim=1)
-    # Class means that differ by no more than the rounding of the states are one mean, and so are
-    # those that lie closer together than the means of any real sample (their distance² is about
-    # the spread over n): the same texts in both classes, say, read in different batches.
-    rounding = (16 * moments.resolution) ** 2 * (moments.reference**2).sum(dim=-1)
-    same = largest.squeeze(1) ** 2 <= rounding + 1e-10 * moments.within_trace(weights)
-    return torch.where(finite & ~same, ratio, torch.nan)
+    return _on_arrays("cca", H, y, seed, regression)
 
 
-SCORES: Mapping[str, Definition] = {
-    "variability_ratio": Definition("variability ratio ν", "states", "lower", _variability_ratios),
-    "nc1": Definition("neural collapse NC1", "states", "lower", _nc1s),
-}
+def ridge(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False, seed: int = 0
+) -> float | None:
+    """Class-balanced accuracy (R² for numbers) of ridge regression on folds left out.
+
+    Higher is better. See `layerscout.folds.fold_scores`.
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), or numbers with `regression`.
+        regression: read `y` as numbers.
+        seed: draws the folds.
+
+    Raises:
+        InputError: as `cca`.
+    """
+    return _on_arrays("ridge", H, y, seed, regression)
 
 
-def _on_arrays(definition: Definition, H: ArrayLike | Tensor, y: ArrayLike) -> float | None:
-    if isinstance(H, Tensor):
-        H = H.detach().cpu().double().numpy()
-    states, labels = torch.as_tensor(np.asarray(H, dtype=np.float64)), np.asarray(y)
+def logme(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False
+) -> float | None:
+    """Log evidence per example of Bayesian linear regression on the labels; higher is better.
+
+    Uncentred, without an intercept, maximised over both precisions; with classes the mean over
+    one against the rest. You et al. 2021.
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), or numbers with `regression`.
+        regression: read `y` as numbers.
+
+    Raises:
+        InputError: if there are too few examples or values that are not finite.
+    """
+    return _on_arrays("logme", H, y, regression=regression)
+
+
+def h_score(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
+    """Trace(Σ⁻¹ Σ_b) with Ledoit–Wolf shrinkage of Σ, every example alike; higher is better.
+
+    Bao et al. 2019, with the shrinkage of Ibrahim et al. 2021.
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), of any type.
+
+    Raises:
+        InputError: as `variability_ratio`.
+    """
+    return _on_arrays("h_score", H, y)
+
+
+def numerical_rank(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
+    """Mean over the classes of ‖H_y‖_*² / ‖H_y‖_F², not centred; lower is better.
+
+    Xie et al. 2022, §4.3 (after Zhou et al. 2022).
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), of any type.
+
+    Raises:
+        InputError: as `variability_ratio`.
+    """
+    return _on_arrays("numerical_rank", H, y)
+
+
+def knn(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False) -> float | None:
+    """Leave-one-out accuracy (R² for numbers) of the 10 nearest by cosine; higher is better.
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), or numbers with `regression`.
+        regression: read `y` as numbers.
+
+    Raises:
+        InputError: as `logme`.
+    """
+    return _on_arrays("knn", H, y, regression=regression)
+
+
+def mutual_information(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0
+) -> float | None:
+    """Mutual information (nats) of cluster and class on a held-out tenth; higher is better.
+
+    Xie et al. 2022, App. C.7.
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), of any type.
+        seed: draws the rows and starts the clusters.
+
+    Raises:
+        InputError: if there are too few examples for the clusters, or values that are not finite.
+    """
+    return _on_arrays("mutual_information", H, y, seed)
+
+
+def _on_arrays(
+    key: str, H: ArrayLike | Tensor, y: ArrayLike | Tensor, seed: int = 0, regression: bool = False
+) -> float | None:
+    states = _numbers("states", H)
+    labels = _numbers("targets", y) if regression else _read(y)
     if states.ndim != 2 or labels.shape != states.shape[:1]:
         raise InputError(
-            f"states must be (n, d) and labels (n,), got {tuple(states.shape)} and {labels.shape}"
+            f"states must be (n, d) and labels (n,), got {states.shape} and {labels.shape}"
         )
-    if labels.dtype.kind == "f" and np.isnan(labels).any():
-        raise InputError("every row needs a label, got NaN; drop those rows")
-    classes, ids = np.unique(labels, return_inverse=True)
-    count = torch.as_tensor(np.bincount(ids))
-    if len(classes) < 2 or int(count.min()) < 2:
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InputError("every row needs a label, got NaN or infinity; drop those rows")
+    if not regression:
+        labels = _class_ids(labels)
+    if not states.size:
+        raise InputError(
+            f"states must have 1 or more rows and features, got {states.shape}; use other data"
+        )
+    if not np.isfinite(states).all():
+        raise InputError("states must be finite, got NaN or infinity; drop those rows")
+    for kind, found in (("states", states), ("targets", labels)):
+        largest = float(np.abs(found).max())
+        if largest and not 1 / LARGEST <= largest <= LARGEST:
+            raise InputError(
+                f"{kind} must be of a size below {LARGEST:g} and above "
+                f"{1 / LARGEST:g}, got {largest:.3g}; scale them"
+            )
+    return SCORES[key].of_state(State(states, labels, stratified_groups(labels, seed), seed))
+
+
+def _read(values: ArrayLike | Tensor) -> np.ndarray:
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    values = values.detach().cpu()
+    found: np.ndarray = (values.double() if values.is_floating_point() else values).numpy()
+    return found
+
+
+def _numbers(kind: str, values: ArrayLike | Tensor) -> np.ndarray:
+    try:
+        found = _read(values)
+        if found.dtype.kind == "c":
+            raise TypeError("complex numbers")
+        return found.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{kind} must be an array of real numbers: {error}") from error
+
+
+def _class_ids(labels: np.ndarray) -> Int64[np.ndarray, " n"]:
+    try:
+        classes, ids = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        raise InputError(f"labels must all be of one type: {error}; convert them") from error
+    count = np.bincount(ids)
+    if len(classes) < 2 or count.min() < 2:
         raise InputError(
             f"a class score needs 2 or more classes of 2 or more examples each, got {len(ids)} "
-            f"examples in {len(classes)} classes, the smallest of {min(count.tolist(), default=0)}"
+            f"examples in {len(classes)} classes, the smallest of {min(count, default=0)}"
         )
-    if not bool(states.isfinite().all()):
-        raise InputError("states must be finite, got NaN or infinity; drop those rows")
-    moments = Moments.empty(states.mean(dim=0, keepdim=True), class_weights(count))
-    moments.add_(states[None], torch.as_tensor(ids))
-    return definition.score(moments).values[0]
+    return ids.astype(np.int64)
+
+
+def applicable(scores: str | Sequence[str], *, numbers: bool) -> list[str]:
+    """Read the keys of scores, separated by commas or in a list, or "all" that fit the labels.
+
+    Args:
+        scores: what was asked for.
+        numbers: whether the labels are numbers instead of classes.
+
+    Raises:
+        InputError: if a key is unknown, or its score needs classes and the labels are numbers.
+    """
+    fitting = [key for key, row in SCORES.items() if row.numbers or not numbers]
+    if scores == "all":
+        return fitting
+    keys = [key.strip() for key in scores.split(",")] if isinstance(scores, str) else list(scores)
+    for key in keys:
+        if key not in SCORES:
+            raise unknown("score", key, SCORES)
+        if key not in fitting:
+            raise InputError(
+                f"{key} compares classes, but the labels are numbers; use {', '.join(fitting)}"
+            )
+    return list(dict.fromkeys(keys))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +15,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from layerscout.files import cache_entries, cache_folder
+from layerscout.files import cache_entries, cache_folder, unfinished
 
 if TYPE_CHECKING:
     from layerscout.results import Result
-    from layerscout.scanning import Planning, Scan
-    from layerscout.scores import Score
+    from layerscout.scans import Planning, Scan
 
-BAR = 32  # characters of the longest bar in a table of scores
+# Characters of the longest bar, and of a curve in one line, so that every table fits in 80.
+BAR = 32
+CURVE = 16
 
 
 @contextmanager
@@ -49,16 +52,41 @@ def report_scan(
         return
     if quiet:
         return
-    task, model = result.task, result.model
     console = Console(highlight=False)
-    _say(console, f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
-    used, available = task["examples_used"], task["examples_available"]
-    _say(console, f"{used:,} of {available:,} examples, {len(task['labels'])} classes")
-    console.print(_scores(result, unicode=_unicode(console)))
-    for key, score in result.scores.items():
-        _say(console, _verdict(key, score))
+    show_scan(console, result.as_dict())
     written = [folder / "scan.json", folder / "scan.html", *([plot] if plot else [])]
     _say(console, f"{sum(result.seconds.values()):.1f} s; wrote {', '.join(map(str, written))}")
+
+
+def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
+    """Print the content of `scan.json`: curves, a row per score, and what follows from them."""
+    from layerscout.findings import leading, of_kind
+
+    signs = UNICODE if _unicode(console) else ASCII
+    task, model, scores = scan["task"], scan["model"], scan["scores"]
+    _say(console, f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
+    labels = (
+        "numbers as labels" if task["kind"] == "regression" else f"{len(task['labels'])} classes"
+    )
+    used, available = task["examples_used"], task["examples_available"]
+    _say(console, f"{used:,} of {available:,} examples, {labels}")
+    drawn = of_kind(scan, "states")
+    if len(scores) > 2 or drawn != list(scores) or any(scores[key].get("low") for key in drawn):
+        drawn = [leading(scan) or next(iter(scores))]
+    console.print(_curves(scan, drawn, signs))
+    if list(scores) != drawn:
+        console.print()
+        console.print(_summary(scan, signs))
+        _say(console, f"{signs.up} higher is better, {signs.down} lower; in a curve up is better")
+    if scan.get("stability"):
+        console.print()
+        console.print(_stability(scan["stability"], signs))
+    console.print()
+    for line in _verdicts(scan, drawn, signs):
+        _say(
+            console,
+            textwrap.fill(line, console.width, subsequent_indent="  ", break_on_hyphens=False),
+        )
 
 
 def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: bool) -> None:
@@ -78,7 +106,8 @@ def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: boo
     )
     console.print(_options(result, mark))
     _say(console, "train, infer: FLOPs, as a share of full fine-tuning's")
-    _say(console, f"score: {result.score} @ the state that the plan is built on")
+    if result.listed is not None:
+        _say(console, f"score: {result.listed[0]} @ the state that the plan is built on")
     _say(console, f"{mark} what auto takes when the budget is just that plan's cost")
     _say(console, f"plan {choice.plan.notation}: {choice.reason}", "bold green")
     if result.untie:
@@ -139,22 +168,39 @@ def report_cache(*, as_json: bool) -> None:
         return
     console = Console(highlight=False)
     table = Table("used", box=None, header_style="bold", pad_edge=False)
-    for heading in ("MB", "states"):
-        table.add_column(heading, justify="right")
-    table.add_column("of")
+    table.add_column("MB", justify="right")
+    for heading in ("kind", "what", "of"):
+        table.add_column(heading, overflow="fold")
     for entry in entries:
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
         about = entry.about
         table.add_row(
             used,
             f"{entry.bytes / 1e6:,.1f}",
-            str(about.get("cut", "?")),
+            Text(str(about.get("kind", "?"))),
+            Text(_cached(about)),
             Text(str(about.get("model", "?"))),
         )
     if entries:
         console.print(table)
     total = sum(entry.bytes for entry in entries) / 1e6
-    _say(console, f"{len(entries)} entries, {total:,.1f} MB, in {cache_folder()}")
+    counted = "1 entry" if len(entries) == 1 else f"{len(entries)} entries"
+    files, size = unfinished()
+    left = "1 unfinished file" if files == 1 else f"{files} unfinished files"
+    more = f" and {left}, {size / 1e6:,.1f} MB," if files else ""
+    _say(console, f"{counted}, {total:,.1f} MB,{more} in {cache_folder()}")
+
+
+def _cached(about: Mapping[str, Any]) -> str:
+    """Say in a few words what an entry of the cache holds."""
+    texts = f"{about['texts']:,} texts" if isinstance(about.get("texts"), int) else "? texts"
+    match about.get("kind"):
+        case "trunk":
+            return f"state {about.get('cut', '?')}, {texts}"
+        case "states":
+            return f"{about.get('pooling', '?')} of all states, {texts}"
+        case _:
+            return "?"
 
 
 def _warn(warnings: Iterable[str]) -> None:
@@ -183,15 +229,14 @@ def _runs(content: Mapping[str, Any], mark: str) -> Table:
     table.add_column("")
     for number, run in enumerate(content["runs"]):
         kept = number == content["kept"]
-        ends = [
-            f"{run['best']['value']:.4f}",
-            str(run["best"]["epoch"]),
-            f"{run['last']['value']:.4f}",
-        ]
+        ends = ["-", "-", "-"]
+        if run["curve"]:
+            best, last = run["best"], run["last"]
+            ends = [f"{best['value']:.4f}", str(best["epoch"]), f"{last['value']:.4f}"]
         table.add_row(
             f"{run['learning_rate']:g}",
             str(run["seed"]),
-            *(ends if run["curve"] else ["-", "-", "-"]),
+            *ends,
             mark if kept else "diverged" if run["diverged"] else "",
             style="bold green" if kept else "",
         )
@@ -227,41 +272,168 @@ def _unicode(console: Console) -> bool:
     return console.encoding.startswith("utf")
 
 
-def _scores(result: Scan, unicode: bool) -> Table:
-    """Draw the curve of every score, a row per state, with the best marked."""
+@dataclass(frozen=True)
+class _Signs:
+    """The characters that a terminal has for what is drawn."""
+
+    block: str
+    arrow: str
+    gap: str
+    near: str
+    up: str
+    down: str
+    levels: str
+    about: str
+    tau: str
+
+    def write(self, line: str) -> str:
+        """Write what the terminal has no character for in another way."""
+        return line if self is UNICODE else "".join(PLAIN.get(sign, sign) for sign in line)
+
+
+UNICODE = _Signs("█", "◀", "–", "≈", "↑", "↓", "▁▂▃▄▅▆▇█", "±", "τ")
+ASCII = _Signs("#", "<", "-", "~", "^", "v", "0123456789", "+-", "tau")
+PLAIN = {"–": "-", "−": "-", "ν": "nu", "τ": "tau", "±": "+-", "≈": "~", "ℓ": "l"}
+
+
+def _curves(scan: Mapping[str, Any], keys: Sequence[str], signs: _Signs) -> Table:
+    """Draw the curves of some scores, a row per entry, with the best marked."""
+    from layerscout.findings import tied
+
     table = Table("state", box=None, header_style="bold", pad_edge=False)
+    if scan["scores"][keys[0]]["of"] == "blocks":
+        table.columns[0].header = "block"
     table.columns[0].justify = "right"
-    block, arrow, gap = ("█", "◀", "–") if unicode else ("#", "<", "-")
-    width = max(8, BAR // len(result.scores))
-    for key in result.scores:
-        table.add_column(key, justify="right")
-        table.add_column("", min_width=width)
-    for state in range(result.model["blocks"] + 1):
-        cells: list[Any] = [str(state)]
-        for score in result.scores.values():
-            value, best = score.values[state], score.best()
-            style = "bold green" if state == best else ""
-            mark = f" {arrow} best" if state == best else ""
-            top = max((v for v in score.values if v is not None), default=0.0)
-            bar = "" if not value or value < 0 else block * max(1, round(width * value / top))
-            cells += [Text(gap if value is None else f"{value:.4g}", style=style)]
-            cells += [Text(bar + mark, style=style or "blue")]
+    near = {key: tied(scan, key) for key in keys}
+    for key in keys:
+        table.add_column("value", justify="right")
+        if scan["scores"][key].get("low"):
+            level = (scan["scores"][key].get("details") or {}).get("level")
+            table.add_column(f"{level:.0%} interval" if level else "interval", justify="right")
+        table.add_column(key, no_wrap=True)
+    for entry in range(scan["model"]["blocks"] + 1):
+        cells: list[Any] = [str(entry)]
+        for key in keys:
+            score, best = scan["scores"][key], entry == scan["best"].get(key)
+            style = "bold green" if best else ""
+            mark = f" {signs.arrow} best" if best else ""
+            mark = f" {signs.near} best" if entry in near[key] else mark
+            cells.append(Text(_value(score["values"][entry], signs), style=style))
+            if score.get("low"):
+                ends = score["low"][entry], score["high"][entry]
+                both = f" {signs.gap} ".join(_value(end, signs) for end in ends)
+                cells.append(Text("" if None in ends else both, style=style))
+            bar = _bar(score, entry, BAR // len(keys), signs)
+            cells.append(Text(bar + mark, style=style or "blue"))
         table.add_row(*cells)
     return table
 
 
-def _verdict(key: str, score: Score) -> str:
-    best = score.best()
-    if best is None:
-        return f"{key}: undefined at every state, so there is no best one"
-    top = len(score.values) - 1
-    value, last = score.values[best], score.values[top]
+def _bar(score: Mapping[str, Any], entry: int, width: int, signs: _Signs) -> str:
+    """Draw a value; from the lowest one on where some are negative."""
+    known = [value for value in score["values"] if value is not None]
+    value, floor = score["values"][entry], min([0.0, *known])
+    if value is None or value == floor == 0:
+        return ""
+    span = max(known, default=0.0) - floor
+    return signs.block * max(1, round(width * (value - floor) / span) if span else 1)
+
+
+def _value(value: float | None, signs: _Signs, digits: int = 4) -> str:
+    return signs.gap if value is None else f"{value:.{digits}g}"
+
+
+def _summary(scan: Mapping[str, Any], signs: _Signs) -> Table:
+    """Draw a row for each score, those of states and those of blocks apart."""
+    from layerscout.findings import deviation, of_kind, refusal, sparkline
+
+    table = Table("score", box=None, header_style="bold", pad_edge=False, collapse_padding=True)
+    table.add_column("")
+    for heading in ("best", "value", "top"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("curve", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for of in ("states", "blocks"):
+        keys = of_kind(scan, of)
+        if keys and len(keys) < len(scan["scores"]):
+            table.add_row(Text(f"of {of}", style="dim"))
+        for key in keys:
+            score, best = scan["scores"][key], scan["best"].get(key)
+            error = deviation(scan, key)
+            note = "" if error is None else f"{signs.about}{error:.2g}"
+            if best is None:
+                note = "refused" if refusal(score) else "undefined"
+            table.add_row(
+                key,
+                signs.up if score["better"] == "higher" else signs.down,
+                signs.gap if best is None else str(best),
+                _value(None if best is None else score["values"][best], signs, 3),
+                _value(score["values"][-1], signs, 3),
+                Text(sparkline(score, CURVE, signs.levels), style="blue"),
+                note,
+            )
+    return table
+
+
+def _stability(stability: Mapping[str, Any], signs: _Signs) -> Table:
+    """Draw for each score how far its ranks have moved at the last checkpoint."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(f"over {len(stability['checkpoints'])} checkpoints")
+    for heading in ("best", "ranks moved", signs.tau):
+        table.add_column(heading, justify="right")
+    for key, score in stability["scores"].items():
+        best = [str(ranks.index(1)) if 1 in ranks else signs.gap for ranks in score["ranks"]]
+        table.add_row(
+            key,
+            " ".join(best if len(best) <= 6 else [best[0], "..", best[-1]]),
+            _value(score["deviation"][-1], signs, 2),
+            _value(score["kendall"][-1], signs, 2),
+        )
+    return table
+
+
+def _verdicts(scan: Mapping[str, Any], drawn: Sequence[str], signs: _Signs) -> list[str]:
+    """Say which state is best, how sure that is, what the others say, and what was refused."""
+    from layerscout.findings import best_by, certainty, examples_read, no_signal, refusal
+
+    lines = [line for key in drawn if (line := _verdict(scan, key))]
+    for key in drawn:
+        lines += certainty(scan, key, f" ({signs.near})")
+    if nothing := no_signal(scan):
+        lines.insert(0, nothing)
+    if read := examples_read(scan):
+        lines.append(read)
+    for of in ("states", "blocks"):
+        groups = best_by(scan, of)
+        if sum(map(len, groups.values())) > 1 and len(drawn) < len(scan["scores"]):
+            listed = ", ".join(f"{best} ({', '.join(keys)})" for best, keys in groups.items())
+            lines.append(f"best {of[:-1]} by: {listed}")
+    for key, score in scan["scores"].items():
+        reason = refusal(score)
+        if reason and not any(reason in warning for warning in scan["warnings"]):
+            lines.append(f"{key}: refused: {reason}")
+    return [signs.write(line) for line in lines]
+
+
+def _verdict(scan: Mapping[str, Any], key: str) -> str:
+    from layerscout.findings import no_signal, refusal, unit
+    from layerscout.scores import DEFAULT
+
+    score, best = scan["scores"][key], scan["best"].get(key)
+    name = unit(score)
+    if best is None:  # what is said of all scores says why
+        said = refusal(score) or (key == DEFAULT and no_signal(scan))
+        return "" if said else f"{key}: undefined at every {name}, so there is no best one"
+    top = len(score["values"]) - 1
+    value, last = score["values"][best], score["values"][top]
     if best == top:
-        return f"{key}: the top state, {top}, is the best ({value:.4g}; {score.better} is better)"
+        return (
+            f"{key}: the top {name}, {top}, is the best ({value:.4g}; {score['better']} is better)"
+        )
     return (
-        f"{key}: state {best} of {top} is the best "
-        f"({value:.4g}, top state {'undefined' if last is None else f'{last:.4g}'}; "
-        f"{score.better} is better)"
+        f"{key}: {name} {best} of {top} is the best "
+        f"({value:.4g}, top {name} {'undefined' if last is None else f'{last:.4g}'}; "
+        f"{score['better']} is better)"
     )
 
 
@@ -274,10 +446,10 @@ def _options(result: Planning, mark: str) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
     full = next(option.cost for option in result.options if option.relative == 1)
-    values = result.scan.scores[result.score].values
+    values = result.listed[1] if result.listed is not None else None
     for option in result.options:
         style = "bold green" if option.plan == result.choice.plan else ""
-        value = values[option.state]
+        value = None if values is None else values[option.state]
         table.add_row(
             Text(option.strategy),
             option.plan.notation,

@@ -131,7 +131,7 @@ class Grouped:
     mean: Array
 
     @classmethod
-    def of(cls, states: States, y: NDArray[np.int64], groups: NDArray[np.int64]) -> Grouped:
+    def of(cls, states: States, y: np.ndarray, groups: NDArray[np.int64]) -> Grouped:
         """Sort examples by group and class, and average them.
 
         Args:
@@ -196,7 +196,7 @@ class Grouped:
 
 
 def debiased(
-    H: States, y: NDArray[np.int64], groups: NDArray[np.int64], *, resolution: float | None = None
+    H: States, y: np.ndarray, groups: NDArray[np.int64], *, resolution: float | None = None
 ) -> Debiased:
     """Estimate the variability ratio ν = (1/K) trace(Σ_w Σ_b†) without the noise of the means.
 
@@ -312,7 +312,7 @@ def _defined(results: Sequence[Debiased | None]) -> dict[int, tuple[float, Array
     }
 
 
-def _counts(y: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
+def _counts(y: np.ndarray, groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """Count the examples of each class in each group (B, K), and check that they are enough."""
     if y.dtype.kind == "f":
         raise InputError("the variability ratio needs classes, got numbers; use --score ridge")

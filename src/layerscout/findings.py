@@ -1,0 +1,373 @@
+"""What a scan found, in words: read from the content of `scan.json`, for page and terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from layerscout.scores import DEFAULT, SCORES
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a score is, for people who do not know it.
+
+    Attributes:
+        what: a few words.
+        text: what it measures, and when not to trust it.
+    """
+
+    what: str
+    text: str
+
+
+MEANINGS: Mapping[str, Meaning] = {
+    "variability_ratio_debiased": Meaning(
+        "spread within the classes over spread between them, noise taken out",
+        "ν compares how far the examples of one class lie from each other with how far the "
+        "classes lie apart, before any training. The noise in the class means is taken out, so ν "
+        "does not grow with the number of examples. Where nothing but noise is seen it has no "
+        "value, and it sees only how the class means differ: classes that lie around each other "
+        "look the same to it.",
+    ),
+    "variability_ratio": Meaning(
+        "spread within the classes over spread between them, as published",
+        "The published ν compares the spread of the examples within a class with the spread "
+        "between the class means as they are, and their noise passes for distance. So where the "
+        "classes are hard to tell apart it grows with the number of examples: compare the layers "
+        "of one scan, not one scan with another.",
+    ),
+    "nc1": Meaning(
+        "the same ratio, every example counting alike",
+        "NC1 is ν with every example counting alike instead of every class. On classes of "
+        "different size the largest one decides; for the rest it is as noisy as the published ν.",
+    ),
+    "cca": Meaning(
+        "correlation of the states with the labels, on examples left out",
+        "How strongly directions of the states go with the labels, seen on examples that had no "
+        "part in finding those directions. With few examples for many features the regularisation "
+        "decides as much as the state does.",
+    ),
+    "ridge": Meaning(
+        "a linear fit, judged on examples left out",
+        "How well a regularised linear fit predicts examples it has not seen: accuracy with every "
+        "class counting alike, or R² for numbers. It steps with single examples, so layers that "
+        "differ by little are not told apart by a few hundred.",
+    ),
+    "logme": Meaning(
+        "evidence of a Bayesian linear fit, for each example",
+        "How plausible the labels are under a linear model of the state, averaged over all weights "
+        "such a model could have. Its size depends on the number of examples and of classes: it "
+        "orders the layers of one scan and says nothing across scans.",
+    ),
+    "h_score": Meaning(
+        "spread between the classes over all spread",
+        "How much of the spread of the states lies between the classes, in units in which all "
+        "directions spread alike. A large class counts more, and with fewer examples than features "
+        "much of the value comes from how the covariance is shrunk.",
+    ),
+    "numerical_rank": Meaning(
+        "how many directions a class takes up",
+        "How many directions the states of one class spread over; few is taken for a sign that "
+        "they have collapsed. It is not centred and never compares two classes, so a layer that "
+        "maps everything to one place looks best.",
+    ),
+    "knn": Meaning(
+        "accuracy of the ten nearest neighbours",
+        "How often the ten examples at the smallest angle vote for the right label, the example "
+        "itself left out. It needs no linear boundary, but where few features dominate the angle "
+        "it sees those alone, and unequal classes pull the vote to the largest.",
+    ),
+    "mutual_information": Meaning(
+        "what clusters tell about the labels, in nats",
+        "What the cluster of an example tells about its class, with clusters found without the "
+        "labels. Small held-out parts make it too large, and clusters follow whatever varies most, "
+        "which need not be the task.",
+    ),
+    "probe": Meaning(
+        "a trained classifier on the frozen state",
+        "How well a classifier trained on the frozen state does on examples it has not seen: the "
+        "closest to what tuning the head alone would give. Compare it with the majority class and "
+        "mind its standard error, which holds the seeds' noise but not that of few examples.",
+    ),
+    "fisher": Meaning(
+        "how much the loss bends along a block's weights",
+        "How strongly the predictions depend on a block's weights, from squared gradients under a "
+        "head that has not been trained. That head is partly chance: look at the spread over its "
+        "seeds before reading a difference as one.",
+    ),
+    "gradient_norm": Meaning(
+        "how long a block's gradient is",
+        "How strongly the loss pulls at a block's weights before training. It grows with the size "
+        "of a block and changes with the untrained head; a strong pull now need not help most "
+        "later.",
+    ),
+    "saliency": Meaning(
+        "gradient times weight, over a block",
+        "What the loss would change, to first order, if a block's weights were taken away one at "
+        "a time. It holds for small changes only, and for the untrained head that was drawn.",
+    ),
+    "weight_snr": Meaning(
+        "singular values above the noise of a block's matrices",
+        "How far the singular values of a block's weight matrices stand out from those of noise. "
+        "It looks at the weights alone: it is the same for every task and every label.",
+    ),
+    "cka_change": Meaning(
+        "how much a block changes the states",
+        "1 − CKA between what a block receives and what it gives. It never sees the labels: a "
+        "block may change a lot that the task does not need. Where the examples are not many more "
+        "than the features it is too small.",
+    ),
+}
+
+
+# Where the labels of Fisher information come from.
+MODES: Mapping[str, str] = {
+    "true": "labels drawn from the model",
+    "empirical": "the given labels",
+    "as_released": "as the published code computes it",
+}
+
+
+def title(key: str) -> str:
+    """Name a score within a sentence."""
+    return SCORES[key].title if key in SCORES else key.replace("_", " ")
+
+
+def heading(key: str) -> str:
+    """Name a score at the start of a line."""
+    name = title(key)
+    return name[:1].upper() + name[1:]
+
+
+def unit(score: Mapping[str, Any]) -> str:
+    """Say what an entry of a score is: a state or a block."""
+    return "block" if score["of"] == "blocks" else "state"
+
+
+def number(value: float | None) -> str:
+    """Write a value with four digits."""
+    return "–" if value is None else f"{value:#.4g}".removesuffix(".")
+
+
+def details(score: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give what else a score has to tell; older scans have nothing."""
+    return score.get("details") or {}
+
+
+def refusal(score: Mapping[str, Any]) -> str | None:
+    """Say why a score has no values, if it was refused."""
+    reason = details(score).get("refused")
+    return None if reason is None else str(reason)
+
+
+def defined(score: Mapping[str, Any]) -> list[float]:
+    """Give the values that there are."""
+    return [value for value in score["values"] if value is not None]
+
+
+def stretched(values: Sequence[float]) -> bool:
+    """Tell whether one entry would flatten all the others on a linear scale."""
+    return bool(values) and min(values) > 0 and max(values) > 50 * min(values)
+
+
+def heights(score: Mapping[str, Any]) -> list[float | None]:
+    """Put the values on a scale from 0, the worst entry, to 1, the best, whatever the direction.
+
+    The scale is that of the entries 1..L; what entry 0 has beyond it is cut off.
+    """
+    known = [value for value in score["values"][1:] if value is not None]
+    scale = math.log if stretched(known) else float
+    ends = [scale(value) for value in (min(known), max(known))] if known else [0.0, 0.0]
+    worst, best = ends if score["better"] == "higher" else ends[::-1]
+
+    def height(value: float | None) -> float | None:
+        if value is None or not known:
+            return None
+        within = scale(min(max(value, min(known)), max(known)))
+        return (within - worst) / (best - worst) if best != worst else 0.5
+
+    return [height(value) for value in score["values"]]
+
+
+def band(score: Mapping[str, Any]) -> tuple[Sequence[float | None], Sequence[float | None]]:
+    """Give the lower and upper ends to shade: the interval, or one deviation over the heads."""
+    values, low, high = score["values"], score.get("low") or (), score.get("high") or ()
+    if len(low) == len(high) == len(values):
+        return low, high
+    spread = details(score).get("spread") or ()
+    if len(spread) != len(values) or all(width is None for width in spread):
+        return (), ()
+    pairs = list(zip(values, spread, strict=True))
+    return (
+        [None if value is None or width is None else value - width for value, width in pairs],
+        [None if value is None or width is None else value + width for value, width in pairs],
+    )
+
+
+def of_kind(scan: Mapping[str, Any], of: str) -> list[str]:
+    """Give the keys of the scores of states, or of blocks."""
+    return [key for key, score in scan["scores"].items() if score["of"] == of]
+
+
+def leading(scan: Mapping[str, Any]) -> str | None:
+    """Choose the score that is spoken of: the default one, else the first with a best state."""
+    order = [DEFAULT, "variability_ratio", *of_kind(scan, "states"), *of_kind(scan, "blocks")]
+    return next((key for key in order if scan["best"].get(key) is not None), None)
+
+
+def tied(scan: Mapping[str, Any], key: str) -> list[int]:
+    """Give the states among 1..L that cannot be told apart from the best one."""
+    best = scan["best"].get(key)
+    apart = details(scan["scores"][key]).get("separable_from_best") or ()
+    return [
+        state
+        for state, told in enumerate(apart)
+        if told is not None and not told and state not in (0, best)
+    ]
+
+
+def counted(entries: Sequence[int]) -> str:
+    """Write numbers in ascending order, those that follow each other as a range: 1, 3–5."""
+    starts = [e for e in entries if e - 1 not in entries]
+    ends = [e for e in entries if e + 1 not in entries]
+    runs = [
+        str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}–{b}"
+        for a, b in zip(starts, ends, strict=True)
+    ]
+    return ", ".join(runs)
+
+
+def no_signal(scan: Mapping[str, Any]) -> str | None:
+    """Say that the default score finds no signal anywhere, if that is so."""
+    score = scan["scores"].get(DEFAULT)
+    if score is None or defined(score) or refusal(score):
+        return None
+    used = scan["task"]["examples_used"]
+    return (
+        f"No state's classes can be told apart beyond noise with {used:,} examples; "
+        "--score variability_ratio ranks them all the same"
+    )
+
+
+def certainty(scan: Mapping[str, Any], key: str, shown: str = "") -> list[str]:
+    """Say how much of the best state is signal, and which others it is not told apart from.
+
+    Args:
+        scan: the content of `scan.json`.
+        key: of the score.
+        shown: how the figure marks the others.
+    """
+    score, best = scan["scores"][key], scan["best"].get(key)
+    if best is None:
+        return []
+    lines = []
+    fractions = details(score).get("signal_fraction")
+    if fractions and fractions[best] is not None:
+        share = min(fractions[best], 1.0)
+        lines.append(
+            f"{share:.0%} of the distance between the class means of state {best} is signal, the "
+            "rest is noise"
+        )
+    rest = tied(scan, key)
+    if rest:
+        states = "State" if len(rest) == 1 else "States"
+        lines.append(f"{states} {counted(rest)}{shown} cannot be told apart from state {best}")
+    elif any((details(score).get("separable_from_best") or ())[1:]) and not examples_read(scan):
+        lines.append(f"State {best} is told apart from all others")
+    if fractions:
+        unseen = [s for s, v in enumerate(score["values"]) if v is None and s > 0]
+        if unseen:
+            states = "State" if len(unseen) == 1 else "States"
+            verb = "has" if len(unseen) == 1 else "have"
+            lines.append(
+                f"{states} {counted(unseen)} {verb} no value: too few examples to measure one"
+            )
+    return lines
+
+
+def best_by(scan: Mapping[str, Any], of: str) -> dict[int, list[str]]:
+    """Group the scores of states (or blocks) by their best entry, the commonest one first."""
+    groups: dict[int, list[str]] = {}
+    for key in of_kind(scan, of):
+        best = scan["best"].get(key)
+        if best is not None:
+            groups.setdefault(best, []).append(key)
+    return dict(sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])))
+
+
+def tau(scan: Mapping[str, Any], one: str, other: str) -> float | None:
+    """Look up Kendall's τ of two scores; None for one of states and one of blocks."""
+    value: float | None = agreement(scan, scan["scores"][one]["of"]).get(one, {}).get(other)
+    return value
+
+
+def agreement(scan: Mapping[str, Any], of: str) -> Mapping[str, Mapping[str, float | None]]:
+    """Give Kendall's τ by two scores of states (or blocks); empty where there is none."""
+    found = (scan.get("diagnostics") or {}).get(f"agreement_of_{of}") or {}
+    table: Mapping[str, Mapping[str, float | None]] = found.get("kendall") or {}
+    return table
+
+
+def examples_read(scan: Mapping[str, Any]) -> str | None:
+    """Say why so many examples were read, if they were counted by what they show."""
+    because, task = scan["settings"].get("examples_because"), scan["task"]
+    if because is None:
+        return None
+    return f"{task['examples_used']:,} of {task['examples_available']:,} examples: {because}"
+
+
+def notes(scan: Mapping[str, Any], key: str) -> list[str]:
+    """Say what the reader of one score should know: refused, undefined, or how it was computed."""
+    score = scan["scores"][key]
+    told, values = details(score), score["values"]
+    if reason := refusal(score):
+        return [f"refused: {reason}"]
+    found = []
+    # State 0 of the first token is the same everywhere, and there is no block 0.
+    missing = [entry for entry in range(1, len(values)) if values[entry] is None]
+    if len(missing) == len(values) - 1:
+        found.append("undefined everywhere")
+    elif missing:
+        plural = "s" if len(missing) > 1 else ""
+        found.append(f"undefined at {unit(score)}{plural} {counted(missing)}")
+    if told.get("majority") is not None:
+        found.append(f"the majority class alone: {number(told['majority'])}")
+    if told.get("mode") is not None:
+        found.append(MODES.get(told["mode"], str(told["mode"])))
+    error = deviation(scan, key)
+    if error is not None:
+        found.append(f"±{error:.2g} at the best")
+    return [*found, *map(str, told.get("notes") or ())]
+
+
+def deviation(scan: Mapping[str, Any], key: str) -> float | None:
+    """Give the standard error, or the deviation over heads, of a score at its best entry."""
+    best, told = scan["best"].get(key), details(scan["scores"][key])
+    errors = told.get("standard_error") or told.get("spread")
+    if best is None or not errors:
+        return None
+    value: float | None = errors[best]
+    return value
+
+
+def sparkline(score: Mapping[str, Any], width: int, marks: str = "▁▂▃▄▅▆▇█", gap: str = " ") -> str:
+    """Draw a curve in one line, higher being better; several entries share a mark if need be.
+
+    Args:
+        score: whose values are drawn.
+        width: characters at most; a mark then stands for the best of its entries.
+        marks: from the worst to the best.
+        gap: where nothing is defined.
+    """
+    found = heights(score)
+    share = math.ceil(len(found) / width)
+    bounds = [*range(0, len(found), share), len(found)]
+    line = ""
+    for start, end in pairwise(bounds):
+        known = [height for height in found[start:end] if height is not None]
+        line += marks[min(int(len(marks) * max(known)), len(marks) - 1)] if known else gap
+    return line

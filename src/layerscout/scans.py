@@ -1,0 +1,309 @@
+"""What a scan found and the plans that follow from it, with their files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layerscout.charts import save_chart, scan_chart
+from layerscout.costs import Choice, Cost, Option, Work, checked_budget, choose, cost, options
+from layerscout.errors import InputError, unknown
+from layerscout.figures import scan_page
+from layerscout.files import output_folder, write_files
+from layerscout.plans import ModelShape, Plan, check_tied, make_plan, whole
+from layerscout.scores import DEFAULT, Score
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What a scan found; the content of `scan.json`.
+
+    Attributes:
+        model: name, family, sizes and parameter counts.
+        task: name, kind, labels, metric and how many examples were there and were read.
+        settings: all that the scores depend on.
+        scores: by key; entry ℓ of a score's values is state ℓ, from the embeddings (0) to L.
+        warnings: what the reader of the scores should know.
+        seconds: time spent tokenising, in the forward pass and on the scores.
+        diagnostics: how smooth the curves are and how well the scores agree, with each other and
+            with the probe.
+        stability: how the ranks move over further checkpoints of the model, if there are any.
+    """
+
+    model: Mapping[str, Any]
+    task: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    scores: Mapping[str, Score]
+    warnings: tuple[str, ...]
+    seconds: Mapping[str, float]
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    stability: Mapping[str, Any] | None = None
+
+    def best(self, score: str | None = None) -> int | None:
+        """Give ℓ*, the best state among 1..L by `score`; None if it is undefined everywhere.
+
+        Args:
+            score: unless it is given, the one that `leading` gives.
+
+        Raises:
+            InputError: if the scan does not have that score.
+        """
+        score = score or self.leading()
+        if score not in self.scores:
+            raise unknown("score of this scan", score, self.scores)
+        return self.scores[score].best()
+
+    def plan(
+        self,
+        strategy: str = "auto",
+        *,
+        score: str | None = None,
+        budget: float = 0.5,
+        epochs: int = 5,
+    ) -> Plan:
+        """Turn a strategy into the plan for this model and task.
+
+        Args:
+            strategy: one of `layerscout.plans.STRATEGIES`, such as "best-down:3@top", or a
+                notation, such as "(6, 8, 12)".
+            score: what ℓ* is the best state by; a score of blocks ranks them for "rank:k". Unless
+                it is given, the one that `leading` gives.
+            budget: of "auto": training FLOPs allowed, as a share of full fine-tuning's.
+            epochs: of the training that is planned, which "auto" weighs too.
+
+        Raises:
+            InputError: if the strategy is unknown or does not fit the model, the scan does not have
+                what it needs, or nothing fits into the budget.
+        """
+        return self.planning(strategy, score=score, budget=budget, epochs=epochs).choice.plan
+
+    def planning(
+        self,
+        strategy: str = "auto",
+        *,
+        score: str | None = None,
+        budget: float = 0.5,
+        epochs: int = 5,
+    ) -> Planning:
+        """Compare the strategies for this model and task; as `plan`, with all that lies behind."""
+        budget, epochs = checked_budget(budget), whole("epochs", epochs, 1)
+        shape, work = ModelShape.from_dict(self.model), self._work(epochs)
+        score = score or self.leading()
+        best, ranking = self.basis(score)
+        strategy, untie = strategy.strip().lower() if isinstance(strategy, str) else strategy, False
+        if strategy == "auto":
+            choice = choose(shape, work, best, budget)
+        else:
+            plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
+            choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
+            try:
+                check_tied(plan, shape)
+            except InputError:
+                untie = True
+                shape = replace(shape, weights=tuple(range(shape.blocks)))
+        listed = options(shape, work, best, ranking, extra=(choice.strategy,))
+        counted = cost(choice.plan, shape, work)
+        return Planning(self, score, budget, work, choice, counted, listed, untie)
+
+    def leading(self) -> str:
+        """Name the score that plans go by unless told otherwise: the default one, if it is there.
+
+        Otherwise the first of states, or else the first.
+        """
+        of_states = (key for key, score in self.scores.items() if score.of == "states")
+        return DEFAULT if DEFAULT in self.scores else next(of_states, next(iter(self.scores)))
+
+    def basis(self, score: str | None = None) -> tuple[int | None, Sequence[float | None] | None]:
+        """Give what strategies rest on: ℓ* and the values of a score of blocks; None without.
+
+        Args:
+            score: of states, which ℓ* is the best of; or of blocks, which then ranks them, and ℓ*
+                is the best state by the default score. Unless given, what `leading` gives.
+
+        Raises:
+            InputError: if the scan does not have that score.
+        """
+        score = score or self.leading()
+        if score not in self.scores:
+            raise unknown("score of this scan", score, self.scores)
+        if self.scores[score].of == "blocks":
+            best = self.best(DEFAULT) if DEFAULT in self.scores else None
+            return best, self.scores[score].values
+        ranks = (s for s in self.scores.values() if s.of == "blocks" and s.best() is not None)
+        return self.best(score), next((s.values for s in ranks), None)
+
+    def _work(self, epochs: int) -> Work:
+        try:
+            available, held_out = self.task["examples_available"], self.task["validation_examples"]
+            if held_out is None:  # a tenth will be set aside
+                held_out = round(available / 10)
+                available -= held_out
+            return Work(available, held_out, self.task["tokens_per_example"], epochs)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"the task of this scan lacks {error}; scan again") from error
+
+    def table(self) -> pd.DataFrame:
+        """Give the scores as a data frame with a row per state and a column per score."""
+        import pandas as pd
+
+        columns = {key: pd.Series(s.values, dtype="float64") for key, s in self.scores.items()}
+        return pd.DataFrame(columns).rename_axis("state")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the content of `scan.json`."""
+        return {
+            "layerscout": version("layerscout"),
+            "verb": "scan",
+            "model": dict(self.model),
+            "task": dict(self.task),
+            "settings": dict(self.settings),
+            "scores": {key: asdict(score) for key, score in self.scores.items()},
+            "best": {key: score.best() for key, score in self.scores.items()},
+            "warnings": list(self.warnings),
+            "seconds": dict(self.seconds),
+            "diagnostics": dict(self.diagnostics),
+            "stability": None if self.stability is None else dict(self.stability),
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write `scan.json` and `scan.html` into `folder`, which is made if needed.
+
+        Raises:
+            InputError: if a file cannot be written.
+        """
+        folder = output_folder(Path(folder))
+        content = self.as_dict()
+        written = json.dumps(content, indent=1, allow_nan=False) + "\n"
+        write_files({folder / "scan.json": written, folder / "scan.html": scan_page(content)})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Scan:
+        """Read the `scan.json` that `save` wrote into `folder`, or that file itself.
+
+        Raises:
+            InputError: if there is none, or it is not one.
+        """
+        path = Path(folder) if Path(folder).is_file() else Path(folder) / "scan.json"
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            for part in ("model", "task", "settings", "scores", "seconds"):
+                if not isinstance(content[part], dict):
+                    raise TypeError(f"its {part} is {content[part]!r:.40}")
+            blocks = whole("blocks", content["model"]["blocks"], 1)
+            scores = {key: Score.from_dict(score) for key, score in content["scores"].items()}
+            for key, score in scores.items():
+                known = [value for value in score.values if value is not None]
+                if len(score.values) != blocks + 1 or not all(map(isfinite, known)):
+                    raise ValueError(f"{key} is not a score of {blocks + 1} finite values")
+            return cls(
+                content["model"],
+                content["task"],
+                content["settings"],
+                scores,
+                tuple(content["warnings"]),
+                content["seconds"],
+                content.get("diagnostics") or {},
+                content.get("stability"),
+            )
+        except FileNotFoundError as error:
+            raise InputError(f"there is no scan.json in {folder}; run layerscout scan") from error
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        except KeyError as error:
+            raise InputError(f"{path} is not a scan: it lacks {error}; scan again") from error
+        except (ValueError, TypeError, AttributeError, InputError, RecursionError) as error:
+            raise InputError(f"{path} is not a scan: {error}; scan again") from error
+
+
+@dataclass(frozen=True)
+class Planning:
+    """The strategies for a scanned model and task, and the one chosen; the content of `plan.json`.
+
+    Attributes:
+        scan: what it rests on.
+        score: what ℓ* is the best state by, or what ranks the blocks.
+        budget: training FLOPs allowed, as a share of full fine-tuning's; 1 if a plan was asked for.
+        work: the training that is planned.
+        choice: the plan and why.
+        cost: of that plan.
+        options: all strategies worth listing, the dearest first.
+        untie: whether weights that blocks share have to be copied for that plan.
+    """
+
+    scan: Scan
+    score: str
+    budget: float
+    work: Work
+    choice: Choice
+    cost: Cost
+    options: Sequence[Option]
+    untie: bool
+
+    @property
+    def listed(self) -> tuple[str, Sequence[float | None]] | None:
+        """Give the score of states that is shown beside the options, and its values."""
+        of_states = (k for k in (self.score, DEFAULT) if k in self.scan.scores)
+        key = next((k for k in of_states if self.scan.scores[k].of == "states"), None)
+        return None if key is None else (key, self.scan.scores[key].values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the content of `plan.json`."""
+        values = None if self.listed is None else self.listed[1]
+        listed = [
+            asdict(option)
+            | {
+                "plan": option.plan.as_dict(),
+                "value": None if values is None else values[option.state],
+            }
+            for option in self.options
+        ]
+        return {
+            "layerscout": version("layerscout"),
+            "verb": "plan",
+            "model": dict(self.scan.model),
+            "task": dict(self.scan.task),
+            "work": asdict(self.work),
+            "score": self.score,
+            "best": self.scan.basis(self.score)[0],
+            "budget": self.budget,
+            "strategy": self.choice.strategy,
+            "reason": self.choice.reason,
+            "plan": self.choice.plan.as_dict(),
+            "untie": self.untie,
+            "cost": asdict(self.cost),
+            "options": listed,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write `plan.json` into `folder`, which is made if needed.
+
+        Raises:
+            InputError: if it cannot be written.
+        """
+        path = output_folder(Path(folder)) / "plan.json"
+        write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})
+
+
+def plot(scan: Scan, path: str | Path | None = None) -> alt.TopLevelMixin:
+    """Draw the curve of every score; in a notebook the chart shows itself.
+
+    Args:
+        scan: what `scan` or `Scan.load` gave.
+        path: a .png, .svg or .pdf to write it to as well.
+
+    Raises:
+        InputError: if `path` has another suffix or cannot be written.
+    """
+    chart = scan_chart(scan.as_dict())
+    if path is not None:
+        save_chart(chart, output_folder(Path(path).parent) / Path(path).name)
+    return chart

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 from layerscout.errors import InputError
-from layerscout.plans import ModelShape, Plan, check_tied, make_plan
+from layerscout.plans import ModelShape, Plan, check_tied, make_plan, real
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Work:
     cached: bool = True
 
     def __post_init__(self) -> None:
-        if self.examples < 1 or self.validation < 0 or self.epochs < 1 or not self.tokens > 0:
+        numbers = self.examples >= 1 and self.validation >= 0 and self.epochs >= 1
+        if not numbers or not 0 < self.tokens < inf:
             raise InputError(
                 "training needs at least 1 example, 1 token in each and 1 epoch; got "
                 f"{self.examples}, {self.tokens:g} and {self.epochs}"
@@ -160,11 +161,7 @@ def choose(shape: ModelShape, work: Work, best: int | None, budget: float = 0.5)
     Raises:
         InputError: if the budget is not in (0, 1], or nothing fits into it.
     """
-    if not 0 < budget <= 1:
-        raise InputError(
-            "`budget` is a share of full fine-tuning's training FLOPs, above 0 and up to 1, got "
-            f"{budget:g}; 0.5 is half of them"
-        )
+    budget = checked_budget(budget)
     clauses = _clauses(shape, work, best)
     strategy = _first(clauses, budget)
     if strategy is None:
@@ -180,6 +177,16 @@ def choose(shape: ModelShape, work: Work, best: int | None, budget: float = 0.5)
     reason += [clause.refusal() for clause in clauses[:taken]]
     reason += ["there is no detectable signal, hence no ℓ*"] if best is None else []
     return Choice(make_plan(strategy, shape.blocks, best=best), strategy, "; ".join(reason))
+
+
+def checked_budget(budget: float) -> float:
+    """Give the budget of "auto".
+
+    Raises:
+        InputError: if it is not in (0, 1].
+    """
+    rule = "a share of full fine-tuning's training FLOPs, above 0 and up to 1"
+    return real("budget", budget, rule, lambda share: 0 < share <= 1, "0.5 is half of them")
 
 
 def options(
@@ -202,8 +209,9 @@ def options(
     """
     clauses = _clauses(shape, work, best)
     full = cost(make_plan("full", shape.blocks), shape, work).train
+    ranked = sum(value is not None for value in ranking or ())
     found: dict[Plan, Option] = {}
-    for strategy in (*_worth_listing(shape.blocks, best, ranked=ranking is not None), *extra):
+    for strategy in (*_worth_listing(shape.blocks, best, ranked), *extra):
         plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
         if plan in found or (strategy not in extra and not _possible(plan, shape)):
             continue
@@ -272,8 +280,8 @@ def _possible(plan: Plan, shape: ModelShape) -> bool:
     return True
 
 
-def _worth_listing(blocks: int, best: int | None, *, ranked: bool) -> Iterator[str]:
-    """Name strategies; the first name of a plan is the one that is shown."""
+def _worth_listing(blocks: int, best: int | None, ranked: int) -> Iterator[str]:
+    """Name strategies, with so many blocks ranked; the first name of a plan is what is shown."""
     yield "full"
     few = range(1, min(3, blocks) + 1)
     if best is not None and best < blocks:
@@ -285,8 +293,7 @@ def _worth_listing(blocks: int, best: int | None, *, ranked: bool) -> Iterator[s
         yield from (f"best-down:{k}@{place}" for k in counts for place in ("top", "best"))
         yield f"head:{best}"
     yield from (f"middle-down:{k}@{place}" for k in few for place in ("top", "middle"))
-    if ranked:
-        yield from (f"rank:{k}" for k in few)
+    yield from (f"rank:{k}" for k in few[:ranked])
     yield f"head:{blocks}"
 
 

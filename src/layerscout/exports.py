@@ -17,7 +17,7 @@ from layerscout.checkpoints import (
 )
 from layerscout.errors import InputError
 from layerscout.files import replacing_folder
-from layerscout.plans import Plan, check_tied
+from layerscout.plans import Plan, check_tied, whole
 from layerscout.surgery import (
     base_of,
     copy_shared,
@@ -68,10 +68,7 @@ def truncate(
 
     loaded = load_checkpoint(str(model))
     blocks = int(loaded.model.config.num_hidden_layers)
-    if not 1 <= head < blocks:
-        raise InputError(
-            f"`head` must be in 1..{blocks - 1} to leave out blocks of {model}, got {head}"
-        )
+    head = whole("head", head, 1, blocks - 1, remedy=f"{model} has {blocks} blocks")
     local = loaded.revision is None
     if local and Path(folder).expanduser().resolve() == Path(loaded.source).resolve():
         raise InputError(f"{folder} holds the model that is to be cut; choose another folder")

@@ -75,22 +75,31 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
                 os.fsync(file.fileno())
 
 
-def check_output_folder(path: Path) -> None:
+def check_output_folder(path: Path, *files: str) -> None:
     """Show, before any work is done, that the folder `path` can be made or written into.
+
+    Args:
+        path: the folder.
+        files: names of what will be written there.
 
     Raises:
         InputError: if it cannot.
     """
     try:
-        existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+        above = (path, *path.absolute().parents)
+        existing = next(p for p in above if p.exists() or p.is_symlink())
     except OSError as error:  # a name that is too long, say
         raise InputError(f"cannot write into {path}: {error.strerror or error}") from error
     if not existing.is_dir():
-        raise InputError(f"cannot write into {path}: {existing} is a file; choose another")
+        what = "a file" if existing.exists() else "a link to nothing"
+        raise InputError(f"cannot write into {path}: {existing} is {what}; choose another")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(
             f"cannot write into {path}: {existing} is read-only; choose another folder"
         )
+    for file in files:
+        if (path / file).is_dir():
+            raise InputError(f"cannot write {path / file}: it is a folder; choose another place")
 
 
 def output_folder(path: Path) -> Path:
@@ -162,6 +171,15 @@ def cache_entries() -> list[CacheEntry]:
                 )
             )
     return sorted(entries, key=lambda entry: entry.used, reverse=True)
+
+
+def unfinished() -> tuple[int, int]:
+    """Count what runs have not finished writing into the cache, or never will; and its bytes."""
+    sizes = []
+    for path in _cache_files(_TEMPORARY):
+        with suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return len(sizes), sum(sizes)
 
 
 def clear_cache() -> int:

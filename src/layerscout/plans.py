@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import isfinite
-from operator import index
+from math import isfinite, nan
+from numbers import Integral, Real
 from typing import Any
 
 from layerscout.errors import InputError, unknown
@@ -37,6 +37,41 @@ _TRIPLE = re.compile(rf"(\()?\s*({_NUMBER})\s*,\s*({_NUMBER})\s*,\s*({_NUMBER})\
 _RANGE = rf"{_NUMBER}(?:\s*-\s*{_NUMBER})?"
 _BLOCKS = re.compile(rf"blocks:\s*({_RANGE}(?:\s*,\s*{_RANGE})*)\s*@\s*({_NUMBER})")
 _NAMED = re.compile(rf"([a-z-]+)(?::({_NUMBER}|all))?(?:@([a-z]+))?")
+
+
+def whole(name: str, value: Any, low: int, high: int | None = None, remedy: str = "") -> int:
+    """Give a whole number from `low` to `high` as an `int`.
+
+    Raises:
+        InputError: if it is anything else.
+    """
+    fits = isinstance(value, Integral) and not isinstance(value, bool)
+    if not fits or value < low or (high is not None and value > high):
+        span = f"from {low} on" if high is None else f"in {low}..{high}"
+        raise _refused(name, f"a whole number {span}", value, remedy)
+    return int(value)
+
+
+def real(
+    name: str, value: Any, rule: str, fits: Callable[[float], bool], remedy: str = ""
+) -> float:
+    """Give a finite number that fits as a `float`; `rule` says in words what fits.
+
+    Raises:
+        InputError: if it is anything else.
+    """
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else nan
+    except OverflowError:
+        number = nan
+    if not isfinite(number) or not fits(number):
+        raise _refused(name, rule, value, remedy)
+    return number
+
+
+def _refused(name: str, rule: str, value: Any, remedy: str) -> InputError:
+    told = f"`{name}` must be {rule}, got {value!r:.60}"
+    return InputError(f"{told}; {remedy}" if remedy else told)
 
 
 @dataclass(frozen=True)
@@ -80,17 +115,25 @@ class ModelShape:
         """Read what `dataclasses.asdict` and JSON made of a shape; further entries are ignored.
 
         Raises:
-            InputError: if an entry is missing, or the entries do not fit each other.
+            InputError: if an entry is missing or out of range, or the entries do not fit each
+                other.
         """
         try:
             counts = {**written["parameters"], "blocks": tuple(written["parameters"]["blocks"])}
             entries = {field.name: written[field.name] for field in fields(cls)}
             entries |= {"parameters": Parameters(**counts), "weights": tuple(written["weights"])}
             shape = cls(**entries)
-            fits = len(shape.weights) == len(shape.parameters.blocks) == shape.blocks > 0
-        except (KeyError, TypeError) as error:
+        except KeyError as error:
             raise InputError(f"the model of this scan lacks {error}; scan again") from error
-        if not fits:
+        except TypeError as error:
+            raise InputError(
+                "the model of this scan has broken counts of parameters; scan again"
+            ) from error
+        for name in ("blocks", "hidden_size", "feed_forward", "vocabulary"):
+            whole(name, entries[name], 1, remedy="scan again")
+        for count in (*counts.pop("blocks"), *counts.values(), *shape.weights):
+            whole("parameters", count, 0, remedy="scan again")
+        if not len(shape.weights) == len(shape.parameters.blocks) == shape.blocks:
             raise InputError(
                 f"the model of this scan has {shape.blocks} blocks, but counts of "
                 f"{len(shape.parameters.blocks)}; scan again"
@@ -120,23 +163,23 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Sort the blocks and check them."""
-        try:
-            tuned, head = sorted({index(block) for block in self.tuned}), index(self.head)
-        except TypeError as error:
+        listed = isinstance(self.tuned, Collection) and not isinstance(self.tuned, str | bytes)
+        numbers = [*self.tuned, self.head] if listed else [None]
+        if not all(isinstance(n, Integral) and not isinstance(n, bool) for n in numbers):
             raise InputError(
                 "a plan's blocks and head must be whole numbers, got "
                 f"tuned={self.tuned!r:.60}, head={self.head!r:.60}"
-            ) from error
+            )
+        if not isinstance(self.embeddings, bool | None):
+            raise InputError(f"`embeddings` must be true or false, got {self.embeddings!r:.60}")
+        tuned, head = sorted({int(block) for block in self.tuned}), int(self.head)
         object.__setattr__(self, "tuned", tuple(tuned))
         object.__setattr__(self, "head", head)
-        if self.head < 1:
-            raise InputError(f"`head` must be at least 1, got {self.head}")
-        outside = [block for block in self.tuned if not 1 <= block <= self.head]
-        if outside:
-            raise InputError(
-                f"tuned blocks must be in 1..{self.head}, where the head reads; got "
-                f"{', '.join(map(str, outside))}"
-            )
+        if head < 1:
+            raise InputError(f"`head` must be at least 1, got {head}")
+        if tuned and not 1 <= tuned[0] <= tuned[-1] <= head:
+            outside = ranges([block for block in tuned if not 1 <= block <= head])
+            raise _outside(f"{outside:.60}", tuned[-1], head)
 
     def on(self, blocks: int) -> Plan:
         """Give the plan for a model of L = `blocks` blocks: checked, with `embeddings` settled.
@@ -175,8 +218,18 @@ class Plan:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:
-        """Read what `as_dict` gave."""
-        return cls(content["tuned"], content["head"])
+        """Read what `as_dict` gave.
+
+        Raises:
+            InputError: if it is no plan, or the notation is that of another one.
+        """
+        plan = cls(content["tuned"], content["head"], content.get("embeddings"))
+        if content.get("notation", plan.notation) != plan.notation:
+            raise InputError(
+                f"the notation must be that of the blocks and the head, {plan.notation:.60}, got "
+                f"{content['notation']!r:.60}; leave it out"
+            )
+        return plan
 
 
 def make_plan(
@@ -202,6 +255,10 @@ def make_plan(
         InputError: if the strategy is unknown, does not fit the model, or needs a best state or a
             ranking that is not given.
     """
+    if not isinstance(strategy, str):
+        raise InputError(
+            f"a plan is a Plan, or text such as 'top:2' or '(7, 9, 12)', got {strategy!r:.60}"
+        )
     text = strategy.strip().lower()
     if triple := _TRIPLE.fullmatch(text):
         bottom, top, head = map(int, triple.groups()[1:])
@@ -281,8 +338,9 @@ def ranges(blocks: Collection[int]) -> str:
 
 def _runs(blocks: Collection[int]) -> Iterator[tuple[int, int]]:
     """Give the first and the last of every run of neighbours; `blocks` are sorted."""
-    starts = [block for block in blocks if block - 1 not in blocks]
-    ends = [block for block in blocks if block + 1 not in blocks]
+    known = frozenset(blocks)
+    starts = [block for block in blocks if block - 1 not in known]
+    ends = [block for block in blocks if block + 1 not in known]
     return zip(starts, ends, strict=True)
 
 
@@ -296,13 +354,22 @@ def _plan(tuned: Sequence[tuple[int, int]], head: int, blocks: int) -> Plan:
     """Check before anything is spelt out, since a user may write a billion blocks."""
     plan = Plan((), head).on(blocks)
     for low, high in tuned:
-        if not 1 <= low <= high <= head:
+        if low > high:
             raise InputError(
-                f"tuned blocks go from the lower to the upper one within 1..{head}, where the head "
-                f"reads; got {low} to {high}"
+                f"tuned blocks go from the lower to the upper one, got {low} to {high}; turn them "
+                "round"
             )
+        if not 1 <= low <= high <= head:
+            raise _outside(f"{low} to {high}", high, head)
     spelt = (block for low, high in tuned for block in range(low, high + 1))
     return replace(plan, tuned=tuple(spelt), embeddings=None).on(blocks)
+
+
+def _outside(got: str, highest: int, head: int) -> InputError:
+    remedy = f"put the head at {highest} or above" if highest > head else "blocks count from 1"
+    return InputError(
+        f"tuned blocks must be in 1..{head}, where the head reads; got {got}; {remedy}"
+    )
 
 
 def _down(start: int, k: int | None, place: str, blocks: int) -> Plan:
@@ -322,8 +389,8 @@ def _up(best: int, k: int | None, place: str | None, blocks: int) -> Plan:
 def _ranked(ranking: Sequence[float | None] | None, k: int, strategy: str, blocks: int) -> Plan:
     if ranking is None:
         raise InputError(
-            f"{strategy} needs a block score such as fisher, which this scan does not have; use "
-            "top:k, or name the blocks (blocks:3,7-9@12)"
+            f"{strategy} needs a block score such as fisher, and there is none; use --score fisher "
+            "in a scan, or top:k, or name the blocks (blocks:3,7-9@12)"
         )
     sign = 1.0 if strategy.startswith("rank-bottom") else -1.0
     found = [(sign * v, i) for i, v in enumerate(ranking) if v is not None and isfinite(v) and i]
@@ -345,8 +412,8 @@ def _check_count(k: int, blocks: int, strategy: str) -> None:
 def _given(best: int | None, blocks: int, strategy: str) -> int:
     if best is None:
         raise InputError(
-            f"{strategy} needs a best state, and the score found none; use top:k or "
-            "middle-down:k@top"
+            f"{strategy} needs a best state, and the score found none; use --score "
+            "variability_ratio, or top:k, which needs none"
         )
     if not 1 <= best <= blocks:
         raise InputError(

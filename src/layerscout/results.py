@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +62,28 @@ class Result:
         import pandas as pd
 
         folder = output_folder(Path(folder).expanduser())
-        written = json.dumps(self.content, indent=1, allow_nan=False) + "\n"
+        written = json.dumps(_json(self.content), indent=1, allow_nan=False) + "\n"
         # All of it is there under other names before any of it takes its place.
         with replacing(folder / "result.json", folder / "predictions.parquet") as temporary:
             temporary[0].write_text(written, encoding="utf-8")
             pd.DataFrame(self.predictions).to_parquet(temporary[1], index=False)
             export(self.model, self.tokenizer, folder / "model", model_card(self.content))
+
+
+def _json(content: Any) -> Any:
+    """Give what JSON can hold, so that no number loses a training: null where it is not finite."""
+    match content:
+        case Mapping():
+            return {str(key): _json(value) for key, value in content.items()}
+        case list() | tuple():
+            return [_json(value) for value in content]
+        case None | bool() | str():
+            return content
+        case Integral():
+            return int(content)
+        case Real():
+            return float(content) if isfinite(content) else None
+    return str(content)
 
 
 def summary(content: Mapping[str, Any]) -> str:
@@ -109,7 +127,7 @@ def model_card(content: Mapping[str, Any]) -> str:
         "Training": f"{task['examples_used']:,} examples, inputs cut at {settings['max_length']} "
         f"tokens, batches of {settings['batch_size']}, learning rate {run['learning_rate']:g}, "
         f"seed {run['seed']}; epoch {kept['epoch']} of {settings['epochs']} kept",
-        "Cost": f"{flops['train']:.3g} FLOPs by count for {settings['epochs']} epochs, "
+        "Cost": f"{flops['train']:.3g} FLOPs by count for {_counted(settings['epochs'])}, "
         f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
         f"{flops['inference'] / flops['full_inference']:.0%}",
         "Speed": f"{speed['kept_model']:.0f} examples/s where it was made; the full model "
@@ -133,7 +151,7 @@ On {settings["validation_examples"]:,} validation examples{_chosen(content)}:
 from transformers import pipeline
 
 classify = pipeline("text-classification", "path/to/this/folder")
-classify("some text")
+classify("some text", truncation=True, max_length={settings["max_length"]})  # as it was tuned
 ```
 
 Made by layerscout {content["layerscout"]}.
@@ -155,7 +173,12 @@ def _chosen(content: Mapping[str, Any]) -> str:
     return f", which also chose {' and '.join(what)}" if what else ""
 
 
+def _counted(epochs: int) -> str:
+    return "1 epoch" if epochs == 1 else f"{epochs} epochs"
+
+
 def _plain(text: str) -> str:
-    """Escape what Markdown or HTML would read as more than text."""
-    escaped = html.escape(" ".join(str(text).split()), quote=False)
+    """Escape what Markdown or HTML would read as more than text, and drop what turns it round."""
+    straight = re.sub("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", "", str(text))
+    escaped = html.escape(" ".join(straight.split()), quote=False)
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", escaped)

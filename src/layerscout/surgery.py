@@ -20,7 +20,7 @@ from layerscout.checkpoints import (
 )
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, unknown
-from layerscout.plans import Plan, check_tied, make_plan, ranges, weight_sets
+from layerscout.plans import Plan, check_tied, make_plan, ranges, weight_sets, whole
 
 # Options of peft's LoraConfig that say what is adapted or trained, which is what a plan says.
 DECIDED = (
@@ -127,8 +127,7 @@ def build(
     encoder = model if isinstance(model, Encoder) else Encoder.load(model, device="cpu")
     if untie:
         encoder = untied(encoder)
-    if isinstance(plan, str):
-        plan = make_plan(plan, encoder.blocks)
+    plan = plan if isinstance(plan, Plan) else make_plan(plan, encoder.blocks)
     return own(classifier(encoder, plan, names, seed=seed, fresh_head=fresh_head))
 
 
@@ -164,7 +163,7 @@ def lora_config(model: Any, plan: Plan | str, r: int = 8, **options: Any) -> Any
     places_of = {name: found.get(f"{name}.weight") for name in linear}
     try:
         return LoraConfig(
-            r=r,
+            r=int(r),
             target_modules=[
                 name
                 for name, place in places_of.items()
@@ -356,7 +355,7 @@ def _fitted(model: Any, plan: Plan | str) -> tuple[Plan, dict[str, Place]]:
     """Settle a plan for a whole model; tell where its parameters lie."""
     found = places(model)
     blocks = _block_count(model)
-    plan = (make_plan(plan, blocks) if isinstance(plan, str) else plan).on(blocks)
+    plan = (plan if isinstance(plan, Plan) else make_plan(plan, blocks)).on(blocks)
     if plan.head != blocks:
         raise InputError(
             f"the head must be on the model's top block, {blocks}, got a plan with the head at "
@@ -394,8 +393,7 @@ def _check_lora(
             f"LoRA adapts the blocks of a plan, and {plan.notation} tunes none; use "
             "layerscout.freeze, or tune blocks"
         )
-    if r < 1:
-        raise InputError(f"`r`, the rank of the adapters, must be at least 1, got {r}")
+    whole("r", r, 1, remedy="it is the rank of the adapters")
     decided = [
         name for name in options if name in DECIDED or (name, options[name]) == ("bias", "all")
     ]
@@ -434,7 +432,7 @@ def _block_count(model: Any) -> int:
 
 
 def _label_names(count: int | None, labels: Sequence[str] | None) -> list[str]:
-    names = [f"LABEL_{i}" for i in range(2 if count is None else count)]
+    names = [f"LABEL_{i}" for i in range(2 if count is None else whole("num_labels", count, 1))]
     if labels is not None:
         if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
             raise InputError(f"`labels` must be a list of names, got {labels!r}")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from math import isfinite
-from numbers import Integral
 from time import perf_counter
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from layerscout.encoder import Encoder, Tokens, resuming
 from layerscout.errors import InputError, unknown
 from layerscout.metrics import METRICS, evaluate
-from layerscout.plans import Plan
+from layerscout.plans import Plan, real, whole
 from layerscout.sampling import shuffled_batches
 from layerscout.surgery import base_of, reads_first_token, seeded
 from layerscout.trunks import DEFAULT_LIMIT, Trunk, trunk
@@ -50,21 +49,21 @@ class Settings:
     metric: str = "accuracy"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
-        for name, low in (("epochs", 1), ("batch_size", 1), ("patience", 1)):
+        """Check the ranges; numbers of other libraries become Python's, which JSON can hold."""
+        rules: dict[str, tuple[str, Callable[[float], bool], str]] = {
+            "warmup": ("from 0 to below 1", lambda share: 0 <= share < 1, ""),
+            "weight_decay": ("0 or more", lambda decay: decay >= 0, ""),
+            "max_grad_norm": ("above 0", lambda norm: norm > 0, "leave it out not to clip"),
+        }
+        for name in ("epochs", "batch_size", "patience", *rules):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, Integral) and int(value) >= low):
-                raise InputError(f"`{name}` must be a whole number from {low} on, got {value}")
-        if not 0 <= self.warmup < 1:
-            raise InputError(f"`warmup` must be from 0 to below 1, got {self.warmup}")
-        if not (self.weight_decay >= 0 and isfinite(self.weight_decay)):
-            raise InputError(f"`weight_decay` must be 0 or more, got {self.weight_decay}")
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
-            raise InputError(f"`max_grad_norm` must be above 0, got {self.max_grad_norm}")
-        if self.keep not in ("best", "last"):
-            raise unknown("`keep`", self.keep, ("best", "last"))
-        if self.metric not in METRICS:
-            raise unknown("metric", self.metric, METRICS)
+            if value is None and name in ("patience", "max_grad_norm"):
+                continue
+            number = real(name, value, *rules[name]) if name in rules else whole(name, value, 1)
+            object.__setattr__(self, name, number)
+        for name, known in (("keep", ("best", "last")), ("metric", METRICS)):
+            if getattr(self, name) not in tuple(known):
+                raise unknown(f"`{name}`", str(getattr(self, name)), known)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from math import isfinite
-from numbers import Integral, Real
 from pathlib import Path
 from statistics import mean, median
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from layerscout import scanning
-from layerscout.choosing import Ground, needs_scan, settled
-from layerscout.costs import Choice, Work, cost
+from layerscout.choosing import Ground, check, needs_scan, settled
+from layerscout.costs import Choice, Work, checked_budget, cost
 from layerscout.data import Task
 from layerscout.encoder import Encoder, Tokens
-from layerscout.errors import InputError, LayerscoutError
+from layerscout.errors import InputError, LayerscoutError, unknown
 from layerscout.metrics import METRICS, evaluate
-from layerscout.plans import Plan, make_plan
+from layerscout.plans import Plan, make_plan, real, whole
 from layerscout.progress import Show
 from layerscout.progress import progress as progress_line
 from layerscout.results import Result
 from layerscout.sampling import Split, length_batches, sample
-from layerscout.scanning import Scan
+from layerscout.scans import Scan
+from layerscout.scores import DEFAULT, SCORES
 from layerscout.surgery import classifier, own, untied
 from layerscout.training import (
     Examples,
@@ -41,6 +40,8 @@ from layerscout.training import (
     train,
 )
 from layerscout.trunks import DEFAULT_LIMIT, Trunk
+
+Number = TypeVar("Number", int, float)
 
 # What is set aside to validate on where the data bring nothing.
 HELD_OUT = 0.1
@@ -85,8 +86,8 @@ def tune(
     task: Task | str | Path,
     plan: Plan | str | Path = "auto",
     *,
-    scan: Scan | None = None,
-    score: str = "variability_ratio",
+    scan: Scan | str | Path | None = None,
+    score: str | None = None,
     budget: float = 0.5,
     learning_rate: float | Sequence[float] | None = None,
     seed: int | Sequence[int] = 0,
@@ -98,7 +99,7 @@ def tune(
     weight_decay: float = 0.0,
     max_grad_norm: float | None = None,
     metric: str | None = None,
-    examples: int | None = None,
+    examples: int | Literal["all"] = "all",
     max_length: int = 128,
     trunk_dropout: bool = False,
     fresh_head: bool = False,
@@ -117,9 +118,10 @@ def tune(
         task: a `Task`, or what `Task.load` takes. Without a validation split a tenth of the
             training rows is set aside.
         plan: a `Plan`, its notation, a strategy, or a plan.json.
-        scan: what strategies such as "best-down:3@top" and "auto" go by; without it, the training
-            examples are scanned first.
-        score: the score that says which state is the best.
+        scan: what strategies such as "best-down:3@top" and "auto" go by, or its folder; without
+            it, the training examples are scanned first.
+        score: the score that says which state is the best; unless it is given, that of the scan,
+            or the debiased variability ratio.
         budget: of "auto": training FLOPs as a share of those of full fine-tuning.
         learning_rate: one or several peaks; None for what `default_learning_rate` gives.
         seed: one or several, of the head's start, the order of examples and dropout; the first
@@ -132,25 +134,36 @@ def tune(
         weight_decay: of AdamW.
         max_grad_norm: clip the gradient's norm to this; not by default.
         metric: a key of `layerscout.metrics.METRICS`; None for the task's own.
-        examples: train on so many of the training examples, drawn in proportion to the classes.
+        examples: train on so many of the training examples, drawn in proportion to the classes,
+            or on "all".
         max_length: tokens kept of an input.
         trunk_dropout: run frozen blocks below the tuned ones at every step and with dropout, as
             the papers did, instead of once.
         fresh_head: draw the whole head anew, whatever the checkpoint brings of it.
         untie: give blocks that share weights (ALBERT) copies of their own.
         against: a second plan, such as "full", that is tuned in the same way to compare with.
-        cache_limit: bytes that kept states may take on disk; 0 keeps none.
+        cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
         progress: show a bar on the terminal.
 
     Raises:
         InputError: if something cannot be used as asked.
         LayerscoutError: if no run came to the end of an epoch with a finite loss.
     """
-    seeds = [int(one) for one in _several("seed", seed)]
-    rates = None if learning_rate is None else _several("learning_rate", learning_rate)
-    plain_accelerator()  # what it refuses is refused before any work
-    whole = _whole(task, seeds[0])
-    task = _drawn(whole, examples, seeds[0])
+    # What can be refused is refused before any work.
+    seeds = _several("seed", seed, lambda one: whole("seed", one, 0, 2**63 - 1))
+    rates = None
+    if learning_rate is not None:
+        rates = _several("learning_rate", learning_rate, _rate)
+    budget, max_length = checked_budget(budget), whole("max_length", max_length, 1)
+    if examples != "all":
+        examples = whole("examples", examples, 1, remedy="'all' takes every one")
+    rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
+    cache_limit = int(real("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy))
+    scan = Scan.load(scan) if isinstance(scan, str | Path) else scan
+    if score is None:
+        score = DEFAULT if scan is None else scan.leading()
+    if score not in tuple(SCORES):
+        raise unknown("score", str(score), SCORES)
     settings = Settings(
         epochs=epochs,
         batch_size=batch_size,
@@ -159,25 +172,34 @@ def tune(
         max_grad_norm=max_grad_norm,
         patience=patience,
         keep=keep,
-        metric=metric or task.metric,
+        metric="accuracy" if metric is None else metric,
     )
+    plain_accelerator()
+    available = _classification(task, seeds[0])
+    task = _drawn(available, examples, seeds[0])
+    settings = replace(settings, metric=task.metric) if metric is None else settings
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
     encoder = untied(encoder) if untie else encoder
-    wanted = [one for one in (plan, against) if one is not None]
+    wanted = [plan] if against is None else [plan, against]
+    ground = Ground(encoder, task, scan, score, budget)
+    for one in wanted:
+        check(one, ground)
     if scan is None and any(map(needs_scan, wanted)):
         scan = scanning.scan(
             encoder,
             task,
-            scores=score,
+            scores=(score,) if SCORES[score].of == "states" else (score, DEFAULT),
             max_length=max_length,
             seed=seeds[0],
+            cache_limit=cache_limit,
             progress=progress,
         )
+        ground = replace(ground, scan=scan)
     training, validation = task.train, _validation(task)
     material = _Material(
         encoder=encoder,
         task=task,
-        available=len(whole.train),
+        available=len(available.train),
         training=encoder.tokenize(training.texts, training.pairs, max_length=max_length),
         validation=encoder.tokenize(validation.texts, validation.pairs, max_length=max_length),
         settings=settings,
@@ -185,14 +207,13 @@ def tune(
         fresh_head=fresh_head,
         cache_limit=cache_limit,
     )
-    cached = cache_limit > 0 and not trunk_dropout
-    ground = Ground(encoder, task, _work(material, cached), scan, score, budget)
-    choices = [settled(one, ground) for one in wanted]
+    work = _work(material, cached=cache_limit > 0 and not trunk_dropout)
+    choices = [settled(one, ground, work) for one in wanted]
     recorded = {
         "max_length": max_length,
         "budget": budget,
         "score": score,
-        "best": None if scan is None or score not in scan.scores else scan.best(score),
+        "best": None if scan is None or score not in scan.scores else scan.basis(score)[0],
         "untie": untie,
         "cache_limit": cache_limit,
     }
@@ -203,8 +224,8 @@ def tune(
         return _result(material, tuned, recorded, warned)
 
 
-def _whole(task: Task | str | Path, seed: int) -> Task:
-    """Give the task with a validation split."""
+def _classification(task: Task | str | Path, seed: int) -> Task:
+    """Give the task, which is one of classification, with a validation split."""
     task = task if isinstance(task, Task) else Task.load(task)
     if task.kind != "classification":
         raise InputError(
@@ -214,9 +235,9 @@ def _whole(task: Task | str | Path, seed: int) -> Task:
     return task.held_out(HELD_OUT, seed) if task.validation is None else task
 
 
-def _drawn(task: Task, examples: int | None, seed: int) -> Task:
+def _drawn(task: Task, examples: int | Literal["all"], seed: int) -> Task:
     """Give the task with so many of its training examples."""
-    if examples is None:
+    if examples == "all":
         return task
     rows = sample(
         task.train,
@@ -245,16 +266,14 @@ def _validation(task: Task) -> Split:
     return task.validation
 
 
-def _several(name: str, given: float | Sequence[float]) -> list[float]:
-    """Give one or several numbers as a list, checked."""
+def _rate(given: Any) -> float:
+    return real("learning_rate", given, "above 0", lambda rate: rate > 0)
+
+
+def _several(name: str, given: Any, checked: Callable[[Any], Number]) -> list[Number]:
+    """Give one or several numbers as a list, each of them checked."""
     several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
-    numbers: list[Any] = list(given) if several else [given]  # type: ignore[arg-type]
-    seeds = name == "seed"
-    kind, rule = (Integral, "whole, 0 or more and below 2**63") if seeds else (Real, "above 0")
-    for number in numbers:
-        fits = isinstance(number, kind) and isfinite(number)
-        if not fits or not (0 <= number < 2**63 if seeds else number > 0):
-            raise InputError(f"`{name}` must be {rule}, got {number!r}")
+    numbers = [checked(one) for one in (given if several else [given])]
     if not numbers or len(set(numbers)) < len(numbers):
         raise InputError(
             f"`{name}` takes one number or several different ones, got {numbers}; leave out what "
@@ -391,7 +410,7 @@ def _result(
         "method": "full",
         "model": scanning.described_model(encoder, task),
         "task": {
-            **scanning.described_task(task, task.train, material.training),
+            **scanning.described_task(task, task.train, material.training.lengths),
             "examples_available": material.available,
         },
         "metric": settings.metric,

@@ -1,0 +1,91 @@
+"""What the sections of the benchmarks of the scores read, and how often they repeat."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+import layerscout as ls
+from layerscout.encoder import Encoder, Tokens
+from layerscout.sampling import Split
+from layerscout.scoring import Sample, score_states
+from layerscout.states import States, kept
+from layerscout.trunks import DEFAULT_LIMIT
+from layerscout.variability import stratified_groups
+from measuring import drawn
+
+SMALL, DEEP = "all-MiniLM-L6-v2", "stacked-minilm-12"
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """What an encoder reads, in the batches of a scan."""
+
+    encoder: Encoder
+    split: Split
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        return self.encoder.tokenize(self.split.texts)
+
+    @cached_property
+    def batches(self) -> list[dict[str, torch.Tensor]]:
+        return [self.encoder.batch(self.tokens, rows) for rows in self.encoder.batches(self.tokens)]
+
+    def forward(self, precision: str = "float32") -> None:
+        """Run the bare model."""
+        low = precision == "bfloat16"
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=low):
+            for inputs in self.batches:
+                self.encoder.model(**inputs)
+
+    @cached_property
+    def states(self) -> States:
+        return kept(self.encoder, self.tokens, limit=DEFAULT_LIMIT).states["mean"]
+
+    @cached_property
+    def sample(self) -> Sample:
+        labels = self.split.labels
+        return Sample(labels, stratified_groups(labels, 0), 0, None, first=0)
+
+    def scores(self, keys: Sequence[str]) -> dict[str, ls.scores.Score]:
+        return score_states(self.states, self.sample, keys)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """What the sections read, and how often."""
+
+    shared: Path
+    random: Path
+    examples: int
+    few: int
+    repeats: int
+    ranker: Path | None
+    all_rows: bool
+
+    @cached_property
+    def task(self) -> ls.Task:
+        return ls.Task.load(self.shared / "data" / "sst2")
+
+    def model(self, name: str) -> Path:
+        return self.shared / "models" / name
+
+    @cached_property
+    def texts(self) -> Texts:
+        """What most sections read: many examples, by random weights."""
+        return Texts(Encoder.load(self.random, device="cpu"), drawn(self.task, self.examples))
+
+
+def middle(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.2f} s"
+
+
+def clocked(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

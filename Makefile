@@ -18,9 +18,11 @@ check: .venv/dev
 bench: .venv/dev
 	$(BIN)/python bench/scan.py --write docs/benchmarks.md
 	$(BIN)/python bench/tune.py --write docs/benchmarks-tuning.md
+	$(BIN)/python bench/scores.py --write docs/benchmarks-scores.md
 
 study: .venv/dev
 	$(BIN)/python bench/trunk_dropout.py --write docs/trunk-dropout.md
+	$(BIN)/python bench/estimator.py --write docs/estimator.md
 
 # The picture in README.
 docs/scan.svg: .venv/demo

@@ -122,7 +122,25 @@ def test_no_signal_leaves_the_top(run, changed):
     code, printed, _ = run("plan", changed(change))
     assert code == 0
     assert "plan (4, 4, 4): top:1 needs" in printed
-    assert "no detectable signal" in printed
+    assert "no state is told apart from the others" in printed
+
+
+def test_a_best_state_that_might_be_any_other_leaves_the_top(run, changed):
+    def close(content):
+        content["scores"][DEFAULT] |= {
+            "values": [None, 2.0, 1.0, 3.0, 4.0],
+            "details": {"separable_from_best": [None, False, False, False, False]},
+        }
+
+    def apart(content):
+        close(content)
+        content["scores"][DEFAULT]["details"]["separable_from_best"][3] = True
+
+    assert "plan (4, 4, 4): top:1 needs" in run("plan", changed(close))[1]
+    assert "top:1 needs" not in run("plan", changed(apart))[1].split("plan (")[1]
+    code, printed, _ = run("plan", changed(close), "--strategy", "best-down:1@top")
+    assert code == 0
+    assert "plan (2, 2, 4): best-down:1@top was asked for" in printed
 
 
 def test_shared_weights_are_copied_when_asked_for(run, tmp_path):

@@ -91,7 +91,7 @@ def settled(plan: Plan | str | Path, ground: Ground, work: Work) -> tuple[Choice
     """
     if not _is_auto(plan):
         return _fitting(*_explicit(plan, ground), ground)
-    best = None if ground.scan is None else ground.scan.basis(ground.score)[0]
+    best = None if ground.scan is None else ground.scan.detected(ground.score)
     shape = ground.encoder.shape(len(ground.task.labels))
     choice, warnings = choose(shape, work, best, ground.budget), []
     if ground.scan is not None:

@@ -175,7 +175,11 @@ def choose(shape: ModelShape, work: Work, best: int | None, budget: float = 0.5)
     share = _percent(clauses[taken].shares[strategy])
     reason = [f"{strategy} needs {share} of full fine-tuning (budget {_percent(budget)})"]
     reason += [clause.refusal() for clause in clauses[:taken]]
-    reason += ["there is no detectable signal, hence no ℓ*"] if best is None else []
+    reason += (
+        ["no state is told apart from the others, so there is no ℓ* to go by"]
+        if best is None
+        else []
+    )
     return Choice(make_plan(strategy, shape.blocks, best=best), strategy, "; ".join(reason))
 
 

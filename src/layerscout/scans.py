@@ -101,7 +101,7 @@ class Scan:
         best, ranking = self.basis(score)
         strategy, untie = strategy.strip().lower() if isinstance(strategy, str) else strategy, False
         if strategy == "auto":
-            choice = choose(shape, work, best, budget)
+            choice = choose(shape, work, self.detected(score), budget)
         else:
             plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
             choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
@@ -140,6 +140,20 @@ class Scan:
             return best, self.scores[score].values
         ranks = (s for s in self.scores.values() if s.of == "blocks" and s.best() is not None)
         return self.best(score), next((s.values for s in ranks), None)
+
+    def detected(self, score: str | None = None) -> int | None:
+        """Give ℓ* if any state can be told apart from it; None if it might be any of them.
+
+        A score that comes without intervals cannot say so: then it is ℓ*.
+
+        Args:
+            score: as for `basis`.
+        """
+        best = self.basis(score)[0]
+        key = score or self.leading()
+        key = key if self.scores[key].of == "states" else DEFAULT
+        apart = self.scores[key].details.get("separable_from_best") if key in self.scores else None
+        return best if apart is None or any(apart[1:]) else None
 
     def _work(self, epochs: int) -> Work:
         try:

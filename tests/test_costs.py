@@ -223,7 +223,7 @@ def test_auto_says_why_earlier_clauses_did_not_apply():
     up, down = 100 * share("best-up"), 100 * share("best-down:1@top")
     assert f"; best-up needs {up:.1f} %; best-down:k@top needs {down:.1f} % or more" in reason
     assert "best-up finds no block above ℓ*" in choose(bert(), WORK, 12, 0.5).reason
-    assert "no state is told apart" in choose(bert(), WORK, None, 0.5).reason
+    assert "no ℓ* to go by" in choose(bert(), WORK, None, 0.5).reason
     assert ";" not in choose(bert(), WORK, 8, 0.5).reason
 
 

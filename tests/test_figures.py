@@ -184,7 +184,12 @@ def test_nothing_scored_is_said_and_drawn_without_a_mark():
         (
             {"pooling": "cls", "precision": "auto", "examples_used": 67349},
             ["--pooling mean"],
-            ["--pooling cls", "--examples all", "--precision"],
+            ["--examples all", "--precision"],
+        ),
+        (
+            {"pooling": "cls", "balanced": True, "regression": True},
+            ["--regression --pooling cls --balanced --examples all"],
+            ["tune demo --regression", "True"],
         ),
     ],
 )
@@ -481,6 +486,10 @@ def test_no_signal_is_said_and_another_score_leads():
     given = full()
     given["scores"]["variability_ratio_debiased"] |= {"values": [None] * 13, "low": [], "high": []}
     given["best"]["variability_ratio_debiased"] = None
+    details = given["scores"]["variability_ratio_debiased"]["details"]
+    text = Page(scan_page(given)).inside("p")
+    assert "2,000 examples show that classes lie apart, but not how far" in text
+    details["signal_fraction"] = [0.4] * 13
     text = Page(scan_page(given)).inside("p")
     assert "No state's classes can be told apart beyond noise with 2,000 examples" in text
     assert "--score variability_ratio ranks them all the same." in text

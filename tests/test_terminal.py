@@ -118,6 +118,7 @@ def test_no_signal_is_said_first_and_another_score_leads():
     given = full()
     given["scores"]["variability_ratio_debiased"] |= {"values": [None] * 13, "low": [], "high": []}
     given["best"]["variability_ratio_debiased"] = None
+    given["scores"]["variability_ratio_debiased"]["details"]["signal_fraction"] = [0.4] * 13
     lines = shown(given)
     text = " ".join(" ".join(lines).split())
     assert (

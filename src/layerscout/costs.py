@@ -176,7 +176,7 @@ def choose(shape: ModelShape, work: Work, best: int | None, budget: float = 0.5)
     reason = [f"{strategy} needs {share} of full fine-tuning (budget {_percent(budget)})"]
     reason += [clause.refusal() for clause in clauses[:taken]]
     reason += (
-        ["no state is told apart from the others, so there is no ℓ* to go by"]
+        ["there is no ℓ* to go by: none has a value, or none is told apart from the rest"]
         if best is None
         else []
     )

@@ -49,8 +49,8 @@ class Task:
             tasks a template.
         warnings: what was accepted but should be known, a line each.
         origin: what was given to make it ("data", "validation", "task", "text", "text_pair",
-            "label"), and the "validation_seed" that drew held-out rows; None where there was
-            nothing.
+            "label", "regression"), and the "validation_seed" that drew held-out rows; None where
+            there was nothing.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Task:
     validation: Split | None
     columns: Mapping[str, str]
     warnings: tuple[str, ...] = ()
-    origin: Mapping[str, str | float | None] = field(default_factory=dict)
+    origin: Mapping[str, str | float | bool | None] = field(default_factory=dict)
 
     @classmethod
     def load(
@@ -108,8 +108,9 @@ class Task:
         known = None if task is None else KNOWN[task]
         loaded = _build(task or name, sources, inputs, known, regression)
         given = None if validation is None else str(validation)
+        origin: dict[str, str | float | bool | None]
         origin = {"data": str(data), "validation": given, "task": task}
-        origin |= {"text": text, "text_pair": text_pair, "label": label}
+        origin |= {"text": text, "text_pair": text_pair, "label": label, "regression": regression}
         loaded = replace(loaded, origin=origin)
         return loaded if fraction is None else loaded.held_out(fraction, seed)
 

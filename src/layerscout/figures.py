@@ -43,6 +43,8 @@ CARRIED: Mapping[str, Any] = {
     "max_length": 128,
     "seed": 0,
 }
+# What only a scan takes.
+CARRIED_BY_SCANS: Mapping[str, Any] = {"regression": False, "pooling": "mean", "balanced": False}
 # With fewer scores than this, the others are worth a look; with more, a table of values is long.
 FEW = 4
 
@@ -145,10 +147,11 @@ def command(verb: str, scan: Mapping[str, Any], *more: str) -> str:
     """Write the command of a verb for the model and the data of a scan, as a shell reads it."""
     settings = scan["settings"]
     words = ["layerscout", verb, scan["model"]["name"], str(settings.get("data") or "DATA")]
-    for name, usual in CARRIED.items():
-        value = settings.get(name, usual)
-        if value != usual:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+    carried = {**CARRIED, **CARRIED_BY_SCANS} if verb == "scan" else CARRIED
+    for name, usual in carried.items():
+        value, option = settings.get(name, usual), f"--{name.replace('_', '-')}"
+        if value != usual and option not in more:
+            words += [option] if value is True else [option, str(value)]
     return shlex.join([*words, *more])
 
 

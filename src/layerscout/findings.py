@@ -125,6 +125,9 @@ MEANINGS: Mapping[str, Meaning] = {
 
 
 # Where the labels of Fisher information come from.
+# From this signal fraction on, the class means are not what keeps a ratio from being measured.
+CLEAR = 0.5
+
 MODES: Mapping[str, str] = {
     "true": "labels drawn from the model",
     "empirical": "the given labels",
@@ -246,11 +249,13 @@ def no_signal(scan: Mapping[str, Any]) -> str | None:
     score = scan["scores"].get(DEFAULT)
     if score is None or defined(score) or refusal(score):
         return None
-    used = scan["task"]["examples_used"]
-    return (
-        f"No state's classes can be told apart beyond noise with {used:,} examples; "
-        "--score variability_ratio ranks them all the same"
+    used, remedy = (
+        scan["task"]["examples_used"],
+        "--score variability_ratio ranks them all the same",
     )
+    if any(share is not None and share > CLEAR for share in details(score)["signal_fraction"]):
+        return f"{used:,} examples show that classes lie apart, but not how far; {remedy}"
+    return f"No state's classes can be told apart beyond noise with {used:,} examples; {remedy}"
 
 
 def certainty(scan: Mapping[str, Any], key: str, shown: str = "") -> list[str]:
@@ -276,7 +281,7 @@ def certainty(scan: Mapping[str, Any], key: str, shown: str = "") -> list[str]:
     if rest:
         states = "State" if len(rest) == 1 else "States"
         lines.append(f"{states} {counted(rest)}{shown} cannot be told apart from state {best}")
-    elif any((details(score).get("separable_from_best") or ())[1:]) and not examples_read(scan):
+    elif told_apart(score, best) and not examples_read(scan):
         lines.append(f"State {best} is told apart from all others")
     if fractions:
         unseen = [s for s, v in enumerate(score["values"]) if v is None and s > 0]
@@ -287,6 +292,13 @@ def certainty(scan: Mapping[str, Any], key: str, shown: str = "") -> list[str]:
                 f"{states} {counted(unseen)} {verb} no value: too few examples to measure one"
             )
     return lines
+
+
+def told_apart(score: Mapping[str, Any], best: int) -> bool:
+    """Tell whether every other state 1..L has a value and is told apart from the best one."""
+    apart = list(details(score).get("separable_from_best") or ())
+    others = apart[1:best] + apart[best + 1 :]
+    return bool(others) and all(others)
 
 
 def best_by(scan: Mapping[str, Any], of: str) -> dict[int, list[str]]:

@@ -216,17 +216,15 @@ def kept_states(reader: Reader, drawing: Drawing, *, decide: bool) -> Reading:
         reading = store.reading(drawing.rows(size), drawing.seed)
         with reader.timed("scores"):
             found = _decision(reading, reader.poolings[0], len(sizes))
-        if size == sizes[-1]:
-            because = "these are all there are"
-        elif found is None or found.best is None:
-            continue
-        elif found.decided:
+        if found is not None and found.decided:
             because = f"state {found.best} is told apart from all others"
-        elif found.close:
+        elif found is not None and found.close:
             because = (
                 f"the states that are not told apart from state {found.best} lie within "
                 f"{CLOSE:.0%} of it"
             )
+        elif size == sizes[-1]:
+            because = "these are all there are"
         else:
             continue
         return replace(reading, looks=len(sizes), because=because)

@@ -33,9 +33,10 @@ from layerscout.progress import progress as progress_line
 from layerscout.reading import Drawing, Reader, Reading, kept_states, streamed, tokenized
 from layerscout.sampling import Split, sample
 from layerscout.scans import Scan
-from layerscout.scores import DEFAULT, SCORES, Score, Source, applicable
+from layerscout.scores import DEFAULT, LARGEST, SCORES, Score, Source, applicable
 from layerscout.scoring import refused, score_states
 from layerscout.spectra import block_snr
+from layerscout.states import States
 from layerscout.trunks import DEFAULT_LIMIT
 
 # What is computed unless the user says otherwise.
@@ -44,6 +45,9 @@ USUAL_FOR_NUMBERS = ("cca", "ridge", "logme")
 
 # Held-out examples that scores of gradients read (Lodha et al. 2023, §3.1).
 GRADIENT_EXAMPLES = 100
+
+# Trainings of the family's head on every state: each takes minutes on a processor.
+FAMILY_SEEDS = 3
 
 # What is set aside where a score needs held-out examples and the data has none.
 HELD_OUT = 0.1
@@ -131,6 +135,8 @@ def scan(
         raise unknown("pooling", pooling, ("mean", "cls"))
     task = task if isinstance(task, Task) else Task.load(task)
     numbers = task.kind == "regression"
+    if numbers and np.abs(task.train.labels).max() > LARGEST:
+        raise InputError(f"the numbers of {task.name} must be below {LARGEST:g}; scale them")
     keys = applicable(scores or (USUAL_FOR_NUMBERS if numbers else USUAL), numbers=numbers)
     if task.validation is None and any(SCORES[key].held_out for key in keys):
         with suppress(InputError):  # the scores that do without are computed all the same
@@ -274,7 +280,8 @@ class _Asked:
         held_out, family = self._held_out(), self.options.probe == "family"
         pooling: Pooling = "cls" if family else self.reader.poolings[0]
         tokens = self.reader.tokens(held_out)
-        judged = self.reader.kept(tokens, "scanning the held-out").states[pooling]
+        kept = self.reader.kept(tokens, "scanning the held-out")
+        judged = kept.states[pooling]
         metric = _judging(self.task, held_out)
         labels = reading.split.labels, held_out.labels
         states = reading.states[pooling]
@@ -282,12 +289,13 @@ class _Asked:
         if family:
             names = self.task.labels or ("score",)
             found = family_probes(
-                np.stack(list(states)),
+                _in_memory(states),
                 labels[0],
-                np.stack(list(judged)),
+                _in_memory(judged),
                 labels[1],
                 partial(family_head, self.reader.encoder, names),
                 metric=metric,
+                seeds=FAMILY_SEEDS,
                 seed=self.seed,
                 learning_rate=FAMILY_RATES.get(self.task.name, FAMILY_RATE),
                 progress=show,
@@ -303,8 +311,10 @@ class _Asked:
                 seed=self.seed,
                 progress=show,
             )
-        errors = [0.0 if error is None else error for error in found.standard_errors]
-        entries = list(zip(found.values, errors, strict=True))
+        ends = [
+            (None, None) if value is None or error is None else (value - error, value + error)
+            for value, error in zip(found.values, found.standard_errors, strict=True)
+        ]
         details = {
             "kind": self.options.probe,
             "metric": self.task.metric,
@@ -312,13 +322,14 @@ class _Asked:
             "standard_error": list(found.standard_errors),
             "by_seed": [list(values) for values in found.by_seed],
             "epochs": [list(epochs) for epochs in found.epochs],
+            "warnings": [kept.warning] if kept.warning else [],
         }
         score = Score(
             "states",
             "higher",
             found.values,
-            tuple(None if value is None else value - error for value, error in entries),
-            tuple(None if value is None else value + error for value, error in entries),
+            tuple(low for low, _ in ends),
+            tuple(high for _, high in ends),
             details,
         )
         return {"probe": score.without_embeddings() if pooling == "cls" else score}
@@ -380,6 +391,14 @@ def _judging(task: Task, held_out: Split) -> Metric:
         return float(labels[order[first]].mean())
 
     return right_choices
+
+
+def _in_memory(states: States) -> np.ndarray:
+    """Read all states, (S, n, d) float32; training them all at once reads them at random."""
+    found = np.empty(states.shape, dtype=np.float32)
+    for s, state in enumerate(states):
+        found[s] = state
+    return found
 
 
 def _some(split: Split, classes: int, seed: int) -> Split:
@@ -526,11 +545,5 @@ def _warnings(
         found.append(
             "the class means are the same at every state, so nothing tells the classes apart; "
             "look at the labels and at which column is read as text"
-        )
-    default = scores.get(DEFAULT)
-    if default is not None and default.best() is None and "refused" not in default.details:
-        found.append(
-            f"at no state can the classes be told apart beyond the noise of {used:,} examples, so "
-            f"{DEFAULT} has no best one; read more of them, or go by --score variability_ratio"
         )
     return found

@@ -127,7 +127,7 @@ class Scan:
 
         Args:
             score: of states, which ℓ* is the best of; or of blocks, which then ranks them, and ℓ*
-                is the best state by the default score. Unless given, what `leading` gives.
+                is the best state by the one that `leading` gives, as it is where there is none.
 
         Raises:
             InputError: if the scan does not have that score.
@@ -136,7 +136,8 @@ class Scan:
         if score not in self.scores:
             raise unknown("score of this scan", score, self.scores)
         if self.scores[score].of == "blocks":
-            best = self.best(DEFAULT) if DEFAULT in self.scores else None
+            of_states = self.leading()
+            best = self.best(of_states) if self.scores[of_states].of == "states" else None
             return best, self.scores[score].values
         ranks = (s for s in self.scores.values() if s.of == "blocks" and s.best() is not None)
         return self.best(score), next((s.values for s in ranks), None)
@@ -151,8 +152,8 @@ class Scan:
         """
         best = self.basis(score)[0]
         key = score or self.leading()
-        key = key if self.scores[key].of == "states" else DEFAULT
-        apart = self.scores[key].details.get("separable_from_best") if key in self.scores else None
+        key = key if self.scores[key].of == "states" else self.leading()
+        apart = self.scores[key].details.get("separable_from_best")
         return best if apart is None or any(apart[1:]) else None
 
     def _work(self, epochs: int) -> Work:

@@ -18,6 +18,7 @@ from layerscout.folds import FoldScores, fold_scores
 from layerscout.moments import Centred, Moments, nc1s, variability_ratios
 from layerscout.neighbours import knn as _knn
 from layerscout.neighbours import mutual_information as _mutual_information
+from layerscout.plans import whole
 from layerscout.transferability import centred_scatter
 from layerscout.transferability import h_score as _h_score
 from layerscout.transferability import logme as _logme
@@ -406,6 +407,7 @@ def mutual_information(
 def _on_arrays(
     key: str, H: ArrayLike | Tensor, y: ArrayLike | Tensor, seed: int = 0, regression: bool = False
 ) -> float | None:
+    seed = whole("seed", seed, 0)
     states = _numbers("states", H)
     labels = _numbers("targets", y) if regression else _read(y)
     if states.ndim != 2 or labels.shape != states.shape[:1]:

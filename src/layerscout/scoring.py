@@ -127,11 +127,13 @@ def _entry(key: str, state: State) -> Entry:
         return SCORES[key].of_state(state)
     except InputError as reason:
         return reason
+    except np.linalg.LinAlgError:  # which odd states may drive a decomposition to
+        return None
 
 
 def _score(key: str, entries: Sequence[Entry]) -> Score:
     reason = next((entry for entry in entries if isinstance(entry, InputError)), None)
-    values = tuple(None if isinstance(entry, InputError) else entry for entry in entries)
+    values = tuple(None if isinstance(entry, InputError) or reason else entry for entry in entries)
     details = {} if reason is None else {"refused": str(reason)}
     return Score(SCORES[key].of, SCORES[key].better, values, details=details)
 

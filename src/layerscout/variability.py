@@ -212,10 +212,16 @@ def debiased(
             type of `H`.
 
     Raises:
-        InputError: if there are fewer than two classes, fewer than four groups, or fewer than two
-            examples of a class in a group.
+        InputError: if there are fewer than two classes, fewer than four groups, fewer than two
+            examples of a class in a group, or more than d + 1 classes.
     """
     grouped = Grouped.of(H, y, groups)
+    _, d, J = grouped.means.shape
+    if d < J:
+        raise InputError(
+            f"the debiased ratio needs at least as many features as classes less one, got {d} "
+            f"features and {J + 1} classes; use --score variability_ratio"
+        )
     G = grouped.between()
     # Class means, or examples of a class, that differ by no more than rounding are the same.
     resolution = resolution or float(np.finfo(H.dtype).eps)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +29,8 @@ Better = Literal["lower", "higher"]
 # What a score is computed from, the cheapest first: sums over the examples, the examples of one
 # state, those of all states, held-out examples too, gradients of a classifier, or weights alone.
 Source = Literal["moments", "state", "states", "probes", "gradients", "weights"]
+
+T = TypeVar("T")
 
 # What ℓ* goes by unless the user says otherwise.
 DEFAULT = "variability_ratio_debiased"
@@ -80,6 +81,24 @@ class Score:
         return replace(self, values=blank(self.values), low=blank(self.low), high=blank(self.high))
 
 
+class _once(Generic[T]):  # noqa: N801, a decorator
+    """A property that is computed when first asked for.
+
+    That of functools holds one lock for all instances before Python 3.12, and so keeps states from
+    being scored at the same time.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute, self.__doc__ = compute, compute.__doc__
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, _: type) -> T:
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
+
+
 @dataclass(frozen=True, eq=False)
 class State:
     """One state of n labelled examples; what several scores need is computed once.
@@ -98,28 +117,28 @@ class State:
     seed: int = 0
     examples: Int64[np.ndarray, " n"] | None = None
 
-    @cached_property
+    @_once
     def exact(self) -> Float64[np.ndarray, "n d"]:
         """The states in float64."""
         return np.asarray(self.states, dtype=np.float64)
 
-    @cached_property
+    @_once
     def scatter(self) -> Float64[np.ndarray, "d d"]:
         """Their scatter about the mean."""
         return centred_scatter(self.exact)
 
-    @cached_property
+    @_once
     def centred(self) -> Centred:
         """The states about their class means."""
         states = torch.from_numpy(np.array(self.states))
         return Centred.of(states, torch.from_numpy(self.labels))
 
-    @cached_property
+    @_once
     def debiased(self) -> Debiased:
         """The debiased variability ratio with its jackknife replicates."""
         return debiased(self.states, self.labels, self.groups)
 
-    @cached_property
+    @_once
     def folds(self) -> FoldScores:
         """What is fitted on some folds and tested on others."""
         return fold_scores(self.exact, self.labels, self.groups)

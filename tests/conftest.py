@@ -103,6 +103,18 @@ def start(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
     )
 
 
+def truncate(path: Path) -> None:
+    """Cut off the end of a file."""
+    os.truncate(path, path.stat().st_size - 4)
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 @pytest.fixture(scope="session")
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give a CSV of 96 made-up reviews of two classes."""

@@ -1,6 +1,5 @@
 """Kept states: computed once in one pass, found again, read one at a time, and never wrong."""
 
-import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import real
+from conftest import flip, real, truncate
 from inputs import expect_refused
 from layerscout import encoder as encoder_module
 from layerscout import files, fingerprints
@@ -256,16 +255,6 @@ def test_weights_are_hashed_once_or_not_at_all(encoder, tokens, monkeypatch):
     known = encoder_fingerprint(encoder, 4)
     assert kept(encoder, tokens, BOTH, limit=LIMIT, fingerprint=known).cached == set(BOTH)
     assert len(hashed) == 1
-
-
-def truncate(path):
-    os.truncate(path, path.stat().st_size - 4)
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from conftest import real
+from conftest import flip, real, truncate
 from layerscout import encoder as encoder_module
 from layerscout import files, fingerprints
 from layerscout.encoder import Encoder
@@ -245,16 +245,6 @@ def test_other_tokens_cuts_precisions_and_versions_have_their_own_entries(
     found.append(trunk(encoder, tokens, 2))
     assert [one.cached for one in found] == [False] * 9
     assert len(cache_entries()) == 9
-
-
-def truncate(path):
-    os.truncate(path, path.stat().st_size - 4)
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(

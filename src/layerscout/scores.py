@@ -12,6 +12,7 @@ from jaxtyping import Float, Float64, Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from layerscout.diagnostics import Better
 from layerscout.errors import InputError, unknown
 from layerscout.folds import FoldScores, fold_scores
 from layerscout.moments import Centred, Moments, nc1s, variability_ratios
@@ -23,8 +24,6 @@ from layerscout.transferability import h_score as _h_score
 from layerscout.transferability import logme as _logme
 from layerscout.transferability import numerical_rank as _numerical_rank
 from layerscout.variability import Debiased, debiased, stratified_groups
-
-Better = Literal["lower", "higher"]
 
 # What a score is computed from, the cheapest first: sums over the examples, the examples of one
 # state, those of all states, held-out examples too, gradients of a classifier, or weights alone.

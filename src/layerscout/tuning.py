@@ -43,9 +43,6 @@ from layerscout.trunks import DEFAULT_LIMIT, Trunk
 
 Number = TypeVar("Number", int, float)
 
-# What is set aside to validate on where the data bring nothing.
-HELD_OUT = 0.1
-
 # On how many validation rows, and how often, the speed of the tuned and the full model is measured.
 SPEED_ROWS, SPEED_REPEATS = 128, 3
 
@@ -232,7 +229,7 @@ def _classification(task: Task | str | Path, seed: int) -> Task:
             f"tuning needs a classification task, and {task.name} is one of "
             f"{task.kind.replace('_', ' ')}; choose another"
         )
-    return task.held_out(HELD_OUT, seed) if task.validation is None else task
+    return task.held_out(scanning.HELD_OUT, seed) if task.validation is None else task
 
 
 def _drawn(task: Task, examples: int | Literal["all"], seed: int) -> Task:

@@ -17,6 +17,7 @@ import layerscout as ls
 from layerscout import scores
 from layerscout.diagnostics import agreement
 from layerscout.encoder import Encoder
+from layerscout.moments import Centred
 from layerscout.probes import linear_probes
 from layerscout.sampling import Split
 from layerscout.scores import DEFAULT, Score
@@ -126,7 +127,7 @@ def estimated(population: Population, draws: int) -> Found:
         if plug_in is None:
             raise RuntimeError("the plug-in ratio of a sample is always defined")
         found.plug_in.append(plug_in / truth)
-        result = debiased(H, y, stratified_groups(y, draws + seed))
+        result = debiased(Centred.of(H, y, stratified_groups(y, draws + seed)))
         low, high = interval(result)
         if result.value is None or low is None or high is None:
             continue

@@ -5,11 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layerscout import folds
 from layerscout.errors import InputError
-from layerscout.folds import fold_scores
+from layerscout.moments import Centred
 from reference import folds as naive
 
 pytestmark = pytest.mark.filterwarnings("error")
+
+
+def fold_scores(H, y, groups, **settings):
+    return folds.fold_scores(Centred.of(H, y, groups), **settings)
 
 
 def deal(y, groups, seed=0):
@@ -59,6 +64,20 @@ def test_equals_the_procedure_written_out(seed, n, d, K, B, skew, signal, condit
     cca, ridge = naive.fold_scores(H, y, groups)
     assert found.cca == pytest.approx(cca, abs=1e-6)
     assert found.ridge == pytest.approx(ridge, abs=1e-9)
+
+
+@pytest.mark.parametrize("K", [2, 3])
+@pytest.mark.parametrize("B", [4, 13])
+def test_equals_it_where_the_scatter_of_a_class_is_summed_up_by_itself(K, B):
+    H, y, groups = examples(0, n=64 * min(B, 10) * K, K=K, skew=True, B=B)
+    states = Centred.of(H, y, groups)
+    found = folds.fold_scores(states)
+    cca, ridge = naive.fold_scores(H, y, groups)
+    assert found.cca == pytest.approx(cca, abs=1e-6)
+    assert found.ridge == pytest.approx(ridge, abs=1e-9)
+    for k, scatter in enumerate(found.class_scatters):
+        own = H[y == k] - H.mean(axis=0)
+        np.testing.assert_allclose(np.triu(scatter), np.triu(own.T @ own), rtol=1e-9, atol=1e-6)
 
 
 @settings(max_examples=8)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerscout.moments import Moments, class_weights, nc1s, variability_ratios
+from layerscout.moments import Centred, Moments, class_weights, nc1s, variability_ratios
 from reference import naive
 
 
@@ -49,6 +49,42 @@ def test_sums_are_those_of_the_formula(seed, K, kind):
         for g in range(W.shape[1]):
             expected = sum(W[y[i], g].item() * np.outer(x[i], x[i]) for i in range(len(y)))
             np.testing.assert_allclose(moments.scatter[s, g], expected, atol=1e-11)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 4), st.sampled_from([1, 3]), st.booleans())
+def test_a_centred_state_answers_what_its_moments_do(seed, K, B, single):
+    H, y = examples(seed, S=1, K=K, offset=100.0)
+    H = H.float() if single else H
+    states, labels = H[0].numpy(), y.numpy()
+    groups = np.random.default_rng(seed).permutation(np.arange(len(y)) % B)
+    found, moments = Centred.of(states, labels, groups), summed(H, y, class_weights(y.bincount()))
+    assert (found.same, found.resolution) == (False, moments.resolution)
+    directions = torch.randn(1, 2, 5, dtype=torch.float64)
+    for weights in (1 / moments.count, torch.ones(K, dtype=torch.float64)):
+        for answer, expected in (
+            (found.within(weights, directions), moments.within(weights, directions)),
+            (found.within_trace(weights), moments.within_trace(weights)),
+        ):
+            torch.testing.assert_close(answer, expected, rtol=1e-9, atol=0)
+    for ratios in (variability_ratios, nc1s):
+        torch.testing.assert_close(ratios(found), ratios(moments), rtol=1e-9, atol=0)
+    # Every part is one block of the rows, and has its own sum.
+    ends, x = np.cumsum(found.sizes), states - states.mean(axis=0, dtype=np.float64)
+    for part, (g, k) in enumerate(np.ndindex(B, K)):
+        own = x[(groups == g) & (labels == k)]
+        block = slice(ends[part] - len(own), ends[part])
+        np.testing.assert_allclose(found.rows[block], own, atol=1e-12)
+        assert (found.labels[block] == k).all()
+        np.testing.assert_allclose(found.sums[g, k], own.sum(axis=0), atol=1e-10)
+        np.testing.assert_allclose(found.squares[block], (own**2).sum(axis=1))
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
+def test_states_that_are_the_same_are_seen(value):
+    states, labels = np.full((30, 4), value, np.float32), np.arange(30) % 2
+    assert Centred.of(states, labels).same
+    states[15, 2] = 7.0
+    assert not Centred.of(states, labels).same
 
 
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 12), max_size=6), st.integers(2, 4))

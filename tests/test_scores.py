@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inputs import expect_refused
-from layerscout import scores
+from layerscout import scores, transferability
 from layerscout.errors import InputError
 from layerscout.folds import fold_scores
-from layerscout.moments import Moments, class_weights
+from layerscout.moments import Centred, Moments, class_weights
 from layerscout.neighbours import knn, mutual_information
 from layerscout.scores import DEFAULT, SCORES, Score, applicable
-from layerscout.transferability import h_score, logme, numerical_rank
 from layerscout.variability import debiased, stratified_groups
 from reference import naive
 
@@ -187,16 +186,18 @@ def test_refuses_numbers_without_an_answer(key, H, y, rule):
 
 
 def expected_by_key(key, H, y, seed=0):
-    groups = stratified_groups(y, seed)
+    states = Centred.of(H, y, stratified_groups(y, seed))
     match key:
         case "variability_ratio_debiased":
-            return debiased(H, y, groups).value
+            return debiased(states).value
         case "cca" | "ridge":
-            return getattr(fold_scores(H, y, groups), key)
+            return getattr(fold_scores(states), key)
         case "mutual_information":
             return mutual_information(H, y, seed)
-        case "logme" | "h_score" | "numerical_rank" | "knn":
-            return {"logme": logme, "h_score": h_score, "knn": knn}.get(key, numerical_rank)(H, y)
+        case "knn":
+            return knn(H, y)
+        case "logme" | "h_score" | "numerical_rank":
+            return getattr(transferability, key)(states)
     return getattr(naive, key)(H, y)
 
 

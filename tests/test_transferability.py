@@ -1,5 +1,7 @@
 """LogME, H-score and numerical rank against the formulas, and what must not change them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 
 from layerscout import transferability
 from layerscout.errors import InputError
-from layerscout.transferability import centred_scatter, h_score, logme, numerical_rank
+from layerscout.folds import fold_scores
+from layerscout.moments import Centred
+from layerscout.transferability import centred_scatter
 from reference import transferability as naive
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -27,7 +31,12 @@ def examples(seed, n=40, d=6, K=3, signal=1.0, shift=1.0, conditioned=0.0, skew=
 
 
 def by_key(key, H, y, **more):
-    return getattr(transferability, key)(H, y, **more)
+    return getattr(transferability, key)(Centred.of(H, y), **more)
+
+
+logme = partial(by_key, "logme")
+h_score = partial(by_key, "h_score")
+numerical_rank = partial(by_key, "numerical_rank")
 
 
 cases = given(
@@ -118,11 +127,26 @@ def test_logme_of_perfect_fits_is_finite_and_high():
 @given(st.integers(0, 10**6), st.sampled_from([5, 40, 90]))
 def test_a_given_scatter_changes_nothing(seed, d):
     H, y = examples(seed, n=40, d=d, shift=10.0)
-    scatter = centred_scatter(H)
-    before = scatter.copy()
+    scatter = centred_scatter(Centred.of(H, y))
+    for given_ in (scatter, np.triu(scatter)):
+        before = given_.copy()
+        for key in ("logme", "h_score"):
+            assert by_key(key, H, y, scatter=given_) == pytest.approx(by_key(key, H, y), rel=1e-6)
+        assert np.array_equal(given_, before)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-9, 0.0])
+def test_scatters_of_the_classes_change_nothing(size):
+    H, y = examples(0, n=1000, d=6, K=2, shift=10.0)
+    H[y == 0] *= size
+    states = Centred.of(H, y, np.arange(1000) % 5)
+    scatters = fold_scores(states).class_scatters
+    total = scatters.sum(axis=0)
     for key in ("logme", "h_score"):
-        assert by_key(key, H, y, scatter=scatter) == pytest.approx(by_key(key, H, y), rel=1e-6)
-    assert np.array_equal(scatter, before)
+        found = getattr(transferability, key)(states, scatter=total)
+        assert found == pytest.approx(by_key(key, H, y), rel=1e-9)
+    found = transferability.numerical_rank(states, scatters=scatters)
+    assert found == (pytest.approx(naive.numerical_rank(H, y), rel=1e-5) if size else None)
 
 
 @pytest.mark.parametrize("key", KEYS)

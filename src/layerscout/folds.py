@@ -1,20 +1,23 @@
 """Canonical correlation and ridge regression, fitted on some folds and tested on others.
 
-Both need (Σ_hh + εI)⁻¹ Σ_hy of every training set and ridge term ε, so they share every
-factorisation. The sums of a training set are those of all folds less two.
+Both need (Σ_hh + εI)⁻¹ Σ_hy of every training set and ridge term ε. The sums of a training set are
+those of all folds less two, and its Σ_hh is made tridiagonal once, for all ridge terms.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dtrtrs
+from scipy.linalg.blas import dsyrk
 
 from layerscout.errors import InputError
+from layerscout.moments import Centred
+from layerscout.tridiagonal import Tridiagonal
 
 Array = NDArray[np.float64]
 
@@ -27,9 +30,11 @@ RIDGE_TERMS = tuple(10.0**exponent for exponent in range(0, -7, -1))
 WEAKEST = 1e-12
 # Variances below this share of what they are computed from are rounding.
 ROUNDING = 1e-14
+# Examples of a class in a fold, on average, from which on their scatter is summed up by itself.
+LARGE_PART = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FoldScores:
     """The scores of one state that are fitted and tested on different folds.
 
@@ -37,10 +42,14 @@ class FoldScores:
         cca: mean canonical correlation on the test folds; None where it is undefined.
         ridge: class-balanced accuracy of ridge regression on the test folds, R² with numbers;
             None where it is undefined.
+        class_scatters: Σ x xᵀ over the examples of each class, about the mean of all, (K, d, d),
+            of which only the upper triangles are there: what was summed up on the way and other
+            scores need, too. None where it was not.
     """
 
     cca: float | None
     ridge: float | None
+    class_scatters: Float64[np.ndarray, "K d d"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +60,7 @@ class _Sums:
         weight: Σ w.
         state: Σ w x, (d,).
         target: Σ w t, (T,); t is the one-hot label, or the number.
-        scatter: Σ w x xᵀ, (d, d).
+        scatter: Σ w x xᵀ, (d, d), of which only the upper triangle is there.
         cross: Σ w x tᵀ, (d, T).
     """
 
@@ -63,11 +72,13 @@ class _Sums:
 
     def less(self, first: _Sums, second: _Sums) -> _Sums:
         """Take the examples of two folds out again."""
+        scatter = self.scatter - first.scatter
+        scatter -= second.scatter
         return _Sums(
             self.weight - first.weight - second.weight,
             self.state - first.state - second.state,
             self.target - first.target - second.target,
-            self.scatter - first.scatter - second.scatter,
+            scatter,
             self.cross - first.cross - second.cross,
         )
 
@@ -78,8 +89,11 @@ class _Sums:
         return self.target / self.weight
 
     def covariance(self) -> Array:
+        """Give the upper triangle of the covariance of the states."""
         mean = self.mean_state()
-        return self.scatter / self.weight - np.outer(mean, mean)
+        covariance = self.scatter / self.weight
+        covariance -= np.outer(mean, mean)
+        return covariance
 
     def cross_covariance(self) -> Array:
         return self.cross / self.weight - np.outer(self.mean_state(), self.mean_target())
@@ -93,14 +107,18 @@ class _Fold:
         states: less the reference, (n, d).
         labels: class ids (n,), or numbers less their mean (n,).
         weights: (n,), adding up to 1.
+        targets: w t of every example, (T, n).
         variance: of the target along a direction: 1/K with classes (see `fold_scores`).
+        size: Σ w ‖x‖².
         sums: over its examples.
     """
 
     states: Array
     labels: np.ndarray
     weights: Array
+    targets: Array
     variance: float
+    size: float
     sums: _Sums
 
 
@@ -109,25 +127,20 @@ class _Fit:
     """What was fitted on a training set with each of E ridge terms.
 
     Attributes:
-        coefficients: of ridge regression, (d, E, T).
+        coefficients: of ridge regression, (E, T, d).
         intercepts: of ridge regression, (E, T).
-        of_states: v, the canonical directions of the states, (d, E, J).
-        of_targets: w, those of the targets, orthonormal, (T, E, J).
+        directions: w, the canonical directions of the targets, orthonormal, (E, J, T). Those of
+            the states, v, are these times the coefficients.
+        lengths: ‖v‖², (E, J).
     """
 
     coefficients: Array
     intercepts: Array
-    of_states: Array
-    of_targets: Array
+    directions: Array
+    lengths: Array
 
 
-def fold_scores(
-    H: Float64[np.ndarray, "n d"],
-    y: np.ndarray,
-    groups: Int64[np.ndarray, " n"],
-    *,
-    ridge_terms: Sequence[float] = RIDGE_TERMS,
-) -> FoldScores:
+def fold_scores(states: Centred, *, ridge_terms: Sequence[float] = RIDGE_TERMS) -> FoldScores:
     """Score one state by canonical correlation with the labels and by ridge regression on them.
 
     Xie et al. 2022, App. C.7. Rotation f tests on fold f, chooses the ridge term ε on fold f + 1
@@ -146,15 +159,13 @@ def fold_scores(
     `ridge` regresses the one-hot label on the state, with an intercept, and takes the largest; with
     numbers it is 1 − SSE/SST, SST about the mean of the test fold.
 
-    With F folds and 7 ridge terms it costs n d²/2 + 7F d³/6 multiplications, and about
-    (14 n d + 42 F d²) K more, which matter from some tens of classes on. It holds the scatter
-    matrices (d, d) of all folds.
+    With F folds and 7 ridge terms it costs n d²/2 + 2F d³/3 multiplications, and about
+    (15 n d + 16 F d²) K more, which matter from some tens of classes on. It holds the scatter
+    matrices (d, d) of all folds and, with large classes, of those.
 
     Args:
-        H: states (n, d).
-        y: class ids, int64 (n,), each of 0..K−1 present, or targets, float64 (n,).
-        groups: (n,), ids 0..B−1; examples of one group stay together. Ten folds from ten groups
-            on, below that as many folds as groups.
+        states: of n examples, in groups that stay together. Ten folds from ten groups on, below
+            that as many folds as groups.
         ridge_terms: the ε to choose from, as shares of trace(Σ_hh)/d; of equally good ones the
             first is taken.
 
@@ -165,117 +176,142 @@ def fold_scores(
         InputError: if there are fewer than 2 classes, fewer than 4 folds, or a class is missing in
             a fold.
     """
-    rows = _rows_of_folds(y, groups)
-    if _same(H) or _same(y):
+    counts = _counts(states)
+    if states.same or np.ptp(states.labels) == 0:
         return FoldScores(None, None)
-    # States far from the origin lose no digits when their mean is taken off first.
-    reference = H.mean(axis=0)
-    if y.dtype.kind == "f":
-        centre = float(y.mean())
-        folds = [_fold_of_numbers(H[own] - reference, y[own] - centre) for own in rows]
-    else:
-        folds = [_fold_of_classes(H[own] - reference, y[own]) for own in rows]
+    ends = np.cumsum(counts.sum(axis=1))
+    rows = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
+    scatters, of_classes = _scatters(states, rows, counts)
+    folds = [_fold(states, own, scatter) for own, scatter in zip(rows, scatters, strict=True)]
     everything = _total([fold.sums for fold in folds])
     correlations: list[float] = []
     hits: list[float] = []
     for first, second in zip(folds, folds[1:] + folds[:1], strict=True):
         fit = _fit(everything.less(first.sums, second.sums), ridge_terms)
-        for score, found in ((_correlations, correlations), (_hits, hits)):
-            on_first, on_second = score(first, fit), score(second, fit)
+        for found, on_first, on_second in zip(
+            (correlations, hits), _tested(first, fit), _tested(second, fit), strict=True
+        ):
             # Numbers that are all the same in a fold test nothing.
             if first.variance > 0:
                 found.append(on_first[_best(on_second)])
             if second.variance > 0:
                 found.append(on_second[_best(on_first)])
-    return FoldScores(_mean(correlations), _mean(hits))
+    return FoldScores(_mean(correlations), _mean(hits), of_classes)
 
 
-def _rows_of_folds(y: np.ndarray, groups: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Give the rows of each fold, sorted by label, and check that there are enough of them."""
-    numbers = y.dtype.kind == "f"
-    B = int(groups.max()) + 1
-    fold = groups * FOLDS // B if B >= FOLDS else groups
-    F = min(B, FOLDS)
-    K = 1 if numbers else int(y.max()) + 1
-    if not numbers and K < 2:
+def _fold_of_groups(states: Centred) -> NDArray[np.int64]:
+    """Give the fold of each group, (B,), in ascending order."""
+    B = len(states.sizes)
+    return np.arange(B) * FOLDS // B if B >= FOLDS else np.arange(B)
+
+
+def _counts(states: Centred) -> NDArray[np.int64]:
+    """Count the examples of each class in each fold (F, K), and check that they are enough."""
+    numbers = states.labels.dtype.kind == "f"
+    fold = _fold_of_groups(states)
+    counts = np.add.reduceat(states.sizes, np.unique(fold, return_index=True)[1], axis=0)
+    if not numbers and counts.shape[1] < 2:
         raise InputError("cca and ridge need 2 or more classes, got 1; use other data")
-    label = np.zeros(len(y), np.int64) if numbers else y
-    counts = np.bincount(fold * K + label, minlength=F * K).reshape(F, K)
-    if F < FEWEST_FOLDS or counts.min() == 0:
+    if len(counts) < FEWEST_FOLDS or counts.min() == 0:
         smallest = counts.sum(axis=0)
         scarce = f"class {smallest.argmin()} has {smallest.min()}"
         raise InputError(
             f"cca and ridge need {2 * FEWEST_FOLDS} or more examples"
-            + (f", got {len(y)}" if numbers else f" of every class, and {scarce}")
+            + (f", got {smallest.sum()}" if numbers else f" of every class, and {scarce}")
             + ("; use more" if numbers else "; use more, or leave rare classes out")
         )
-    order = np.lexsort((label, fold))
-    return np.split(order, np.cumsum(counts.sum(axis=1))[:-1])
+    return counts
 
 
-def _fold_of_classes(states: Array, labels: NDArray[np.int64]) -> _Fold:
-    """Sum up a fold whose rows are sorted by class, every class present."""
+def _weights(states: Centred, own: slice) -> Array:
+    """Weigh the examples of a fold: classes alike, every one of them present, or numbers."""
+    labels = states.labels[own]
+    if labels.dtype.kind == "f":
+        return np.full(len(labels), 1 / len(labels))
     count = np.bincount(labels)
-    K = len(count)
-    means = np.add.reduceat(states, np.cumsum(count) - count, axis=0) / count[:, None]
-    weights = 1 / (K * count[labels])
-    sums = _Sums(1.0, means.mean(axis=0), np.full(K, 1 / K), _scatter(states, weights), means.T / K)
-    return _Fold(states, labels, weights, 1 / K, sums)
+    weights: Array = (1 / (len(count) * count))[labels]
+    return weights
 
 
-def _fold_of_numbers(states: Array, numbers: Array) -> _Fold:
-    """Sum up a fold whose targets are numbers, each example alike."""
-    n = len(numbers)
-    weights = np.full(n, 1 / n)
-    target = numbers.mean(keepdims=True)
-    cross = (numbers @ states)[:, None] / n
-    sums = _Sums(1.0, states.mean(axis=0), target, _scatter(states, weights), cross)
-    # Exactly 0 where all are the same, which rounding would hide.
-    variance = float(numbers.var()) if np.ptp(numbers) > 0 else 0.0
-    return _Fold(states, numbers, weights, variance, sums)
+def _scatters(
+    states: Centred, rows: Sequence[slice], counts: NDArray[np.int64]
+) -> tuple[Array, Array | None]:
+    """Sum up Σ w x xᵀ of every fold (F, d, d) and, if it is no detour, Σ x xᵀ of every class."""
+    (F, K), (n, d) = counts.shape, states.rows.shape
+    of_folds = np.zeros((F, d, d))
+    if states.labels.dtype.kind == "f" or n < max(LARGE_PART * F * K, K * d):
+        for scatter, own in zip(of_folds, rows, strict=True):
+            _add_scatter(scatter, states.rows[own] * np.sqrt(_weights(states, own))[:, None])
+        return of_folds, None
+    of_classes, part = np.zeros((K, d, d)), np.empty((d, d))
+    blocks = np.split(states.rows, np.cumsum(states.sizes)[:-1])  # of each class in each group
+    fold = _fold_of_groups(states)
+    for f, k in np.ndindex(F, K):
+        part[:] = 0
+        for group in np.flatnonzero(fold == f):
+            _add_scatter(part, blocks[group * K + k])
+        of_classes[k] += part
+        part /= K * counts[f, k]
+        of_folds[f] += part
+    return of_folds, of_classes
 
 
-def _scatter(states: Array, weights: Array) -> Array:
-    scaled = states * np.sqrt(weights)[:, None]
-    scatter: Array = scaled.T @ scaled  # a matrix times itself is half the work
-    return scatter
+def _add_scatter(scatter: Array, rows: Array) -> None:
+    """Add Σ x xᵀ of some rows to the upper triangle of a matrix, in place."""
+    # Transposed, it is in the column order of BLAS, which then fills the lower triangle.
+    dsyrk(1.0, rows.T, beta=1.0, c=scatter.T, overwrite_c=1, lower=1)
+
+
+def _fold(states: Centred, own: slice, scatter: Array) -> _Fold:
+    """Sum up a fold."""
+    rows, labels, weights = states.rows[own], states.labels[own], _weights(states, own)
+    if labels.dtype.kind == "f":
+        labels = labels - states.labels.mean()
+        targets = (weights * labels)[None]
+        # Exactly 0 where all are the same, which rounding would hide.
+        variance = float(labels.var()) if np.ptp(labels) > 0 else 0.0
+    else:
+        K = states.sizes.shape[1]
+        targets, variance = np.zeros((K, len(rows))), 1 / K
+        targets[labels, np.arange(len(rows))] = weights
+    sums = _Sums(1.0, weights @ rows, targets.sum(axis=1), scatter, (targets @ rows).T)
+    size = float(weights @ states.squares[own])
+    return _Fold(rows, labels, weights, targets, variance, size, sums)
 
 
 def _total(parts: Sequence[_Sums]) -> _Sums:
     return _Sums(
         sum(p.weight for p in parts),
-        np.sum([p.state for p in parts], axis=0),
-        np.sum([p.target for p in parts], axis=0),
-        np.sum([p.scatter for p in parts], axis=0),
-        np.sum([p.cross for p in parts], axis=0),
+        sum(p.state for p in parts[1:]) + parts[0].state,
+        sum(p.target for p in parts[1:]) + parts[0].target,
+        sum(p.scatter for p in parts[1:]) + parts[0].scatter,
+        sum(p.cross for p in parts[1:]) + parts[0].cross,
     )
 
 
 def _fit(train: _Sums, ridge_terms: Sequence[float]) -> _Fit:
     """Solve for ridge regression and for the canonical directions, with every ridge term."""
-    covariance, cross = train.covariance(), np.asfortranarray(train.cross_covariance())
-    d, T = cross.shape
+    covariance, cross = train.covariance(), train.cross_covariance()
+    (d, T), E = cross.shape, len(ridge_terms)
     J = 1 if T == 1 else min(d, T - 1)
     scale = float(np.trace(covariance)) / d
-    coefficients = np.zeros((d, len(ridge_terms), T))
-    of_targets = np.zeros((T, len(ridge_terms), J))
-    of_states = np.zeros((d, len(ridge_terms), J))
+    solutions, directions = np.zeros((E, T, d)), np.zeros((E, J, T))
+    lengths = np.zeros((E, J))
     if scale * d > ROUNDING * float(np.trace(train.scatter)) / train.weight:
+        reduced = Tridiagonal.of(covariance)
+        cross = reduced.turned(cross)
         for e, ridge in enumerate(ridge_terms):
-            regularised = covariance.copy()
-            regularised.flat[:: d + 1] += ridge * scale
-            # Symmetric, so its transpose is the column order that the solver wants.
-            factor, failed = dpotrf(regularised.T, lower=1, clean=0, overwrite_a=1)
-            if failed:  # not positive definite by rounding: as if nothing were found
+            solved = reduced.solved(ridge * scale, cross)
+            if solved is None:  # not positive definite by rounding: as if nothing were found
                 continue
-            whitened, _ = dtrtrs(factor, cross, lower=1)
-            solution, _ = dtrtrs(factor, whitened, lower=1, trans=1)
-            directions = _target_directions(whitened, J)
-            coefficients[:, e] = solution
-            of_targets[:, e] = directions
-            of_states[:, e] = solution @ directions
-    intercepts = train.mean_target() - np.tensordot(train.mean_state(), coefficients, axes=1)
-    return _Fit(coefficients, intercepts, of_states, of_targets)
+            whitened, solution = solved
+            solutions[e] = solution.T
+            directions[e] = _target_directions(whitened, J).T
+            lengths[e] = ((directions[e] @ solutions[e]) ** 2).sum(axis=1)
+        turned = reduced.turned(solutions.reshape(E * T, d).T, back=True)
+        solutions = turned.T.reshape(E, T, d)
+    intercepts = train.mean_target() - solutions @ train.mean_state()
+    return _Fit(solutions, intercepts, directions, lengths)
 
 
 def _target_directions(whitened: Array, J: int) -> Array:
@@ -292,34 +328,37 @@ def _target_directions(whitened: Array, J: int) -> Array:
     return found
 
 
-def _correlations(fold: _Fold, fit: _Fit) -> Array:
-    """Give the mean correlation of the canonical pairs on a fold, for every ridge term (E,)."""
-    d, E, J = fit.of_states.shape
-    v = fit.of_states.reshape(d, E * J)
-    sums = fold.sums
-    variance = (v * (sums.scatter @ v)).sum(axis=0) - (sums.mean_state() @ v) ** 2
-    variance = variance.reshape(E, J)
-    along = (v.T @ sums.cross_covariance()).reshape(E, J, -1)
-    covariance = np.einsum("ejt,tej->ej", along, fit.of_targets)
-    lengths = (v**2).sum(axis=0).reshape(E, J)
-    seen = variance > ROUNDING * float(np.trace(sums.scatter)) * lengths
+def _tested(fold: _Fold, fit: _Fit) -> tuple[Array, Array]:
+    """Test on a fold what was fitted with every ridge term.
+
+    Returns:
+        The mean correlation of the canonical pairs (E,), and the class-balanced accuracy, or R²
+        (E,).
+    """
+    E, T, d = fit.coefficients.shape
+    found = (fit.coefficients.reshape(E * T, d) @ fold.states.T).reshape(E, T, -1)
+    return _correlations(fold, fit, found), _hits(fold, found + fit.intercepts[:, :, None])
+
+
+def _correlations(fold: _Fold, fit: _Fit, found: Array) -> Array:
+    variates = fit.directions @ found  # vᵀx, (E, J, n)
+    variates -= (variates @ fold.weights)[:, :, None]
+    variance = variates**2 @ fold.weights  # (E, J)
+    covariance = ((variates @ fold.targets.T) * fit.directions).sum(axis=2)
+    seen = variance > ROUNDING * fold.size * fit.lengths
     # w has length 1 and is orthogonal to the vector of ones, or it is one number.
     deviations = np.sqrt(np.where(seen, variance, 1.0) * (fold.variance or 1.0))
     correlations: Array = np.where(seen, covariance / deviations, 0.0).clip(-1, 1).mean(axis=1)
     return correlations
 
 
-def _hits(fold: _Fold, fit: _Fit) -> Array:
-    """Give the class-balanced accuracy, or R², on a fold, for every ridge term (E,)."""
-    d, E, T = fit.coefficients.shape
-    predictions = fold.states @ fit.coefficients.reshape(d, E * T)
-    predictions = predictions.reshape(-1, E, T) + fit.intercepts
+def _hits(fold: _Fold, predictions: Array) -> Array:
     if fold.labels.dtype.kind == "f":
-        errors = fold.weights @ (predictions[:, :, 0] - fold.labels[:, None]) ** 2
-        found: Array = 1 - errors / (fold.variance or 1.0)
-    else:
-        found = fold.weights @ (predictions.argmax(axis=2) == fold.labels[:, None])
-    return found
+        errors = (predictions[:, 0] - fold.labels) ** 2 @ fold.weights
+        determination: Array = 1 - errors / (fold.variance or 1.0)
+        return determination
+    hits: Array = (predictions.argmax(axis=1) == fold.labels) @ fold.weights
+    return hits
 
 
 def _best(scores: Array) -> int:
@@ -330,7 +369,3 @@ def _best(scores: Array) -> int:
 def _mean(values: Sequence[float]) -> float | None:
     mean = float(np.mean(values)) if values else None
     return mean if mean is not None and np.isfinite(mean) else None
-
-
-def _same(rows: np.ndarray) -> bool:
-    return bool((rows[-1] == rows[0]).all() and (rows[0] == rows).all())

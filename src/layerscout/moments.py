@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int, Shaped
+from jaxtyping import Float, Float64, Int, Int64, Shaped
 from torch import Tensor
 
 
@@ -140,50 +141,98 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Centred:
-    """One state of n examples about their class means: what `Moments` tell, with no d × d matrix.
+    """One state of n examples about their mean, in float64 and sorted by group and class.
+
+    It answers what `Moments` do, with no d × d matrix. Sorted, the examples of a group, or of a
+    class in it, are a view, and every score reads the same copy of the states.
 
     Attributes:
-        reference: (1, d), the mean of all examples, which the sums are taken about.
-        count: (K,), examples of each class.
-        total: (1, K, d), Σ_{i in k} (x_i − reference).
-        resolution: as of `Moments`.
-        deviations: (n, d), x_i − m_k of its class k.
-        labels: (n,), class ids.
+        mean: (d,), of all examples.
+        rows: (n, d), the states less their mean.
+        labels: (n,), class ids, or the numbers to predict, which count as one class.
+        sizes: (B, K), examples of each class in each group, in the order of the rows.
+        sums: (B, K, d), of their rows.
+        squares: (n,), the squared length of each row.
+        same: whether all states are the same.
+        resolution: rounding error of the states, as of `Moments`.
     """
 
-    reference: Float64[Tensor, "1 d"]
-    count: Float64[Tensor, " K"]
-    total: Float64[Tensor, "1 K d"]
+    mean: Float64[np.ndarray, " d"]
+    rows: Float64[np.ndarray, "n d"]
+    labels: np.ndarray
+    sizes: Int64[np.ndarray, "B K"]
+    sums: Float64[np.ndarray, "B K d"]
+    squares: Float64[np.ndarray, " n"]
+    same: bool
     resolution: float
-    deviations: Float64[Tensor, "n d"]
-    labels: Int[Tensor, " n"]
 
     @classmethod
-    def of(cls, states: Float[Tensor, "n d"], labels: Int[Tensor, " n"]) -> Centred:
-        """Take states (n, d) and class ids (n,), each of 0..K−1 present."""
-        x = states.double()
-        reference = x.mean(dim=0, keepdim=True)
-        x = x - reference
-        count = torch.bincount(labels).double()
-        total = torch.zeros(len(count), x.shape[1], dtype=torch.float64).index_add_(0, labels, x)
-        x -= (total / count[:, None])[labels]
-        resolution = torch.finfo(states.dtype).eps
-        return cls(reference, count, total[None], resolution, x, labels)
+    def of(
+        cls,
+        states: Float[np.ndarray, "n d"],
+        labels: np.ndarray,
+        groups: Int64[np.ndarray, " n"] | None = None,
+    ) -> Centred:
+        """Sort and centre examples.
+
+        Args:
+            states: (n, d).
+            labels: class ids, int64 (n,), each of 0..K−1 present, or numbers, float64 (n,).
+            groups: (n,), ids 0..B−1; one group without them.
+        """
+        (n, d), numbers = states.shape, labels.dtype.kind == "f"
+        groups = np.zeros(n, np.int64) if groups is None else groups
+        B, K = int(groups.max()) + 1, 1 if numbers else int(labels.max()) + 1
+        part = groups if numbers else groups * K + labels
+        order = np.argsort(part, kind="stable")
+        rows = states[order].astype(np.float64, copy=False)
+        same = bool((rows[-1] == rows[0]).all() and (rows == rows[0]).all())
+        mean = rows.mean(axis=0)
+        rows -= mean
+        sums = torch.zeros(B * K, d, dtype=torch.float64)
+        sums.index_add_(0, torch.from_numpy(part[order]), torch.from_numpy(rows))
+        return cls(
+            mean,
+            rows,
+            labels[order],
+            np.bincount(part, minlength=B * K).reshape(B, K),
+            sums.numpy().reshape(B, K, d),
+            np.einsum("ij,ij->i", rows, rows),
+            same,
+            float(np.finfo(states.dtype).eps),
+        )
+
+    @property
+    def reference(self) -> Float64[Tensor, "1 d"]:
+        """The mean, which the sums are taken about."""
+        return torch.from_numpy(self.mean)[None]
+
+    @property
+    def count(self) -> Float64[Tensor, " K"]:
+        """Examples of each class."""
+        return torch.from_numpy(self.sizes.sum(axis=0)).double()
+
+    @property
+    def total(self) -> Float64[Tensor, "1 K d"]:
+        """Σ_{i in k} (x_i − mean)."""
+        return torch.from_numpy(self.sums.sum(axis=0))[None]
 
     def means(self) -> Float64[Tensor, "1 K d"]:
-        """Give the class means about the reference."""
+        """Give the class means about the mean."""
         return self.total / self.count[:, None]
 
     def within(
         self, weights: Float64[Tensor, " K"], directions: Float64[Tensor, "1 J d"]
     ) -> Float64[Tensor, "1 J"]:
         """Give Σ_k weights[k] Σ_{i in k} (uᵀ(x_i − m_k))² along each direction u."""
-        along = self.deviations @ directions[0].T
-        return (weights[self.labels] @ along**2)[None]
+        labels, across = torch.from_numpy(self.labels), directions[0].T
+        along = torch.from_numpy(self.rows) @ across - (self.means()[0] @ across)[labels]
+        return (weights[labels] @ along**2)[None]
 
     def within_trace(self, weights: Float64[Tensor, " K"]) -> Float64[Tensor, " 1"]:
-        """Give Σ_k weights[k] Σ_{i in k} ‖x_i − m_k‖²."""
-        return (weights[self.labels] @ (self.deviations**2).sum(dim=1))[None]
+        """Give Σ_k weights[k] Σ_{i in k} ‖x_i − m_k‖², to the rounding of Σ_i ‖x_i‖²."""
+        squares = weights[torch.from_numpy(self.labels)] @ torch.from_numpy(self.squares)
+        return squares - (self.total**2).sum(dim=2) @ (weights / self.count)
 
 
 def class_weights(count: Shaped[Tensor, " K"]) -> Float64[Tensor, "K G"]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
-import torch
 from jaxtyping import Float, Float64, Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -122,25 +121,32 @@ class State:
         return np.asarray(self.states, dtype=np.float64)
 
     @_once
-    def scatter(self) -> Float64[np.ndarray, "d d"]:
-        """Their scatter about the mean."""
-        return centred_scatter(self.exact)
+    def centred(self) -> Centred:
+        """The states about their mean, sorted by group and class."""
+        return Centred.of(self.states, self.labels, self.groups)
 
     @_once
-    def centred(self) -> Centred:
-        """The states about their class means."""
-        states = torch.from_numpy(np.array(self.states))
-        return Centred.of(states, torch.from_numpy(self.labels))
+    def class_scatters(self) -> Float64[np.ndarray, "K d d"] | None:
+        """The scatter of each class, if the folds were scored, which needs it."""
+        return self.folds.class_scatters if "folds" in vars(self) else None
+
+    @_once
+    def scatter(self) -> Float64[np.ndarray, "d d"]:
+        """The scatter of all, at least its upper triangle."""
+        if self.class_scatters is None:
+            return centred_scatter(self.centred)
+        total: np.ndarray = self.class_scatters.sum(axis=0)
+        return total
 
     @_once
     def debiased(self) -> Debiased:
         """The debiased variability ratio with its jackknife replicates."""
-        return debiased(self.states, self.labels, self.groups)
+        return debiased(self.centred)
 
     @_once
     def folds(self) -> FoldScores:
         """What is fitted on some folds and tested on others."""
-        return fold_scores(self.exact, self.labels, self.groups)
+        return fold_scores(self.centred)
 
 
 @dataclass(frozen=True)
@@ -216,13 +222,16 @@ SCORES: Mapping[str, Definition] = {
         "higher",
         "state",
         numbers=True,
-        value=lambda s: _logme(s.exact, s.labels, scatter=s.scatter),
+        value=lambda s: _logme(s.centred, scatter=s.scatter),
     ),
     "h_score": _states(
-        "H-score", "higher", "state", value=lambda s: _h_score(s.exact, s.labels, scatter=s.scatter)
+        "H-score", "higher", "state", value=lambda s: _h_score(s.centred, scatter=s.scatter)
     ),
     "numerical_rank": _states(
-        "numerical rank", "lower", "state", value=lambda s: _numerical_rank(s.exact, s.labels)
+        "numerical rank",
+        "lower",
+        "state",
+        value=lambda s: _numerical_rank(s.centred, scatters=s.class_scatters),
     ),
     "knn": _states(
         "nearest neighbours",

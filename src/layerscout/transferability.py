@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.sparse import csr_array
 
 from layerscout.errors import InputError
+from layerscout.moments import Centred
+from layerscout.tridiagonal import Tridiagonal
 
 Array = NDArray[np.float64]
 
@@ -24,21 +25,16 @@ LEAST_RATIO, LARGEST_RATIO = -16.0, 12.0
 # The evidence has no detail finer than a factor e in α/β; a quarter of a decade sees all maxima.
 STEP = 0.25
 GOLDEN = (np.sqrt(5) - 1) / 2
+# A class whose squares are a smaller share of what they are a difference of has lost digits.
+CANCELLED = 1e-6
 
 
-def centred_scatter(H: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "d d"]:
+def centred_scatter(states: Centred) -> Float64[np.ndarray, "d d"]:
     """Give Σ_i (h_i − mean)(h_i − mean)ᵀ, which `logme` and `h_score` take to share its cost."""
-    centred = H - H.mean(axis=0)
-    scatter: Array = centred.T @ centred
-    return scatter
+    return _gram(states.rows)
 
 
-def logme(
-    H: Float64[np.ndarray, "n d"],
-    y: np.ndarray,
-    *,
-    scatter: Float64[np.ndarray, "d d"] | None = None,
-) -> float | None:
+def logme(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None) -> float | None:
     """Log evidence per example of Bayesian linear regression on the labels; higher is better.
 
     y ~ N(Hw, β⁻¹I) and w ~ N(0, α⁻¹I), uncentred and without an intercept; the evidence
@@ -51,27 +47,31 @@ def logme(
     residual of 1e-6 of the target counts, since what is below is rounding.
 
     Args:
-        H: states (n, d).
-        y: class ids, int64 (n,), or targets, float64 (n,).
-        scatter: `centred_scatter(H)`, if it is there already; not used for n < d.
+        states: of n examples.
+        scatter: `centred_scatter(states)`, if it is there already, or its upper triangle; not used
+            for n < d.
 
     Returns:
         None if all states are the same, or all targets are 0.
     """
-    if _same(H):
-        return None
-    n, d = H.shape
-    membership = _membership(y) if y.dtype.kind != "f" else None
-    squares = np.array([y @ y]) if membership is None else membership.sum(axis=1)
-    if not squares.all():
+    (n, d), y, mean = states.rows.shape, states.labels, states.mean
+    numbers = y.dtype.kind == "f"
+    count = states.sizes.sum(axis=0)
+    squares = np.array([y @ y]) if numbers else count.astype(np.float64)
+    if states.same or not squares.all():
         return None
     if n < d:
+        H = states.rows + mean
         eigenvalues, vectors = np.linalg.eigh(H @ H.T)
-        along = vectors.T @ y[:, None] if membership is None else (membership @ vectors).T
+        along = vectors.T @ (y[:, None] if numbers else np.equal.outer(y, np.arange(len(count))))
     else:
-        eigenvalues, vectors = np.linalg.eigh(_uncentred(H, scatter))
-        sums = H.T @ y[:, None] if membership is None else (membership @ H).T
-        along = vectors.T @ sums
+        scatter = centred_scatter(states) if scatter is None else scatter
+        if numbers:
+            sums = (y @ states.rows + y.sum() * mean)[:, None]
+        else:
+            sums = (states.sums.sum(axis=0) + np.outer(count, mean)).T
+        product = scatter + n * np.outer(mean, mean)  # HᵀH
+        eigenvalues, along = Tridiagonal.of(product).along_eigenvectors(sums)
     # What eigenvalues lie below this is rounding, and so is what a target has along them.
     kept = eigenvalues > d * np.finfo(float).eps * eigenvalues[-1]
     eigenvalues = eigenvalues[kept]
@@ -82,12 +82,7 @@ def logme(
     return _finite(float(_best_evidence(eigenvalues, explained, residual, n).mean()) / n)
 
 
-def h_score(
-    H: Float64[np.ndarray, "n d"],
-    y: np.ndarray,
-    *,
-    scatter: Float64[np.ndarray, "d d"] | None = None,
-) -> float | None:
+def h_score(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None) -> float | None:
     """H-score (1 − a) trace(Σ⁻¹ Σ_b): the share of the variance between classes; higher is better.
 
     Σ is the covariance of all examples (divided by n), shrunk towards a multiple of the identity
@@ -96,69 +91,78 @@ def h_score(
     gain by being shrunk. Bao et al. 2019, regularised as by Ibrahim et al. 2021.
 
     Args:
-        H: states (n, d).
-        y: class ids (n,).
-        scatter: `centred_scatter(H)`, if it is there already.
+        states: of n examples.
+        scatter: `centred_scatter(states)`, if it is there already, or its upper triangle.
 
     Returns:
         None if all states are the same.
 
     Raises:
-        InputError: if `y` are numbers.
+        InputError: if the labels are numbers.
     """
-    _only_classes("h_score", y)
-    if _same(H):
+    _only_classes("h_score", states)
+    if states.same:
         return None
-    n, d = H.shape
-    mean = H.mean(axis=0)
-    centred = H - mean
-    covariance = (centred.T @ centred if scatter is None else scatter) / n
-    lengths = np.einsum("ij,ij->i", centred, centred)
-    variance = float(np.trace(covariance)) / d
-    squared = float((covariance**2).sum())
+    n, d = states.rows.shape
+    covariance = (centred_scatter(states) if scatter is None else scatter) / n
+    diagonal = covariance.diagonal().copy()
+    variance = float(diagonal.mean())
+    squared = 2 * float((np.triu(covariance) ** 2).sum()) - float(diagonal @ diagonal)
     # Σ_i ‖x_i x_iᵀ − Σ‖² / n² against ‖Σ − variance · I‖², both without an n × n matrix.
-    noise = max(float(lengths @ lengths) / n - squared, 0.0) / n
+    noise = max(float(states.squares @ states.squares) / n - squared, 0.0) / n
     structure = squared - d * variance**2
     shrinkage = max(min(noise / structure, 1.0) if structure > 0 else 0.0, LEAST_SHRINKAGE)
     covariance *= 1 - shrinkage
     covariance.flat[:: d + 1] += shrinkage * variance
-    membership = _membership(y)
-    count = membership.sum(axis=1)
-    between = (membership @ centred) / np.sqrt(n * count)[:, None]  # Σ_b = betweenᵀ between
-    factor = np.linalg.cholesky(covariance)
-    whitened = solve_triangular(factor, between.T, lower=True, check_finite=False)
+    count = states.sizes.sum(axis=0)
+    between = states.sums.sum(axis=0) / np.sqrt(n * count)[:, None]  # Σ_b = betweenᵀ between
+    factor = np.linalg.cholesky(covariance, upper=True)
+    whitened = solve_triangular(factor, between.T, trans=1, check_finite=False)
     return _finite((1 - shrinkage) * float((whitened**2).sum()))
 
 
-def numerical_rank(H: Float64[np.ndarray, "n d"], y: np.ndarray) -> float | None:
+def numerical_rank(
+    states: Centred, *, scatters: Float64[np.ndarray, "K d d"] | None = None
+) -> float | None:
     """Mean over classes of ‖H_k‖_*² / ‖H_k‖_F², not centred; lower is better.
 
     The squared sum of the singular values over the sum of their squares: between 1 and the rank,
     so between 1 and n_k for a small class, whatever its states are. Xie et al. 2022, §4.3.
 
     Args:
-        H: states (n, d).
-        y: class ids (n,).
+        states: of n examples.
+        scatters: Σ x xᵀ over the examples of each class, about the mean of all, if they are there
+            already, or their upper triangles; not used for n_k < d.
 
     Returns:
         None if all states are the same, or those of one class are all zero.
 
     Raises:
-        InputError: if `y` are numbers.
+        InputError: if the labels are numbers.
     """
-    _only_classes("numerical_rank", y)
-    if _same(H):
+    _only_classes("numerical_rank", states)
+    if states.same:
         return None
     ranks = []
-    for rows in np.split(np.argsort(y, kind="stable"), np.cumsum(np.bincount(y))[:-1]):
-        states = H[rows]
-        gram = states @ states.T if len(rows) < H.shape[1] else states.T @ states
-        eigenvalues = np.maximum(np.linalg.eigvalsh(gram), 0)
+    for k in range(states.sizes.shape[1]):
+        eigenvalues = np.maximum(Tridiagonal.of(_product(states, k, scatters)).eigenvalues(), 0)
         total = float(eigenvalues.sum())
         if total == 0:
             return None
         ranks.append(float(np.sqrt(eigenvalues).sum()) ** 2 / total)
     return _finite(float(np.mean(ranks)))
+
+
+def _product(states: Centred, k: int, scatters: Array | None) -> Array:
+    """Give H_kᵀH_k of a class, or H_kH_kᵀ if that is smaller; the upper triangle at least."""
+    count, d, mean = states.sizes[:, k].sum(), len(states.mean), states.mean
+    if scatters is not None and count >= d:
+        cross = np.outer(mean, states.sums[:, k].sum(axis=0) + count / 2 * mean)
+        product: Array = scatters[k] + cross + cross.T
+        if np.trace(product) > CANCELLED * (np.trace(scatters[k]) + count * mean @ mean):
+            return product
+    H = states.rows[states.labels == k] + mean
+    return _gram(H if count >= d else H.T)
 
 
 def _best_evidence(eigenvalues: Array, explained: Array, residual: Array, n: int) -> Array:
@@ -177,16 +181,20 @@ def _best_evidence(eigenvalues: Array, explained: Array, residual: Array, n: int
         The log evidence of each target, (K,).
     """
 
-    def evidence(log_ratio: Array) -> Array:
-        odds = eigenvalues[:, None] / 10**log_ratio  # (r, K), or (r, 1)
-        quadratic = (explained / (1 + odds)).sum(axis=0) + residual
-        determinant = np.log1p(odds).sum(axis=0)
+    def largest(quadratic: Array, determinant: Array) -> Array:
         value: Array = -(n * np.log(2 * np.pi * quadratic / n) + n + determinant) / 2
         return value
 
+    def evidence(log_ratio: Array) -> Array:
+        odds = eigenvalues[:, None] / 10**log_ratio  # (r, K)
+        quadratic = (explained / (1 + odds)).sum(axis=0) + residual
+        return largest(quadratic, np.log1p(odds).sum(axis=0))
+
     scale = np.log10(eigenvalues[-1])
     grid = np.arange(LEAST_RATIO, LARGEST_RATIO + STEP / 2, STEP) + scale
-    best = np.stack([evidence(ratio[None]) for ratio in grid]).argmax(axis=0)
+    odds = eigenvalues[:, None] / 10**grid  # the same for every target, (r, G)
+    quadratic = explained.T @ (1 / (1 + odds)) + residual[:, None]
+    best = largest(quadratic, np.log1p(odds).sum(axis=0)).argmax(axis=1)
     # Golden-section search between the neighbours of the best, until they are as good as one:
     # 30 steps narrow half a decade to 3e-7, which no longer changes a maximum.
     low = grid[np.maximum(best - 1, 0)]
@@ -208,29 +216,17 @@ def _best_evidence(eigenvalues: Array, explained: Array, residual: Array, n: int
     return np.maximum(at_left, at_right)
 
 
-def _uncentred(H: Array, scatter: Array | None) -> Array:
-    """Give HᵀH, from the scatter about the mean where that is there."""
-    mean = H.mean(axis=0)
-    product: Array = H.T @ H if scatter is None else scatter + len(H) * np.outer(mean, mean)
-    return product
-
-
-def _membership(y: NDArray[np.int64]) -> csr_array:
-    """Make the K × n matrix that is 1 where example i is of class k."""
-    ends = np.concatenate([[0], np.cumsum(np.bincount(y))])
-    return csr_array((np.ones(len(y)), np.argsort(y, kind="stable"), ends))
-
-
-def _same(H: Array) -> bool:
-    return bool((H[-1] == H[0]).all() and (H[0] == H).all())
+def _gram(rows: Array) -> Array:
+    gram: Array = rows.T @ rows  # a matrix times itself is half the work
+    return gram
 
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _only_classes(key: str, y: np.ndarray) -> None:
-    if y.dtype.kind == "f":
+def _only_classes(key: str, states: Centred) -> None:
+    if states.labels.dtype.kind == "f":
         raise InputError(
             f"`{key}` needs classes, got numbers; for numbers use cca, logme, ridge, probe or "
             "fisher"

@@ -18,13 +18,12 @@ import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
 from scipy.linalg import helmert
-from scipy.sparse import csr_array
 from scipy.special import stdtrit
 
 from layerscout.errors import InputError
+from layerscout.moments import Centred
 
 Array = NDArray[np.float64]
-States = NDArray[np.float64] | NDArray[np.float32]
 
 GROUPS = 20
 # A product of three different groups must be left when one group is left out.
@@ -111,50 +110,34 @@ def stratified_groups(
 class Grouped:
     """States of examples that were dealt into B groups, and their class means in each.
 
-    The class means are about the mean of the states, so that states far from the origin lose no
-    digits, and in an orthonormal basis of the space orthogonal to the vector of ones: J = K − 1.
+    The class means are about their mean, so that states far from the origin lose no digits, and in
+    an orthonormal basis of the space orthogonal to the vector of ones: J = K − 1.
 
     Attributes:
-        states: (n, d), float64 or float32.
-        blocks: the rows of each group, sorted by class.
-        counts: (B, K), how many there are of each class.
-        reference: (d,), the mean of the class means of all groups.
+        states: of the examples, sorted by group.
+        class_means: (B, K, d), about the mean of all examples.
         means: M_g, (B, d, J).
         mean: M of all examples, (d, J).
     """
 
-    states: States
-    blocks: Sequence[NDArray[np.int64]]
-    counts: NDArray[np.int64]
-    reference: Array
+    states: Centred
+    class_means: Array
     means: Array
     mean: Array
 
     @classmethod
-    def of(cls, states: States, y: np.ndarray, groups: NDArray[np.int64]) -> Grouped:
-        """Sort examples by group and class, and average them.
-
-        Args:
-            states: (n, d), float64 or float32.
-            y: class ids (n,).
-            groups: (n,), the group of each example.
+    def of(cls, states: Centred) -> Grouped:
+        """Average the examples of each class in each group.
 
         Raises:
             InputError: as `debiased`.
         """
-        counts = _counts(y, groups)
-        B, K = counts.shape
-        order = np.argsort(groups * K + y, kind="stable")
-        share = np.repeat(1 / counts, counts.ravel())
-        averaging = csr_array((share, order, np.concatenate([[0], np.cumsum(counts)])))
-        class_means = (averaging @ states).reshape(B, K, -1)
-        reference = class_means.mean(axis=(0, 1))
-        class_means -= reference
-        basis = helmert(K).T  # (K, J)
+        sizes = _checked(states).sizes
+        class_means = states.sums / sizes[:, :, None]
+        basis = helmert(sizes.shape[1]).T  # (K, J)
         means = class_means.transpose(0, 2, 1) @ basis
-        mean = np.einsum("bkd,bk->dk", class_means, counts / counts.sum(axis=0)) @ basis
-        blocks = np.split(order, np.cumsum(counts.sum(axis=1))[:-1])
-        return cls(states, blocks, counts, reference, means, mean)
+        mean = (states.sums.sum(axis=0) / sizes.sum(axis=0)[:, None]).T @ basis
+        return cls(states, class_means, means, mean)
 
     def between(self) -> Array:
         """Average M_gᵀM_h over two different groups, in all ways: (1 + B, J, J).
@@ -176,12 +159,11 @@ class Grouped:
         B, d, J = self.means.shape
         directions = self.means.transpose(1, 0, 2).reshape(d, B * J)
         total, without = np.zeros((J, J)), np.zeros((B, J, J))
-        for own, (rows, count) in enumerate(zip(self.blocks, self.counts, strict=True)):
-            centred = self.states[rows].astype(np.float64, copy=False)
-            centred -= self.reference
-            along = centred @ directions  # (m, B·J)
-            sums = np.add.reduceat(along, np.cumsum(count) - count, axis=0)
-            along -= np.repeat(sums / count[:, None], count, axis=0)
+        averages = self.class_means @ directions  # (B, K, B·J)
+        groups = np.split(self.states.rows, np.cumsum(self.states.sizes.sum(axis=1))[:-1])
+        for own, (rows, count) in enumerate(zip(groups, self.states.sizes, strict=True)):
+            along = rows @ directions  # (m, B·J)
+            along -= np.repeat(averages[own], count, axis=0)
             along *= np.repeat(1 / np.sqrt((count - 1) * len(count)), count)[:, None]
             parts = along.reshape(-1, B, J).transpose(1, 0, 2)
             parts[own] = 0
@@ -195,27 +177,23 @@ class Grouped:
         return np.concatenate([total[None] / (B * pairs), without / (pairs * (B - 3))])
 
 
-def debiased(
-    H: States, y: np.ndarray, groups: NDArray[np.int64], *, resolution: float | None = None
-) -> Debiased:
+def debiased(states: Centred, *, resolution: float | None = None) -> Debiased:
     """Estimate the variability ratio ν = (1/K) trace(Σ_w Σ_b†) without the noise of the means.
 
     Every class counts alike. The definition is that of Xie et al. 2022, §3.1, equation 3. Costs
     n · d · B · (K−1) multiplications; no d × d matrix is made.
 
     Args:
-        H: states (n, d), float64 or float32.
-        y: class ids (n,), each of 0..K−1 present.
-        groups: (n,), the group of each example, as `stratified_groups` deals them. Examples of
+        states: of examples whose groups are as `stratified_groups` deals them. Examples of
             different groups must be independent.
         resolution: rounding error of the states, relative to their size; None for that of the
-            type of `H`.
+            type they came in.
 
     Raises:
         InputError: if there are fewer than two classes, fewer than four groups, fewer than two
             examples of a class in a group, or more than d + 1 classes.
     """
-    grouped = Grouped.of(H, y, groups)
+    grouped = Grouped.of(states)
     _, d, J = grouped.means.shape
     if d < J:
         raise InputError(
@@ -224,8 +202,8 @@ def debiased(
         )
     G = grouped.between()
     # Class means, or examples of a class, that differ by no more than rounding are the same.
-    resolution = resolution or float(np.finfo(H.dtype).eps)
-    rounding = (16 * resolution) ** 2 * float(grouped.reference @ grouped.reference)
+    resolution = resolution or states.resolution
+    rounding = (16 * resolution) ** 2 * float(states.mean @ states.mean)
     plug_in = float((grouped.mean**2).sum())
     fraction = float(np.trace(G[0])) / plug_in if plug_in > rounding else None
     weights, vectors = np.linalg.eigh(G)
@@ -318,14 +296,13 @@ def _defined(results: Sequence[Debiased | None]) -> dict[int, tuple[float, Array
     }
 
 
-def _counts(y: np.ndarray, groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count the examples of each class in each group (B, K), and check that they are enough."""
-    if y.dtype.kind == "f":
+def _checked(states: Centred) -> Centred:
+    """Check that there are enough examples of each class in each group."""
+    if states.labels.dtype.kind == "f":
         raise InputError("the variability ratio needs classes, got numbers; use --score ridge")
-    B, K = int(groups.max()) + 1, int(y.max()) + 1
+    counts, (B, K) = states.sizes, states.sizes.shape
     if K < 2:
         raise InputError("the variability ratio needs 2 or more classes, got 1; use other data")
-    counts = np.bincount(groups * K + y, minlength=B * K).reshape(B, K)
     if B < FEWEST_GROUPS or counts.min() < 2:
         of_class = counts.sum(axis=0)
         raise InputError(
@@ -334,7 +311,7 @@ def _counts(y: np.ndarray, groups: NDArray[np.int64]) -> NDArray[np.int64]:
             f"{of_class.argmin()} has {of_class.min()}; use more examples, or --score "
             "variability_ratio, which does with 2"
         )
-    return counts
+    return states
 
 
 def _with_others(parts: Array) -> Array:

@@ -1,0 +1,106 @@
+"""Symmetric matrices made tridiagonal: half the way to eigenvectors, and often all that is needed.
+
+What is left costs no more than a band: a system of equations for every ridge term, or the
+coordinates of a few vectors along all eigenvectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.linalg.lapack import dormqr, dpbtrf, dsterf, dstevd, dsytrd, dtbtrs
+
+# Columns that are reduced together: fewer than LAPACK's 32 are faster for some hundred features.
+BLOCK = 16
+NOT_FOUND = "the eigenvalues of a symmetric matrix did not converge"
+
+
+@dataclass(frozen=True, eq=False)
+class Tridiagonal:
+    """A symmetric matrix as QTQᵀ, T tridiagonal and Q orthogonal.
+
+    Attributes:
+        bands: the diagonal of T, and what is below it with a 0 at the end, (2, d).
+        reflectors: Q as LAPACK keeps it, in Householder reflections that leave the first unit
+            vector as it is, (d − 1, d − 1).
+        factors: of the reflections, (d − 1,).
+    """
+
+    bands: Float64[np.ndarray, "2 d"]
+    reflectors: Float64[np.ndarray, "r r"]
+    factors: Float64[np.ndarray, " r"]
+
+    @classmethod
+    def of(cls, matrix: Float64[np.ndarray, "d d"]) -> Tridiagonal:
+        """Reduce a symmetric matrix, of which only the upper triangle is read, in its place."""
+        # Transposed, it is a lower triangle in the column order of LAPACK.
+        lower, diagonal, below, factors, _ = dsytrd(
+            matrix.T, lower=1, lwork=BLOCK * len(matrix), overwrite_a=1
+        )
+        bands = np.stack([diagonal, np.append(below, 0.0)[: len(matrix)]])
+        return cls(bands, np.asfortranarray(lower[1:, :-1]), factors)
+
+    def turned(
+        self, columns: Float64[np.ndarray, "d m"], *, back: bool = False
+    ) -> Float64[np.ndarray, "d m"]:
+        """Give Qᵀ times the columns, or Q times them."""
+        turned = columns.copy(order="F")
+        if len(turned) > 1:
+            # LAPACK takes this much room as a sign to do without blocks where columns are few.
+            room = 64 * turned.shape[1]
+            turned[1:], _, _ = dormqr(
+                "L", "N" if back else "T", self.reflectors, self.factors, turned[1:], room
+            )
+        return turned
+
+    def eigenvalues(self) -> Float64[np.ndarray, " d"]:
+        """Give the eigenvalues, in ascending order.
+
+        Raises:
+            numpy.linalg.LinAlgError: if they are not found.
+        """
+        eigenvalues, failed = dsterf(*self._halves())
+        if failed:
+            raise np.linalg.LinAlgError(NOT_FOUND)
+        found: np.ndarray = eigenvalues
+        return found
+
+    def along_eigenvectors(
+        self, columns: Float64[np.ndarray, "d m"]
+    ) -> tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, "d m"]]:
+        """Give the eigenvalues, in ascending order, and the columns in the basis of eigenvectors.
+
+        Raises:
+            numpy.linalg.LinAlgError: if they are not found.
+        """
+        eigenvalues, vectors, failed = dstevd(*self._halves())
+        if failed:
+            raise np.linalg.LinAlgError(NOT_FOUND)
+        return eigenvalues, vectors.T @ self.turned(columns)
+
+    def solved(
+        self, shift: float, turned: Float64[np.ndarray, "d m"]
+    ) -> tuple[Float64[np.ndarray, "d m"], Float64[np.ndarray, "d m"]] | None:
+        """Solve with the matrix plus `shift` times the identity, in the turned basis.
+
+        Args:
+            shift: what is added to the diagonal.
+            turned: Qᵀ times the right-hand sides.
+
+        Returns:
+            R⁻ᵀ and R⁻¹R⁻ᵀ times `turned`, RᵀR being the Cholesky factors of T + shift · I; None
+            where that is not positive definite.
+        """
+        bands = self.bands + np.array([[shift], [0.0]])
+        factor, failed = dpbtrf(bands, lower=1)
+        if failed:
+            return None
+        whitened, _ = dtbtrs(factor, turned, uplo="L")
+        solution, _ = dtbtrs(factor, whitened, uplo="L", trans="T")
+        return whitened, solution
+
+    def _halves(self) -> tuple[np.ndarray, np.ndarray]:
+        diagonal, below = self.bands
+        return diagonal, below[: max(1, len(below) - 1)]  # LAPACK wants one even where d is 1

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import (
     AutoConfig,
+    AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
     BertConfig,
     DistilBertConfig,
@@ -30,6 +31,25 @@ def test_parameter_counts_add_up(family, tmp_path):
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)
     assert counts.total == sum(p.numel() for p in model.parameters())
     assert counts.head > 3 * 16
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parameters_of_heads_for_other_tasks(family, tmp_path):
+    folder = tiny_checkpoint(tmp_path / family, family)
+    config = AutoConfig.from_pretrained(folder)
+    one = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1)
+    expected = sum(p.numel() for p in one.parameters())
+    for labels in (0, 1):
+        assert model_shape(config, labels, "regression").parameters.total == expected
+    if family == "deberta":
+        with pytest.raises(InputError, match=r"multiple choice in the family deberta;"):
+            model_shape(config, 2, "multiple_choice")
+        return
+    model = AutoModelForMultipleChoice.from_pretrained(folder)
+    counts = model_shape(config, 2, "multiple_choice").parameters
+    assert counts.total == sum(p.numel() for p in model.parameters())
+    blocks = counts.blocks[:1] if family == "albert" else counts.blocks
+    assert counts.embeddings + sum(blocks) + counts.head == counts.total
 
 
 def test_roberta_large_has_the_published_number_of_parameters():

@@ -1,4 +1,4 @@
-"""What a classifier is judged by, against scikit-learn called directly and formulas by hand."""
+"""What a model is judged by, against scikit-learn and SciPy called directly and by hand."""
 
 import math
 
@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from inputs import expect_refused
-from layerscout.metrics import METRICS, evaluate
+from layerscout.metrics import METRICS_OF, evaluate, evaluate_all
 
-NAMES = tuple(METRICS)
+NAMES = tuple(METRICS_OF["classification"])
 
 
 def one_hot(predicted, classes):
@@ -79,6 +80,58 @@ def test_ties_go_to_the_lower_id():
     logits = np.array([[0.5, 0.5, 0.1], [0.1, 0.5, 0.5], [0.0, 0.0, 0.0]])
     assert evaluate("accuracy", np.array([0, 1, 0]), logits) == 1.0
     assert evaluate("accuracy", np.array([1, 2, 2]), logits) == 0.0
+
+
+@given(st.integers(2, 40), st.integers(0, 999))
+def test_numbers_equal_scipy(rows, seed):
+    rng = np.random.default_rng(seed)
+    targets, logits = rng.integers(0, 26, rows) / 5, rng.normal(size=(rows, 1)).astype(np.float32)
+    targets[0] = 9.0  # at least two that differ
+    pearson = stats.pearsonr(targets, logits[:, 0].astype(np.float64)).statistic
+    spearman = stats.spearmanr(targets, logits[:, 0]).statistic
+    expected = {
+        "pearson_spearman": (pearson + spearman) / 2,
+        "pearson": pearson,
+        "spearman": spearman,
+        "mean_squared_error": np.square(targets - logits[:, 0]).mean(),
+    }
+    found = evaluate_all("regression", targets, logits)
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert all(type(value) is float for value in found.values())
+
+
+def test_numbers_by_hand():
+    """Ranks agree but for one swap of four, 1 − 6 · 2 / (4 · 15); deviations (−3, −1, 1, 3)."""
+    targets, logits = np.array([0.0, 2.0, 4.0, 6.0]), np.array([[0.0], [4.0], [2.0], [6.0]])
+    found = evaluate_all("regression", targets, logits)
+    assert found == pytest.approx(
+        {"pearson_spearman": 0.8, "pearson": 0.8, "spearman": 0.8, "mean_squared_error": 2.0}
+    )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("targets", "numbers"),
+    [
+        ([1.0, 2.0, 3.0], [2.5, 2.5, 2.5]),
+        ([2.0, 2.0, 2.0], [1.0, 2.0, 3.0]),
+        ([1.0], [2.0]),
+        ([1e-320, 2e-320, 3e-320], [1.0, 2.0, 2.0]),
+    ],
+)
+def test_undefined_correlations_are_zero(targets, numbers):
+    found = evaluate_all("regression", np.array(targets), np.array(numbers)[:, None])
+    assert all(math.isfinite(value) for value in found.values())
+    if targets[0] > 1e-300:
+        assert found["pearson"] == found["spearman"] == found["pearson_spearman"] == 0.0
+
+
+def test_metrics_are_those_of_the_kind():
+    labels, logits = np.array([0, 1]), np.eye(2)
+    assert list(evaluate_all("classification", labels, logits)) == list(NAMES)
+    assert evaluate_all("multiple_choice", labels, logits[:, [1, 0]]) == {"accuracy": 0.0}
+    expect_refused("'accuracy' … pearson", evaluate, "accuracy", labels / 2, logits)
+    expect_refused("'pearson' … accuracy", evaluate, "pearson", labels, logits)
 
 
 def test_other_metrics_are_refused():

@@ -16,7 +16,18 @@ RANKING = (None, 3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.5, 5.0, 8.0)
 def shape(weights):
     L = len(weights)
     counts = Parameters(embeddings=100, blocks=(10,) * L, head=5, total=105 + 10 * len({*weights}))
-    return ModelShape("albert", L, 4, 16, 50, counts, gated=False, weights=tuple(weights))
+    return ModelShape(
+        "albert",
+        L,
+        4,
+        16,
+        50,
+        counts,
+        gated=False,
+        weights=tuple(weights),
+        norms=(16,) * L,
+        linear=(72,) * L,
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    pipeline,
+)
 
 import layerscout as ls
 from conftest import MODELS, real
@@ -52,6 +57,36 @@ def test_scan_plan_tune(model, task, tmp_path):
     assert np.allclose(again, result.predictions["logits"][:4], atol=1e-3)
     answers = pipeline("text-classification", str(tmp_path / "model"))(texts[0])
     assert answers[0]["label"] in loaded.labels
+
+
+def test_numbers_of_stsb(tmp_path):
+    encoder, task = Encoder.load(real("models", MODELS[0])), task_of("stsb", training=150)
+    result = ls.tune(encoder, task, epochs=2, batch_size=8, progress=False)
+    result.save(tmp_path)
+    content = json.loads((tmp_path / "result.json").read_text())
+    assert (content["metric"], content["settings"]["score"]) == ("pearson_spearman", "cca")
+    before, after = (content["runs"][0]["curve"][at]["training_loss"] for at in (0, -1))
+    assert after < before
+    found, held = result.predictions["prediction"][:4], task.validation
+    ask = pipeline("text-classification", str(tmp_path / "model"))
+    pairs = zip(held.texts[:4], held.pairs[:4], strict=True)
+    told = [ask({"text": text, "text_pair": pair})["score"] for text, pair in pairs]
+    assert told == pytest.approx(found.tolist(), abs=1e-3)
+
+
+def test_choices_of_copa(tmp_path):
+    encoder, task = Encoder.load(real("models", MODELS[0])), task_of("copa", training=120, held=40)
+    result = ls.tune(encoder, task, epochs=2, examples=50, progress=False)
+    result.save(tmp_path)
+    assert result.content["task"]["examples_used"] == 50
+    assert result.content["settings"]["validation_examples"] == 20
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    loaded = AutoModelForMultipleChoice.from_pretrained(tmp_path / "model")
+    held = task.validation
+    inputs = tokenizer(held.texts[:8], held.pairs[:8], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        again = loaded(**{name: tensor.unflatten(0, (4, 2)) for name, tensor in inputs.items()})
+    assert np.allclose(again.logits, result.predictions["logits"][:4], atol=1e-3)
 
 
 @pytest.mark.parametrize("model", MODELS)

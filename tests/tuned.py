@@ -12,6 +12,7 @@ from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.plans import Plan, check_tied, make_plan
 from layerscout.results import Result
+from layerscout.sampling import Split
 from layerscout.surgery import classifier, untied
 from layerscout.training import Examples, Settings, train
 from layerscout.tuning import tune
@@ -38,6 +39,32 @@ def task_of(n: int = 12, held: int = 6, classes: int = 2, **options: Any) -> Tas
     if held:
         options["validation"] = (texts[n:], labels[n:])
     return Task.from_lists(texts[:n], labels[:n], name="made up", **options)
+
+
+def choices_task(n: int = 12, held: int = 6, choices: int = 2, **options: Any) -> Task:
+    """Make a task of n training and `held` validation examples, of so many choices each."""
+    rng = np.random.default_rng(n)
+    words = " ".join(SENTENCES).split()
+
+    def split(examples: int) -> Split:
+        texts, pairs = (
+            [" ".join(rng.choice(words, rng.integers(2, 9))) for _ in range(count)]
+            for count in (examples, examples * choices)
+        )
+        right = np.eye(choices, dtype=np.int64)[rng.integers(0, choices, examples)]
+        groups = np.repeat(np.arange(examples), choices)
+        return Split([texts[group] for group in groups], pairs, right.reshape(-1), groups)
+
+    return Task(
+        name="endings",
+        kind="multiple_choice",
+        labels=("wrong", "right"),
+        metric="accuracy",
+        train=split(n),
+        validation=split(held),
+        columns={"text": "text", "text_pair": "ending", "label": "label"},
+        **options,
+    )
 
 
 def lists(n: int, classes: int = 2) -> tuple[list[str], list[str]]:

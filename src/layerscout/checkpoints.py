@@ -101,20 +101,53 @@ def load_checkpoint(name: str) -> Checkpoint:
     )
 
 
-def model_shape(config: Any, labels: int) -> ModelShape:
+def model_class(config: Any, kind: str = "classification") -> Any:
+    """Give the Auto class that puts the family's own head for a kind of task on an encoder.
+
+    Args:
+        config: the transformers configuration of a supported family.
+        kind: of the task, as `layerscout.data.Kind` names it.
+
+    Raises:
+        InputError: if the family has no head for this kind.
+    """
+    import transformers
+
+    if kind != "multiple_choice":
+        return transformers.AutoModelForSequenceClassification
+    classes: Mapping[Any, Any] = transformers.MODEL_FOR_MULTIPLE_CHOICE_MAPPING
+    if type(config) not in classes:
+        known = transformers.CONFIG_MAPPING
+        having = [name for name in FAMILIES if known[name] in classes]
+        raise InputError(
+            f"transformers has no head for multiple choice in the family {config.model_type}; use "
+            f"a model of {', '.join(having)}"
+        )
+    # ELECTRA's may be told to read other tokens than the first, padding among them.
+    if getattr(config, "summary_type", "first") != "first":
+        raise InputError(
+            "a head for multiple choice must read the first token, got "
+            f"summary_type={config.summary_type!r}; set it to 'first' in the model's config.json"
+        )
+    return transformers.AutoModelForMultipleChoice
+
+
+def model_shape(config: Any, labels: int, kind: str = "classification") -> ModelShape:
     """Count the parameters of a model with its family's own head, without making any weights.
 
     Args:
         config: the transformers configuration of a supported family.
-        labels: outputs of the head.
-    """
-    from transformers import AutoModelForSequenceClassification
+        labels: outputs of the head for classes; for numbers 0 or 1, which is one output.
+        kind: of the task; the head for multiple choice has one output whatever `labels` says.
 
+    Raises:
+        InputError: if the family has no head for this kind.
+    """
     family = FAMILIES[config.model_type]
     config = copy.deepcopy(config)
-    config.num_labels = labels
+    config.num_labels = max(1, labels)
     with torch.device("meta"), quiet_transformers():
-        model = AutoModelForSequenceClassification.from_config(config)
+        model = model_class(config, kind).from_config(config)
     base = getattr(model, model.base_model_prefix)
     blocks = base.get_submodule(family.blocks)
     after = [m for m in (getattr(base, "pooler", None),) if m is not None]
@@ -138,7 +171,23 @@ def model_shape(config: Any, labels: int) -> ModelShape:
         ),
         gated=family.gated,
         weights=weights,
+        norms=tuple(_norms(blocks[i]) for i in weights),
+        linear=tuple(_linear(blocks[i]) for i in weights),
     )
+
+
+def _norms(block: nn.Module) -> int:
+    return sum(p.numel() for name, p in block.named_parameters() if is_norm(name))
+
+
+def is_norm(name: str) -> bool:
+    """Tell by the name of a block's parameter whether it is one of a norm."""
+    return "norm" in name.lower()
+
+
+def _linear(block: nn.Module) -> int:
+    layers = [module for module in block.modules() if isinstance(module, nn.Linear)]
+    return sum(layer.in_features + layer.out_features for layer in layers)
 
 
 def _count(module: nn.Module) -> int:

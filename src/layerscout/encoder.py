@@ -141,9 +141,9 @@ class Encoder:
         """L, the number of blocks."""
         return int(self.model.config.num_hidden_layers)
 
-    def shape(self, labels: int) -> ModelShape:
-        """Give the sizes and parameter counts with the family's own head for `labels` classes."""
-        return model_shape(self.model.config, labels)
+    def shape(self, labels: int, kind: str = "classification") -> ModelShape:
+        """Give the sizes and parameter counts with the family's own head; see `model_shape`."""
+        return model_shape(self.model.config, labels, kind)
 
     def tokenize(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int = 128

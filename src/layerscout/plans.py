@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from math import isfinite, nan
 from numbers import Integral, Real
 from typing import Any
@@ -99,6 +100,8 @@ class ModelShape:
     Attributes:
         gated: the feed-forward layers have a third matrix, which gates (ModernBERT).
         weights: which set of weights each block 1..L uses; they differ but in ALBERT.
+        norms: the parameters of the norms of each block.
+        linear: the features that go into and come out of all linear layers of each block.
     """
 
     family: str
@@ -109,6 +112,8 @@ class ModelShape:
     parameters: Parameters
     gated: bool
     weights: tuple[int, ...]
+    norms: tuple[int, ...]
+    linear: tuple[int, ...]
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> ModelShape:
@@ -121,8 +126,8 @@ class ModelShape:
         try:
             counts = {**written["parameters"], "blocks": tuple(written["parameters"]["blocks"])}
             entries = {field.name: written[field.name] for field in fields(cls)}
-            entries |= {"parameters": Parameters(**counts), "weights": tuple(written["weights"])}
-            shape = cls(**entries)
+            entries |= {name: tuple(written[name]) for name in ("weights", "norms", "linear")}
+            shape = cls(**entries | {"parameters": Parameters(**counts)})
         except KeyError as error:
             raise InputError(f"the model of this scan lacks {error}; scan again") from error
         except TypeError as error:
@@ -131,9 +136,10 @@ class ModelShape:
             ) from error
         for name in ("blocks", "hidden_size", "feed_forward", "vocabulary"):
             whole(name, entries[name], 1, remedy="scan again")
-        for count in (*counts.pop("blocks"), *counts.values(), *shape.weights):
+        by_block = (shape.parameters.blocks, shape.weights, shape.norms, shape.linear)
+        for count in (*counts.pop("blocks"), *counts.values(), *chain(*by_block[1:])):
             whole("parameters", count, 0, remedy="scan again")
-        if not len(shape.weights) == len(shape.parameters.blocks) == shape.blocks:
+        if any(len(each) != shape.blocks for each in by_block):
             raise InputError(
                 f"the model of this scan has {shape.blocks} blocks, but counts of "
                 f"{len(shape.parameters.blocks)}; scan again"

@@ -16,8 +16,10 @@ from layerscout.checkpoints import (
     FAMILIES,
     Family,
     first_line,
+    model_class,
     quiet_transformers,
 )
+from layerscout.data import Kind
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, unknown
 from layerscout.plans import Plan, check_tied, make_plan, ranges, weight_sets, whole
@@ -183,8 +185,9 @@ def classifier(
     *,
     seed: int = 0,
     fresh_head: bool = False,
+    kind: Kind = "classification",
 ) -> Any:
-    """Make the classification model of a plan: cut at its head, frozen where it does not tune.
+    """Make the model of a plan for a kind of task: cut at its head, frozen where it does not tune.
 
     What is frozen shares its memory with the encoder; what is tuned is a copy. The head starts as
     `from_pretrained` loads it: from the checkpoint as far as that brings one, the rest random.
@@ -192,28 +195,30 @@ def classifier(
     Args:
         encoder: where embeddings and blocks come from.
         plan: for this encoder; see `Plan.on`.
-        labels: class names, in the order of their ids.
+        labels: class names, in the order of their ids; a single one is that of the number which
+            regression predicts, "score" unless it is given. Multiple choice takes none.
         seed: draws the random part of the head.
         fresh_head: draw the whole head, whatever the checkpoint brings.
+        kind: of the task.
 
     Returns:
         The transformers model, in float32, on the encoder's device and in eval mode.
 
     Raises:
-        InputError: if the plan does not fit the encoder.
+        InputError: if the plan does not fit the encoder, or its family has no head for this kind.
     """
     from accelerate import init_empty_weights
-    from transformers import AutoModelForSequenceClassification
 
     plan = plan.on(encoder.blocks)
-    check_tied(plan, encoder.shape(len(labels)))
-    config = _labelled(cut_config(encoder.model.config, plan.head), labels)
+    check_tied(plan, encoder.shape(len(labels), kind))
+    config = _labelled(cut_config(encoder.model.config, plan.head), labels, kind)
+    auto = model_class(config, kind)
     with init_empty_weights(include_buffers=False), quiet_transformers():
-        model = AutoModelForSequenceClassification.from_config(config)
+        model = auto.from_config(config)
     trained = {name for name, place in places(model).items() if _tunes(plan, place)}
     prefix = base_of(model)[1]
     bodies = {f"{prefix}{name}": tensor for name, tensor in encoder.model.state_dict().items()}
-    start = bodies | _heads(encoder, config, seed, fresh_head)
+    start = bodies | _heads(encoder, auto, config, seed, fresh_head)
     model.load_state_dict(
         {
             name: start[name].clone() if name in trained else start[name]
@@ -447,23 +452,25 @@ def _label_names(count: int | None, labels: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _labelled(config: Any, labels: Sequence[str]) -> Any:
+def _labelled(config: Any, labels: Sequence[str], kind: Kind) -> Any:
+    choices = kind == "multiple_choice"  # whose head has no labels: the library's own stand there
+    labels = ("LABEL_0", "LABEL_1") if choices else labels or ("score",)
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: number for number, label in enumerate(labels)}
     config.problem_type = "regression" if len(labels) == 1 else "single_label_classification"
+    if choices:
+        config.problem_type = None
     return config
 
 
-def _heads(encoder: Encoder, config: Any, seed: int, fresh: bool) -> dict[str, Tensor]:
+def _heads(encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool) -> dict[str, Tensor]:
     """Load the head of a classifier by way of its smallest model, which has a single block."""
-    from transformers import AutoModelForSequenceClassification
-
     config = cut_config(config, 1)
     with seeded(seed), quiet_transformers():
         if fresh:
-            model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+            model = auto.from_config(config, dtype=torch.float32)
         else:
-            model = AutoModelForSequenceClassification.from_pretrained(
+            model = auto.from_pretrained(
                 encoder.source,
                 revision=encoder.revision,
                 config=config,

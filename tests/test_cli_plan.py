@@ -6,7 +6,9 @@ import shlex
 import pytest
 
 from conftest import real
+from layerscout.choosing import written_method
 from layerscout.errors import InputError
+from layerscout.methods import Adapter, make_method
 from layerscout.plans import Plan, make_plan
 from layerscout.scanning import Scan, scan
 from layerscout.scores import DEFAULT
@@ -156,6 +158,63 @@ def test_shared_weights_are_copied_when_asked_for(run, tmp_path):
     assert content["cost"]["trainable"] == counts["blocks"][0] + counts["head"]
 
 
+@pytest.mark.parametrize(
+    ("options", "name", "described"),
+    [
+        (["--bottleneck", "8"], "adapter", {"bottleneck": 8, "adapter_init": "bert"}),
+        (["--rank", "2"], "lora", {"rank": 2, "lora_alpha": 16.0}),
+        ([], "prefix-tuning", {"virtual_tokens": 16}),
+    ],
+)
+def test_a_method(run, scanned, tmp_path, tiny, options, name, described):
+    code, printed, errors = run("plan", scanned, "--method", name, *options, "-o", tmp_path)
+    assert (code, errors) == (0, "")
+    assert printed.splitlines()[1].startswith(f"method {name}: ")
+    content = json.loads((tmp_path / "plan.json").read_text())
+    assert (content["method"], content["method_options"]) == (name, described)
+    made = make_method(name, **described)
+    assert written_method(tmp_path / "plan.json") == made
+    planned = Scan.load(scanned).planning(method=made)
+    assert planned.choice.plan.notation == content["plan"]["notation"]
+    assert planned.cost.trainable == content["cost"]["trainable"] < content["cost"]["total"] / 3
+    assert [o["strategy"] for o in content["options"] if o["strategy"].startswith("head")] == []
+    next_one = next(line for line in printed.splitlines() if line.startswith("next: "))
+    chosen = ["--method", name, *options, "--plan", content["plan"]["notation"]]
+    assert shlex.split(next_one)[1:] == ["layerscout", "tune", str(tiny), "demo", *chosen]
+
+
+def test_without_a_method_it_is_full(run, scanned, tmp_path):
+    outputs = [
+        run("plan", scanned, *options, "-o", tmp_path)[1] for options in ([], ["--method", "full"])
+    ]
+    assert outputs[0] == outputs[1]
+    content = json.loads((tmp_path / "plan.json").read_text())
+    assert content["method"] == "full" and "method_options" not in content
+
+
+def test_a_method_in_python(scanned):
+    found = Scan.load(scanned)
+    assert found.plan("full", method="lora") == Plan(range(1, 5), 4, embeddings=False)
+    full, adapted = (found.planning("top:2", method=method) for method in ("full", Adapter(4)))
+    assert adapted.cost.train < full.cost.train
+    assert adapted.full == full.full == full.options[0].cost
+    with pytest.raises(InputError, match="unknown method 'adaptor'"):
+        found.plan(method="adaptor")
+
+
+def test_a_method_of_its_own_for_each_block_unties(run, tmp_path):
+    folder = tiny_checkpoint(tmp_path / "albert", "albert")
+    scan(str(folder), "demo", examples=40, progress=False).save(tmp_path)
+    code, printed, _ = run("plan", tmp_path, "--method", "adapter", "--bottleneck", 4)
+    assert code == 0
+    assert "this method parts blocks that share weights; --untie copies those first" in printed
+    content = json.loads((tmp_path / "plan.json").read_text())
+    assert content["untie"] is True
+    assert "best-up" in [option["strategy"] for option in content["options"]] or not content["best"]
+    assert run("plan", tmp_path, "--method", "lora", "--strategy", "full", "-q")[0] == 0
+    assert json.loads((tmp_path / "plan.json").read_text())["untie"] is False
+
+
 def drop(part, key):
     def change(content):
         del content[part][key]
@@ -175,6 +234,22 @@ MISTAKES = {
         lambda content: content["model"].update(hidden_size=-16),
         [],
         "`hidden_size` must be a whole number from 1 on, got -16; scan again",
+    ),
+    "no such option": (None, ["--rank", "4"], "`rank` is an option of lora, got it with the"),
+    "no bottleneck": (
+        None,
+        ["--method", "adapter", "--bottleneck", "0"],
+        "`bottleneck` must be a whole number from 1 on, got 0",
+    ),
+    "no blocks": (
+        None,
+        ["--method", "lora", "--strategy", "head:2"],
+        "lora tunes blocks, and head:2 tunes none; use --method full",
+    ),
+    "other attention": (
+        lambda content: content["model"].update(family="modernbert"),
+        ["--method", "prefix-tuning"],
+        "prefix-tuning needs attention that knows neither distances nor windows",
     ),
     "no epochs": (None, ["--epochs", "0"], "`epochs` must be a whole number from 1 on"),
     "no such score": (None, ["--score", "nc1"], "unknown score of this scan"),

@@ -1,5 +1,6 @@
 """What plans cost, against torch's own counter and published numbers; the choice under a budget."""
 
+import re
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -9,18 +10,23 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import (
     AlbertConfig,
+    AttentionInterface,
     AutoModelForSequenceClassification,
     BertConfig,
+    DebertaConfig,
     DistilBertConfig,
     ElectraConfig,
     ModernBertConfig,
     MPNetConfig,
     RobertaConfig,
 )
+from transformers.models.bert.modeling_bert import eager_attention_forward
 
+from layerscout.adapting import equip
 from layerscout.checkpoints import FAMILIES, model_shape
 from layerscout.costs import Work, choose, cost, options
 from layerscout.errors import InputError
+from layerscout.methods import PREFIX_FAMILIES, Adapter, LoRA, PrefixTuning
 from layerscout.plans import ModelShape, Parameters, make_plan
 
 LARGE = RobertaConfig(
@@ -34,6 +40,8 @@ LARGE = RobertaConfig(
 )
 # ALBERT's blocks have weights of their own here; that changes no FLOPs.
 ALBERT = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+
+DEBERTA = DebertaConfig(relative_attention=True, pos_att_type=["c2p", "p2c"])
 
 # How far the count may be off: the embeddings' projections are left out, and the norm below
 # ModernBERT's head takes gradients through it even when no block is tuned.
@@ -49,19 +57,21 @@ CONFIGS = {
 }
 
 
-def counted(config, plan, tokens, examples=2):
-    """Count a forward pass and a step of the real model, per example, with torch's counter."""
+def without_weights(config, plan, method=None):
+    """Make the real model of a plan on the meta device, where only shapes are computed."""
     config = deepcopy(config)
     config.num_hidden_layers, config.num_labels = plan.head, 3
     if config.model_type == "albert":
         config.num_hidden_groups = plan.head
     if config.model_type == "modernbert":
         config.layer_types = config.layer_types[: plan.head]
-    # Without weights: on the meta device only shapes are computed.
     with torch.device("meta"):
         model = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager")
     encoder = model.base_model
-    if not plan.embeddings:
+    if method is not None:
+        with torch.device("meta"):
+            equip(model, plan, method)
+    elif not plan.embeddings:
         encoder.requires_grad_(False)
         blocks = encoder.get_submodule(FAMILIES[config.model_type].blocks)
         for trained in [blocks[block - 1] for block in plan.tuned]:
@@ -69,6 +79,12 @@ def counted(config, plan, tokens, examples=2):
         for trained in (getattr(encoder, "pooler", None), getattr(encoder, "final_norm", None)):
             if trained is not None:
                 trained.requires_grad_(True)
+    return model
+
+
+def counted(config, plan, tokens, examples=2, method=None):
+    """Count a forward pass and a step of the real model, per example, with torch's counter."""
+    model = without_weights(config, plan, method)
     texts = torch.zeros(examples, tokens, dtype=torch.long, device="meta")
     with FlopCounterMode(display=False) as forward:
         loss = model(input_ids=texts).logits.sum()
@@ -91,6 +107,33 @@ def test_flops_are_those_that_torch_counts(family, strategy):
     found = cost(plan, shape, Work(examples=1, validation=0, tokens=48, epochs=1))
     assert found.inference == pytest.approx(forward, rel=tolerance)
     assert found.train == pytest.approx(forward + backward, rel=tolerance)
+
+
+METHODS = [Adapter(64), LoRA(rank=8), PrefixTuning(16)]
+
+
+@pytest.mark.parametrize("strategy", ["full", "top:1", "best-down:2@top", "blocks:2,4@5"])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("family", CONFIGS)
+def test_flops_of_methods_are_those_that_torch_counts(monkeypatch, family, method, strategy):
+    config, tolerance = deepcopy(CONFIGS[family])
+    if family == "modernbert":  # a block is tuned
+        tolerance = 1e-5
+    if isinstance(method, PrefixTuning):
+        if config.model_type not in PREFIX_FAMILIES:
+            pytest.skip("its attention is of another kind")
+        # Prefixes go on to a fused attention, in which the counter sees other products.
+        monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", eager_attention_forward)
+    config.num_hidden_layers = 6
+    shape = model_shape(config, labels=3)
+    plan = make_plan(strategy, shape.blocks, best=3)
+    forward, backward = counted(config, plan, tokens=48, method=method)
+    found = cost(plan, shape, Work(examples=1, validation=0, tokens=48, epochs=1), method)
+    assert found.train == pytest.approx(forward + backward, rel=tolerance)
+    if isinstance(method, LoRA):  # which is merged
+        assert found.inference == cost(plan, shape, Work(1, 0, 48, 1)).inference < forward
+    else:
+        assert found.inference == pytest.approx(forward, rel=tolerance)
 
 
 def test_epochs_validation_and_the_trunk():
@@ -124,6 +167,34 @@ def test_the_published_parameter_counts():
     assert found["head:14"].trainable == shape.parameters.head
 
 
+def test_the_published_parameters_of_an_adapter():
+    shape, work = model_shape(LARGE, labels=3), Work(1, 0, 1, 1)
+    plan, whole = make_plan("(14, 16, 24)", 24), make_plan("full", 24)
+    found = cost(plan, shape, work, Adapter(256))
+    assert found.trainable == 3 * 1_055_232 + shape.parameters.head
+    assert found.total == 355_362_819 + 3 * (1_055_232 - 4096)
+    assert cost(whole, shape, work, Adapter(256)).trainable == 24 * 1_055_232 + 1_052_675
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize(
+    "config", [*(c for c, _ in CONFIGS.values()), DEBERTA], ids=lambda c: c.model_type
+)
+def test_parameters_of_methods_are_those_that_the_model_has(config, method):
+    if isinstance(method, PrefixTuning) and config.model_type not in PREFIX_FAMILIES:
+        pytest.skip("its attention is of another kind")
+    config = deepcopy(config)
+    config.num_hidden_layers = 6
+    plan = make_plan("blocks:1,3-4@5", 6)
+    model = without_weights(config, plan, method)
+    found = cost(plan, model_shape(config, labels=3), Work(1, 0, 1, 1), method)
+    sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
+    trained = sum(size for size, trains in sizes if trains)
+    assert found.trainable == trained
+    if not isinstance(method, LoRA):  # which is merged
+        assert found.total == sum(size for size, _ in sizes)
+
+
 def test_shared_weights_count_once():
     shape = model_shape(AlbertConfig(**ALBERT), labels=2)
     counts, work = shape.parameters, Work(1, 0, 1, 1)
@@ -132,6 +203,9 @@ def test_shared_weights_count_once():
     assert cost(plan, shape, work).trainable == counts.blocks[0] + counts.head
     untied = replace(shape, weights=tuple(range(12)))
     assert cost(plan, untied, work).trainable == 4 * counts.blocks[0] + counts.head
+    changes = 8 * shape.linear[0]
+    assert cost(plan, shape, work, LoRA(8)).trainable == changes + counts.head
+    assert cost(plan, untied, work, LoRA(8)).trainable == 4 * changes + counts.head
 
 
 @pytest.mark.parametrize(
@@ -147,7 +221,18 @@ def test_shared_weights_count_once():
 )
 def test_the_limit_of_short_texts(strategy, trunk, tuned, above, times):
     counts = Parameters(embeddings=0, blocks=(0,) * 12, head=0, total=0)
-    shape = ModelShape("bert", 12, 384, 1536, 0, counts, gated=False, weights=tuple(range(12)))
+    shape = ModelShape(
+        "bert",
+        12,
+        384,
+        1536,
+        0,
+        counts,
+        gated=False,
+        weights=tuple(range(12)),
+        norms=(1536,) * 12,
+        linear=(6912,) * 12,
+    )
     work = Work(examples=1000, validation=0, tokens=1e-9, epochs=5)
     plan = make_plan(strategy, 12, best=8)
     full = cost(make_plan("full", 12), shape, work).train
@@ -249,7 +334,58 @@ def test_auto_leaves_shared_weights_together():
     with pytest.raises(InputError, match="the least is 0.66.*--untie"):
         choose(albert(1), WORK, 8, 0.5)
     assert choose(albert(3), WORK, 8, 0.5).plan.notation == "(9, 12, 12)"
-    assert choose(replace(albert(1), weights=tuple(range(12))), WORK, 8, 0.5).strategy == "best-up"
+    assert (
+        choose(
+            replace(albert(1), weights=tuple(range(12))),
+            WORK,
+            8,
+            0.5,
+        ).strategy
+        == "best-up"
+    )
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize(
+    ("budget", "best"), [(0.5, 8), (0.3, 8), (0.12, 8), (0.3, 12), (0.3, None)]
+)
+def test_auto_weighs_the_method(method, budget, best):
+    full = cost(make_plan("full", 12), bert(), WORK).train
+    choice = choose(bert(), WORK, best, budget, method)
+    plan = make_plan(choice.strategy, 12, best=best)
+    assert (choice.plan.tuned, choice.plan.head) == (plan.tuned, plan.head)
+    assert choice.plan.embeddings is False
+    found = cost(plan, bert(), WORK, method).train / full
+    assert found <= budget
+    # The same plan costs less than with all weights, so at least what fitted then fits now.
+    before = choose(bert(), WORK, best, budget).strategy
+    clauses = ["best-up", "best-down@top", "best-down@best", "top"]
+    now, then = (
+        (-clauses.index(re.sub(":[0-9]+", "", name)), len(make_plan(name, 12, best=best).tuned))
+        for name in (choice.strategy, before)
+    )
+    assert now >= then
+
+
+def test_auto_tunes_all_blocks_but_never_the_embeddings():
+    shape = bert()
+    choice = choose(shape, WORK, 12, 1.0, Adapter())
+    assert (choice.plan.notation, choice.plan.embeddings) == ("(1, 12, 12)", False)
+    assert choice.plan.cut == 0
+    with pytest.raises(InputError, match=r"head:8 tunes no block at all \(--method full\)"):
+        choose(shape, WORK, 8, 0.01, Adapter())
+
+
+@pytest.mark.parametrize("method", [Adapter(), PrefixTuning()], ids=lambda method: method.name)
+def test_shared_weights_cannot_have_something_of_their_own(method):
+    for attempt in (
+        lambda: choose(albert(1), WORK, 8, 0.9, method),
+        lambda: options(albert(3), WORK, 8, method=method),
+    ):
+        with pytest.raises(InputError, match=f"^{method.name} needs blocks.* albert .*--untie"):
+            attempt()
+    untied = replace(albert(1), weights=tuple(range(12)))
+    assert choose(untied, WORK, 8, 0.5, method).plan.tuned
 
 
 # --- The list ----------------------------------------------------------------------------------
@@ -309,3 +445,21 @@ def test_the_list_leaves_shared_weights_together_unless_asked():
     assert names == ["full", "best-down:all@best", "head:12", "head:8"]
     asked = options(albert(1), WORK, 8, extra=("top:1",))
     assert "top:1" in [option.strategy for option in asked]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_the_list_of_a_method(method):
+    listed = options(bert(), WORK, 8, method=method)
+    assert {option.strategy for option in listed} == {
+        option.strategy for option in options(bert(), WORK, 8) if option.plan.tuned
+    }
+    full = cost(make_plan("full", 12), bert(), WORK)
+    for option in listed:
+        assert not option.plan.embeddings
+        assert option.cost == cost(option.plan, bert(), WORK, method)
+        assert option.relative == option.cost.train / full.train
+        if option.efficient:
+            assert choose(bert(), WORK, 8, option.relative, method).plan == option.plan
+    assert any(option.efficient for option in listed)
+    with pytest.raises(InputError, match=f"{method.name} tunes blocks, and head:8 tunes none"):
+        options(bert(), WORK, 8, extra=("head:8",), method=method)

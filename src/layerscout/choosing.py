@@ -13,7 +13,18 @@ from layerscout.costs import Choice, Work, choose
 from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
-from layerscout.plans import Plan, check_tied, make_plan
+from layerscout.methods import (
+    FULL,
+    Full,
+    Method,
+    applied,
+    check_family,
+    check_tunes_blocks,
+    check_untied,
+    described,
+    make_method,
+)
+from layerscout.plans import ModelShape, Plan, check_tied, make_plan
 from layerscout.scans import Scan
 from layerscout.scores import SCORES
 
@@ -31,6 +42,7 @@ class Ground:
         scan: of the two, where there is one.
         score: of the scan, which says what the best state is.
         budget: of "auto".
+        method: how the blocks of the plan are tuned.
     """
 
     encoder: Encoder
@@ -38,6 +50,7 @@ class Ground:
     scan: Scan | None
     score: str
     budget: float
+    method: Method = FULL
 
 
 def needs_scan(plan: Plan | str | Path) -> bool:
@@ -47,12 +60,48 @@ def needs_scan(plan: Plan | str | Path) -> bool:
     return plan.strip().lower().startswith(("auto", "best", "rank"))
 
 
+def written_method(plan: Plan | str | Path) -> Method | None:
+    """Give the method that a plan.json was written for; None if it, or another plan, has none.
+
+    Raises:
+        InputError: if it is no plan, or there is no such method.
+    """
+    if not isinstance(plan, Path) and not (isinstance(plan, str) and plan.endswith(".json")):
+        return None
+    content = _read(Path(plan))[1]
+    if content.get("method") is None:
+        return None
+    options = content.get("method_options") or {}
+    if not isinstance(options, Mapping) or "method" in options:
+        raise InputError(f"{plan} is not a plan; write one with layerscout plan")
+    return make_method(content["method"], **options)
+
+
+def chosen_method(plan: Plan | str | Path, name: str | None, **options: Any) -> Method:
+    """Give the method that was asked for, or else the one that a plan.json was written for.
+
+    Args:
+        plan: what may be a plan.json.
+        name: a key of `layerscout.methods.METHODS`; None to go by the plan.
+        options: of the method, by name; they go before those that were written.
+
+    Raises:
+        InputError: if the options are not of the method, or the plan is none.
+    """
+    written = written_method(plan)
+    if name is None and written is not None:
+        given = {key: value for key, value in options.items() if value is not None}
+        return make_method(written.name, **described(written) | given)
+    return make_method(name or FULL.name, **options)
+
+
 def check(plan: Plan | str | Path, ground: Ground) -> None:
     """Refuse what the plan and the model alone, or a scan that is there, show to be impossible.
 
     Raises:
         InputError: as `settled`.
     """
+    _check_model(ground)
     if ground.scan is not None:
         _of_the_same("the scan", ground.scan.as_dict(), ground)
     if _is_auto(plan):
@@ -86,14 +135,16 @@ def settled(plan: Plan | str | Path, ground: Ground, work: Work) -> tuple[Choice
         work: the training, which "auto" weighs.
 
     Raises:
-        InputError: if it is no plan, it does not fit, it needs a scan that is not there, or the
-            scan or the file is of a model of another shape.
+        InputError: if it is no plan, it does not fit, it needs a scan that is not there, the scan
+            or the file is of a model of another shape, or the method is not for the model or the
+            plan.
     """
+    _check_model(ground)
     if not _is_auto(plan):
         return _fitting(*_explicit(plan, ground), ground)
     best = None if ground.scan is None else ground.scan.detected(ground.score)
-    shape = ground.encoder.shape(len(ground.task.labels))
-    choice, warnings = choose(shape, work, best, ground.budget), []
+    shape = _shape(ground)
+    choice, warnings = choose(shape, work, best, ground.budget, ground.method), []
     if ground.scan is not None:
         warnings = _of_the_same("the scan", ground.scan.as_dict(), ground)
     return _fitting(choice, warnings, ground)
@@ -101,6 +152,17 @@ def settled(plan: Plan | str | Path, ground: Ground, work: Work) -> tuple[Choice
 
 def _is_auto(plan: Plan | str | Path) -> bool:
     return isinstance(plan, str) and plan.strip().lower() == "auto"
+
+
+def _shape(ground: Ground) -> ModelShape:
+    return ground.encoder.shape(len(ground.task.labels), ground.task.kind)
+
+
+def _check_model(ground: Ground) -> None:
+    """Refuse a method that the model cannot have, whatever the plan."""
+    shape = _shape(ground)
+    check_family(shape.family, ground.method)
+    check_untied(shape, ground.method)
 
 
 def _explicit(plan: Plan | str | Path, ground: Ground) -> tuple[Choice, list[str]]:
@@ -137,15 +199,19 @@ def _folder(path: str | Path) -> InputError:
 
 
 def _fitting(choice: Choice, warnings: list[str], ground: Ground) -> tuple[Choice, list[str]]:
-    """Settle a plan for the encoder."""
-    blocks, shape = ground.encoder.blocks, ground.encoder.shape(len(ground.task.labels))
+    """Settle a plan for the encoder and the method."""
+    blocks, shape = ground.encoder.blocks, _shape(ground)
     asked = choice.plan.on(blocks)
-    if asked.embeddings != Plan(asked.tuned, asked.head).on(blocks).embeddings:
+    check_tunes_blocks(asked, ground.method)
+    implied = Plan(asked.tuned, asked.head).on(blocks).embeddings
+    left = implied and not isinstance(ground.method, Full)  # which the plan may say or not
+    if asked.embeddings != implied and not left:
         raise InputError(
             f"embeddings are tuned in full fine-tuning, (1, {blocks}, {blocks}), and in nothing "
             f"else, got {asked.notation} with embeddings={asked.embeddings}; leave embeddings out"
         )
     check_tied(asked, shape)
+    asked = applied(asked, ground.method, blocks)
     return Choice(asked, choice.strategy, choice.reason), warnings
 
 
@@ -174,7 +240,7 @@ def _read(path: Path) -> tuple[Choice, dict[str, Any]]:
 
 def _of_the_same(what: str, content: dict[str, Any], ground: Ground) -> list[str]:
     """Refuse what was made for a model of another shape; warn of another task or checkpoint."""
-    theirs, model = content.get("model"), ground.encoder.shape(len(ground.task.labels))
+    theirs, model = content.get("model"), _shape(ground)
     if theirs is None:
         return []
     for name in SAME:

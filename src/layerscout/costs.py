@@ -7,7 +7,21 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 from layerscout.errors import InputError
+from layerscout.methods import (
+    FULL,
+    Adapter,
+    Full,
+    LoRA,
+    Method,
+    PrefixTuning,
+    applied,
+    check_tunes_blocks,
+    check_untied,
+)
 from layerscout.plans import ModelShape, Plan, check_tied, make_plan, real
+
+# Families whose query, key and value are one matrix; a LoRA of it has one input, not three.
+FUSED = ("deberta", "modernbert")
 
 
 @dataclass(frozen=True)
@@ -48,7 +62,8 @@ class Cost:
         train: FLOPs of the whole training, validation after every epoch included.
         inference: FLOPs of one example through the model that the plan leaves.
         trainable: parameters that are trained.
-        total: parameters of the model that the plan leaves.
+        total: parameters of the model that the plan leaves, with those that the method adds; LoRA's
+            are merged in the end.
     """
 
     train: float
@@ -87,7 +102,7 @@ class Option:
     state: int
 
 
-def cost(plan: Plan, shape: ModelShape, work: Work) -> Cost:
+def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Cost:
     """Count what training by a plan costs, a multiply-add being two FLOPs.
 
     Per token, a block's forward pass is u = 2 (4 d² + 2 d f), with 3 d f where it is gated, and its
@@ -97,55 +112,138 @@ def cost(plan: Plan, shape: ModelShape, work: Work) -> Cost:
     saves 6 d², unless the embeddings are tuned too or it norms its input first. The blocks below it
     run forward only.
 
+    Where a method freezes the weights of a block, there are no gradients of them; what the method
+    adds costs v forward and 2 v backward. With v per token, and what the lowest tuned block saves:
+
+    - adapters of bottleneck m: v = 8 d m. Nothing below the first one needs a gradient, and neither
+      does its own input: 8 d² + 2 a + 2 d m; nothing, if the block norms its input first, since
+      the norms are trained;
+    - LoRA of rank r: v = 2 r times the features into and out of all linear layers. The inputs of
+      query, key and value need no gradient: 6 d² + 6 r d, or 6 d² + 2 r d if they are one matrix;
+    - prefix-tuning with P virtual tokens: v = 4 P d, the longer attention products. The queries
+      need no gradient: 6 d² + 2 (T + P) d.
+
     An estimate for examples of equal length. A head is small and reads one token: it counts as a
     matrix of all its parameters. Look-ups, norms and activations count nothing, and neither do the
     projections of ELECTRA's and ALBERT's embeddings. DeBERTa's products with relative positions are
     not modelled: in batches of 32 the count misses 2 to 6 % of v1 (32 to 128 tokens) and 16 to 11 %
-    of v3, but a plan's share of full fine-tuning is off by 3 % at the most.
+    of v3, but a plan's share of full fine-tuning is off by 3 % at the most; under other methods it
+    misses 2 to 7 % and 17 to 10 %, and the share is off by 5 %.
 
     Args:
         plan: for this model.
         shape: the model.
         work: the data and the epochs.
+        method: how the blocks are tuned.
 
     Raises:
-        InputError: if the plan does not fit the model.
+        InputError: if the plan does not fit the model or the method.
     """
     plan = plan.on(shape.blocks)
+    check_tunes_blocks(plan, method)
     d, f, T = shape.hidden_size, shape.feed_forward, work.tokens
     dense = T * 2 * (4 * d**2 + (3 if shape.gated else 2) * d * f)
     products = T * 4 * T * d
     block, head = dense + products, 2 * shape.parameters.head
     cut, tuned = plan.cut or 0, len(plan.tuned)
+    added = T * _added(plan, shape, method)
 
     trunk = cut * block
-    forward = (plan.head - cut) * block + head
-    backward = (plan.head - cut) * (dense + 2 * products) + tuned * dense + head
+    forward = (plan.head - cut) * block + head + added
+    backward = (plan.head - cut) * (dense + 2 * products) + head + 2 * added
+    if isinstance(method, Full):
+        backward += tuned * dense
     if tuned:
-        # The gated family norms the input of every block but the first, and the gradient of that
-        # norm needs those of query, key and value.
-        spared = not plan.embeddings and not (shape.gated and cut)
-        backward += head - (T * 6 * d**2 if spared else 0)
+        backward += head - T * _spared(plan, shape, T, method)
     rows = work.examples + work.validation
     return Cost(
         train=float(
             (1 if work.cached else work.epochs) * rows * trunk
             + work.epochs * (rows * forward + work.examples * backward)
         ),
-        inference=float(trunk + forward),
-        trainable=_parameters(shape, plan.tuned, embeddings=bool(plan.embeddings)),
-        total=_parameters(shape, range(1, plan.head + 1), embeddings=True),
+        inference=float(trunk + forward - (added if isinstance(method, LoRA) else 0)),
+        trainable=_trainable(plan, shape, method),
+        total=_total(plan, shape, method),
     )
 
 
-def _parameters(shape: ModelShape, blocks: Iterable[int], *, embeddings: bool) -> int:
-    """Count the head, these blocks (shared weights once) and perhaps the embeddings."""
+def _added(plan: Plan, shape: ModelShape, method: Method) -> int:
+    """Count the FLOPs, per token and forward pass, of what a method adds to the tuned blocks."""
+    d, tuned = shape.hidden_size, len(plan.tuned)
+    match method:
+        case Full():
+            return 0
+        case Adapter():
+            return tuned * 8 * d * method.bottleneck
+        case LoRA():
+            return sum(2 * method.rank * shape.linear[block - 1] for block in plan.tuned)
+        case PrefixTuning():
+            return tuned * 4 * method.virtual_tokens * d
+
+
+def _spared(plan: Plan, shape: ModelShape, tokens: float, method: Method) -> float:
+    """Count the FLOPs, per token, that the lowest tuned block need not spend on gradients."""
+    d = shape.hidden_size
+    # The gated family norms the input of every block but the first, and the gradient of that norm
+    # needs those of query, key and value.
+    normed = shape.gated and bool(plan.cut)
+    match method:
+        case Full():
+            return 0 if plan.embeddings or normed else 6 * d**2
+        case Adapter():
+            return 0 if normed else 8 * d**2 + 8 * tokens * d + 2 * d * method.bottleneck
+        case LoRA():
+            return 6 * d**2 + 2 * method.rank * d * (1 if shape.family in FUSED else 3)
+        case PrefixTuning():
+            return 6 * d**2 + 2 * (tokens + method.virtual_tokens) * d
+
+
+def _trainable(plan: Plan, shape: ModelShape, method: Method) -> int:
+    """Count the parameters that are trained; those of a LoRA are as shared as its blocks are."""
     counts = shape.parameters
-    distinct = {shape.weights[block - 1]: counts.blocks[block - 1] for block in blocks}
-    return counts.head + sum(distinct.values()) + (counts.embeddings if embeddings else 0)
+    match method:
+        case Full():
+            embeddings = counts.embeddings if plan.embeddings else 0
+            return counts.head + embeddings + _distinct(shape, plan.tuned, counts.blocks)
+        case Adapter():
+            norms = _distinct(shape, plan.tuned, shape.norms)
+            return counts.head + norms + _new(plan, shape, method)
+        case LoRA():
+            return counts.head + method.rank * _distinct(shape, plan.tuned, shape.linear)
+        case PrefixTuning():
+            return counts.head + _new(plan, shape, method)
 
 
-def choose(shape: ModelShape, work: Work, best: int | None, budget: float = 0.5) -> Choice:
+def _total(plan: Plan, shape: ModelShape, method: Method) -> int:
+    counts = shape.parameters
+    blocks = _distinct(shape, range(1, plan.head + 1), counts.blocks)
+    return counts.embeddings + blocks + counts.head + _new(plan, shape, method)
+
+
+def _new(plan: Plan, shape: ModelShape, method: Method) -> int:
+    """Count the parameters that the model has more of once it is tuned."""
+    d, tuned = shape.hidden_size, len(plan.tuned)
+    match method:
+        case Adapter(bottleneck=m):
+            return tuned * 2 * (2 * d * m + m + d)
+        case PrefixTuning(virtual_tokens=P):
+            return tuned * 2 * P * d
+        case _:
+            return 0
+
+
+def _distinct(shape: ModelShape, blocks: Iterable[int], counts: Sequence[int]) -> int:
+    """Sum what is counted by block over these blocks, shared weights once."""
+    return sum({shape.weights[block - 1]: counts[block - 1] for block in blocks}.values())
+
+
+def choose(
+    shape: ModelShape,
+    work: Work,
+    best: int | None,
+    budget: float = 0.5,
+    method: Method = FULL,
+) -> Choice:
     """Choose a plan by the rule of `auto`, which predicts nothing.
 
     It is the first of best-up, best-down:k@top, best-down:k@best and top:k, with k as large as
@@ -157,18 +255,23 @@ def choose(shape: ModelShape, work: Work, best: int | None, budget: float = 0.5)
         work: the data and the epochs.
         best: ℓ*; None if no state is better than the others, which leaves top:k.
         budget: training FLOPs allowed, as a share of those of full fine-tuning.
+        method: how the blocks are tuned; what it is compared with is full fine-tuning as it is.
 
     Raises:
-        InputError: if the budget is not in (0, 1], or nothing fits into it.
+        InputError: if the budget is not in (0, 1], nothing fits into it, or the method needs blocks
+            that share no weights.
     """
     budget = checked_budget(budget)
-    clauses = _clauses(shape, work, best)
+    check_untied(shape, method)
+    clauses = _clauses(shape, work, best, method)
     strategy = _first(clauses, budget)
     if strategy is None:
         least = min(share for clause in clauses for share in clause.shares.values())
+        other = "" if isinstance(method, Full) else f" with {method.name}"
         raise InputError(
             f"no plan of auto fits into a budget of {budget:g}; the least is "
-            f"{ceil(1000 * least) / 1000:g}, and head:{best or shape.blocks} tunes no block at all"
+            f"{ceil(1000 * least) / 1000:g}{other}, and head:{best or shape.blocks} tunes no block "
+            f"at all{' (--method full)' if other else ''}"
             + ("; --untie allows more plans" if any(clause.tied for clause in clauses) else "")
         )
     taken = next(i for i, clause in enumerate(clauses) if strategy in clause.shares)
@@ -180,7 +283,8 @@ def choose(shape: ModelShape, work: Work, best: int | None, budget: float = 0.5)
         if best is None
         else []
     )
-    return Choice(make_plan(strategy, shape.blocks, best=best), strategy, "; ".join(reason))
+    plan = applied(make_plan(strategy, shape.blocks, best=best), method, shape.blocks)
+    return Choice(plan, strategy, "; ".join(reason))
 
 
 def checked_budget(budget: float) -> float:
@@ -199,10 +303,12 @@ def options(
     best: int | None,
     ranking: Sequence[float | None] | None = None,
     extra: Iterable[str] = (),
+    method: Method = FULL,
 ) -> list[Option]:
     """List the strategies worth a look for a model, the dearest first and equal plans once.
 
-    Plans that tune shared weights in some blocks only are left out.
+    Plans that tune shared weights in some blocks only are left out, and so are those that tune no
+    block where the method is for blocks.
 
     Args:
         shape: the model.
@@ -210,19 +316,31 @@ def options(
         best: ℓ*, or None.
         ranking: a block score's values, as `make_plan` takes them.
         extra: strategies to list besides, tied weights or not.
+        method: how the blocks are tuned.
+
+    Raises:
+        InputError: if the method needs blocks that share no weights, or does nothing with a
+            strategy that is asked for.
     """
-    clauses = _clauses(shape, work, best)
+    check_untied(shape, method)
+    clauses = _clauses(shape, work, best, method)
     full = cost(make_plan("full", shape.blocks), shape, work).train
     ranked = sum(value is not None for value in ranking or ())
+
+    def made(strategy: str) -> Plan:
+        plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
+        return applied(plan, method, shape.blocks)
+
     found: dict[Plan, Option] = {}
     for strategy in (*_worth_listing(shape.blocks, best, ranked), *extra):
-        plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
-        if plan in found or (strategy not in extra and not _possible(plan, shape)):
+        plan = made(strategy)
+        idle = not plan.tuned and not isinstance(method, Full)
+        if plan in found or (strategy not in extra and (idle or not _possible(plan, shape))):
             continue
-        counted = cost(plan, shape, work)
+        counted = cost(plan, shape, work, method)
         relative = counted.train / full
         first = _first(clauses, relative)
-        efficient = first is not None and make_plan(first, shape.blocks, best=best) == plan
+        efficient = first is not None and made(first) == plan
         middle = shape.blocks // 2 + 1
         built_on = {"best": best, "middle": middle}.get(strategy.split("-")[0]) or plan.head
         found[plan] = Option(strategy, plan, counted, relative, efficient, built_on)
@@ -248,7 +366,7 @@ class _Clause:
         return f"{self.name} {'needs --untie' if self.tied else 'finds no block above ℓ*'}"
 
 
-def _clauses(shape: ModelShape, work: Work, best: int | None) -> list[_Clause]:
+def _clauses(shape: ModelShape, work: Work, best: int | None, method: Method) -> list[_Clause]:
     L = shape.blocks
     named = {"top:k": [f"top:{k}" for k in range(L, 0, -1)]}
     if best is not None:
@@ -263,7 +381,7 @@ def _clauses(shape: ModelShape, work: Work, best: int | None) -> list[_Clause]:
     for name, strategies in named.items():
         plans = {strategy: make_plan(strategy, L, best=best) for strategy in strategies}
         shares = {
-            strategy: cost(plan, shape, work).train / full
+            strategy: cost(plan, shape, work, method).train / full
             for strategy, plan in plans.items()
             if _possible(plan, shape)
         }

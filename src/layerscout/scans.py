@@ -11,10 +11,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscout.charts import save_chart, scan_chart
-from layerscout.costs import Choice, Cost, Option, Work, checked_budget, choose, cost, options
+from layerscout.costs import (
+    Choice,
+    Cost,
+    Option,
+    Work,
+    checked_budget,
+    choose,
+    cost,
+    options,
+)
 from layerscout.errors import InputError, unknown
 from layerscout.figures import scan_page
 from layerscout.files import output_folder, write_files
+from layerscout.methods import (
+    FULL,
+    Method,
+    applied,
+    check_family,
+    check_untied,
+    described,
+    make_method,
+)
 from layerscout.plans import ModelShape, Plan, check_tied, make_plan, whole
 from layerscout.scores import DEFAULT, Score
 
@@ -69,6 +87,7 @@ class Scan:
         score: str | None = None,
         budget: float = 0.5,
         epochs: int = 5,
+        method: Method | str = FULL,
     ) -> Plan:
         """Turn a strategy into the plan for this model and task.
 
@@ -79,12 +98,15 @@ class Scan:
                 it is given, the one that `leading` gives.
             budget: of "auto": training FLOPs allowed, as a share of full fine-tuning's.
             epochs: of the training that is planned, which "auto" weighs too.
+            method: how the blocks are tuned: such as `Adapter(256)`, or a key of
+                `layerscout.methods.METHODS`.
 
         Raises:
-            InputError: if the strategy is unknown or does not fit the model, the scan does not have
-                what it needs, or nothing fits into the budget.
+            InputError: if the strategy or the method is unknown or does not fit the model or the
+                other, the scan does not have what it needs, or nothing fits into the budget.
         """
-        return self.planning(strategy, score=score, budget=budget, epochs=epochs).choice.plan
+        planned = self.planning(strategy, score=score, budget=budget, epochs=epochs, method=method)
+        return planned.choice.plan
 
     def planning(
         self,
@@ -93,26 +115,31 @@ class Scan:
         score: str | None = None,
         budget: float = 0.5,
         epochs: int = 5,
+        method: Method | str = FULL,
     ) -> Planning:
         """Compare the strategies for this model and task; as `plan`, with all that lies behind."""
         budget, epochs = checked_budget(budget), whole("epochs", epochs, 1)
         shape, work = ModelShape.from_dict(self.model), self._work(epochs)
+        method = make_method(method)
+        check_family(shape.family, method)
+        shape, untie = _untied_for(shape, method)
         score = score or self.leading()
         best, ranking = self.basis(score)
-        strategy, untie = strategy.strip().lower() if isinstance(strategy, str) else strategy, False
+        strategy = strategy.strip().lower() if isinstance(strategy, str) else strategy
         if strategy == "auto":
-            choice = choose(shape, work, self.detected(score), budget)
+            choice = choose(shape, work, self.detected(score), budget, method)
         else:
             plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
+            plan = applied(plan, method, shape.blocks)
             choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
             try:
                 check_tied(plan, shape)
             except InputError:
-                untie = True
-                shape = replace(shape, weights=tuple(range(shape.blocks)))
-        listed = options(shape, work, best, ranking, extra=(choice.strategy,))
-        counted = cost(choice.plan, shape, work)
-        return Planning(self, score, budget, work, choice, counted, listed, untie)
+                shape, untie = _untied(shape), True
+        listed = options(shape, work, best, ranking, extra=(choice.strategy,), method=method)
+        counted = cost(choice.plan, shape, work, method)
+        full = cost(make_plan("full", shape.blocks), shape, work)
+        return Planning(self, score, budget, work, choice, counted, listed, untie, method, full)
 
     def leading(self) -> str:
         """Name the score that plans go by unless told otherwise: the default one, if it is there.
@@ -239,6 +266,19 @@ class Scan:
             raise InputError(f"{path} is not a scan: {error}; scan again") from error
 
 
+def _untied_for(shape: ModelShape, method: Method) -> tuple[ModelShape, bool]:
+    """Give the shape that a method can have, and whether shared weights are copied for that."""
+    try:
+        check_untied(shape, method)
+    except InputError:
+        return _untied(shape), True
+    return shape, False
+
+
+def _untied(shape: ModelShape) -> ModelShape:
+    return replace(shape, weights=tuple(range(shape.blocks)))
+
+
 @dataclass(frozen=True)
 class Planning:
     """The strategies for a scanned model and task, and the one chosen; the content of `plan.json`.
@@ -252,6 +292,8 @@ class Planning:
         cost: of that plan.
         options: all strategies worth listing, the dearest first.
         untie: whether weights that blocks share have to be copied for that plan.
+        method: how its blocks are tuned.
+        full: the cost of full fine-tuning.
     """
 
     scan: Scan
@@ -262,6 +304,8 @@ class Planning:
     cost: Cost
     options: Sequence[Option]
     untie: bool
+    method: Method
+    full: Cost
 
     @property
     def listed(self) -> tuple[str, Sequence[float | None]] | None:
@@ -281,6 +325,7 @@ class Planning:
             }
             for option in self.options
         ]
+        method_options = described(self.method)
         return {
             "layerscout": version("layerscout"),
             "verb": "plan",
@@ -293,6 +338,8 @@ class Planning:
             "strategy": self.choice.strategy,
             "reason": self.choice.reason,
             "plan": self.choice.plan.as_dict(),
+            "method": self.method.name,
+            **({"method_options": method_options} if method_options else {}),
             "untie": self.untie,
             "cost": asdict(self.cost),
             "options": listed,

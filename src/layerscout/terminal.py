@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from layerscout.files import cache_entries, cache_folder, unfinished
+from layerscout.methods import METHODS, Full, LoRA, Method, described
 
 if TYPE_CHECKING:
     from layerscout.results import Result
@@ -99,6 +100,9 @@ def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: boo
     console = Console(highlight=False)
     mark = "◆" if _unicode(console) else "*"
     _say(console, f"{scan.model['name']} ({scan.model['blocks']} blocks) on {scan.task['name']}")
+    if given := _options_of(result.method):
+        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+        _say(console, f"method {result.method.name}: {told}")
     _say(
         console,
         f"training on {work.examples:,} examples of {work.tokens:.0f} tokens for {work.epochs} "
@@ -111,7 +115,8 @@ def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: boo
     _say(console, f"{mark} what auto takes when the budget is just that plan's cost")
     _say(console, f"plan {choice.plan.notation}: {choice.reason}", "bold green")
     if result.untie:
-        _say(console, "this plan parts blocks that share weights; --untie copies those first")
+        parting = "plan" if isinstance(result.method, Full | LoRA) else "method"
+        _say(console, f"this {parting} parts blocks that share weights; --untie copies those first")
     _say(console, f"next: {_next_command(result)}")
     _say(console, f"wrote {folder / 'plan.json'}")
 
@@ -445,7 +450,6 @@ def _options(result: Planning, mark: str) -> Table:
     for heading in ("trained", "", "train", "cheaper", "infer", "score"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
-    full = next(option.cost for option in result.options if option.relative == 1)
     values = result.listed[1] if result.listed is not None else None
     for option in result.options:
         style = "bold green" if option.plan == result.choice.plan else ""
@@ -454,10 +458,10 @@ def _options(result: Planning, mark: str) -> Table:
             Text(option.strategy),
             option.plan.notation,
             _count(option.cost.trainable),
-            f"{option.cost.trainable / full.total:.0%}",
+            f"{option.cost.trainable / result.full.total:.0%}",
             f"{option.relative:.1%}",
             f"{1 / option.relative:.1f}x",
-            f"{option.cost.inference / full.inference:.0%}",
+            f"{option.cost.inference / result.full.inference:.0%}",
             f"{'-' if value is None else f'{value:.3g}'} @{option.state:>2}",
             mark if option.efficient else "",
             style=style,
@@ -474,5 +478,22 @@ def _next_command(result: Planning) -> str:
     from layerscout.figures import command
 
     more = ["--epochs", str(result.work.epochs)] if result.work.epochs != 5 else []
+    more += _method_options(result.method)
     more += ["--plan", result.choice.plan.notation, *(["--untie"] if result.untie else [])]
     return command("tune", result.scan.as_dict(), *more)
+
+
+def _method_options(method: Method) -> list[str]:
+    """Write a method as options of a command, those left out that are as usual."""
+    usual = _options_of(METHODS[method.name]())
+    written = [] if isinstance(method, Full) else ["--method", method.name]
+    for name, value in _options_of(method).items():
+        if value != usual[name]:
+            written += [f"--{name.replace('_', '-')}", value]
+    return written
+
+
+def _options_of(method: Method) -> dict[str, str]:
+    """Give the options of a method as a person writes them."""
+    given = described(method).items()
+    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in given}

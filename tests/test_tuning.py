@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -11,11 +11,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from inputs import as_csv, expect_refused
-from layerscout import tuning
+from layerscout import outcomes, tuning
 from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import LayerscoutError
 from layerscout.plans import Plan, make_plan
+from layerscout.settings import Settings
 from layerscout.surgery import base_of, classifier
 from layerscout.training import Epoch, Run
 from layerscout.tuning import default_learning_rate, tune
@@ -151,7 +152,7 @@ def canned(monkeypatch, outcomes):
     """
     left = iter(enumerate(outcomes))
 
-    def train(encoder, model, training, validation, *, learning_rate, seed, settings, advance):
+    def train(encoder, model, training, validation, *, learning_rate, seed, **_):
         number, value = next(left)
         curve = () if value is None else (Epoch(1, 0.5, 0.5, abs(value)),)
         failed = value is None or value < 0
@@ -268,13 +269,6 @@ def test_a_tenth_is_set_aside(bert):
     assert "validation" not in cheaply(bert, task_of(), "head:4").content["settings"]
 
 
-def test_tasks_that_have_no_classes(bert):
-    numbers = Task.from_lists(list("abcdef"), np.linspace(0, 1, 6), regression=True, name="score")
-    expect_refused("classification … score … regression", cheaply, bert, numbers, "head:4")
-    choices = replace(task_of(), kind="multiple_choice", name="copa")
-    expect_refused("classification … copa … multiple choice", cheaply, bert, choices, "head:4")
-
-
 # --- Against -----------------------------------------------------------------------------------
 
 
@@ -365,8 +359,8 @@ def tokens_run(bert, monkeypatch):
     def watched(*arguments, **options):
         return watch(classifier(*arguments, **options), "classifier")
 
-    monkeypatch.setattr(tuning, "classifier", watched)
-    monkeypatch.setattr(tuning, "_speeds", lambda *_: {"kept_model": 1.0, "full_model": 1.0})
+    monkeypatch.setattr(outcomes, "classifier", watched)
+    monkeypatch.setattr(outcomes, "_speeds", lambda *_: {"kept_model": 1.0, "full_model": 1.0})
     watch(bert.model, "encoder")
     yield counts
     for handle in handles:
@@ -418,7 +412,7 @@ def test_settings_are_those_of_the_runs(bert, monkeypatch):
         "patience": 7, "keep": "last", "metric": "f1",
     }  # fmt: skip
     result = cheaply(bert, task_of(), "head:4", **options)
-    assert [asdict(settings) for settings in seen] == [options]
+    assert [asdict(settings) for settings in seen] == [asdict(Settings(**options))]
     assert result.content["settings"].items() >= options.items()
     assert result.content["metric"] == "f1"
     assert result.content["last"]["value"] == result.metrics["f1"]

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from layerscout import scores as scores
+    from layerscout.adapting import unload as unload
     from layerscout.data import Task as Task
+    from layerscout.deltas import load as load
     from layerscout.encoder import Encoder as Encoder
     from layerscout.errors import InputError as InputError
     from layerscout.errors import LayerscoutError as LayerscoutError
     from layerscout.exports import truncate as truncate
+    from layerscout.methods import Adapter as Adapter
+    from layerscout.methods import Full as Full
+    from layerscout.methods import LoRA as LoRA
+    from layerscout.methods import PrefixTuning as PrefixTuning
     from layerscout.plans import Plan as Plan
     from layerscout.results import Result as Result
     from layerscout.scanning import scan as scan
@@ -30,20 +36,26 @@ if TYPE_CHECKING:
 
 # Loaded when first used, since most of it needs torch.
 _PUBLIC = {
+    "Adapter": "layerscout.methods",
     "Encoder": "layerscout.encoder",
+    "Full": "layerscout.methods",
     "InputError": "layerscout.errors",
     "LayerscoutError": "layerscout.errors",
+    "LoRA": "layerscout.methods",
     "Plan": "layerscout.plans",
+    "PrefixTuning": "layerscout.methods",
     "Result": "layerscout.results",
     "Scan": "layerscout.scans",
     "Task": "layerscout.data",
     "build": "layerscout.surgery",
     "freeze": "layerscout.surgery",
+    "load": "layerscout.deltas",
     "lora_config": "layerscout.surgery",
     "plot": "layerscout.scans",
     "scan": "layerscout.scanning",
     "truncate": "layerscout.exports",
     "tune": "layerscout.tuning",
+    "unload": "layerscout.adapting",
 }
 
 __all__ = ["scores", *_PUBLIC]

@@ -94,6 +94,16 @@ BestScore = Annotated[
 Budget = Annotated[
     float, typer.Option(help="For auto: the share of full fine-tuning's FLOPs to stay within.")
 ]
+Bottleneck = Annotated[
+    int | None, typer.Option(help="Features of an adapter between down and up; 256 unless given.")
+]
+Rank = Annotated[int | None, typer.Option(help="Of LoRA's changes; 8 unless given.")]
+LoraAlpha = Annotated[
+    float | None, typer.Option(help="LoRA's scale times its rank; 16 unless given.")
+]
+VirtualTokens = Annotated[
+    int | None, typer.Option(help="Of prefix-tuning, in each block; 16 unless given.")
+]
 Untie = Annotated[
     bool, typer.Option("--untie", help="Copy the weights that blocks share (ALBERT) first.")
 ]
@@ -250,6 +260,14 @@ def plan(
     budget: Budget = 0.5,
     score: BestScore = None,
     epochs: Epochs = 5,
+    method: Annotated[
+        Literal["full", "adapter", "lora", "prefix-tuning"],
+        typer.Option(help="How the blocks are tuned: all of their weights, or a few new ones."),
+    ] = "full",
+    bottleneck: Bottleneck = None,
+    rank: Rank = None,
+    lora_alpha: LoraAlpha = None,
+    virtual_tokens: VirtualTokens = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder for plan.json.", show_default="SCAN_DIR"),
@@ -262,10 +280,18 @@ def plan(
 
     output = output or (folder.parent if folder.is_file() else folder)
     with _interruptible(), terminal.loading(quiet):
+        from layerscout.methods import make_method
         from layerscout.scans import Scan
 
+        made = make_method(
+            method,
+            bottleneck=bottleneck,
+            rank=rank,
+            lora_alpha=lora_alpha,
+            virtual_tokens=virtual_tokens,
+        )
         scanned = Scan.load(folder)
-        result = scanned.planning(strategy, score=score, budget=budget, epochs=epochs)
+        result = scanned.planning(strategy, score=score, budget=budget, epochs=epochs, method=made)
         result.save(output)
     terminal.report_planning(result, output, as_json=json, quiet=quiet)
 
@@ -293,36 +319,82 @@ def tune(
     text_pair: TextPair = None,
     label: Label = None,
     task: KnownTask = None,
+    regression: Regression = False,
     validation: Validation = None,
     metric: Annotated[
-        str | None, typer.Option(help="accuracy, f1 or matthews_correlation.")
+        str | None,
+        typer.Option(
+            help="accuracy, f1 or matthews_correlation; for numbers pearson, spearman or "
+            "pearson_spearman."
+        ),
     ] = None,
     examples: Annotated[
         str, typer.Option(help="Training examples to use: a number or 'all'.")
     ] = "all",
     score: BestScore = None,
     budget: Budget = 0.5,
+    method: Annotated[
+        Literal["full", "adapter", "lora", "prefix-tuning"] | None,
+        typer.Option(
+            help="How the blocks are tuned: all of their weights, or a few new ones.",
+            show_default="full, or what a plan.json says",
+        ),
+    ] = None,
+    bottleneck: Bottleneck = None,
+    adapter_init: Annotated[
+        Literal["bert", "identity"] | None,
+        typer.Option(help="How adapters start; bert unless given."),
+    ] = None,
+    rank: Rank = None,
+    lora_alpha: LoraAlpha = None,
+    virtual_tokens: VirtualTokens = None,
+    keep_adapter: Annotated[
+        bool, typer.Option("--keep-adapter", help="Write LoRA as a folder of peft, not merged.")
+    ] = False,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Train as a paper did: xie2022, phang2021, tamkin2020 or lodha2023."),
+    ] = None,
+    as_released: Annotated[
+        bool, typer.Option("--as-released", help="With a preset: as its published code did.")
+    ] = False,
     learning_rate: Annotated[
         str | None,
         typer.Option(
             metavar="R[,R...]", help="One or several; by default one that suits the plan."
         ),
     ] = None,
-    epochs: Epochs = 5,
-    batch_size: Annotated[int, typer.Option(help="Examples of a step.")] = 32,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training examples.", show_default="5")
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(help="Steps of the whole training, in place of epochs.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Examples of a step.", show_default="32")
+    ] = None,
     seed: Annotated[
         str, typer.Option(metavar="S[,S...]", help="One or several, a run each.")
     ] = "0",
     keep: Annotated[
-        Literal["best", "last"], typer.Option(help="Keep the best epoch's model, or the last's.")
-    ] = "best",
+        Literal["best", "last"] | None,
+        typer.Option(help="Keep the best epoch's model, or the last's.", show_default="best"),
+    ] = None,
     patience: Annotated[
         int | None, typer.Option(help="Stop after so many epochs that are no better.")
     ] = None,
     warmup: Annotated[
-        float, typer.Option(help="Share of the steps in which the learning rate rises.")
-    ] = 0.06,
-    weight_decay: Annotated[float, typer.Option(help="Of AdamW.")] = 0.0,
+        float | None,
+        typer.Option(
+            help="Steps in which the learning rate rises; below 1 their share.",
+            show_default="0.06",
+        ),
+    ] = None,
+    schedule: Annotated[
+        Literal["linear", "constant"] | None,
+        typer.Option(help="Whether the rate then falls to 0, or stays.", show_default="linear"),
+    ] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Of AdamW.", show_default="0")] = None,
     max_grad_norm: Annotated[
         float | None, typer.Option(help="Clip gradients to this norm.")
     ] = None,
@@ -337,6 +409,12 @@ def tune(
         bool, typer.Option("--fresh-head", help="Start the whole head at random.")
     ] = False,
     untie: Untie = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a training that was stopped.")
+    ] = False,
+    track: Annotated[
+        str | None, typer.Option(help="Report to tensorboard, mlflow, wandb or trackio.")
+    ] = None,
     cache_limit: CacheLimit = "20GB",
     max_length: MaxLength = 128,
     precision: Precision = "float32",
@@ -352,6 +430,7 @@ def tune(
         rates = _floats("--learning-rate", learning_rate)
     limit, wanted = _bytes(cache_limit), _examples(examples, auto=False)
     with _interruptible(), terminal.loading(quiet):
+        from layerscout.choosing import chosen_method
         from layerscout.data import Task
         from layerscout.encoder import Encoder
         from layerscout.files import check_checkpoint_folder, check_output_folder
@@ -366,12 +445,23 @@ def tune(
             text=text,
             text_pair=text_pair,
             label=label,
+            regression=regression,
             validation=validation,
             seed=seeds[0],
+        )
+        made = chosen_method(
+            plan,
+            method,
+            bottleneck=bottleneck,
+            adapter_init=adapter_init,
+            rank=rank,
+            lora_alpha=lora_alpha,
+            virtual_tokens=virtual_tokens,
         )
         encoder = Encoder.load(model, device=device, precision=precision)
     with _interruptible():
         from layerscout import tuning
+        from layerscout.training import first_process
 
         result = tuning.tune(
             encoder,
@@ -380,13 +470,18 @@ def tune(
             scan=scanned,
             score=score,
             budget=budget,
+            method=made,
+            preset=preset,
+            as_released=as_released,
             learning_rate=rates,
             seed=seeds,
             epochs=epochs,
+            max_steps=max_steps,
             batch_size=batch_size,
             keep=keep,
             patience=patience,
             warmup=warmup,
+            schedule=schedule,
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
             metric=metric,
@@ -396,9 +491,16 @@ def tune(
             fresh_head=fresh_head,
             untie=untie,
             against=against,
+            keep_adapter=keep_adapter,
             cache_limit=limit,
+            snapshots=output / "snapshots",
+            resume=resume,
+            track=track,
+            logs=output / "logs",
             progress=not quiet,
         )
+        if not first_process():
+            return
         result.save(output)
     terminal.report_tuning(result, output, as_json=json, quiet=quiet)
 

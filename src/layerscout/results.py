@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral, Real
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from layerscout.exports import export
 from layerscout.files import output_folder, replacing
 from layerscout.plans import Plan
+from layerscout.snapshots import Snapshots
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +27,15 @@ class Result:
         model: the transformers model of the epoch that counts, in eval mode.
         tokenizer: its tokenizer.
         content: what `result.json` holds.
-        predictions: row of the validation split, label, prediction and logits of every example.
+        predictions: row in the validation file, label, prediction and logits of every example.
     """
 
     model: Any
     tokenizer: Any
     content: Mapping[str, Any]
     predictions: Mapping[str, Sequence[Any] | np.ndarray]
+    write: Callable[[Path, str], None]
+    snapshots: Snapshots | None = None
 
     @property
     def plan(self) -> Plan:
@@ -53,8 +55,9 @@ class Result:
     def save(self, folder: str | Path) -> None:
         """Write `model/`, `result.json` and `predictions.parquet` into `folder`.
 
-        `model/` is an ordinary checkpoint with a model card: `from_pretrained` and `pipeline` of
-        transformers load it. Earlier files are replaced once the new ones are whole.
+        `model/` is an ordinary checkpoint with a model card: `from_pretrained` of transformers'
+        Auto class for the task loads it, and, but for multiple choice, `pipeline`. Earlier files
+        are replaced once the new ones are whole.
 
         Raises:
             InputError: if something cannot be written.
@@ -67,7 +70,9 @@ class Result:
         with replacing(folder / "result.json", folder / "predictions.parquet") as temporary:
             temporary[0].write_text(written, encoding="utf-8")
             pd.DataFrame(self.predictions).to_parquet(temporary[1], index=False)
-            export(self.model, self.tokenizer, folder / "model", model_card(self.content))
+            self.write(folder / "model", model_card(self.content))
+        if self.snapshots is not None:
+            self.snapshots.discard()
 
 
 def _json(content: Any) -> Any:
@@ -91,7 +96,7 @@ def summary(content: Mapping[str, Any]) -> str:
     plan, model, metric = content["plan"], content["model"], content["metric"].replace("_", " ")
     keep = content["keep"]
     blocks = f"{len(plan['tuned'])} of {model['blocks']} blocks"
-    line = f"tuned {blocks if plan['tuned'] else 'the head only'}"
+    line = f"tuned {blocks if plan['tuned'] else 'the head only'}{_by(content)}"
     other = content["against"]
     if other is None:
         share = content["flops"]["train"] / content["flops"]["full_train"]
@@ -99,11 +104,25 @@ def summary(content: Mapping[str, Any]) -> str:
         return f"{line}, {share:.0%} of the FLOPs of full fine-tuning, {metric} {value:.3f}"
     spent, others = (one["seconds"]["trunk"] + one["seconds"]["train"] for one in (content, other))
     full = len(other["plan"]["tuned"]) == other["plan"]["head"] == model["blocks"]
-    name = "full fine-tuning" if full else other["plan"]["notation"]
+    everything = "full fine-tuning" if content["method"] == "full" else "all blocks"
+    name = everything if full else other["plan"]["notation"]
     return (
         f"{line}, {spent / others:.0%} of the time of {name}, {metric} "
         f"{content[keep]['value']:.3f} vs {other[keep]['value']:.3f}"
     )
+
+
+def _by(content: Mapping[str, Any]) -> str:
+    """Say how the blocks were tuned, where it is not by all of their weights."""
+    options = content["method_options"]
+    match content["method"]:
+        case "adapter":
+            return f" by adapters (bottleneck {options['bottleneck']})"
+        case "lora":
+            return f" by LoRA (rank {options['rank']})"
+        case "prefix-tuning":
+            return f" by prefix-tuning ({options['virtual_tokens']} virtual tokens)"
+    return ""
 
 
 def model_card(content: Mapping[str, Any]) -> str:
@@ -119,8 +138,9 @@ def model_card(content: Mapping[str, Any]) -> str:
     tuned = ", ".join(map(str, plan["tuned"])) or "none"
     facts = {
         "Made from": f"{_name(model)} ({model['family']}, {model['blocks']} blocks)",
-        "Task": f"{_plain(task['name'])}, classes {', '.join(map(_plain, task['labels']))}",
-        "Plan": f"{plan['notation']}: blocks tuned: {tuned}; the head reads state {plan['head']}"
+        "Task": f"{_plain(task['name'])}, {_asked(task)}",
+        "Plan": f"{plan['notation']}: blocks tuned: {tuned}{_by(content)}; the head reads state "
+        f"{plan['head']}"
         + (f"; removed above it: {removed} of {model['blocks']} blocks" if removed else ""),
         "Parameters": f"{content['parameters']['total']:,}, of which "
         f"{content['parameters']['trainable']:,} were trained",
@@ -135,7 +155,9 @@ def model_card(content: Mapping[str, Any]) -> str:
     }
     metrics = "\n".join(f"| {name} | {value:.4f} |" for name, value in content["metrics"].items())
     listed = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
-    front = "---\nlibrary_name: transformers\npipeline_tag: text-classification\n---\n"
+    tag = "multiple-choice" if task["kind"] == "multiple_choice" else "text-classification"
+    library = {"ours": "layerscout", "peft": "peft"}.get(content["saved_as"], "transformers")
+    front = f"---\nlibrary_name: {library}\npipeline_tag: {tag}\n---\n"
     return f"""{front}
 # {_name(model)} tuned on {_plain(task["name"])}
 
@@ -148,14 +170,65 @@ On {settings["validation_examples"]:,} validation examples{_chosen(content)}:
 {metrics}
 
 ```python
-from transformers import pipeline
-
-classify = pipeline("text-classification", "path/to/this/folder")
-classify("some text", truncation=True, max_length={settings["max_length"]})  # as it was tuned
+{_usage(content)}
 ```
 
 Made by layerscout {content["layerscout"]}.
 """
+
+
+def _asked(task: Mapping[str, Any]) -> str:
+    """Say what the model tells of a text."""
+    if task["kind"] == "regression":
+        return "a number"
+    if task["kind"] == "multiple_choice":
+        return f"one of {task['choices']} choices"
+    return f"classes {', '.join(map(_plain, task['labels']))}"
+
+
+def _usage(content: Mapping[str, Any]) -> str:
+    """Show how the model is loaded and asked, with inputs cut as they were in tuning."""
+    task, max_length = content["task"], content["settings"]["max_length"]
+    if content["saved_as"] == "ours":
+        return """import layerscout
+
+model = layerscout.load("path/to/this/folder")  # finds the base and puts what was trained in it"""
+    if content["saved_as"] == "peft":
+        head, outputs = content["plan"]["head"], len(task["labels"]) or 1
+        kind = "MultipleChoice" if task["kind"] == "multiple_choice" else "SequenceClassification"
+        return f"""from peft import PeftModel
+from transformers import AutoModelFor{kind}
+
+base = AutoModelFor{kind}.from_pretrained(
+    {json.dumps(_name(content["model"]))}, num_hidden_layers={head}, num_labels={outputs}
+)
+model = PeftModel.from_pretrained(base, "path/to/this/folder")"""
+    if task["kind"] == "multiple_choice":
+        return f"""import torch
+from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
+model = AutoModelForMultipleChoice.from_pretrained("path/to/this/folder")
+choices = {json.dumps([f"choice {number}" for number in range(1, task["choices"] + 1)])}
+inputs = tokenizer(
+    ["some text"] * len(choices),
+    choices,
+    padding=True,
+    truncation=True,
+    max_length={max_length},  # as it was tuned
+    return_tensors="pt",
+)
+with torch.no_grad():
+    logits = model(**{{name: tensor[None] for name, tensor in inputs.items()}}).logits
+print(choices[logits.argmax()])"""
+    text = '"some text"'
+    if "text_pair" in task["columns"]:
+        text = '{"text": "some text", "text_pair": "its second text"}'
+    name = "score" if task["kind"] == "regression" else "classify"
+    return f"""from transformers import pipeline
+
+{name} = pipeline("text-classification", "path/to/this/folder")
+{name}({text}, truncation=True, max_length={max_length})  # as it was tuned"""
 
 
 def _name(model: Mapping[str, Any]) -> str:

@@ -4,81 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import isfinite
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from layerscout.answers import rows_of
+from layerscout.checkpoints import first_line
 from layerscout.encoder import Encoder, Tokens, resuming
-from layerscout.errors import InputError, unknown
-from layerscout.metrics import METRICS, evaluate
-from layerscout.plans import Plan, real, whole
-from layerscout.sampling import shuffled_batches
+from layerscout.errors import InputError
+from layerscout.metrics import evaluate
+from layerscout.plans import Plan
+from layerscout.sampling import length_batches, shuffled_batches
+from layerscout.settings import Keep, Settings, learning_rate_at
+from layerscout.snapshots import RunSnapshots, Snapshot
 from layerscout.surgery import base_of, reads_first_token, seeded
 from layerscout.trunks import DEFAULT_LIMIT, Trunk, trunk
-
-Keep = Literal["best", "last"]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How every run of a tuning trains.
-
-    Attributes:
-        epochs: passes over the training examples at the most.
-        batch_size: examples of a step.
-        warmup: share of the steps in which the learning rate rises to its peak.
-        weight_decay: of AdamW, on matrices only.
-        max_grad_norm: what the gradient's norm is clipped to; None for no clipping.
-        patience: epochs without a better one after which a run stops; None to go on.
-        keep: whether the best or the last epoch counts.
-        metric: what is better when it is higher; a key of `METRICS`.
-    """
-
-    epochs: int = 5
-    batch_size: int = 32
-    warmup: float = 0.06
-    weight_decay: float = 0.0
-    max_grad_norm: float | None = None
-    patience: int | None = None
-    keep: Keep = "best"
-    metric: str = "accuracy"
-
-    def __post_init__(self) -> None:
-        """Check the ranges; numbers of other libraries become Python's, which JSON can hold."""
-        rules: dict[str, tuple[str, Callable[[float], bool], str]] = {
-            "warmup": ("from 0 to below 1", lambda share: 0 <= share < 1, ""),
-            "weight_decay": ("0 or more", lambda decay: decay >= 0, ""),
-            "max_grad_norm": ("above 0", lambda norm: norm > 0, "leave it out not to clip"),
-        }
-        for name in ("epochs", "batch_size", "patience", *rules):
-            value = getattr(self, name)
-            if value is None and name in ("patience", "max_grad_norm"):
-                continue
-            number = real(name, value, *rules[name]) if name in rules else whole(name, value, 1)
-            object.__setattr__(self, name, number)
-        for name, known in (("keep", ("best", "last")), ("metric", METRICS)):
-            if getattr(self, name) not in tuple(known):
-                raise unknown(f"`{name}`", str(getattr(self, name)), known)
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Tokenised examples with their class ids (n,), and their states at the cut, if there is one.
+    """n tokenised examples with what is right for them, and their states at the cut, if any.
 
-    Where the head alone is tuned, `tokens` are those that it reads.
+    Attributes:
+        tokens: n C texts, those of an example one after another; where the head alone is tuned,
+            the tokens that it reads.
+        labels: class ids or right choices, int64 (n,), or targets, float64 (n,).
+        trunk: the states of the same texts.
+        choices: C, 1 but for multiple choice.
     """
 
     tokens: Tokens
     labels: np.ndarray
     trunk: Trunk | None
+    choices: int = 1
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each example, (n,); of its longest choice where it has several."""
+        longest: np.ndarray = self.tokens.lengths.reshape(-1, self.choices).max(axis=1)
+        return longest
 
     @classmethod
     def prepare(
@@ -88,6 +60,7 @@ class Examples:
         tokens: Tokens,
         labels: np.ndarray,
         *,
+        choices: int = 1,
         limit: int = DEFAULT_LIMIT,
         spare: Trunk | None = None,
         progress: Callable[[np.ndarray], None] | None = None,
@@ -97,14 +70,15 @@ class Examples:
         Args:
             encoder: the model before the cut.
             plan: for this encoder; see `Plan.on`.
-            tokens: the n examples.
-            labels: their class ids.
+            tokens: the n C texts of the examples.
+            labels: what is right for the n examples.
+            choices: C.
             limit: see `trunk`.
             spare: see `trunk`.
             progress: see `trunk`.
         """
         if plan.cut is None:
-            return cls(tokens, labels, None)
+            return cls(tokens, labels, None, choices)
         first_only = not plan.tuned and reads_first_token(encoder.model)
         states = trunk(
             encoder,
@@ -115,7 +89,7 @@ class Examples:
             spare=spare,
             progress=progress,
         )
-        return cls(tokens.first() if first_only else tokens, labels, states)
+        return cls(tokens.first() if first_only else tokens, labels, states, choices)
 
 
 @dataclass(frozen=True)
@@ -174,45 +148,75 @@ class Run:
         }
 
 
-def learning_rate_at(step: int, steps: int, warmup: float) -> float:
-    """Give the share of the peak rate at a step: a linear rise, then a linear fall to 0.
+def logits(
+    encoder: Encoder, model: Any, examples: Examples, rows: np.ndarray, *, run: Any = None
+) -> Tensor:
+    """Run a model of `encoder` on the examples at `rows`, from the cut on where there is one.
 
     Args:
-        step: from 0.
-        steps: all of them.
-        warmup: share of the steps in which it rises.
-    """
-    rising = int(warmup * steps + 0.5)
-    if step < rising:
-        return step / rising
-    return max(0.0, (steps - step) / max(1, steps - rising))
-
-
-def logits(encoder: Encoder, model: Any, examples: Examples, rows: np.ndarray) -> Tensor:
-    """Run a classifier of `encoder` on the examples at `rows`, from the cut on where there is one.
+        encoder: what the model was made from.
+        model: the model.
+        examples: what is read.
+        rows: of the examples, (b,).
+        run: what is called in the model's place, such as one that gathers gradients.
 
     Returns:
-        (b, K), float32 or more precise.
+        (b, K), or (b, C) for examples with choices; float32 or more precise.
     """
-    inputs = encoder.batch(examples.tokens, rows)
-    trunk = examples.trunk
+    flat, trunk = rows_of(rows, examples.choices), examples.trunk
+    inputs = batch(encoder, examples, rows)
     resumed = (
         nullcontext()
         if trunk is None
-        else resuming(base_of(model)[0], encoder.family, trunk.states(rows), trunk.cut)
+        else resuming(base_of(model)[0], encoder.family, trunk.states(flat), trunk.cut)
     )
     with encoder.autocast(), resumed:
-        found: Tensor = model(**inputs).logits
+        found: Tensor = (model if run is None else run)(**inputs).logits
     return found.to(torch.promote_types(found.dtype, torch.float32))
 
 
+def batch(encoder: Encoder, examples: Examples, rows: np.ndarray) -> dict[str, Tensor]:
+    """Give a model's inputs for the examples at `rows`: (b, T), or (b, C, T) with choices."""
+    inputs = encoder.batch(examples.tokens, rows_of(rows, examples.choices))
+    if examples.choices == 1:
+        return inputs
+    shape = (len(rows), examples.choices, -1)
+    return {name: tensor.reshape(shape) for name, tensor in inputs.items()}
+
+
+def batches(encoder: Encoder, examples: Examples) -> list[np.ndarray]:
+    """Group the examples into batches of like length, as `Encoder.batches` does texts."""
+    return length_batches(examples.lengths, max(1, encoder.token_budget // examples.choices))
+
+
+def loss_of(found: Tensor, labels: Tensor) -> Tensor:
+    """Give the mean loss: cross-entropy, or the squared error where the labels are numbers.
+
+    Args:
+        found: logits, (b, K).
+        labels: (b,), class ids or right choices, or numbers, which one output predicts.
+    """
+    if labels.is_floating_point():
+        numbers = labels.to(found.dtype).to(found.device)  # not every device has float64
+        return nn.functional.mse_loss(found[:, 0], numbers)
+    return nn.functional.cross_entropy(found, labels.to(found.device))
+
+
 def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
-    """Give the logits of all examples in their order, (n, K) float32 on the CPU, in eval mode."""
+    """Give the logits of all examples in their order, (n, K) float32 on the CPU, in eval mode.
+
+    Several processes share the batches.
+    """
     model.eval()
-    found = torch.empty(len(examples), model.config.num_labels)
+    outputs = model.config.num_labels if examples.choices == 1 else examples.choices
+    found = torch.zeros(len(examples), outputs)
+    accelerator = plain_accelerator()
+    own, processes = accelerator.process_index, accelerator.num_processes
     with torch.no_grad():
-        for rows in encoder.batches(examples.tokens):
+        for rows in batches(encoder, examples)[own::processes]:
             found[rows] = logits(encoder, model, examples, rows).float().cpu()
+    if processes > 1:
+        found = accelerator.reduce(found.to(accelerator.device), "sum").cpu()
     return found
 
 
@@ -226,14 +230,16 @@ def train(
     seed: int,
     settings: Settings,
     advance: Callable[[int, int], None] = lambda done, total: None,
+    snapshots: RunSnapshots | None = None,
+    log: Callable[[Mapping[str, float], int], None] = lambda values, step: None,
 ) -> tuple[Run, dict[str, Tensor]]:
     """Train those parameters of `model` that ask for gradients, and validate after every epoch.
 
-    AdamW under a linear schedule; cross-entropy. Dropout is as the model's configuration says
-    wherever a step computes anything, so not in a trunk that ran before.
+    AdamW; the loss is `loss_of`. Dropout is as the model's configuration says wherever a step
+    computes anything, so not in a trunk that ran before.
 
     Args:
-        encoder: what the model is a classifier of.
+        encoder: what the model was made from.
         model: changed in place.
         training: what is learnt from.
         validation: what every epoch is judged on.
@@ -241,97 +247,290 @@ def train(
         seed: of the order of the examples, and of dropout.
         settings: everything else.
         advance: called after every step with how many are done, and of how many.
+        snapshots: where every epoch is written down, and where to go on from, if anything is there.
+        log: called after every epoch with what a tracker shows, and the steps done.
 
     Returns:
         The run, and a copy of the trained parameters after the epoch that counts. A loss or logits
         that are not finite end the run (`stopped`); the epochs before count, if there are any.
     """
-    steps = settings.epochs * -(-len(training) // settings.batch_size)
-    order = np.random.default_rng(seed)
-    curve: list[Epoch] = []
-    kept: dict[str, Tensor] = {}
-    patience = settings.patience or settings.epochs
-    stopped, diverged, spent = None, False, {"train": 0.0, "evaluate": 0.0}
+    steps, epochs = settings.steps(len(training)), settings.passes(len(training))
     with seeded(seed):
-        step = _stepper(encoder, model, training, learning_rate, steps, settings)
-        done = 0
-        for epoch in range(1, settings.epochs + 1):
-            started = perf_counter()
-            model.train()
-            losses = []
-            for rows in shuffled_batches(training.tokens.lengths, settings.batch_size, order):
-                losses.append(step(rows) * len(rows))
-                if not isfinite(losses[-1]):
-                    break
-                done += 1
-                advance(done, steps)
-            spent["train"] += perf_counter() - started
-            if not isfinite(losses[-1]):
-                stopped = f"the loss was {losses[-1]} at step {done + 1} of {steps}"
-                diverged = True
-                break
-            started = perf_counter()
-            found = predict(encoder, model, validation)
-            spent["evaluate"] += perf_counter() - started
-            if not found.isfinite().all():  # the epoch's last step went too far
-                stopped = f"the logits were not finite after step {done} of {steps}"
-                diverged = True
-                break
-            curve.append(_judged(epoch, sum(losses) / len(training), found, validation, settings))
-            best = max(curve, key=lambda epoch: epoch.value)
-            if curve[-1] is best or settings.keep == "last":
-                kept = trained_parameters(model)
-            if epoch < settings.epochs and epoch - best.epoch >= patience:
-                stopped = f"no epoch was better than epoch {best.epoch}"
-                break
-    return Run(learning_rate, seed, tuple(curve), stopped, diverged, spent), kept
+        stepper = _Stepper.make(encoder, model, training, learning_rate, steps, settings)
+        at = _Standing(np.random.default_rng(seed))
+        if snapshots is not None:
+            at.restore(snapshots.load(), stepper)
+        while at.stopped is None and at.epoch < epochs:
+            _one_epoch(encoder, model, training, validation, at, stepper, settings, advance)
+            if at.stopped is None and at.epoch < epochs:
+                best = at.best
+                if at.epoch - best.epoch >= (settings.patience or epochs):
+                    at.stopped = f"no epoch was better than epoch {best.epoch}"
+            if snapshots is not None:
+                over = at.stopped is not None or at.epoch == epochs
+                at.write(snapshots, stepper, settings.keep, over=over)
+            if not at.diverged:
+                last = at.curve[-1]
+                log(
+                    {
+                        "training_loss": last.training_loss,
+                        "validation_loss": last.loss,
+                        settings.metric: last.value,
+                    },
+                    at.done,
+                )
+    return (
+        Run(learning_rate, seed, tuple(at.curve), at.stopped, at.diverged, dict(at.spent)),
+        at.kept,
+    )
 
 
-def trained_parameters(model: Any) -> dict[str, Tensor]:
-    """Copy the parameters that are trained."""
-    named = model.named_parameters()
-    return {name: p.detach().clone() for name, p in named if p.requires_grad}
+@dataclass(eq=False)
+class _Standing:
+    """How far a run has come, which a snapshot holds whole.
+
+    Attributes:
+        order: draws the order of the examples.
+        epoch, done: epochs and steps that were finished.
+        kept: the trained parameters after the epoch that counts.
+    """
+
+    order: np.random.Generator
+    epoch: int = 0
+    done: int = 0
+    curve: list[Epoch] = field(default_factory=list)
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    stopped: str | None = None
+    diverged: bool = False
+    spent: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
+
+    @property
+    def best(self) -> Epoch:
+        return max(self.curve, key=lambda epoch: epoch.value)
+
+    def diverge(self, why: str) -> None:
+        self.stopped, self.diverged = why, True
+
+    def write(self, snapshots: RunSnapshots, stepper: _Stepper, keep: Keep, *, over: bool) -> None:
+        kept = None
+        if self.curve:
+            kept = self.best.epoch if keep == "best" else self.curve[-1].epoch
+        random = stepper.random_states()
+        if not stepper.accelerator.is_main_process:
+            return
+        state = {
+            "epoch": self.epoch,
+            "done": self.done,
+            "curve": [asdict(epoch) for epoch in self.curve],
+            "stopped": self.stopped,
+            "diverged": self.diverged,
+            "seconds": self.spent,
+            "over": over,
+            "order": self.order.bit_generator.state,
+            "random": random,
+        }
+        # A run that diverged has gone on since the epoch that counts.
+        parameters = self.kept if kept == self.epoch else {} if over else stepper.parameters()
+        snapshots.save(self.epoch, kept, state, parameters, {} if over else stepper.moments())
+
+    def restore(self, snapshot: Snapshot | None, stepper: _Stepper) -> None:
+        """Stand where a snapshot was taken.
+
+        Raises:
+            InputError: if it is not one of such a run.
+        """
+        if snapshot is None:
+            return
+        state = snapshot.state
+        try:
+            self.epoch, self.done = state["epoch"], state["done"]
+            self.curve = [Epoch(**epoch) for epoch in state["curve"]]
+            self.stopped, self.diverged = state["stopped"], state["diverged"]
+            self.spent, self.kept = dict(state["seconds"]), dict(snapshot.kept)
+            if not state["over"]:
+                self.order.bit_generator.state = state["order"]
+                stepper.restore(snapshot, state["random"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"a snapshot cannot be used, {first_line(error)}; delete the snapshots and start "
+                "again"
+            ) from error
 
 
-def _stepper(
+def _one_epoch(
     encoder: Encoder,
     model: Any,
     training: Examples,
-    learning_rate: float,
-    steps: int,
+    validation: Examples,
+    at: _Standing,
+    stepper: _Stepper,
     settings: Settings,
-) -> Callable[[np.ndarray], float]:
-    """Make the function that takes one step on the examples at `rows` and gives their mean loss.
+    advance: Callable[[int, int], None],
+) -> None:
+    """Pass once over the training examples, and judge what came of it."""
+    started, steps = perf_counter(), stepper.steps
+    model.train()
+    loss = seen = 0.0
+    for rows in shuffled_batches(training.lengths, settings.batch_size, at.order):
+        if at.done == steps:
+            break
+        value = stepper.step(rows, at.done)
+        if not isfinite(value):
+            at.diverge(f"the loss was {value} at step {at.done + 1} of {steps}")
+            break
+        loss, seen = loss + value * len(rows), seen + len(rows)
+        at.done += 1
+        advance(at.done, steps)
+    at.spent["train"] += perf_counter() - started
+    if at.diverged:
+        return
+    started = perf_counter()
+    found = predict(encoder, model, validation)
+    at.spent["evaluate"] += perf_counter() - started
+    if not found.isfinite().all():  # the epoch's last step went too far
+        at.diverge(f"the logits were not finite after step {at.done} of {steps}")
+        return
+    at.epoch += 1
+    at.curve.append(_judged(at.epoch, loss / seen, found, validation, settings))
+    if at.curve[-1] is at.best or settings.keep == "last":
+        at.kept = stepper.parameters()
 
-    A loss that is not finite changes nothing.
+
+@dataclass(frozen=True, eq=False)
+class _Stepper:
+    """Takes the steps of a run, each of several processes its part of every batch.
+
+    Attributes:
+        steps: of the whole run.
+        run: the model, as the accelerator wants it called.
+        trained: the parameters that are trained, by name.
     """
-    accelerator = plain_accelerator()
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer, schedule = _optimizer(trained, learning_rate, steps, settings)
-    model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
-    labels = torch.from_numpy(training.labels).to(encoder.device)
 
-    def step(rows: np.ndarray) -> float:
-        found = logits(encoder, model, training, rows)
-        loss = nn.functional.cross_entropy(found, labels[torch.from_numpy(rows)])
-        value = loss.item()
+    encoder: Encoder
+    model: Any
+    training: Examples
+    learning_rate: float
+    steps: int
+    settings: Settings
+    accelerator: Any
+    run: Any
+    trained: Mapping[str, nn.Parameter]
+    optimizer: torch.optim.Optimizer
+
+    @classmethod
+    def make(
+        cls,
+        encoder: Encoder,
+        model: Any,
+        training: Examples,
+        learning_rate: float,
+        steps: int,
+        settings: Settings,
+    ) -> _Stepper:
+        accelerator = plain_accelerator()
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        groups = [  # biases and norms are left out of weight decay, as is usual
+            {
+                "params": [p for p in trained.values() if p.ndim > 1],
+                "weight_decay": settings.weight_decay,
+            },
+            {"params": [p for p in trained.values() if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=learning_rate, fused=True)
+        run = accelerator.prepare(model) if accelerator.num_processes > 1 else model
+        if accelerator.process_index:  # dropout of its own
+            torch.manual_seed(torch.initial_seed() + accelerator.process_index)
+        return cls(
+            encoder,
+            model,
+            training,
+            learning_rate,
+            steps,
+            settings,
+            accelerator,
+            run,
+            trained,
+            optimizer,
+        )
+
+    def step(self, rows: np.ndarray, done: int) -> float:
+        """Take one step on the examples at `rows` and give their mean loss.
+
+        A loss that is not finite changes nothing.
+        """
+        settings, accelerator = self.settings, self.accelerator
+        share = learning_rate_at(done, self.steps, settings.warmup, settings.schedule)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate * share
+        processes = accelerator.num_processes
+        part = np.array_split(rows, processes)[accelerator.process_index]
+        # Where there are too few for all, gradients of nothing still take part in the sum.
+        weight = len(part) / len(rows)
+        part = part if len(part) else rows[:1]
+        found = logits(self.encoder, self.model, self.training, part, run=self.run)
+        loss = loss_of(found, torch.from_numpy(self.training.labels[part])) * weight
+        value = self._sum(loss.detach())
         if isfinite(value):
-            accelerator.backward(loss)
+            accelerator.backward(loss * processes)  # gradients are averaged over processes
             if settings.max_grad_norm is not None:
-                accelerator.clip_grad_norm_(trained, settings.max_grad_norm)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
+                nn.utils.clip_grad_norm_(self.trained.values(), settings.max_grad_norm)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
         return value
 
-    return step
+    def _sum(self, loss: Tensor) -> float:
+        if self.accelerator.num_processes > 1:
+            loss = self.accelerator.reduce(loss, "sum")
+        return float(loss.item())
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Copy the trained parameters."""
+        return {name: p.detach().clone() for name, p in self.trained.items()}
+
+    def moments(self) -> dict[str, Tensor]:
+        """Give what the optimizer keeps of each parameter."""
+        state = self.optimizer.state
+        return {
+            f"{name}/{key}": value
+            for name, p in self.trained.items()
+            for key, value in state[p].items()
+        }
+
+    def random_states(self) -> list[dict[str, str]]:
+        """Give the states of torch's random numbers in every process, in hexadecimal."""
+        own = {"cpu": torch.get_rng_state().numpy().tobytes().hex()}
+        if self.encoder.device.type == "cuda":
+            state = torch.cuda.get_rng_state(self.encoder.device)
+            own["cuda"] = state.numpy().tobytes().hex()
+        if self.accelerator.num_processes == 1:
+            return [own]
+        from accelerate.utils import gather_object
+
+        every: list[dict[str, str]] = gather_object([own])
+        return every
+
+    def restore(self, snapshot: Snapshot, random: Sequence[Mapping[str, str]]) -> None:
+        """Put back the parameters, the optimizer and the random states of a snapshot."""
+        with torch.no_grad():
+            for name, p in self.trained.items():
+                p.copy_(snapshot.parameters[name])
+                keys = ("step", "exp_avg", "exp_avg_sq")
+                values = {key: snapshot.optimizer[f"{name}/{key}"] for key in keys}
+                self.optimizer.state[p] = {k: v.to(p.device) for k, v in values.items()}
+        states = {
+            kind: torch.frombuffer(bytearray.fromhex(written), dtype=torch.uint8)
+            for kind, written in random[self.accelerator.process_index].items()
+        }
+        torch.set_rng_state(states["cpu"])
+        if "cuda" in states:
+            torch.cuda.set_rng_state(states["cuda"], self.encoder.device)
 
 
 def plain_accelerator() -> Any:
     """Make the accelerator, which leaves placement and precision to the encoder.
 
     Raises:
-        InputError: if this is one of several processes, or mixed precision was set elsewhere.
+        InputError: if mixed precision was set elsewhere.
     """
     from accelerate import Accelerator
 
@@ -343,23 +542,12 @@ def plain_accelerator() -> Any:
             'own, with precision="bfloat16" if that is wanted'
         ) from error
     accelerator.gradient_accumulation_steps = 1  # whatever the environment says
-    if accelerator.num_processes > 1:
-        raise InputError("layerscout tunes in one process; start it without accelerate launch")
     return accelerator
 
 
-def _optimizer(
-    trained: Sequence[nn.Parameter], learning_rate: float, steps: int, settings: Settings
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    groups = [  # biases and norms are left out of weight decay, as is usual
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=learning_rate, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: learning_rate_at(step, steps, settings.warmup)
-    )
-    return optimizer, schedule
+def first_process() -> bool:
+    """Tell whether this is the only process, or the one of several that has the say."""
+    return bool(plain_accelerator().is_main_process)
 
 
 def _judged(
@@ -368,6 +556,6 @@ def _judged(
     return Epoch(
         epoch,
         training_loss,
-        nn.functional.cross_entropy(found, torch.from_numpy(validation.labels)).item(),
+        loss_of(found, torch.from_numpy(validation.labels)).item(),
         evaluate(settings.metric, validation.labels, found.numpy()),
     )

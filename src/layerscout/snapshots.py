@@ -1,0 +1,202 @@
+"""Snapshots of trainings: after every epoch, all that a killed one needs to go on.
+
+Tensors are safetensors, everything else is JSON. `state.json` names the files that belong to it and
+is replaced last, so whenever a run is killed there is the new snapshot or the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from layerscout.errors import InputError
+from layerscout.files import output_folder, replacing, write_files
+
+ABOUT = "training.json"
+STATE = "state.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A run at the end of an epoch.
+
+    Attributes:
+        state: counters, random states and the epochs so far; what JSON can hold.
+        parameters: the trained ones, by name; none where the run is over.
+        optimizer: what the optimizer keeps of them, by name; none where the run is over.
+        kept: the parameters of the epoch that counts, by name; none where no epoch counts.
+    """
+
+    state: Mapping[str, Any]
+    parameters: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    kept: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """The snapshots of one tuning, in a folder for each of its runs.
+
+    Attributes:
+        folder: where they are.
+    """
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: Path, about: Mapping[str, Any], *, resume: bool) -> Snapshots:
+        """Make the folder, or find the snapshots of a tuning that was stopped.
+
+        Args:
+            folder: where they go; it holds nothing else.
+            about: what is trained on what and how, by names that users know; what JSON can hold.
+            resume: go on with what is there, if anything is.
+
+        Raises:
+            InputError: if there are snapshots and `resume` is not asked for, or they are of another
+                tuning or broken, or the folder cannot be written.
+        """
+        path = folder / ABOUT
+        if not path.exists():
+            output_folder(folder)
+            write_files({path: json.dumps(about, indent=1) + "\n"})
+            return cls(folder)
+        if not resume:
+            raise InputError(
+                f"{folder} holds a training that was not finished; go on with it (--resume), or "
+                "delete the folder"
+            )
+        before, now = _read(path), json.loads(json.dumps(about))
+        for name in now:
+            if before.get(name) != now[name]:
+                raise InputError(
+                    f"what is resumed must be the same training: the one in {folder} has {name} "
+                    f"{_short(before.get(name))}, and {_short(now[name])} was asked for; ask for "
+                    "the same, or delete the folder"
+                )
+        return cls(folder)
+
+    def of(self, run: str) -> RunSnapshots:
+        """Give those of a run by its name, which is that of its folder."""
+        return RunSnapshots(self.folder / run)
+
+    def discard(self) -> None:
+        """Remove all of them: the tuning is done."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class RunSnapshots:
+    """The snapshots of one run, of which the last one is kept.
+
+    Attributes:
+        folder: where it is.
+    """
+
+    folder: Path
+
+    def load(self) -> Snapshot | None:
+        """Give the snapshot of the run; None if it has none yet.
+
+        Raises:
+            InputError: if it cannot be read.
+        """
+        path = self.folder / STATE
+        if not path.exists():
+            return None
+        state = _read(path)
+        try:
+            files = state.pop("files")
+            parts = {
+                part: {} if files[part] is None else _tensors(path.parent / files[part])
+                for part in ("parameters", "optimizer", "kept")
+            }
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _broken(path) from error
+        return Snapshot(state, **parts)
+
+    def save(
+        self,
+        epoch: int,
+        kept: int | None,
+        state: Mapping[str, Any],
+        parameters: Mapping[str, Tensor],
+        optimizer: Mapping[str, Tensor],
+    ) -> None:
+        """Write the snapshot of the run, in place of the one before.
+
+        Args:
+            epoch: the one that has ended.
+            kept: the one that counts so far, whose snapshot has its parameters; None if none does.
+            state: as of `Snapshot`.
+            parameters: as of `Snapshot`; where the run is over, they are needed if they are `kept`.
+            optimizer: as of `Snapshot`.
+
+        Raises:
+            InputError: if it cannot be written.
+        """
+        folder = output_folder(self.folder)
+        parts = {f"parameters-{epoch}": parameters, f"optimizer-{epoch}": optimizer}
+        written = {f"{name}.safetensors": part for name, part in parts.items() if part}
+        files = {
+            "parameters": _name(f"parameters-{epoch}", parameters),
+            "optimizer": _name(f"optimizer-{epoch}", optimizer),
+            "kept": None if kept is None else f"parameters-{kept}.safetensors",
+        }
+        if written:
+            from safetensors.torch import save_file
+
+            with replacing(*(folder / name for name in written)) as temporaries:
+                for temporary, part in zip(temporaries, written.values(), strict=True):
+                    save_file({name: _plain(tensor) for name, tensor in part.items()}, temporary)
+        write_files({folder / STATE: json.dumps({**state, "files": files}) + "\n"})
+        for path in folder.glob("*.safetensors"):
+            if path.name not in files.values():
+                path.unlink()
+
+
+def _name(stem: str, part: Mapping[str, Tensor]) -> str | None:
+    return f"{stem}.safetensors" if part else None
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().contiguous()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise TypeError("not an object")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise _broken(path) from error
+    return found
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        found: dict[str, Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise _broken(path) from error
+    return found
+
+
+def _broken(path: Path) -> InputError:
+    return InputError(
+        f"the snapshot {path} cannot be read, so the training cannot go on; delete the folder "
+        f"{path.parent} and start again"
+    )
+
+
+def _short(value: Any) -> str:
+    written = value if isinstance(value, str) else json.dumps(value)
+    return written if len(written) <= 60 else f"{written[:57]}..."

@@ -1,0 +1,130 @@
+"""Trainings that were stopped and go on: to the same bit as if nothing had happened."""
+
+import pytest
+import torch
+
+from inputs import expect_refused
+from layerscout.snapshots import Snapshots
+from layerscout.surgery import classifier
+from layerscout.training import Settings, train
+from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, load, task_of
+
+
+class StoppedError(Exception):
+    """What stands for a kill."""
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("bert"))
+
+
+def training(encoder, folder, notation="(3, 4, 4)", stop=None, rows=12, **settings):
+    """Train with snapshots, up to a step; gives the run and what was kept."""
+    encoder, plan = fitted(encoder, notation)
+    snapshots = Snapshots.open(folder, {"plan": notation}, resume=True).of("run-1")
+
+    def advance(done, _):
+        if done == stop:
+            raise StoppedError
+
+    return train(
+        encoder,
+        classifier(encoder, plan, NAMES),
+        examples_of(encoder, plan, labels_for(rows)),
+        examples_of(encoder, plan, labels_for(4, 1), first=12),
+        learning_rate=1e-2,
+        seed=3,
+        settings=Settings(**{"epochs": 4, "batch_size": 4, **settings}),
+        advance=advance,
+        snapshots=snapshots,
+    )
+
+
+@pytest.mark.parametrize("notation", ["(3, 4, 4)", "full", "head:3"])
+@pytest.mark.parametrize("settings", [{}, {"keep": "last"}, {"max_steps": 8, "warmup": 3}])
+def test_it_goes_on_as_if_nothing_had_happened(bert, tmp_path, notation, settings):
+    """3 steps an epoch, 12 in all: stopped before the first snapshot, and within later epochs."""
+    expected, kept = training(bert, tmp_path / "whole", notation, **settings)
+    for stop in (2, 5, 8):
+        with pytest.raises(StoppedError):
+            training(bert, tmp_path / "stopped", notation, stop=stop, **settings)
+    run, found = training(bert, tmp_path / "stopped", notation, **settings)
+    assert run.curve == expected.curve
+    assert not differing(found, kept)
+    assert len(run.curve) == (3 if "max_steps" in settings else 4)
+
+
+def test_dropout_and_the_order_go_on_too(bert, tmp_path):
+    """What was drawn after the snapshot is drawn again, whatever was drawn in between."""
+    expected, kept = training(bert, tmp_path / "whole")
+    with pytest.raises(StoppedError):
+        training(bert, tmp_path / "stopped", stop=4)
+    torch.rand(1000)
+    before = torch.get_rng_state()
+    run, found = training(bert, tmp_path / "stopped")
+    assert torch.equal(before, torch.get_rng_state())
+    assert run.curve == expected.curve and not differing(found, kept)
+
+
+def test_a_finished_run_is_not_run_again(bert, tmp_path):
+    expected, kept = training(bert, tmp_path / "whole")
+    run, found = training(bert, tmp_path / "whole", stop=1)
+    assert run == expected and not differing(found, kept)
+    files = [path.name for path in (tmp_path / "whole" / "run-1").iterdir()]
+    assert sorted(files) == [f"parameters-{run.best.epoch}.safetensors", "state.json"]
+
+
+def test_patience_counts_the_epochs_before(bert, tmp_path):
+    settings = {"epochs": 12, "patience": 2, "warmup": 0.0, "schedule": "constant"}
+    expected, kept = training(bert, tmp_path / "whole", **settings)
+    assert expected.stopped and len(expected.curve) < 12
+    with pytest.raises(StoppedError):
+        training(bert, tmp_path / "stopped", stop=3 * len(expected.curve) - 1, **settings)
+    run, found = training(bert, tmp_path / "stopped", **settings)
+    assert (run.curve, run.stopped) == (expected.curve, expected.stopped)
+    assert not differing(found, kept)
+
+
+def test_a_diverged_run_stays_so(bert, tmp_path):
+    folder = tmp_path / "whole"
+    expected, _ = training(bert, folder, max_grad_norm=None, warmup=0.0, epochs=2)
+    assert expected.curve
+    again, _ = training(bert, folder, epochs=2, warmup=0.0)
+    assert again == expected
+
+
+def test_tune_goes_on(bert, tmp_path, monkeypatch):
+    """Two runs; the second one is stopped, and the first is not trained again."""
+    options = {"seed": [0, 1], "epochs": 3}
+    expected = cheaply(bert, task_of(), "(4, 4, 4)", **options)
+    from layerscout import training as module
+
+    true, calls = module.learning_rate_at, []
+
+    def counted(*arguments):
+        calls.append(arguments[0])
+        if len(calls) == 14:
+            raise StoppedError
+        return true(*arguments)
+
+    monkeypatch.setattr(module, "learning_rate_at", counted)
+    snapshots = tmp_path / "snapshots"
+    with pytest.raises(StoppedError):
+        cheaply(bert, task_of(), "(4, 4, 4)", snapshots=snapshots, **options)
+    expect_refused("--resume", cheaply, bert, task_of(), "(4, 4, 4)", snapshots=snapshots)
+    other = {"snapshots": snapshots, "resume": True}
+    line = expect_refused("(3, 4, 4)", cheaply, bert, task_of(), "(3, 4, 4)", **options, **other)
+    assert "(4, 4, 4)" in line
+    expect_refused(
+        "epochs", cheaply, bert, task_of(), "(4, 4, 4)", **options | other | {"epochs": 4}
+    )
+    expect_refused("training", cheaply, bert, task_of(n=14), "(4, 4, 4)", **options, **other)
+    calls.clear()
+    monkeypatch.setattr(module, "learning_rate_at", true)
+    result = cheaply(bert, task_of(), "(4, 4, 4)", **options, **other)
+    curves = [[run["curve"] for run in r.content["runs"]] for r in (result, expected)]
+    assert curves[0] == curves[1]
+    assert not differing(copied(result.model), copied(expected.model))
+    result.save(tmp_path / "out")
+    assert not snapshots.exists()

@@ -1,0 +1,104 @@
+"""Snapshots: what was written comes back, and a kill at any moment leaves a whole one."""
+
+import json
+
+import pytest
+import torch
+
+from inputs import expect_refused
+from layerscout import snapshots
+from layerscout.snapshots import Snapshots
+
+ABOUT = {"plan": "(5, 6, 6)", "learning rates": [1e-3], "data": "abc"}
+
+
+def numbers(seed):
+    return {"head.weight": torch.randn(2, 3, generator=torch.Generator().manual_seed(seed))}
+
+
+def opened(folder, about=ABOUT, resume=False):
+    return Snapshots.open(folder / "training", about, resume=resume)
+
+
+def same(left, right):
+    assert left.keys() == right.keys()
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_what_was_written_comes_back(tmp_path):
+    kept = opened(tmp_path)
+    assert kept.of("run-0").load() is None
+    state = {"done": 7, "random": {"bits": 2**100}, "curve": [0.25]}
+    kept.of("run-0").save(1, 1, state, numbers(0), numbers(1))
+    found = opened(tmp_path, resume=True).of("run-0").load()
+    assert found.state == state
+    assert same(found.parameters, numbers(0)) and same(found.optimizer, numbers(1))
+    assert same(found.kept, numbers(0))
+
+
+def test_the_best_epoch_is_kept_while_others_pass(tmp_path):
+    kept = opened(tmp_path)
+    for epoch, best in ((1, 1), (2, 2), (3, 2), (4, 2)):
+        kept.of("run-0").save(epoch, best, {"epoch": epoch}, numbers(epoch), numbers(10))
+    found = kept.of("run-0").load()
+    assert found.state == {"epoch": 4}
+    assert same(found.parameters, numbers(4)) and same(found.kept, numbers(2))
+    files = sorted(path.name for path in (tmp_path / "training" / "run-0").iterdir())
+    wanted = [f"{name}.safetensors" for name in ("optimizer-4", "parameters-2", "parameters-4")]
+    assert files == [*wanted, "state.json"]
+
+
+def test_of_a_run_that_is_over_only_what_counts_stays(tmp_path):
+    kept = opened(tmp_path)
+    kept.of("run-0").save(1, 1, {}, numbers(1), numbers(10))
+    kept.of("run-0").save(2, 1, {"over": True}, {}, {})
+    found = kept.of("run-0").load()
+    assert not found.parameters and not found.optimizer and same(found.kept, numbers(1))
+    kept.of("run-1").save(1, None, {"over": True}, {}, {})
+    assert not kept.of("run-1").load().kept
+
+
+def test_a_kill_before_the_end_leaves_the_snapshot_before(tmp_path, monkeypatch):
+    kept = opened(tmp_path)
+    kept.of("run-0").save(1, 1, {"epoch": 1}, numbers(1), numbers(10))
+
+    def killed(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(snapshots, "write_files", killed)
+    with pytest.raises(KeyboardInterrupt):
+        kept.of("run-0").save(2, 2, {"epoch": 2}, numbers(2), numbers(20))
+    found = kept.of("run-0").load()
+    assert found.state == {"epoch": 1} and same(found.parameters, numbers(1))
+    assert same(found.optimizer, numbers(10))
+
+
+def test_an_unfinished_training_is_not_overwritten(tmp_path):
+    opened(tmp_path)
+    expect_refused("--resume", opened, tmp_path)
+    opened(tmp_path, resume=True).discard()
+    assert not (tmp_path / "training").exists()
+    opened(tmp_path)
+
+
+def test_another_training_is_not_resumed(tmp_path):
+    opened(tmp_path)
+    about = ABOUT | {"plan": "(1, 6, 6)"}
+    line = expect_refused("(5, 6, 6)", opened, tmp_path, about, resume=True)
+    assert "(1, 6, 6)" in line and "plan" in line
+
+
+def test_broken_snapshots_are_refused(tmp_path):
+    kept = opened(tmp_path)
+    kept.of("run-0").save(1, 1, {}, numbers(1), numbers(10))
+    folder = tmp_path / "training" / "run-0"
+    state = (folder / "state.json").read_text()
+    for broken in ("", "[]", "{}", '{"files": 3}', '{"files": {"optimizer": "x"}}'):
+        (folder / "state.json").write_text(broken)
+        expect_refused("state.json", kept.of("run-0").load)
+    (folder / "state.json").write_text(state)
+    path = folder / json.loads(state)["files"]["optimizer"]
+    path.write_bytes(path.read_bytes()[:-8])
+    expect_refused("optimizer-1", kept.of("run-0").load)
+    (tmp_path / "training" / "training.json").write_text("{")
+    expect_refused("training.json", opened, tmp_path, resume=True)

@@ -18,6 +18,7 @@ from torch import nn
 
 from layerscout.errors import InputError, unknown
 from layerscout.plans import ModelShape, Parameters, weight_sets
+from layerscout.settings import Classifier
 
 
 @dataclass(frozen=True)
@@ -101,18 +102,28 @@ def load_checkpoint(name: str) -> Checkpoint:
     )
 
 
-def model_class(config: Any, kind: str = "classification") -> Any:
+def model_class(config: Any, kind: str = "classification", head: Classifier = "family") -> Any:
     """Give the Auto class that puts the family's own head for a kind of task on an encoder.
 
     Args:
         config: the transformers configuration of a supported family.
         kind: of the task, as `layerscout.data.Kind` names it.
+        head: "mean-linear" for the class that does it for a linear layer on the mean.
 
     Raises:
         InputError: if the family has no head for this kind.
     """
     import transformers
 
+    if head == "mean-linear":
+        from layerscout.mean_linear import MeanLinear
+
+        if kind == "multiple_choice":
+            raise InputError(
+                "the classifier mean-linear reads one text, and multiple choice has several; use "
+                "the classifier family"
+            )
+        return MeanLinear
     if kind != "multiple_choice":
         return transformers.AutoModelForSequenceClassification
     classes: Mapping[Any, Any] = transformers.MODEL_FOR_MULTIPLE_CHOICE_MAPPING
@@ -132,13 +143,16 @@ def model_class(config: Any, kind: str = "classification") -> Any:
     return transformers.AutoModelForMultipleChoice
 
 
-def model_shape(config: Any, labels: int, kind: str = "classification") -> ModelShape:
+def model_shape(
+    config: Any, labels: int, kind: str = "classification", head: Classifier = "family"
+) -> ModelShape:
     """Count the parameters of a model with its family's own head, without making any weights.
 
     Args:
         config: the transformers configuration of a supported family.
         labels: outputs of the head for classes; for numbers 0 or 1, which is one output.
         kind: of the task; the head for multiple choice has one output whatever `labels` says.
+        head: as for `model_class`.
 
     Raises:
         InputError: if the family has no head for this kind.
@@ -147,7 +161,7 @@ def model_shape(config: Any, labels: int, kind: str = "classification") -> Model
     config = copy.deepcopy(config)
     config.num_labels = max(1, labels)
     with torch.device("meta"), quiet_transformers():
-        model = model_class(config, kind).from_config(config)
+        model = model_class(config, kind, head).from_config(config)
     base = getattr(model, model.base_model_prefix)
     blocks = base.get_submodule(family.blocks)
     after = [m for m in (getattr(base, "pooler", None),) if m is not None]

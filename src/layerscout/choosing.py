@@ -27,6 +27,7 @@ from layerscout.methods import (
 from layerscout.plans import ModelShape, Plan, check_tied, make_plan
 from layerscout.scans import Scan
 from layerscout.scores import SCORES
+from layerscout.settings import Classifier
 
 # What two models have in common if a plan for the one is one for the other.
 SAME = ("family", "blocks", "hidden_size", "feed_forward")
@@ -43,6 +44,7 @@ class Ground:
         score: of the scan, which says what the best state is.
         budget: of "auto".
         method: how the blocks of the plan are tuned.
+        head: what reads the last state.
     """
 
     encoder: Encoder
@@ -51,6 +53,7 @@ class Ground:
     score: str
     budget: float
     method: Method = FULL
+    head: Classifier = "family"
 
 
 def needs_scan(plan: Plan | str | Path) -> bool:
@@ -155,7 +158,7 @@ def _is_auto(plan: Plan | str | Path) -> bool:
 
 
 def _shape(ground: Ground) -> ModelShape:
-    return ground.encoder.shape(len(ground.task.labels), ground.task.kind)
+    return ground.encoder.shape(len(ground.task.labels), ground.task.kind, ground.head)
 
 
 def _check_model(ground: Ground) -> None:

@@ -351,6 +351,13 @@ def tune(
     keep_adapter: Annotated[
         bool, typer.Option("--keep-adapter", help="Write LoRA as a folder of peft, not merged.")
     ] = False,
+    classifier: Annotated[
+        Literal["family", "mean-linear"] | None,
+        typer.Option(
+            help="What reads the last state: the family's own head, or one layer on the mean.",
+            show_default="family",
+        ),
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(help="Train as a paper did: xie2022, phang2021, tamkin2020 or lodha2023."),
@@ -471,6 +478,7 @@ def tune(
             score=score,
             budget=budget,
             method=made,
+            classifier=classifier,
             preset=preset,
             as_released=as_released,
             learning_rate=rates,

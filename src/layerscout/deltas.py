@@ -19,8 +19,9 @@ from layerscout.data import Kind
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.files import replacing_folder
-from layerscout.methods import METHODS, Adapter, Method, PrefixTuning, described
+from layerscout.methods import METHODS, Adapter, Full, Method, PrefixTuning, described
 from layerscout.plans import Plan
+from layerscout.settings import Classifier
 from layerscout.surgery import classifier, places, untied
 
 FORMAT = 1  # of the folders that `save_trained` writes
@@ -57,6 +58,7 @@ def save_trained(
     card: str = "",
     *,
     kind: Kind = "classification",
+    head: Classifier = "family",
     max_length: int,
 ) -> None:
     """Write what adapters or prefix-tuning trained, and which base it belongs to.
@@ -67,6 +69,7 @@ def save_trained(
         folder: where it goes; an earlier one is replaced once the new one is whole.
         card: the model card, in Markdown.
         kind: of the task.
+        head: what reads the last state.
         max_length: tokens of a text that it was trained on at the most.
 
     Raises:
@@ -74,7 +77,8 @@ def save_trained(
     """
     from safetensors.torch import save_file
 
-    if not isinstance(equipped.method, Adapter | PrefixTuning):
+    apart = isinstance(equipped.method, Adapter | PrefixTuning)
+    if not apart and not (isinstance(equipped.method, Full) and head == "mean-linear"):
         raise InputError(
             f"adapters and prefixes are saved so, got the method {equipped.method.name}; it gives "
             "an ordinary checkpoint, which is exported"
@@ -88,6 +92,7 @@ def save_trained(
         "options": described(equipped.method),
         "plan": equipped.plan.as_dict(),
         "kind": kind,
+        "classifier": head,
         "labels": [config.id2label[i] for i in range(config.num_labels)],
         "max_length": max_length,
         "base": {
@@ -139,7 +144,7 @@ def load(folder: str | Path, base: str | Path | None = None, *, device: str = "c
             f"cannot load the base of {folder}: {error}; or give where it is now as `base`"
         ) from error
     encoder = _checked_base(encoder, saved, source)
-    model = classifier(encoder, saved.plan, saved.labels, kind=saved.kind)
+    model = classifier(encoder, saved.plan, saved.labels, kind=saved.kind, head=saved.head)
     equip(model, saved.plan, saved.method)
     expected = {name: p for name, p in model.named_parameters() if p.requires_grad}
     _check_tensors(path, tensors, expected)
@@ -178,6 +183,7 @@ class _Saved:
     method: Method
     plan: Plan
     kind: Kind
+    head: Classifier
     labels: list[str]
     base: Mapping[str, Any]
 
@@ -201,15 +207,17 @@ def _read_saved(folder: Path) -> _Saved:
         )
     try:
         method, base, labels = about["method"], dict(about["base"]), about["labels"]
-        kinds = {name: METHODS[name] for name in (Adapter.name, PrefixTuning.name)}
+        kinds = {name: METHODS[name] for name in (Full.name, Adapter.name, PrefixTuning.name)}
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
             raise TypeError("labels")
         if not labels or not {"source", "sha256", "family", "untied"} <= set(base):
             raise KeyError("base")
-        plan = replace(Plan.from_dict(about["plan"]), embeddings=False)
-        if about["kind"] not in get_args(Kind):
+        plan = Plan.from_dict(about["plan"])
+        plan = plan if method == Full.name else replace(plan, embeddings=False)
+        kind, head = about["kind"], about["classifier"]
+        if kind not in get_args(Kind) or head not in get_args(Classifier):
             raise KeyError("kind")
-        return _Saved(kinds[method](**about["options"]), plan, about["kind"], labels, base)
+        return _Saved(kinds[method](**about["options"]), plan, kind, head, labels, base)
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"the {CONFIG} of {folder} is broken ({error}); save it again") from error
 

@@ -19,6 +19,7 @@ from layerscout.checkpoints import Family, first_line, load_checkpoint, model_sh
 from layerscout.errors import InputError, unknown
 from layerscout.plans import ModelShape
 from layerscout.sampling import length_batches
+from layerscout.settings import Classifier
 
 Pooling = Literal["mean", "cls"]
 Precision = Literal["float32", "bfloat16", "auto"]
@@ -141,9 +142,11 @@ class Encoder:
         """L, the number of blocks."""
         return int(self.model.config.num_hidden_layers)
 
-    def shape(self, labels: int, kind: str = "classification") -> ModelShape:
-        """Give the sizes and parameter counts with the family's own head; see `model_shape`."""
-        return model_shape(self.model.config, labels, kind)
+    def shape(
+        self, labels: int, kind: str = "classification", head: Classifier = "family"
+    ) -> ModelShape:
+        """Give the sizes and parameter counts with a head; see `model_shape`."""
+        return model_shape(self.model.config, labels, kind, head)
 
     def tokenize(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int = 128

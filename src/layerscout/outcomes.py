@@ -28,7 +28,7 @@ from layerscout.plans import Plan, make_plan
 from layerscout.results import Result
 from layerscout.sampling import length_batches
 from layerscout.scanning import described_model, described_task
-from layerscout.settings import Settings
+from layerscout.settings import Classifier, Settings
 from layerscout.surgery import classifier, own
 from layerscout.training import Examples, Run, batch, predict
 from layerscout.trunks import Trunk
@@ -61,6 +61,7 @@ class Material:
     validation: Part
     settings: Settings
     method: Method
+    head: Classifier
     keep_adapter: bool
     trunk_dropout: bool
     fresh_head: bool
@@ -71,7 +72,8 @@ class Material:
         """How the tuned model is written: only what was trained, or a whole checkpoint."""
         if isinstance(self.method, LoRA):
             return "peft" if self.keep_adapter else "checkpoint"
-        return "checkpoint" if isinstance(self.method, Full) else "ours"
+        plain = isinstance(self.method, Full) and self.head == "family"
+        return "checkpoint" if plain else "ours"
 
     def equipped(self, plan: Plan, seed: int) -> Equipped:
         """Make what a run of a plan trains; see `classifier` and `equip`."""
@@ -82,6 +84,7 @@ class Material:
             seed=seed,
             fresh_head=self.fresh_head,
             kind=self.task.kind,
+            head=self.head,
         )
         return equip(model, plan, self.method, seed=seed)
 
@@ -161,6 +164,7 @@ def outcome(
             "device": encoder.device.type,
             "trunk_dropout": material.trunk_dropout,
             "fresh_head": material.fresh_head,
+            "classifier": material.head,
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
         },
@@ -190,7 +194,8 @@ def _writer(
         case "peft":
             return partial(save_peft, equipped, encoder)
         case "ours":
-            return partial(save_trained, equipped, encoder, kind=kind, max_length=max_length)
+            options: dict[str, Any] = {"kind": kind, "head": material.head}
+            return partial(save_trained, equipped, encoder, max_length=max_length, **options)
 
 
 def _described_task(material: Material) -> dict[str, Any]:
@@ -212,7 +217,7 @@ def _described_task(material: Material) -> dict[str, Any]:
 def _described(material: Material, tuned: Tuned) -> dict[str, Any]:
     """Give what `result.json` holds of one plan and its runs."""
     keep, task = material.settings.keep, material.task
-    shape = material.encoder.shape(len(task.labels), task.kind)
+    shape = material.encoder.shape(len(task.labels), task.kind, material.head)
     kept = all(trunk.kept for trunk in tuned.trunks) and not material.trunk_dropout
     work, choices = material.work(cached=kept), material.training.answers.choices
     costs = cost(tuned.plan, shape, work, material.method)

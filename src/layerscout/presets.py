@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from layerscout.errors import InputError, unknown
 from layerscout.methods import Adapter, Full, Method
 from layerscout.plans import Plan
 from layerscout.probes import FAMILY_RATE, FAMILY_RATES
+from layerscout.settings import Classifier
 
-Classifier = Literal["family", "mean-linear"]
 Rates = tuple[float, ...]
 
 

@@ -13,6 +13,9 @@ from layerscout.plans import real, whole
 Keep = Literal["best", "last"]
 Schedule = Literal["linear", "constant"]
 
+# What reads the last state: the family's own head, or one linear layer on the mean of the tokens.
+Classifier = Literal["family", "mean-linear"]
+
 
 @dataclass(frozen=True)
 class Settings:

@@ -23,6 +23,7 @@ from layerscout.data import Kind
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, unknown
 from layerscout.plans import Plan, check_tied, make_plan, ranges, weight_sets, whole
+from layerscout.settings import Classifier
 
 # Options of peft's LoraConfig that say what is adapted or trained, which is what a plan says.
 DECIDED = (
@@ -186,6 +187,7 @@ def classifier(
     seed: int = 0,
     fresh_head: bool = False,
     kind: Kind = "classification",
+    head: Classifier = "family",
 ) -> Any:
     """Make the model of a plan for a kind of task: cut at its head, frozen where it does not tune.
 
@@ -200,6 +202,7 @@ def classifier(
         seed: draws the random part of the head.
         fresh_head: draw the whole head, whatever the checkpoint brings.
         kind: of the task.
+        head: "mean-linear" for a linear layer on the mean of the tokens, drawn by `seed`.
 
     Returns:
         The transformers model, in float32, on the encoder's device and in eval mode.
@@ -210,15 +213,17 @@ def classifier(
     from accelerate import init_empty_weights
 
     plan = plan.on(encoder.blocks)
-    check_tied(plan, encoder.shape(len(labels), kind))
+    check_tied(plan, encoder.shape(len(labels), kind, head))
     config = _labelled(cut_config(encoder.model.config, plan.head), labels, kind)
-    auto = model_class(config, kind)
+    auto = model_class(config, kind, head)
     with init_empty_weights(include_buffers=False), quiet_transformers():
         model = auto.from_config(config)
     trained = {name for name, place in places(model).items() if _tunes(plan, place)}
     prefix = base_of(model)[1]
     bodies = {f"{prefix}{name}": tensor for name, tensor in encoder.model.state_dict().items()}
-    start = bodies | _heads(encoder, auto, config, seed, fresh_head)
+    heads = _heads(encoder, auto, config, seed, fresh_head or head == "mean-linear")
+    # A final norm counts as head: it is the checkpoint's unless all of the head is to be new.
+    start = heads | bodies if head == "mean-linear" and not fresh_head else bodies | heads
     model.load_state_dict(
         {
             name: start[name].clone() if name in trained else start[name]
@@ -317,7 +322,7 @@ def own(model: Any) -> Any:
 
 
 def reads_first_token(model: Any) -> bool:
-    """Tell whether the head of a classifier reads nothing but the first token's state."""
+    """Tell whether the family's head reads nothing but the first token's state."""
     return getattr(model.config, "classifier_pooling", "cls") == "cls"
 
 

@@ -20,7 +20,7 @@ from layerscout.errors import InputError
 from layerscout.metrics import evaluate
 from layerscout.plans import Plan
 from layerscout.sampling import length_batches, shuffled_batches
-from layerscout.settings import Keep, Settings, learning_rate_at
+from layerscout.settings import Classifier, Keep, Settings, learning_rate_at
 from layerscout.snapshots import RunSnapshots, Snapshot
 from layerscout.surgery import base_of, reads_first_token, seeded
 from layerscout.trunks import DEFAULT_LIMIT, Trunk, trunk
@@ -61,6 +61,7 @@ class Examples:
         labels: np.ndarray,
         *,
         choices: int = 1,
+        head: Classifier = "family",
         limit: int = DEFAULT_LIMIT,
         spare: Trunk | None = None,
         progress: Callable[[np.ndarray], None] | None = None,
@@ -73,13 +74,15 @@ class Examples:
             tokens: the n C texts of the examples.
             labels: what is right for the n examples.
             choices: C.
+            head: what reads the last state, be it of the first token alone.
             limit: see `trunk`.
             spare: see `trunk`.
             progress: see `trunk`.
         """
         if plan.cut is None:
             return cls(tokens, labels, None, choices)
-        first_only = not plan.tuned and reads_first_token(encoder.model)
+        family = head == "family" and reads_first_token(encoder.model)
+        first_only = family and not plan.tuned
         states = trunk(
             encoder,
             tokens,

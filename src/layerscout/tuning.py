@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from torch import Tensor
@@ -33,7 +33,7 @@ from layerscout.results import Result
 from layerscout.sampling import Split
 from layerscout.scans import Scan
 from layerscout.scores import DEFAULT, SCORES
-from layerscout.settings import Keep, Schedule, Settings
+from layerscout.settings import Classifier, Keep, Schedule, Settings
 from layerscout.snapshots import Snapshots
 from layerscout.surgery import untied
 from layerscout.tracking import check_tracker, tracking
@@ -52,6 +52,7 @@ def tune(
     score: str | None = None,
     budget: float = 0.5,
     method: Method | str | None = None,
+    classifier: Classifier | None = None,
     preset: str | None = None,
     as_released: bool = False,
     learning_rate: float | Sequence[float] | None = None,
@@ -98,6 +99,8 @@ def tune(
         budget: of "auto": training FLOPs as a share of those of full fine-tuning.
         method: a `layerscout.methods.Method` or its name: how the blocks are tuned. None for what a
             plan.json was written for, or else "full".
+        classifier: what reads the last state: the "family"'s own head, or "mean-linear", a linear
+            layer on the mean of the tokens. None for the preset's, or else "family".
         preset: train as a paper did, a key of `layerscout.presets.PRESETS`; what is given besides
             goes first.
         as_released: with `preset`, as the published code did where it differs from the text.
@@ -179,15 +182,23 @@ def tune(
     metric = available.metric if metric is None else metric
     check_metric(metric, available.kind)
     task = drawn(available, examples, seeds[0])
-    settings = _settings(given | {"metric": metric}, preset, as_released, task)
+    settings, usual_head = _settings(given | {"metric": metric}, preset, as_released, task)
+    head = usual_head if classifier is None else classifier
+    if head not in get_args(Classifier):
+        raise unknown("classifier", str(head), get_args(Classifier))
+    if head == "mean-linear" and isinstance(method, LoRA):
+        raise InputError(
+            "LoRA gives a checkpoint of the family, which has no classifier mean-linear; use "
+            "another method, or the classifier family"
+        )
     usual = scanning.USUAL_FOR_NUMBERS[0] if task.kind == "regression" else DEFAULT
     if score is None:
         score = usual if scan is None else scan.leading()
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
-    model_class(encoder.model.config, task.kind)
+    model_class(encoder.model.config, task.kind, head)
     encoder = untied(encoder) if untie else encoder
     wanted = [plan] if against is None else [plan, against]
-    ground = Ground(encoder, task, scan, score, budget, method)
+    ground = Ground(encoder, task, scan, score, budget, method, head)
     for one in wanted:
         check(one, ground)
     if scan is None and any(map(needs_scan, wanted)):
@@ -213,6 +224,7 @@ def tune(
         validation=validation,
         settings=settings,
         method=method,
+        head=head,
         keep_adapter=keep_adapter,
         trunk_dropout=trunk_dropout,
         fresh_head=fresh_head,
@@ -273,16 +285,18 @@ class _Aside:
     logs: Path
 
 
-def _settings(given: dict[str, Any], preset: str | None, as_released: bool, task: Task) -> Settings:
-    """Fill in what was not given from the preset."""
+def _settings(
+    given: dict[str, Any], preset: str | None, as_released: bool, task: Task
+) -> tuple[Settings, Classifier]:
+    """Fill in what was not given from the preset; and give its classifier."""
     if preset is None:
-        return Settings(**given)
+        return Settings(**given), "family"
     n = len(answers(task.train, task.kind))
     found = preset_of(preset, task=task.name, examples=n, as_released=as_released)
     ours = dict(found.settings)
     if "epochs" in given:
         ours.pop("max_steps", None)
-    return Settings(**ours | given)
+    return Settings(**ours | given), found.classifier
 
 
 def _rates(
@@ -317,6 +331,7 @@ def _about(
         "seeds": list(ours.seeds),
         "trunk dropout": material.trunk_dropout,
         "fresh head": material.fresh_head,
+        "classifier": material.head,
         "processes": recorded["processes"],
         "model (weights, versions and precision)": fingerprint,
         **splits,
@@ -462,6 +477,7 @@ def _examples(material: Material, plan: Plan, show: Show) -> tuple[Examples, Exa
             part.tokens,
             part.answers.labels,
             choices=part.answers.choices,
+            head=material.head,
             limit=material.cache_limit,
             spare=spare,
             progress=advance,

@@ -232,6 +232,15 @@ def test_the_model_is_frozen_and_in_eval_mode(tiny):
     assert torch.equal(encoder.states(TEXTS[:3]), encoder.states(TEXTS[:3]))
 
 
+def test_float16_needs_a_processor_that_computes_it(tiny, monkeypatch):
+    for capabilities, fits in (({"avx512_fp16": True}, True), ({"avx512_bf16": True}, False)):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda c=capabilities: c, raising=False)
+        if fits:
+            assert Encoder.load(tiny, device="cpu", precision="float16").precision == "float16"
+        else:
+            expect_refused("float16 … bfloat16", Encoder.load, tiny, precision="float16")
+
+
 def test_bad_devices_and_precisions(tiny):
     with pytest.raises(InputError, match="device 'abacus' cannot be used"):
         Encoder.load(tiny, device="abacus")

@@ -7,9 +7,9 @@ import torch
 from inputs import expect_refused
 from layerscout.deltas import load as load_saved
 from layerscout.encoder import Encoder
+from layerscout.examples import Examples, logits
 from layerscout.plans import make_plan
 from layerscout.surgery import classifier, places
-from layerscout.training import Examples, logits
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 from tuned import NAMES, cheaply, choices_task, copied, differing, fitted, labels_for, load, task_of
 

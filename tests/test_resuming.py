@@ -1,5 +1,8 @@
 """Trainings that were stopped and go on: to the same bit as if nothing had happened."""
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -64,6 +67,19 @@ def test_dropout_and_the_order_go_on_too(bert, tmp_path):
     before = torch.get_rng_state()
     run, found = training(bert, tmp_path / "stopped")
     assert torch.equal(before, torch.get_rng_state())
+    assert run.curve == expected.curve and not differing(found, kept)
+
+
+def test_float16_keeps_its_scale(bert, tmp_path):
+    """Gradients are scaled, by what a snapshot must hold too: 65,536 halves where they overflow."""
+    half = replace(bert, precision="float16")
+    expected, kept = training(half, tmp_path / "whole", max_grad_norm=1.0)
+    assert len(expected.curve) == 4 and all(torch.isfinite(p).all() for p in kept.values())
+    state = json.loads((tmp_path / "whole" / "run-1" / "state.json").read_text())
+    assert state["scaler"]["scale"] > 0
+    with pytest.raises(StoppedError):
+        training(half, tmp_path / "stopped", stop=7, max_grad_norm=1.0)
+    run, found = training(half, tmp_path / "stopped", max_grad_norm=1.0)
     assert run.curve == expected.curve and not differing(found, kept)
 
 

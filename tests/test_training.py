@@ -12,10 +12,11 @@ from transformers import get_linear_schedule_with_warmup
 from inputs import expect_refused
 from layerscout import training
 from layerscout.encoder import Encoder, resuming
+from layerscout.examples import logits, predict
 from layerscout.plans import Plan
 from layerscout.sampling import shuffled_batches
 from layerscout.surgery import base_of, classifier
-from layerscout.training import Settings, learning_rate_at, logits, predict
+from layerscout.training import Settings, learning_rate_at
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 from tuned import (
     NAMES,

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from layerscout.examples import Examples
 from layerscout.surgery import classifier
-from layerscout.training import Examples, Settings, train
+from layerscout.training import Settings, train
 from layerscout.trunks import Trunk
 from tiny import FAMILIES, SENTENCES
 from tuned import NAMES, NO_DROPOUT, fitted, labels_for, load, without_key_biases

@@ -21,10 +21,11 @@ from inputs import as_csv, expect_refused
 from layerscout.answers import answers
 from layerscout.data import Task
 from layerscout.encoder import Encoder, resuming
+from layerscout.examples import Examples, batch, batches, logits, loss_of, predict
 from layerscout.results import model_card, summary
 from layerscout.sampling import shuffled_batches
 from layerscout.surgery import base_of, classifier
-from layerscout.training import Examples, Settings, batch, batches, logits, loss_of, predict, train
+from layerscout.training import Settings, train
 from telling import numbers_task
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 from tuned import (

@@ -15,9 +15,9 @@ from transformers import (
 import layerscout as ls
 from conftest import MODELS, real
 from layerscout.encoder import Encoder
+from layerscout.examples import Examples, logits
 from layerscout.plans import make_plan
 from layerscout.surgery import classifier
-from layerscout.training import Examples, logits
 
 pytestmark = pytest.mark.real
 

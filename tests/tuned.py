@@ -10,11 +10,12 @@ import torch
 from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
+from layerscout.examples import Examples
 from layerscout.plans import Plan, check_tied, make_plan
 from layerscout.results import Result
 from layerscout.sampling import Split
 from layerscout.surgery import classifier, untied
-from layerscout.training import Examples, Settings, train
+from layerscout.training import Settings, train
 from layerscout.tuning import tune
 from tiny import SENTENCES, tiny_checkpoint
 

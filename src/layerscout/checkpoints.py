@@ -31,7 +31,7 @@ class Family:
         final_norm: path of a norm after the last block; its input is state L.
         positions_after_padding: positions are counted from the padding id on, so that many
             entries of the position table cannot be used.
-        float32_only: its forward pass does not run in bfloat16.
+        float32_only: its forward pass runs in nothing shorter.
         gated: the feed-forward layers have a third matrix, which gates.
     """
 

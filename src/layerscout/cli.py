@@ -62,7 +62,7 @@ Pooling = Annotated[
 ]
 MaxLength = Annotated[int, typer.Option(help="Tokens kept of an input.")]
 Precision = Annotated[
-    Literal["float32", "bfloat16", "auto"],
+    Literal["float32", "bfloat16", "float16", "auto"],
     typer.Option(help="Of the forward pass; auto: bfloat16 where the processor has it."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...")]
@@ -468,7 +468,7 @@ def tune(
         encoder = Encoder.load(model, device=device, precision=precision)
     with _interruptible():
         from layerscout import tuning
-        from layerscout.training import first_process
+        from layerscout.examples import first_process
 
         result = tuning.tune(
             encoder,

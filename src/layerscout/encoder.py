@@ -22,7 +22,8 @@ from layerscout.sampling import length_batches
 from layerscout.settings import Classifier
 
 Pooling = Literal["mean", "cls"]
-Precision = Literal["float32", "bfloat16", "auto"]
+Computed = Literal["float32", "bfloat16", "float16"]
+Precision = Literal["float32", "bfloat16", "float16", "auto"]
 
 # Tokens in one batch, padding included: enough to keep the processor busy, small enough for its
 # caches (or, on an accelerator, its memory).
@@ -82,7 +83,8 @@ class Encoder:
         model: the bare model (no head), in float32 and eval mode, on `device`.
         tokenizer: its fast tokenizer.
         family: where the model keeps its blocks.
-        precision: what the forward pass computes in; bfloat16 is autocast over float32 weights.
+        precision: what the forward pass computes in; the short ones are autocast over float32
+            weights.
     """
 
     name: str
@@ -91,7 +93,7 @@ class Encoder:
     model: Any
     tokenizer: Any
     family: Family
-    precision: Literal["float32", "bfloat16"]
+    precision: Computed
 
     @classmethod
     def load(
@@ -105,8 +107,8 @@ class Encoder:
         Args:
             name: a directory, a hub id such as "roberta-large", or "demo".
             device: "auto" (CUDA, then MPS, then CPU) or any name that torch knows.
-            precision: "float32", "bfloat16", or "auto" for bfloat16 where the hardware computes
-                it natively.
+            precision: "float32", "bfloat16", "float16", or "auto" for bfloat16 where the
+                hardware computes it natively.
 
         Raises:
             InputError: if there is no such checkpoint, its family is not supported, its weights
@@ -115,10 +117,10 @@ class Encoder:
         where = _device(device)
         settled = _precision(precision, where)
         loaded = load_checkpoint(str(name))
-        if loaded.family.float32_only and settled == "bfloat16":
+        if loaded.family.float32_only and settled != "float32":
             if precision != "auto":
                 raise InputError(
-                    f"{name} is of a family that does not run in bfloat16; use float32"
+                    f"{name} is of a family that does not run in {settled}; use float32"
                 )
             settled = "float32"
         return cls(
@@ -344,8 +346,8 @@ class Encoder:
 
     def autocast(self) -> torch.autocast:
         """Make a context in which the device computes in `precision`."""
-        low = self.precision == "bfloat16"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low)
+        dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
+        return torch.autocast(self.device.type, dtype=dtype, enabled=self.precision != "float32")
 
     def _last_state(self, run: Callable[[], Tensor]) -> Tensor:
         """Run the model and give state L: its output, or what its final norm was given."""
@@ -500,16 +502,21 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _precision(asked: Precision, device: torch.device) -> Literal["float32", "bfloat16"]:
+def _precision(asked: Precision, device: torch.device) -> Computed:
     """Settle "auto": bfloat16 where it is computed natively, which is where it is faster."""
-    if asked not in ("float32", "bfloat16", "auto"):
-        raise unknown("precision", asked, ("float32", "bfloat16", "auto"))
+    known = ("float32", "bfloat16", "float16", "auto")
+    if asked not in known:
+        raise unknown("precision", asked, known)
+    if asked == "float16" and device.type == "cpu" and not _cpu_has("avx512_fp16", "amx_fp16"):
+        raise InputError("float16 is not computed by this processor; use bfloat16, float32 or auto")
     if asked != "auto":
         return asked
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    if device.type == "cpu":
-        capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-        native = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
-        return "bfloat16" if native else "float32"
-    return "float32"
+    native = device.type == "cpu" and _cpu_has("avx512_bf16", "amx_bf16")
+    return "bfloat16" if native else "float32"
+
+
+def _cpu_has(*names: str) -> bool:
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name) for name in names)

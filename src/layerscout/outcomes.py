@@ -21,6 +21,7 @@ from layerscout.costs import Choice, Work, cost
 from layerscout.data import Task
 from layerscout.deltas import save_peft, save_trained
 from layerscout.encoder import Encoder, Tokens
+from layerscout.examples import Examples, batch, predict
 from layerscout.exports import export
 from layerscout.methods import Full, LoRA, Method, described
 from layerscout.metrics import evaluate_all
@@ -30,7 +31,7 @@ from layerscout.sampling import length_batches
 from layerscout.scanning import described_model, described_task
 from layerscout.settings import Classifier, Settings
 from layerscout.surgery import classifier, own
-from layerscout.training import Examples, Run, batch, predict
+from layerscout.training import Run
 from layerscout.trunks import Trunk
 
 # On how many validation examples, and how often, the speed of the tuned and the full model is

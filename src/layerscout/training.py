@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from time import perf_counter
@@ -13,86 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.answers import rows_of
 from layerscout.checkpoints import first_line
-from layerscout.encoder import Encoder, Tokens, resuming
+from layerscout.encoder import Encoder
 from layerscout.errors import InputError
+from layerscout.examples import Examples, logits, loss_of, plain_accelerator, predict
 from layerscout.metrics import evaluate
-from layerscout.plans import Plan
-from layerscout.sampling import length_batches, shuffled_batches
-from layerscout.settings import Classifier, Keep, Settings, learning_rate_at
+from layerscout.sampling import shuffled_batches
+from layerscout.settings import Keep, Settings, learning_rate_at
 from layerscout.snapshots import RunSnapshots, Snapshot
-from layerscout.surgery import base_of, reads_first_token, seeded
-from layerscout.trunks import DEFAULT_LIMIT, Trunk, trunk
-
-
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """n tokenised examples with what is right for them, and their states at the cut, if any.
-
-    Attributes:
-        tokens: n C texts, those of an example one after another; where the head alone is tuned,
-            the tokens that it reads.
-        labels: class ids or right choices, int64 (n,), or targets, float64 (n,).
-        trunk: the states of the same texts.
-        choices: C, 1 but for multiple choice.
-    """
-
-    tokens: Tokens
-    labels: np.ndarray
-    trunk: Trunk | None
-    choices: int = 1
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each example, (n,); of its longest choice where it has several."""
-        longest: np.ndarray = self.tokens.lengths.reshape(-1, self.choices).max(axis=1)
-        return longest
-
-    @classmethod
-    def prepare(
-        cls,
-        encoder: Encoder,
-        plan: Plan,
-        tokens: Tokens,
-        labels: np.ndarray,
-        *,
-        choices: int = 1,
-        head: Classifier = "family",
-        limit: int = DEFAULT_LIMIT,
-        spare: Trunk | None = None,
-        progress: Callable[[np.ndarray], None] | None = None,
-    ) -> Examples:
-        """Run the trunk of a plan over examples, or find in the cache what it gave.
-
-        Args:
-            encoder: the model before the cut.
-            plan: for this encoder; see `Plan.on`.
-            tokens: the n C texts of the examples.
-            labels: what is right for the n examples.
-            choices: C.
-            head: what reads the last state, be it of the first token alone.
-            limit: see `trunk`.
-            spare: see `trunk`.
-            progress: see `trunk`.
-        """
-        if plan.cut is None:
-            return cls(tokens, labels, None, choices)
-        family = head == "family" and reads_first_token(encoder.model)
-        first_only = family and not plan.tuned
-        states = trunk(
-            encoder,
-            tokens,
-            plan.cut,
-            first_only=first_only,
-            limit=limit,
-            spare=spare,
-            progress=progress,
-        )
-        return cls(tokens.first() if first_only else tokens, labels, states, choices)
+from layerscout.surgery import seeded
 
 
 @dataclass(frozen=True)
@@ -149,78 +77,6 @@ class Run:
             "diverged": self.diverged,
             "seconds": dict(self.seconds),
         }
-
-
-def logits(
-    encoder: Encoder, model: Any, examples: Examples, rows: np.ndarray, *, run: Any = None
-) -> Tensor:
-    """Run a model of `encoder` on the examples at `rows`, from the cut on where there is one.
-
-    Args:
-        encoder: what the model was made from.
-        model: the model.
-        examples: what is read.
-        rows: of the examples, (b,).
-        run: what is called in the model's place, such as one that gathers gradients.
-
-    Returns:
-        (b, K), or (b, C) for examples with choices; float32 or more precise.
-    """
-    flat, trunk = rows_of(rows, examples.choices), examples.trunk
-    inputs = batch(encoder, examples, rows)
-    resumed = (
-        nullcontext()
-        if trunk is None
-        else resuming(base_of(model)[0], encoder.family, trunk.states(flat), trunk.cut)
-    )
-    with encoder.autocast(), resumed:
-        found: Tensor = (model if run is None else run)(**inputs).logits
-    return found.to(torch.promote_types(found.dtype, torch.float32))
-
-
-def batch(encoder: Encoder, examples: Examples, rows: np.ndarray) -> dict[str, Tensor]:
-    """Give a model's inputs for the examples at `rows`: (b, T), or (b, C, T) with choices."""
-    inputs = encoder.batch(examples.tokens, rows_of(rows, examples.choices))
-    if examples.choices == 1:
-        return inputs
-    shape = (len(rows), examples.choices, -1)
-    return {name: tensor.reshape(shape) for name, tensor in inputs.items()}
-
-
-def batches(encoder: Encoder, examples: Examples) -> list[np.ndarray]:
-    """Group the examples into batches of like length, as `Encoder.batches` does texts."""
-    return length_batches(examples.lengths, max(1, encoder.token_budget // examples.choices))
-
-
-def loss_of(found: Tensor, labels: Tensor) -> Tensor:
-    """Give the mean loss: cross-entropy, or the squared error where the labels are numbers.
-
-    Args:
-        found: logits, (b, K).
-        labels: (b,), class ids or right choices, or numbers, which one output predicts.
-    """
-    if labels.is_floating_point():
-        numbers = labels.to(found.dtype).to(found.device)  # not every device has float64
-        return nn.functional.mse_loss(found[:, 0], numbers)
-    return nn.functional.cross_entropy(found, labels.to(found.device))
-
-
-def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
-    """Give the logits of all examples in their order, (n, K) float32 on the CPU, in eval mode.
-
-    Several processes share the batches.
-    """
-    model.eval()
-    outputs = model.config.num_labels if examples.choices == 1 else examples.choices
-    found = torch.zeros(len(examples), outputs)
-    accelerator = plain_accelerator()
-    own, processes = accelerator.process_index, accelerator.num_processes
-    with torch.no_grad():
-        for rows in batches(encoder, examples)[own::processes]:
-            found[rows] = logits(encoder, model, examples, rows).float().cpu()
-    if processes > 1:
-        found = accelerator.reduce(found.to(accelerator.device), "sum").cpu()
-    return found
 
 
 def train(
@@ -331,6 +187,7 @@ class _Standing:
             "over": over,
             "order": self.order.bit_generator.state,
             "random": random,
+            "scaler": stepper.scaler.state_dict(),
         }
         # A run that diverged has gone on since the epoch that counts.
         parameters = self.kept if kept == self.epoch else {} if over else stepper.parameters()
@@ -353,6 +210,8 @@ class _Standing:
             if not state["over"]:
                 self.order.bit_generator.state = state["order"]
                 stepper.restore(snapshot, state["random"])
+                if stepper.scaler.is_enabled():
+                    stepper.scaler.load_state_dict(state["scaler"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise InputError(
                 f"a snapshot cannot be used, {first_line(error)}; delete the snapshots and start "
@@ -407,6 +266,7 @@ class _Stepper:
         steps: of the whole run.
         run: the model, as the accelerator wants it called.
         trained: the parameters that are trained, by name.
+        scaler: keeps the gradients of float16 from vanishing; does nothing in other precisions.
     """
 
     encoder: Encoder
@@ -419,6 +279,7 @@ class _Stepper:
     run: Any
     trained: Mapping[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
 
     @classmethod
     def make(
@@ -454,6 +315,7 @@ class _Stepper:
             run,
             trained,
             optimizer,
+            torch.amp.GradScaler(encoder.device.type, enabled=encoder.precision == "float16"),
         )
 
     def step(self, rows: np.ndarray, done: int) -> float:
@@ -474,10 +336,13 @@ class _Stepper:
         loss = loss_of(found, torch.from_numpy(self.training.labels[part])) * weight
         value = self._sum(loss.detach())
         if isfinite(value):
-            accelerator.backward(loss * processes)  # gradients are averaged over processes
+            # Gradients are averaged over the processes.
+            accelerator.backward(self.scaler.scale(loss * processes))
             if settings.max_grad_norm is not None:
+                self.scaler.unscale_(self.optimizer)
                 nn.utils.clip_grad_norm_(self.trained.values(), settings.max_grad_norm)
-            self.optimizer.step()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
             self.optimizer.zero_grad()
         return value
 
@@ -527,30 +392,6 @@ class _Stepper:
         torch.set_rng_state(states["cpu"])
         if "cuda" in states:
             torch.cuda.set_rng_state(states["cuda"], self.encoder.device)
-
-
-def plain_accelerator() -> Any:
-    """Make the accelerator, which leaves placement and precision to the encoder.
-
-    Raises:
-        InputError: if mixed precision was set elsewhere.
-    """
-    from accelerate import Accelerator
-
-    try:
-        accelerator = Accelerator(device_placement=False, mixed_precision="no")
-    except ValueError as error:
-        raise InputError(
-            "another Accelerator of this process uses mixed precision; tune in a process of its "
-            'own, with precision="bfloat16" if that is wanted'
-        ) from error
-    accelerator.gradient_accumulation_steps = 1  # whatever the environment says
-    return accelerator
-
-
-def first_process() -> bool:
-    """Tell whether this is the only process, or the one of several that has the say."""
-    return bool(plain_accelerator().is_main_process)
 
 
 def _judged(

@@ -33,7 +33,11 @@ from layerscout.sampling import length_batches
 DEFAULT_LIMIT = 20 * 10**9
 
 # How each precision is stored. NumPy has no bfloat16: its bits go as integers.
-_STORED = {"float32": (torch.float32, np.float32), "bfloat16": (torch.bfloat16, np.uint16)}
+_STORED = {
+    "float32": (torch.float32, np.float32),
+    "bfloat16": (torch.bfloat16, np.uint16),
+    "float16": (torch.float16, np.float16),
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from layerscout.costs import Choice, checked_budget
 from layerscout.data import Kind, Task
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, LayerscoutError, unknown
+from layerscout.examples import Examples, plain_accelerator
 from layerscout.fingerprints import content_key, encoder_fingerprint
 from layerscout.methods import FULL, Adapter, LoRA, Method, PrefixTuning, described, make_method
 from layerscout.outcomes import Material, Part, Tuned, outcome
@@ -37,7 +38,7 @@ from layerscout.settings import Classifier, Keep, Schedule, Settings
 from layerscout.snapshots import Snapshots
 from layerscout.surgery import untied
 from layerscout.tracking import check_tracker, tracking
-from layerscout.training import Examples, Run, plain_accelerator, train
+from layerscout.training import Run, train
 from layerscout.trunks import DEFAULT_LIMIT, Trunk
 
 Number = TypeVar("Number", int, float)

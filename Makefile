@@ -18,6 +18,7 @@ check: .venv/dev
 bench: .venv/dev
 	$(BIN)/python bench/scan.py --write docs/benchmarks.md
 	$(BIN)/python bench/tune.py --write docs/benchmarks-tuning.md
+	$(BIN)/python bench/methods.py --write docs/benchmarks-methods.md
 	$(BIN)/python bench/scores.py --write docs/benchmarks-scores.md
 
 study: .venv/dev

@@ -36,11 +36,12 @@ from transformers.utils import logging
 import layerscout as ls
 from layerscout.costs import Work, cost
 from layerscout.encoder import Encoder, Tokens
+from layerscout.examples import Examples
 from layerscout.files import clear_cache
 from layerscout.plans import Plan, make_plan
 from layerscout.sampling import shuffled_batches
 from layerscout.surgery import classifier
-from layerscout.training import Examples, Settings, train
+from layerscout.training import Settings, train
 from measuring import Section, drawn, random_encoder, ratio, table, write_page
 
 BLOCKS, BEST, EPOCHS, EXAMPLES = 12, 8, 5, 1000
@@ -149,10 +150,18 @@ class Batches:
         return iter([b.tolist() for b in shuffled_batches(self.lengths, self.size, self.order)])
 
 
-def theirs(bench: Bench, kind: type[Trainer], batch_size: int, padded: dict[str, int]) -> float:
-    """Fine-tune with transformers' Trainer; seconds of its steps."""
-    model = AutoModelForSequenceClassification.from_pretrained(
-        bench.encoder.source, num_labels=2, dtype=torch.float32
+def theirs(
+    bench: Bench,
+    kind: type[Trainer],
+    batch_size: int,
+    padded: dict[str, int],
+    prepare: Callable[[Any], Any] = lambda model: model,
+) -> float:
+    """Fine-tune what is made of the model with transformers' Trainer; seconds of its steps."""
+    model = prepare(
+        AutoModelForSequenceClassification.from_pretrained(
+            bench.encoder.source, num_labels=2, dtype=torch.float32
+        )
     )
     tokens = bench.tokens
     rows = [

@@ -95,14 +95,24 @@ Budget = Annotated[
     float, typer.Option(help="For auto: the share of full fine-tuning's FLOPs to stay within.")
 ]
 Bottleneck = Annotated[
-    int | None, typer.Option(help="Features of an adapter between down and up; 256 unless given.")
+    int | None,
+    typer.Option(
+        help="Features of an adapter between down and up; 256 unless given.",
+        rich_help_panel="Method",
+    ),
 ]
-Rank = Annotated[int | None, typer.Option(help="Of LoRA's changes; 8 unless given.")]
+Rank = Annotated[
+    int | None, typer.Option(help="Of LoRA's changes; 8 unless given.", rich_help_panel="Method")
+]
 LoraAlpha = Annotated[
-    float | None, typer.Option(help="LoRA's scale times its rank; 16 unless given.")
+    float | None,
+    typer.Option(help="LoRA's scale times its rank; 16 unless given.", rich_help_panel="Method"),
 ]
 VirtualTokens = Annotated[
-    int | None, typer.Option(help="Of prefix-tuning, in each block; 16 unless given.")
+    int | None,
+    typer.Option(
+        help="Of prefix-tuning, in each block; 16 unless given.", rich_help_panel="Method"
+    ),
 ]
 Untie = Annotated[
     bool, typer.Option("--untie", help="Copy the weights that blocks share (ALBERT) first.")
@@ -262,7 +272,10 @@ def plan(
     epochs: Epochs = 5,
     method: Annotated[
         Literal["full", "adapter", "lora", "prefix-tuning"],
-        typer.Option(help="How the blocks are tuned: all of their weights, or a few new ones."),
+        typer.Option(
+            help="How the blocks are tuned: all of their weights, or a few new ones.",
+            rich_help_panel="Method",
+        ),
     ] = "full",
     bottleneck: Bottleneck = None,
     rank: Rank = None,
@@ -338,89 +351,148 @@ def tune(
         typer.Option(
             help="How the blocks are tuned: all of their weights, or a few new ones.",
             show_default="full, or what a plan.json says",
+            rich_help_panel="Method",
         ),
     ] = None,
     bottleneck: Bottleneck = None,
     adapter_init: Annotated[
         Literal["bert", "identity"] | None,
-        typer.Option(help="How adapters start; bert unless given."),
+        typer.Option(help="How adapters start; bert unless given.", rich_help_panel="Method"),
     ] = None,
     rank: Rank = None,
     lora_alpha: LoraAlpha = None,
     virtual_tokens: VirtualTokens = None,
     keep_adapter: Annotated[
-        bool, typer.Option("--keep-adapter", help="Write LoRA as a folder of peft, not merged.")
+        bool,
+        typer.Option(
+            "--keep-adapter",
+            help="Write LoRA as a folder of peft, not merged.",
+            rich_help_panel="Method",
+        ),
     ] = False,
     classifier: Annotated[
         Literal["family", "mean-linear"] | None,
         typer.Option(
             help="What reads the last state: the family's own head, or one layer on the mean.",
             show_default="family",
+            rich_help_panel="Method",
         ),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Train as a paper did: xie2022, phang2021, tamkin2020 or lodha2023."),
+        typer.Option(
+            help="Train as a paper did: xie2022, phang2021, tamkin2020 or lodha2023.",
+            rich_help_panel="Training",
+        ),
     ] = None,
     as_released: Annotated[
-        bool, typer.Option("--as-released", help="With a preset: as its published code did.")
+        bool,
+        typer.Option(
+            "--as-released",
+            help="With a preset: as its published code did.",
+            rich_help_panel="Training",
+        ),
     ] = False,
     learning_rate: Annotated[
         str | None,
         typer.Option(
-            metavar="R[,R...]", help="One or several; by default one that suits the plan."
+            metavar="R[,R...]",
+            help="One or several; by default one that suits the plan.",
+            rich_help_panel="Training",
         ),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training examples.", show_default="5")
+        int | None,
+        typer.Option(
+            help="Passes over the training examples.", show_default="5", rich_help_panel="Training"
+        ),
     ] = None,
     max_steps: Annotated[
-        int | None, typer.Option(help="Steps of the whole training, in place of epochs.")
+        int | None,
+        typer.Option(
+            help="Steps of the whole training, in place of epochs.", rich_help_panel="Training"
+        ),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Examples of a step.", show_default="32")
+        int | None,
+        typer.Option(help="Examples of a step.", show_default="32", rich_help_panel="Training"),
     ] = None,
     seed: Annotated[
-        str, typer.Option(metavar="S[,S...]", help="One or several, a run each.")
+        str,
+        typer.Option(
+            metavar="S[,S...]", help="One or several, a run each.", rich_help_panel="Training"
+        ),
     ] = "0",
     keep: Annotated[
         Literal["best", "last"] | None,
-        typer.Option(help="Keep the best epoch's model, or the last's.", show_default="best"),
+        typer.Option(
+            help="Keep the best epoch's model, or the last's.",
+            show_default="best",
+            rich_help_panel="Training",
+        ),
     ] = None,
     patience: Annotated[
-        int | None, typer.Option(help="Stop after so many epochs that are no better.")
+        int | None,
+        typer.Option(
+            help="Stop after so many epochs that are no better.", rich_help_panel="Training"
+        ),
     ] = None,
     warmup: Annotated[
         float | None,
         typer.Option(
             help="Steps in which the learning rate rises; below 1 their share.",
             show_default="0.06",
+            rich_help_panel="Training",
         ),
     ] = None,
     schedule: Annotated[
         Literal["linear", "constant"] | None,
-        typer.Option(help="Whether the rate then falls to 0, or stays.", show_default="linear"),
+        typer.Option(
+            help="Whether the rate then falls to 0, or stays.",
+            show_default="linear",
+            rich_help_panel="Training",
+        ),
     ] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Of AdamW.", show_default="0")] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Of AdamW.", show_default="0", rich_help_panel="Training")
+    ] = None,
     max_grad_norm: Annotated[
-        float | None, typer.Option(help="Clip gradients to this norm.")
+        float | None, typer.Option(help="Clip gradients to this norm.", rich_help_panel="Training")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="PLAN", help="Tune this too, such as full, and compare.")
+        str | None,
+        typer.Option(
+            metavar="PLAN",
+            help="Tune this too, such as full, and compare.",
+            rich_help_panel="Training",
+        ),
     ] = None,
     trunk_dropout: Annotated[
         bool,
-        typer.Option("--trunk-dropout", help="Run frozen blocks at every step, with dropout."),
+        typer.Option(
+            "--trunk-dropout",
+            help="Run frozen blocks at every step, with dropout.",
+            rich_help_panel="Training",
+        ),
     ] = False,
     fresh_head: Annotated[
-        bool, typer.Option("--fresh-head", help="Start the whole head at random.")
+        bool,
+        typer.Option(
+            "--fresh-head", help="Start the whole head at random.", rich_help_panel="Training"
+        ),
     ] = False,
     untie: Untie = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a training that was stopped.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on with a training that was stopped.", rich_help_panel="Training"
+        ),
     ] = False,
     track: Annotated[
-        str | None, typer.Option(help="Report to tensorboard, mlflow, wandb or trackio.")
+        str | None,
+        typer.Option(
+            help="Report to tensorboard, mlflow, wandb or trackio.", rich_help_panel="Training"
+        ),
     ] = None,
     cache_limit: CacheLimit = "20GB",
     max_length: MaxLength = 128,

@@ -253,7 +253,7 @@ def test_work_is_checked():
     ):
         with pytest.raises(InputError, match="at least 1 example"):
             Work(*numbers)
-    with pytest.raises(InputError, match="1 epoch; got 7, 1 and 0"):
+    with pytest.raises(InputError, match="some epochs; got 7, 1 and 0"):
         Work(7, 0, 1.0, 0)
 
 

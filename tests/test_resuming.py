@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from inputs import expect_refused
+from layerscout import training as module
 from layerscout.snapshots import Snapshots
 from layerscout.surgery import classifier
 from layerscout.training import Settings, train
@@ -102,20 +104,41 @@ def test_patience_counts_the_epochs_before(bert, tmp_path):
     assert not differing(found, kept)
 
 
-def test_a_diverged_run_stays_so(bert, tmp_path):
-    folder = tmp_path / "whole"
-    expected, _ = training(bert, folder, max_grad_norm=None, warmup=0.0, epochs=2)
-    assert expected.curve
-    again, _ = training(bert, folder, epochs=2, warmup=0.0)
-    assert again == expected
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_diverged_run_stays_so(bert, tmp_path, monkeypatch, step):
+    """In its first epoch, where nothing is kept, and in its second."""
+    exploding = lambda at, *_: 1e38 if at == step else 0.1  # noqa: E731
+    monkeypatch.setattr(module, "learning_rate_at", exploding)
+    expected, kept = training(bert, tmp_path / "whole")
+    assert expected.diverged and len(expected.curve) == (step > 3) and bool(kept) == (step > 3)
+    monkeypatch.undo()
+    again, found = training(bert, tmp_path / "whole", stop=1)
+    assert again == expected and not differing(found, kept)
+
+
+def test_parameters_of_something_else_are_not_taken(bert, tmp_path):
+    run, _ = training(bert, tmp_path / "whole")
+    path = tmp_path / "whole" / "run-1" / f"parameters-{run.best.epoch}.safetensors"
+    save_file({"other": torch.zeros(1)}, path)
+    expect_refused("not those that are trained", training, bert, tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "broken", [{"random": []}, {"epoch": "x"}, {"curve": []}, {"order": {}}, {"scaler": 3}]
+)
+def test_a_state_of_something_else_is_not_taken(bert, tmp_path, broken):
+    with pytest.raises(StoppedError):
+        training(bert, tmp_path / "stopped", stop=5)
+    path = tmp_path / "stopped" / "run-1" / "state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | broken))
+    half = replace(bert, precision="float16") if "scaler" in broken else bert
+    expect_refused("delete the snapshots", training, half, tmp_path / "stopped")
 
 
 def test_tune_goes_on(bert, tmp_path, monkeypatch):
     """Two runs; the second one is stopped, and the first is not trained again."""
     options = {"seed": [0, 1], "epochs": 3}
     expected = cheaply(bert, task_of(), "(4, 4, 4)", **options)
-    from layerscout import training as module
-
     true, calls = module.learning_rate_at, []
 
     def counted(*arguments):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from inputs import expect_refused
 from layerscout import snapshots
@@ -74,7 +75,10 @@ def test_a_kill_before_the_end_leaves_the_snapshot_before(tmp_path, monkeypatch)
 
 
 def test_an_unfinished_training_is_not_overwritten(tmp_path):
+    kept = opened(tmp_path)
+    opened(tmp_path, ABOUT | {"plan": "other"})  # nothing was finished that could be lost
     opened(tmp_path)
+    kept.of("run-0").save(1, 1, {}, numbers(1), numbers(10))
     expect_refused("--resume", opened, tmp_path)
     opened(tmp_path, resume=True).discard()
     assert not (tmp_path / "training").exists()
@@ -82,7 +86,7 @@ def test_an_unfinished_training_is_not_overwritten(tmp_path):
 
 
 def test_another_training_is_not_resumed(tmp_path):
-    opened(tmp_path)
+    opened(tmp_path).of("run-0").save(1, 1, {}, numbers(1), numbers(10))
     about = ABOUT | {"plan": "(1, 6, 6)"}
     line = expect_refused("(5, 6, 6)", opened, tmp_path, about, resume=True)
     assert "(1, 6, 6)" in line and "plan" in line
@@ -93,7 +97,9 @@ def test_broken_snapshots_are_refused(tmp_path):
     kept.of("run-0").save(1, 1, {}, numbers(1), numbers(10))
     folder = tmp_path / "training" / "run-0"
     state = (folder / "state.json").read_text()
-    for broken in ("", "[]", "{}", '{"files": 3}', '{"files": {"optimizer": "x"}}'):
+    files = '{"files": {"parameters": null, "optimizer": null, "kept": "../kept"}}'
+    numberless = '{"loss": NaN, "files": {"parameters": null, "optimizer": null, "kept": null}}'
+    for broken in ("", "[]", "{}", '{"files": 3}', '{"files": {}}', files, numberless):
         (folder / "state.json").write_text(broken)
         expect_refused("state.json", kept.of("run-0").load)
     (folder / "state.json").write_text(state)
@@ -102,3 +108,36 @@ def test_broken_snapshots_are_refused(tmp_path):
     expect_refused("optimizer-1", kept.of("run-0").load)
     (tmp_path / "training" / "training.json").write_text("{")
     expect_refused("training.json", opened, tmp_path, resume=True)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "thesis.txt").write_text("mine")
+    for resume in (True, False):
+        expect_refused("folder of their own", opened, tmp_path, resume=resume)
+    assert (tmp_path / "training" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_full_disk_keeps_the_snapshot_before(tmp_path, monkeypatch):
+    kept = opened(tmp_path).of("run-0")
+    kept.save(1, 1, {"epoch": 1}, numbers(1), numbers(10))
+
+    def full(*_):
+        raise SafetensorError("no space left")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    expect_refused("--resume", kept.save, 2, 2, {"epoch": 2}, numbers(2), numbers(20))
+    assert kept.load().state == {"epoch": 1}
+
+
+def test_other_surroundings_are_noted(tmp_path):
+    def surrounded(threads):
+        folder, around = tmp_path / "training", {"threads": threads}
+        return Snapshots.open(folder, ABOUT, resume=True, surroundings=around)
+
+    (none,) = surrounded(1).notes
+    assert "nothing to resume" in none
+    surrounded(1).of("run-0").save(1, 1, {}, numbers(1), numbers(10))
+    assert surrounded(1).notes == ()
+    (note,) = surrounded(2).notes
+    assert "threads 2 after 1" in note

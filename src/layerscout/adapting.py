@@ -23,6 +23,7 @@ from layerscout.methods import (
     applied,
     check_family,
     check_tunes_blocks,
+    check_untied,
     make_method,
 )
 from layerscout.plans import Plan, make_plan, weight_sets, whole
@@ -160,11 +161,7 @@ def check_method(config: Any, plan: Plan, method: Method) -> None:
     if isinstance(method, PrefixTuning):
         _check_positions(config, method)
     weights = weight_sets(blocks, getattr(config, "num_hidden_groups", None) or blocks)[: plan.head]
-    if any(weights.count(weights[block - 1]) > 1 for block in plan.tuned):
-        raise InputError(
-            f"{method.name} needs blocks with weights of their own, and those of this {family} "
-            "share them; copy them first with --untie (in Python: untie=True)"
-        )
+    check_untied(family, weights, method)
 
 
 def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) -> Equipped:

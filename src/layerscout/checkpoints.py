@@ -271,7 +271,13 @@ def _load_config(name: str, folder: Path) -> Any:
     from transformers import AutoConfig
 
     try:
-        family = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if "layerscout" in content:
+            raise InputError(
+                f"{name} holds only what a method trained; load it with layerscout.load, or give "
+                f"its base, {content['base']['source']}"
+            )
+        family = content["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"cannot read the configuration of {name}: {first_line(error)}; its config.json must "

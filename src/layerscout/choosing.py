@@ -165,7 +165,7 @@ def _check_model(ground: Ground) -> None:
     """Refuse a method that the model cannot have, whatever the plan."""
     shape = _shape(ground)
     check_family(shape.family, ground.method)
-    check_untied(shape, ground.method)
+    check_untied(shape.family, shape.weights, ground.method)
 
 
 def _explicit(plan: Plan | str | Path, ground: Ground) -> tuple[Choice, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -132,11 +133,16 @@ def main() -> None:
     try:
         app()
     except OSError as error:  # such as a full disk behind standard output
-        typer.echo(f"layerscout: {error}", err=True)
+        _tell(error)
         sys.exit(1)
     except LayerscoutError as error:
-        typer.echo(f"layerscout: {error}", err=True)
+        _tell(error)
         sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+def _tell(error: Exception) -> None:
+    if os.environ.get("RANK", "0") == "0":  # of several processes the first one speaks
+        typer.echo(f"layerscout: {error}", err=True)
 
 
 def _show_version(asked: bool) -> None:
@@ -538,7 +544,7 @@ def tune(
             virtual_tokens=virtual_tokens,
         )
         encoder = Encoder.load(model, device=device, precision=precision)
-    with _interruptible():
+    with _interruptible(output / "snapshots"):
         from layerscout import tuning
         from layerscout.examples import first_process
 
@@ -652,12 +658,14 @@ def demo(
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def _interruptible(snapshots: Path | None = None) -> Iterator[None]:
     """Turn Ctrl-C into one line; files are moved into place only when they are whole."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("layerscout: stopped; nothing was half-written", err=True)
+        resumable = snapshots is not None and any(snapshots.glob("*/state.json"))
+        hint = "; --resume goes on after the last whole epoch" if resumable else ""
+        typer.echo(f"layerscout: stopped; nothing was half-written{hint}", err=True)
         raise typer.Exit(130) from None
 
 

@@ -32,7 +32,7 @@ class Work:
         examples: of the training split.
         validation: examples scored after every epoch.
         tokens: mean length of an example, special tokens included.
-        epochs: passes over the training split.
+        epochs: passes over the training split; the last one may be cut short.
         cached: the states below the tuned blocks are computed once, not in every epoch.
 
     Raises:
@@ -42,14 +42,14 @@ class Work:
     examples: int
     validation: int
     tokens: float
-    epochs: int
+    epochs: float
     cached: bool = True
 
     def __post_init__(self) -> None:
-        numbers = self.examples >= 1 and self.validation >= 0 and self.epochs >= 1
+        numbers = self.examples >= 1 and self.validation >= 0 and self.epochs > 0
         if not numbers or not 0 < self.tokens < inf:
             raise InputError(
-                "training needs at least 1 example, 1 token in each and 1 epoch; got "
+                "training needs at least 1 example, 1 token in each and some epochs; got "
                 f"{self.examples}, {self.tokens:g} and {self.epochs}"
             )
 
@@ -262,7 +262,7 @@ def choose(
             that share no weights.
     """
     budget = checked_budget(budget)
-    check_untied(shape, method)
+    check_untied(shape.family, shape.weights, method)
     clauses = _clauses(shape, work, best, method)
     strategy = _first(clauses, budget)
     if strategy is None:
@@ -322,7 +322,7 @@ def options(
         InputError: if the method needs blocks that share no weights, or does nothing with a
             strategy that is asked for.
     """
-    check_untied(shape, method)
+    check_untied(shape.family, shape.weights, method)
     clauses = _clauses(shape, work, best, method)
     full = cost(make_plan("full", shape.blocks), shape, work).train
     ranked = sum(value is not None for value in ranking or ())

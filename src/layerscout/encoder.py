@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -492,7 +493,8 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 def _device(name: str) -> torch.device:
     if name == "auto":
         if torch.cuda.is_available():
-            return torch.device("cuda")
+            # Of several processes on a machine, each has its own.
+            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -168,10 +169,14 @@ def plain_accelerator() -> Any:
     Raises:
         InputError: if mixed precision was set elsewhere.
     """
-    from accelerate import Accelerator
+    from accelerate import Accelerator, InitProcessGroupKwargs
 
+    # While the first of several processes scans and runs the trunk, the others wait.
+    patient = InitProcessGroupKwargs(timeout=timedelta(days=7))
     try:
-        accelerator = Accelerator(device_placement=False, mixed_precision="no")
+        accelerator = Accelerator(
+            device_placement=False, mixed_precision="no", kwargs_handlers=[patient]
+        )
     except ValueError as error:
         raise InputError(
             "another Accelerator of this process uses mixed precision; tune in a process of its "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 from layerscout.errors import InputError, unknown
-from layerscout.plans import ModelShape, Plan, real, whole
+from layerscout.plans import Plan, real, whole
 
 # The most that a model can take is another matter, and checked where it is attached.
 REMEDIES = {"bottleneck": "256 is usual", "rank": "8 is usual", "virtual_tokens": "16 is usual"}
@@ -147,18 +147,23 @@ def check_family(family: str, method: Method) -> None:
         )
 
 
-def check_untied(shape: ModelShape, method: Method) -> None:
+def check_untied(family: str, weights: Sequence[int], method: Method) -> None:
     """Refuse to give each block something of its own while blocks share their weights.
 
     LoRA follows the weights instead, and so does full fine-tuning.
 
+    Args:
+        family: of the model.
+        weights: which set of weights each block uses; see `ModelShape`.
+        method: any method.
+
     Raises:
         InputError: if the method is of that kind, and blocks share weights, as ALBERT's do.
     """
-    if isinstance(method, Adapter | PrefixTuning) and len(set(shape.weights)) < shape.blocks:
+    if isinstance(method, Adapter | PrefixTuning) and len(set(weights)) < len(weights):
         raise InputError(
             f"{method.name} needs blocks with weights of their own, and those of this "
-            f"{shape.family} share them; copy them first with --untie (in Python: untie=True)"
+            f"{family} share them; copy them first with --untie (in Python: untie=True)"
         )
 
 

@@ -21,7 +21,7 @@ from layerscout.costs import Choice, Work, cost
 from layerscout.data import Task
 from layerscout.deltas import save_peft, save_trained
 from layerscout.encoder import Encoder, Tokens
-from layerscout.examples import Examples, batch, predict
+from layerscout.examples import Examples, batch, plain_accelerator, predict
 from layerscout.exports import export
 from layerscout.methods import Full, LoRA, Method, described
 from layerscout.metrics import evaluate_all
@@ -91,11 +91,12 @@ class Material:
 
     def work(self, cached: bool) -> Work:
         """Say how much training there is; each choice of an example counts as one."""
+        n = len(self.training.answers)
         return Work(
             examples=len(self.training.tokens),
             validation=len(self.validation.tokens),
             tokens=float(self.training.tokens.lengths.mean()),
-            epochs=self.settings.passes(len(self.training.answers)),
+            epochs=self.settings.steps(n) / -(-n // self.settings.batch_size),
             cached=cached,
         )
 
@@ -135,12 +136,14 @@ def outcome(
     encoder, task, settings = material.encoder, material.task, material.settings
     run = ours.runs[ours.kept]
     equipped = material.equipped(ours.plan, run.seed)
-    own(equipped.model).load_state_dict(ours.parameters, strict=False)
+    own(equipped.model).load_state_dict(ours.parameters, strict=False)  # all that is trained
     model = equipped.model
     if isinstance(material.method, LoRA) and material.saved_as == "checkpoint":
         model = merged(equipped)
     found = predict(encoder, model, ours.validation).numpy()
     answers = material.validation.answers
+    with plain_accelerator().main_process_first():  # so that it is alone
+        speeds = _speeds(material, model)
     content = {
         "layerscout": version("layerscout"),
         "verb": "tune",
@@ -152,7 +155,7 @@ def outcome(
         "metric": settings.metric,
         **_described(material, ours),
         "metrics": evaluate_all(task.kind, answers.labels, found),
-        "examples_per_second": _speeds(material, model),
+        "examples_per_second": speeds,
         "against": _described(material, tuned[1]) if len(tuned) > 1 else None,
         "settings": {
             **task.origin,
@@ -293,6 +296,15 @@ def _warnings(material: Material, tuned: Sequence[Tuned], max_length: int) -> li
                 f"{part.tokens.truncated:,} of {len(part.tokens):,} {name} inputs were longer than "
                 f"{max_length} tokens and were cut (--max-length)"
             )
+    steps, warmup = (
+        material.settings.steps(len(material.training.answers)),
+        material.settings.warmup,
+    )
+    if warmup >= steps:
+        found.append(
+            f"the learning rate rises for {warmup:,.0f} steps (--warmup), and the training has "
+            f"{steps:,}, so it never reached its peak"
+        )
     for one in tuned:
         found += [trunk.warning for trunk in one.trunks if trunk.warning]
         found += [

@@ -1,4 +1,10 @@
-"""How the papers trained: their settings and learning rates, by name."""
+"""How the papers trained: their settings and learning rates, by name.
+
+What is not a setting of the optimizer is asked for apart: dropout in the frozen trunk
+(`trunk_dropout`), which all of them had, and a head that is new throughout (`fresh_head`). Phang et
+al. do not say which epoch counts nor how the rate falls: here the last one, and in a line. That the
+released code of Lodha et al. trained embeddings and pooler in every run is no plan of ours.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +27,7 @@ class Preset:
 
     Attributes:
         source: the paper, and where it says so.
-        settings: of `layerscout.training.Settings`. Adam without weight decay is AdamW without.
+        settings: of `layerscout.settings.Settings`. Adam without weight decay is AdamW without.
         rates: the learning rate for every plan; None where they differ, see `preset_rates`.
         classifier: what reads the last state.
     """
@@ -132,8 +138,8 @@ def preset_rates(name: str, strategy: str, plan: Plan, method: Method, task: str
     if not isinstance(method, Full | Adapter):
         return None
     sets = _FULL if isinstance(method, Full) else _ADAPTER
-    if strategy == "full" or plan.embeddings:
+    if strategy.lower() == "full" or plan.embeddings:
         return sets["full"]
-    if strategy.startswith("best-up"):
+    if strategy.lower().startswith("best-up"):
         return sets["above"]
     return sets["below" if plan.tuned == tuple(range(1, plan.head + 1)) else "conventional"]

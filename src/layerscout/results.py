@@ -147,7 +147,7 @@ def model_card(content: Mapping[str, Any]) -> str:
         "Training": f"{task['examples_used']:,} examples, inputs cut at {settings['max_length']} "
         f"tokens, batches of {settings['batch_size']}, learning rate {run['learning_rate']:g}, "
         f"seed {run['seed']}; epoch {kept['epoch']} of {settings['epochs']} kept",
-        "Cost": f"{flops['train']:.3g} FLOPs by count for {_counted(settings['epochs'])}, "
+        "Cost": f"{flops['train']:.3g} FLOPs by count for {_counted(settings)}, "
         f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
         f"{flops['inference'] / flops['full_inference']:.0%}",
         "Speed": f"{speed['kept_model']:.0f} examples/s where it was made; the full model "
@@ -191,8 +191,10 @@ def _usage(content: Mapping[str, Any]) -> str:
     task, max_length = content["task"], content["settings"]["max_length"]
     if content["saved_as"] == "ours":
         return """import layerscout
+from transformers import AutoTokenizer
 
-model = layerscout.load("path/to/this/folder")  # finds the base and puts what was trained in it"""
+model = layerscout.load("path/to/this/folder")  # the base with what was trained in it
+tokenizer = AutoTokenizer.from_pretrained(model.name_or_path)  # the base's"""
     if content["saved_as"] == "peft":
         head, outputs = content["plan"]["head"], len(task["labels"]) or 1
         kind = "MultipleChoice" if task["kind"] == "multiple_choice" else "SequenceClassification"
@@ -246,8 +248,11 @@ def _chosen(content: Mapping[str, Any]) -> str:
     return f", which also chose {' and '.join(what)}" if what else ""
 
 
-def _counted(epochs: int) -> str:
-    return "1 epoch" if epochs == 1 else f"{epochs} epochs"
+def _counted(settings: Mapping[str, Any]) -> str:
+    number, unit = settings["epochs"], "epoch"
+    if settings["max_steps"] is not None:
+        number, unit = settings["max_steps"], "step"
+    return f"{number:,} {unit}{'s' if number > 1 else ''}"
 
 
 def _plain(text: str) -> str:

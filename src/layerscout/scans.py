@@ -269,7 +269,7 @@ class Scan:
 def _untied_for(shape: ModelShape, method: Method) -> tuple[ModelShape, bool]:
     """Give the shape that a method can have, and whether shared weights are copied for that."""
     try:
-        check_untied(shape, method)
+        check_untied(shape.family, shape.weights, method)
     except InputError:
         return _untied(shape), True
     return shape, False

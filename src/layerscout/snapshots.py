@@ -7,6 +7,7 @@ is replaced last, so whenever a run is killed there is the new snapshot or the o
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from layerscout.files import output_folder, replacing, write_files
 
 ABOUT = "training.json"
 STATE = "state.json"
+_AROUND = "surroundings"
+_FILE = re.compile(r"(parameters|optimizer)-[0-9]+\.safetensors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,28 +48,46 @@ class Snapshots:
 
     Attributes:
         folder: where they are.
+        notes: what differs from when it was stopped and may show in the last digits.
     """
 
     folder: Path
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, folder: Path, about: Mapping[str, Any], *, resume: bool) -> Snapshots:
+    def open(
+        cls,
+        folder: Path,
+        about: Mapping[str, Any],
+        *,
+        resume: bool,
+        surroundings: Mapping[str, Any] | None = None,
+    ) -> Snapshots:
         """Make the folder, or find the snapshots of a tuning that was stopped.
 
         Args:
             folder: where they go; it holds nothing else.
             about: what is trained on what and how, by names that users know; what JSON can hold.
             resume: go on with what is there, if anything is.
+            surroundings: what may differ, but is worth a note; like `about`.
 
         Raises:
             InputError: if there are snapshots and `resume` is not asked for, or they are of another
-                tuning or broken, or the folder cannot be written.
+                tuning or broken, or the folder cannot be written or holds something else.
         """
         path = folder / ABOUT
-        if not path.exists():
+        around = dict(surroundings or {})
+        if not any(folder.glob(f"*/{STATE}")) or not path.exists():  # nothing that could be lost
+            if not path.exists() and folder.is_dir() and any(folder.iterdir()):
+                raise InputError(
+                    f"snapshots need a folder of their own, got {folder}, which holds something "
+                    "else; name another"
+                )
             output_folder(folder)
-            write_files({path: json.dumps(about, indent=1) + "\n"})
-            return cls(folder)
+            written = json.dumps({**about, _AROUND: around}, indent=1)
+            write_files({path: f"{written}\n"})
+            none = f"there was nothing to resume in {folder}, so the training began anew"
+            return cls(folder, (none,) if resume else ())
         if not resume:
             raise InputError(
                 f"{folder} holds a training that was not finished; go on with it (--resume), or "
@@ -80,7 +101,17 @@ class Snapshots:
                     f"{_short(before.get(name))}, and {_short(now[name])} was asked for; ask for "
                     "the same, or delete the folder"
                 )
-        return cls(folder)
+        earlier = before.get(_AROUND)
+        earlier = earlier if isinstance(earlier, dict) else {}
+        return cls(
+            folder,
+            tuple(
+                f"the training went on with {name} {_short(value)} after "
+                f"{_short(earlier.get(name))}, so the last digits may differ from a training in one"
+                for name, value in around.items()
+                if earlier.get(name) != value
+            ),
+        )
 
     def of(self, run: str) -> RunSnapshots:
         """Give those of a run by its name, which is that of its folder."""
@@ -113,11 +144,14 @@ class RunSnapshots:
         state = _read(path)
         try:
             files = state.pop("files")
+            named = {part: files[part] for part in ("parameters", "optimizer", "kept")}
+            if not all(name is None or _FILE.fullmatch(name) for name in named.values()):
+                raise ValueError("a name that is none of ours")
             parts = {
-                part: {} if files[part] is None else _tensors(path.parent / files[part])
-                for part in ("parameters", "optimizer", "kept")
+                part: {} if name is None else _tensors(path.parent / name)
+                for part, name in named.items()
             }
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise _broken(path) from error
         return Snapshot(state, **parts)
 
@@ -150,11 +184,19 @@ class RunSnapshots:
             "kept": None if kept is None else f"parameters-{kept}.safetensors",
         }
         if written:
+            from safetensors import SafetensorError
             from safetensors.torch import save_file
 
-            with replacing(*(folder / name for name in written)) as temporaries:
-                for temporary, part in zip(temporaries, written.values(), strict=True):
-                    save_file({name: _plain(tensor) for name, tensor in part.items()}, temporary)
+            try:
+                with replacing(*(folder / name for name in written)) as temporaries:
+                    for temporary, part in zip(temporaries, written.values(), strict=True):
+                        plain = {name: _plain(tensor) for name, tensor in part.items()}
+                        save_file(plain, temporary)
+            except SafetensorError as error:  # such as a full disk
+                raise InputError(
+                    f"cannot write a snapshot into {folder}: {error}; the one before is still "
+                    "there: make room and go on with it (--resume)"
+                ) from error
         write_files({folder / STATE: json.dumps({**state, "files": files}) + "\n"})
         for path in folder.glob("*.safetensors"):
             if path.name not in files.values():
@@ -171,12 +213,16 @@ def _plain(tensor: Tensor) -> Tensor:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
         if not isinstance(found, dict):
             raise TypeError("not an object")
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise _broken(path) from error
     return found
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number")
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -37,7 +37,7 @@ def check_tracker(name: str) -> None:
 
 @contextmanager
 def tracking(name: str | None, folder: Path, run: str, config: Mapping[str, Any]) -> Iterator[Log]:
-    """Open a run of a tracker; gives what logs values at a step.
+    """Give what logs values at a step to a run of a tracker, which begins with the first of them.
 
     Args:
         name: a key of `TRACKERS`; None for no tracker.
@@ -53,14 +53,21 @@ def tracking(name: str | None, folder: Path, run: str, config: Mapping[str, Any]
     option = TRACKERS[name]
     # TensorBoard names runs by their folders.
     own = folder if option else folder / re.sub(r"[^\w.=+-]+", "_", run)
-    own.mkdir(parents=True, exist_ok=True)
-    accelerator = Accelerator(
-        device_placement=False, mixed_precision="no", log_with=name, project_dir=str(own)
-    )
-    plain = {k: v for k, v in config.items() if isinstance(v, bool | int | float | str)}
-    accelerator.init_trackers("layerscout", plain, {name: {option: run}} if option else {})
+    opened: list[Any] = []  # a run that was finished before has nothing to log
+
+    def log(values: Mapping[str, float], step: int) -> None:
+        if not opened:
+            own.mkdir(parents=True, exist_ok=True)
+            options: dict[str, Any] = {"log_with": name, "project_dir": str(own)}
+            accelerator = Accelerator(device_placement=False, mixed_precision="no", **options)
+            plain = {k: v for k, v in config.items() if isinstance(v, bool | int | float | str)}
+            accelerator.init_trackers("layerscout", plain, {name: {option: run}} if option else {})
+            opened.append(accelerator)
+        opened[0].log(dict(values), step=step)
+
     try:
-        yield lambda values, step: accelerator.log(dict(values), step=step)
+        yield log
     finally:
-        for tracker in accelerator.trackers:
-            tracker.finish()
+        for accelerator in opened:
+            for tracker in accelerator.trackers:
+                tracker.finish()

@@ -207,12 +207,15 @@ class _Standing:
             self.curve = [Epoch(**epoch) for epoch in state["curve"]]
             self.stopped, self.diverged = state["stopped"], state["diverged"]
             self.spent, self.kept = dict(state["seconds"]), dict(snapshot.kept)
+            if len(self.curve) != self.epoch or bool(self.curve) != bool(self.kept):
+                raise ValueError("its epochs are not complete")
+            stepper.check(self.kept if self.curve else stepper.trained)
             if not state["over"]:
                 self.order.bit_generator.state = state["order"]
                 stepper.restore(snapshot, state["random"])
                 if stepper.scaler.is_enabled():
                     stepper.scaler.load_state_dict(state["scaler"])
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
             raise InputError(
                 f"a snapshot cannot be used, {first_line(error)}; delete the snapshots and start "
                 "again"
@@ -302,8 +305,9 @@ class _Stepper:
         ]
         optimizer = torch.optim.AdamW(groups, lr=learning_rate, fused=True)
         run = accelerator.prepare(model) if accelerator.num_processes > 1 else model
-        if accelerator.process_index:  # dropout of its own
-            torch.manual_seed(torch.initial_seed() + accelerator.process_index)
+        if accelerator.process_index:  # dropout of its own, and of no other seed's
+            seeds = np.random.SeedSequence([torch.initial_seed(), accelerator.process_index])
+            torch.manual_seed(int(seeds.generate_state(1)[0]))
         return cls(
             encoder,
             model,
@@ -348,7 +352,7 @@ class _Stepper:
 
     def _sum(self, loss: Tensor) -> float:
         if self.accelerator.num_processes > 1:
-            loss = self.accelerator.reduce(loss, "sum")
+            loss = self.accelerator.reduce(loss.to(self.accelerator.device), "sum")
         return float(loss.item())
 
     def parameters(self) -> dict[str, Tensor]:
@@ -377,8 +381,16 @@ class _Stepper:
         every: list[dict[str, str]] = gather_object([own])
         return every
 
+    def check(self, parameters: Mapping[str, Tensor]) -> None:
+        """Show that parameters are those that are trained, by their names and shapes."""
+        if {k: v.shape for k, v in parameters.items()} != {
+            k: v.shape for k, v in self.trained.items()
+        }:
+            raise ValueError("its parameters are not those that are trained")
+
     def restore(self, snapshot: Snapshot, random: Sequence[Mapping[str, str]]) -> None:
         """Put back the parameters, the optimizer and the random states of a snapshot."""
+        self.check(snapshot.parameters)
         with torch.no_grad():
             for name, p in self.trained.items():
                 p.copy_(snapshot.parameters[name])

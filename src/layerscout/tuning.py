@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from layerscout import scanning
@@ -22,6 +23,7 @@ from layerscout.data import Kind, Task
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, LayerscoutError, unknown
 from layerscout.examples import Examples, plain_accelerator
+from layerscout.files import check_output_folder
 from layerscout.fingerprints import content_key, encoder_fingerprint
 from layerscout.methods import FULL, Adapter, LoRA, Method, PrefixTuning, described, make_method
 from layerscout.outcomes import Material, Part, Tuned, outcome
@@ -168,15 +170,26 @@ def tune(
     }
     given = {name: value for name, value in asked.items() if value is not None}
     Settings(**given)
+    if "epochs" in given and "max_steps" in given:
+        raise InputError(
+            f"`epochs` and `max_steps` both say how long to train, got {epochs} and {max_steps}; "
+            "give one of them"
+        )
     method = (written_method(plan) or FULL) if method is None else make_method(method)
     if keep_adapter and not isinstance(method, LoRA):
         raise InputError(f"`keep_adapter` is for the method lora, got {method.name}; leave it out")
+    if keep_adapter and untie:
+        raise InputError(
+            "`keep_adapter` needs a base that transformers can load, which blocks that were untied "
+            "are not; leave it out"
+        )
     if preset is None and as_released:
         raise InputError("`as_released` says how to follow a preset, and there is none; name one")
     if resume and snapshots is None:
         raise InputError("`resume` goes on from `snapshots`, and none are given; name the folder")
     if track is not None:
         check_tracker(track)
+        check_output_folder(Path(logs))
     accelerator = plain_accelerator()
     progress = progress and accelerator.is_main_process
     available = _validated(task, seeds[0])
@@ -233,6 +246,7 @@ def tune(
     )
     work = material.work(cached=cache_limit > 0 and not trunk_dropout)
     choices = [settled(one, ground, work) for one in wanted]
+    warned = [warning for _, warnings in choices for warning in warnings]
     for choice, _ in choices:
         check_method(encoder.model.config, choice.plan, method)
     recorded = {
@@ -246,22 +260,36 @@ def tune(
         "as_released": as_released,
         "processes": accelerator.num_processes,
     }
-    warned = [warning for _, warnings in choices for warning in warnings]
     sweeps = [
         Sweep(choice, _rates(rates, preset, choice, material), seeds) for choice, _ in choices
     ]
+    if preset == "xie2022" and rates is None and isinstance(method, LoRA | PrefixTuning):
+        warned.append(f"xie2022 has no learning rates for {method.name}; a usual one was taken")
     opened = None
     if snapshots is not None:
         about = _about(material, sweeps, recorded)
         with accelerator.main_process_first():
             opened = Snapshots.open(
-                Path(snapshots), about, resume=resume or not accelerator.is_main_process
+                Path(snapshots),
+                about,
+                resume=resume or not accelerator.is_main_process,
+                surroundings={"threads": torch.get_num_threads(), "cache_limit": cache_limit},
             )
+            warned += opened.notes
     with progress_line(progress) as show:
-        tuned = [
-            _tuned(material, sweep, _Aside(show, opened, f"plan-{i}-", track, Path(logs)))
-            for i, sweep in enumerate(sweeps, start=1)
-        ]
+        first, *others = sweeps
+        try:
+            tuned = [_tuned(material, first, _Aside(show, opened, "plan-1-", track, Path(logs)))]
+        except LayerscoutError:
+            if opened is not None:  # nothing in them is worth going on with
+                opened.discard()
+            raise
+        for sweep in others:
+            try:
+                aside = _Aside(show, opened, "plan-2-", track, Path(logs))
+                tuned.append(_tuned(material, sweep, aside))
+            except LayerscoutError as error:  # the first plan has come through
+                warned.append(f"there is nothing to compare with: {error}")
         show("measuring the speed", 0, 1)
         return replace(outcome(material, tuned, recorded, warned), snapshots=opened)
 
@@ -415,8 +443,6 @@ def _tuned(material: Material, sweep: Sweep, aside: _Aside) -> Tuned:
             best = replace(best, rank=(len(values), mean(values)))
             champion = best if champion is None or best.rank > champion.rank else champion
     if champion is None:
-        if aside.snapshots is not None:  # nothing in them is worth going on with
-            aside.snapshots.discard()
         raise LayerscoutError(
             f"no run of {plan.notation} finished an epoch: with learning rate "
             f"{runs[0].learning_rate:g} {runs[0].stopped}; use a lower --learning-rate"

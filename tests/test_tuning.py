@@ -15,6 +15,7 @@ from layerscout import outcomes, tuning
 from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import LayerscoutError
+from layerscout.methods import Adapter, LoRA, PrefixTuning
 from layerscout.plans import Plan, make_plan
 from layerscout.settings import Settings
 from layerscout.surgery import base_of, classifier
@@ -126,6 +127,15 @@ def test_names_of_files_do(bert, tmp_path):
 )
 def test_the_rate_goes_by_plan_and_width(plan, width, rate):
     assert default_learning_rate(make_plan(plan, 4), width) == rate
+
+
+@pytest.mark.parametrize(
+    ("method", "rate"), [(Adapter(), 3e-4), (LoRA(), 5e-4), (PrefixTuning(), 1e-2)]
+)
+def test_the_default_rate_suits_the_method(method, rate):
+    for plan in ("top:2", "full"):
+        assert default_learning_rate(make_plan(plan, 4), 1024, method) == rate
+        assert default_learning_rate(make_plan(plan, 4), 512, method) == 2 * rate
 
 
 def test_the_rate_that_goes_by_them_is_used(bert):

@@ -464,17 +464,17 @@ def default_learning_rate(plan: Plan, hidden_size: int, method: Method = FULL) -
     """Give a peak learning rate for a plan, a width and a method.
 
     At 1,024 features it is 1e-3 where the head alone is tuned, 2e-5 for full fine-tuning and 5e-5
-    for other plans, rates that Xie et al. 2022 (Tables 3 and 4) used or searched for RoBERTa-large;
-    1e-4 for adapters (Table 5). Those for LoRA (3e-4) and prefix-tuning (3e-3), and that narrower
-    models want more, as 1 / width, are ours.
+    for other plans, 3e-4 for adapters: rates that Xie et al. 2022 (Tables 3 to 5) used or searched
+    for RoBERTa-large. Those for LoRA (5e-4) and prefix-tuning (1e-2), and that narrower models want
+    more, as 1 / width, are ours.
     """
     match method:
         case Adapter():
-            wide = 1e-4
-        case LoRA():
             wide = 3e-4
+        case LoRA():
+            wide = 5e-4
         case PrefixTuning():
-            wide = 3e-3
+            wide = 1e-2
         case _:
             wide = 2e-5 if plan.embeddings else 5e-5 if plan.tuned else 1e-3
     return float(f"{wide * 1024 / hidden_size:.1e}")

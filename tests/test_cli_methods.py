@@ -414,7 +414,9 @@ RATES = {
 def test_presets_train_as_papers_did(asked_for, run, tiny, reviews, tmp_path):
     options = ("--plan", "top:1", "--preset", *asked_for, "--epochs", 1, "-o", tmp_path / "out")
     code, _, errors = run("tune", tiny, reviews, *options)
-    assert (code, errors) == (0, "")
+    assert code == 0
+    # A warm-up of so many steps is longer than such a training, which is worth a warning.
+    assert ("never reached its peak" in errors) == (PRESETS[asked_for].get("warmup", 0) >= 1)
     found = content(tmp_path / "out")
     expected = PRESETS[asked_for] | {"epochs": 1, "preset": asked_for[0]}
     expected |= {"as_released": len(asked_for) > 1}

@@ -6,15 +6,34 @@ coordinates of a few vectors along all eigenvectors.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg.lapack import dormqr, dpbtrf, dsterf, dstevd, dsytrd, dtbtrs
+from scipy.linalg import cython_lapack
+from scipy.linalg.lapack import dormqr, dpbtrf, dsterf, dstevd, dtbtrs
 
 # Columns that are reduced together: fewer than LAPACK's 32 are faster for some hundred features.
 BLOCK = 16
 NOT_FOUND = "the eigenvalues of a symmetric matrix did not converge"
+
+
+def _without_lock(routine: str) -> Any:
+    """Give a routine of LAPACK that lets other threads run meanwhile.
+
+    Those of scipy.linalg.lapack hold the interpreter's lock, so states that are scored at the same
+    time would wait for each other. SciPy offers the same routines to compiled code.
+    """
+    capsule = cython_lapack.__pyx_capi__[routine]
+    name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name.argtypes, name.restype = [ctypes.py_object], ctypes.c_char_p
+    pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    return ctypes.CFUNCTYPE(None)(pointer(capsule, name(capsule)))
+
+
+_reduce = _without_lock("dsytrd")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +54,18 @@ class Tridiagonal:
     @classmethod
     def of(cls, matrix: Float64[np.ndarray, "d d"]) -> Tridiagonal:
         """Reduce a symmetric matrix, of which only the upper triangle is read, in its place."""
-        # Transposed, it is a lower triangle in the column order of LAPACK.
-        lower, diagonal, below, factors, _ = dsytrd(
-            matrix.T, lower=1, lwork=BLOCK * len(matrix), overwrite_a=1
+        d = len(matrix)
+        matrix = np.ascontiguousarray(matrix)
+        bands, factors, room = np.zeros((2, d)), np.zeros(max(1, d - 1)), np.empty(BLOCK * d)
+        sizes = [ctypes.byref(ctypes.c_int(number)) for number in (d, d, BLOCK * d, 0)]
+        n, leading, size, info = sizes
+        a, diagonal, below, tau, work = (
+            array.ctypes.data_as(ctypes.c_void_p)
+            for array in (matrix, bands[0], bands[1], factors, room)
         )
-        bands = np.stack([diagonal, np.append(below, 0.0)[: len(matrix)]])
-        return cls(bands, np.asfortranarray(lower[1:, :-1]), factors)
+        # Transposed, it is a lower triangle in the column order of LAPACK.
+        _reduce(b"L", n, a, leading, diagonal, below, tau, work, size, info)
+        return cls(bands, np.asfortranarray(matrix.T[1:, :-1]), factors[: d - 1])
 
     def turned(
         self, columns: Float64[np.ndarray, "d m"], *, back: bool = False

@@ -9,7 +9,8 @@ from safetensors.torch import save_file
 
 from inputs import expect_refused
 from layerscout import training as module
-from layerscout.snapshots import Snapshots
+from layerscout.errors import InputError
+from layerscout.snapshots import RunSnapshots, Snapshots
 from layerscout.surgery import classifier
 from layerscout.training import Settings, train
 from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, load, task_of
@@ -167,3 +168,38 @@ def test_tune_goes_on(bert, tmp_path, monkeypatch):
     assert not differing(copied(result.model), copied(expected.model))
     result.save(tmp_path / "out")
     assert not snapshots.exists()
+
+
+@pytest.mark.parametrize("against", [None, "(3, 4, 4)"])
+def test_a_fault_keeps_what_was_reached(bert, tmp_path, monkeypatch, against):
+    """A disk that is full is none of the model's: the snapshots stay, be it in the second plan."""
+    true, saved = RunSnapshots.save, []
+
+    def full(self, *arguments):
+        saved.append(self.folder)
+        if len(saved) == (3 if against is None else 5):  # 3 epochs a plan
+            raise InputError("cannot write: the disk is full")
+        true(self, *arguments)
+
+    options = {"epochs": 3, "against": against, "snapshots": tmp_path / "snapshots"}
+    monkeypatch.setattr(RunSnapshots, "save", full)
+    expect_refused("the disk is full", cheaply, bert, task_of(), "(4, 4, 4)", **options)
+    assert (tmp_path / "snapshots" / "plan-1-run-1" / "state.json").exists()
+    monkeypatch.undo()
+    result = cheaply(bert, task_of(), "(4, 4, 4)", **options, resume=True)
+    assert (result.content["against"] is None) == (against is None)
+    assert len(result.content["runs"][0]["curve"]) == 3
+
+
+def test_a_second_plan_that_diverges_leaves_the_first(bert, tmp_path, monkeypatch):
+    calls = []
+
+    def exploding(*_):
+        calls.append(0)
+        return 0.1 if len(calls) <= 6 else 1e38  # 3 steps an epoch, 2 epochs of the first plan
+
+    monkeypatch.setattr(module, "learning_rate_at", exploding)
+    options = {"against": "(3, 4, 4)", "snapshots": tmp_path / "snapshots"}
+    result = cheaply(bert, task_of(), "(4, 4, 4)", **options)
+    assert result.content["against"] is None and len(result.content["runs"]) == 1
+    assert any("nothing to compare with" in warning for warning in result.warnings)

@@ -280,7 +280,7 @@ def tune(
         first, *others = sweeps
         try:
             tuned = [_tuned(material, first, _Aside(show, opened, "plan-1-", track, Path(logs)))]
-        except LayerscoutError:
+        except _NothingFinishedError:
             if opened is not None:  # nothing in them is worth going on with
                 opened.discard()
             raise
@@ -288,10 +288,14 @@ def tune(
             try:
                 aside = _Aside(show, opened, "plan-2-", track, Path(logs))
                 tuned.append(_tuned(material, sweep, aside))
-            except LayerscoutError as error:  # the first plan has come through
+            except _NothingFinishedError as error:  # the first plan has come through
                 warned.append(f"there is nothing to compare with: {error}")
         show("measuring the speed", 0, 1)
         return replace(outcome(material, tuned, recorded, warned), snapshots=opened)
+
+
+class _NothingFinishedError(LayerscoutError):
+    """No run of a plan came to the end of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -443,7 +447,7 @@ def _tuned(material: Material, sweep: Sweep, aside: _Aside) -> Tuned:
             best = replace(best, rank=(len(values), mean(values)))
             champion = best if champion is None or best.rank > champion.rank else champion
     if champion is None:
-        raise LayerscoutError(
+        raise _NothingFinishedError(
             f"no run of {plan.notation} finished an epoch: with learning rate "
             f"{runs[0].learning_rate:g} {runs[0].stopped}; use a lower --learning-rate"
         )

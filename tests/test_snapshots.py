@@ -123,7 +123,7 @@ def test_a_full_disk_keeps_the_snapshot_before(tmp_path, monkeypatch):
     kept.save(1, 1, {"epoch": 1}, numbers(1), numbers(10))
 
     def full(*_):
-        raise SafetensorError("no space left")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
     expect_refused("--resume", kept.save, 2, 2, {"epoch": 2}, numbers(2), numbers(20))

@@ -54,11 +54,23 @@ def replacing(*paths: Path) -> Iterator[list[Path]]:
         for path, temporary in zip(paths, temporaries, strict=True):
             temporary.chmod(0o666 & ~mask)
             temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    except Exception as error:
+        if not _of_the_system(error):
+            raise
+        raise _unwritable(path, error) from error
     finally:
         for temporary in temporaries:
             temporary.unlink(missing_ok=True)
+
+
+def _of_the_system(error: Exception) -> bool:
+    """Tell whether the system refused something, such as a full disk."""
+    # The writers of weights and tokenizers raise errors of their own, with the system's words.
+    return isinstance(error, OSError) or "(os error " in str(error)
+
+
+def _unwritable(path: Path, error: Exception) -> InputError:
+    return InputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
 
 
 def write_files(contents: Mapping[Path, str | bytes]) -> None:
@@ -322,11 +334,9 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         _open_to_others(temporary)
         _exchange(temporary, folder)
     except Exception as error:
-        # The writers of weights and tokenizers raise errors of their own, with the system's words.
-        if not isinstance(error, OSError) and "(os error " not in str(error):
+        if not _of_the_system(error):
             raise
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot write {folder}: {reason}") from error
+        raise _unwritable(folder, error) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)

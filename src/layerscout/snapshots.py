@@ -183,21 +183,14 @@ class RunSnapshots:
             "optimizer": _name(f"optimizer-{epoch}", optimizer),
             "kept": None if kept is None else f"parameters-{kept}.safetensors",
         }
-        if written:
-            from safetensors import SafetensorError
-            from safetensors.torch import save_file
-
-            try:
-                with replacing(*(folder / name for name in written)) as temporaries:
-                    for temporary, part in zip(temporaries, written.values(), strict=True):
-                        plain = {name: _plain(tensor) for name, tensor in part.items()}
-                        save_file(plain, temporary)
-            except SafetensorError as error:  # such as a full disk
-                raise InputError(
-                    f"cannot write a snapshot into {folder}: {error}; the one before is still "
-                    "there: make room and go on with it (--resume)"
-                ) from error
-        write_files({folder / STATE: json.dumps({**state, "files": files}) + "\n"})
+        try:
+            _write_tensors(folder, written)
+            write_files({folder / STATE: json.dumps({**state, "files": files}) + "\n"})
+        except InputError as error:
+            raise InputError(
+                f"{error}; the snapshot before is still there: make room and go on with it "
+                "(--resume)"
+            ) from error
         for path in folder.glob("*.safetensors"):
             if path.name not in files.values():
                 path.unlink()
@@ -207,8 +200,15 @@ def _name(stem: str, part: Mapping[str, Tensor]) -> str | None:
     return f"{stem}.safetensors" if part else None
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().contiguous()
+def _write_tensors(folder: Path, written: Mapping[str, Mapping[str, Tensor]]) -> None:
+    if not written:
+        return
+    from safetensors.torch import save_file
+
+    with replacing(*(folder / name for name in written)) as temporaries:
+        for temporary, part in zip(temporaries, written.values(), strict=True):
+            plain = {name: tensor.detach().cpu().contiguous() for name, tensor in part.items()}
+            save_file(plain, temporary)
 
 
 def _read(path: Path) -> dict[str, Any]:

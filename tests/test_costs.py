@@ -26,7 +26,7 @@ from layerscout.adapting import equip
 from layerscout.checkpoints import FAMILIES, model_shape
 from layerscout.costs import Work, choose, cost, options
 from layerscout.errors import InputError
-from layerscout.methods import PREFIX_FAMILIES, Adapter, LoRA, PrefixTuning
+from layerscout.methods import PREFIXED, Adapter, LoRA, PrefixTuning
 from layerscout.plans import ModelShape, Parameters, make_plan
 
 LARGE = RobertaConfig(
@@ -120,7 +120,7 @@ def test_flops_of_methods_are_those_that_torch_counts(monkeypatch, family, metho
     if family == "modernbert":  # a block is tuned
         tolerance = 1e-5
     if isinstance(method, PrefixTuning):
-        if config.model_type not in PREFIX_FAMILIES:
+        if config.model_type not in PREFIXED:
             pytest.skip("its attention is of another kind")
         # Prefixes go on to a fused attention, in which the counter sees other products.
         monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", eager_attention_forward)
@@ -181,7 +181,7 @@ def test_the_published_parameters_of_an_adapter():
     "config", [*(c for c, _ in CONFIGS.values()), DEBERTA], ids=lambda c: c.model_type
 )
 def test_parameters_of_methods_are_those_that_the_model_has(config, method):
-    if isinstance(method, PrefixTuning) and config.model_type not in PREFIX_FAMILIES:
+    if isinstance(method, PrefixTuning) and config.model_type not in PREFIXED:
         pytest.skip("its attention is of another kind")
     config = deepcopy(config)
     config.num_hidden_layers = 6

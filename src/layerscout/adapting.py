@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from layerscout.checkpoints import FAMILIES, is_norm
 from layerscout.errors import InputError
 from layerscout.methods import (
+    PREFIXED,
     Adapter,
     Full,
     LoRA,
@@ -46,17 +47,6 @@ ADAPTED: Mapping[str, tuple[str, str]] = {
     "mpnet": ("attention.attn.o", "output.dropout"),
     "roberta": ("attention.output.dense", "output.dropout"),
     "xlm-roberta": ("attention.output.dense", "output.dropout"),
-}
-
-# The module of a block whose keys and values a prefix extends. In the other families a key is
-# also told by its distance from the query, which a virtual token does not have.
-PREFIXED: Mapping[str, str] = {
-    "albert": "attention",
-    "bert": "attention.self",
-    "distilbert": "attention",
-    "electra": "attention.self",
-    "roberta": "attention.self",
-    "xlm-roberta": "attention.self",
 }
 
 

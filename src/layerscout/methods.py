@@ -12,8 +12,16 @@ from layerscout.plans import Plan, real, whole
 # The most that a model can take is another matter, and checked where it is attached.
 REMEDIES = {"bottleneck": "256 is usual", "rank": "8 is usual", "virtual_tokens": "16 is usual"}
 
-# In the others a key is also told by its distance from the query, which virtual tokens lack.
-PREFIX_FAMILIES = ("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta")
+# The module of a block whose keys and values a prefix extends. In the other families a key is
+# also told by its distance from the query, which a virtual token does not have.
+PREFIXED: Mapping[str, str] = {
+    "albert": "attention",
+    "bert": "attention.self",
+    "distilbert": "attention",
+    "electra": "attention.self",
+    "roberta": "attention.self",
+    "xlm-roberta": "attention.self",
+}
 
 
 @dataclass(frozen=True)
@@ -140,10 +148,10 @@ def check_family(family: str, method: Method) -> None:
     Raises:
         InputError: if it is prefix-tuning, and the attention of the family is not the usual one.
     """
-    if isinstance(method, PrefixTuning) and family not in PREFIX_FAMILIES:
+    if isinstance(method, PrefixTuning) and family not in PREFIXED:
         raise InputError(
             "prefix-tuning needs attention that knows neither distances nor windows, as in "
-            f"{', '.join(PREFIX_FAMILIES)}; got {family}; use --method full, adapter or lora"
+            f"{', '.join(PREFIXED)}; got {family}; use --method full, adapter or lora"
         )
 
 

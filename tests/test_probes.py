@@ -16,11 +16,11 @@ from torch import nn
 
 from layerscout import neighbours, probes
 from layerscout.errors import InputError
+from layerscout.metrics import pearson_spearman
 from layerscout.neighbours import knn, mutual_information
 from layerscout.probes import (
     Probes,
     accuracy,
-    correlation,
     family_probes,
     linear_probes,
     majority,
@@ -332,7 +332,7 @@ def test_a_linear_probe_of_numbers_comes_close_to_least_squares():
     train, y, validation, yv = split_states(4, S=2, n=2000, m=1000, numbers=True)
     found = linear_probes(train, 50 + 9 * y, validation, 50 + 9 * yv)
     predicted = LinearRegression().fit(train[0], y).predict(validation[0])
-    assert found.values[0] == pytest.approx(correlation(yv, predicted), abs=0.005)
+    assert found.values[0] == pytest.approx(pearson_spearman(yv, predicted), abs=0.005)
     assert abs(found.values[1]) < 0.2
     errors = linear_probes(train, 50 + 9 * y, validation, 50 + 9 * yv, metric=likelihood)
     assert errors.values[0] == pytest.approx(-81 * np.mean((predicted - yv) ** 2), rel=0.03)
@@ -662,8 +662,8 @@ def test_correlation_is_the_mean_of_two(seed):
     a, b = rng.normal(size=(2, 30))
     b[:5] = b[5]
     expected = (pearsonr(a, b).statistic + spearmanr(a, b).statistic) / 2
-    assert correlation(a, b) == pytest.approx(expected)
-    assert correlation(a, np.ones(30)) == 0.0
+    assert pearson_spearman(a, b) == pytest.approx(expected)
+    assert pearson_spearman(a, np.ones(30)) == 0.0
 
 
 def test_accuracy_gives_ties_to_the_lower_class():

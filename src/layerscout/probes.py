@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Float32, Float64, Int64
 from torch import Tensor, nn
 
 from layerscout.errors import InputError
+from layerscout.metrics import pearson_spearman
 from layerscout.neighbours import tenth
 
 # Judges predictions: of labels (n,) and logits (n, K), or of targets (n,) and predictions (n,).
@@ -103,23 +104,13 @@ def accuracy(labels: np.ndarray, logits: np.ndarray) -> float:
     return float((logits.argmax(axis=1) == labels).mean())
 
 
-def correlation(targets: np.ndarray, predicted: np.ndarray) -> float:
-    """Give the mean of Pearson's and Spearman's correlation; 0 where either side is constant."""
-    from scipy.stats import rankdata
-
-    if np.ptp(targets) == 0 or np.ptp(predicted) == 0:
-        return 0.0
-    pairs = (targets, predicted), (rankdata(targets), rankdata(predicted))
-    return float(np.mean([np.corrcoef(*pair)[0, 1] for pair in pairs]))
-
-
 def majority(y: np.ndarray, yv: np.ndarray, metric: Metric | None = None) -> float | None:
     """Give the metric of always predicting the commonest class (or the mean) of training.
 
     Args:
         y: training labels (n,); ties go to the lower class id.
         yv: validation labels (m,).
-        metric: `accuracy` (or `correlation`) unless given.
+        metric: `accuracy` (or `pearson_spearman`) unless given.
     """
     if y.dtype.kind == "f":
         predicted = np.full(len(yv), y.mean())
@@ -162,7 +153,7 @@ def linear_probes(
         y: class ids or targets (n,).
         validation: states (S, m, d).
         yv: their labels (m,).
-        metric: what is reported; `accuracy` (or `correlation`) unless given.
+        metric: what is reported; `accuracy` (or `pearson_spearman`) unless given.
         examples: ids (n,); training rows of one example are set aside together.
         seeds: trainings of every state.
         epochs: passes over the training rows at the most.
@@ -344,7 +335,7 @@ def _adam(weights: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step
 
 
 def _metric(metric: Metric | None, y: np.ndarray) -> Metric:
-    return metric or (correlation if y.dtype.kind == "f" else accuracy)
+    return metric or (pearson_spearman if y.dtype.kind == "f" else accuracy)
 
 
 def _parts(rows: np.ndarray, size: int) -> list[np.ndarray]:
@@ -409,7 +400,7 @@ def family_probes(
         yv: their labels (m,).
         head_factory: gives, by a seed, a module from states (b, d) to logits (b, K), or to one
             number each (b, 1) in regression.
-        metric: what is reported; `accuracy` (or `correlation`) unless given.
+        metric: what is reported; `accuracy` (or `pearson_spearman`) unless given.
         learning_rate: the highest; see `FAMILY_RATES`.
         epochs: passes over the training rows.
         batch_size: rows of a step.

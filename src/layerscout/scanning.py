@@ -18,13 +18,12 @@ from layerscout.encoder import Encoder, Pooling
 from layerscout.errors import InputError, unknown
 from layerscout.gradients import BlockScores, fisher, gradient_scores
 from layerscout.heads import family_head
-from layerscout.metrics import evaluate
+from layerscout.metrics import evaluate, pearson_spearman
 from layerscout.plans import weight_sets
 from layerscout.probes import (
     FAMILY_RATE,
     FAMILY_RATES,
     Metric,
-    correlation,
     family_probes,
     linear_probes,
     majority,
@@ -379,7 +378,7 @@ class _Asked:
 def _judging(task: Task, held_out: Split) -> Metric:
     """Choose what judges the logits of a probe on held-out examples."""
     if task.kind == "regression":
-        return correlation
+        return pearson_spearman
     if held_out.groups is None:
         return partial(evaluate, task.metric)
     examples = np.unique(held_out.groups, return_inverse=True)[1].reshape(-1)

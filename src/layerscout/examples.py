@@ -127,9 +127,13 @@ def batch(encoder: Encoder, examples: Examples, rows: np.ndarray) -> dict[str, T
     return {name: tensor.reshape(shape) for name, tensor in inputs.items()}
 
 
-def batches(encoder: Encoder, examples: Examples) -> list[np.ndarray]:
-    """Group the examples into batches of like length, as `Encoder.batches` does texts."""
-    return length_batches(examples.lengths, max(1, encoder.token_budget // examples.choices))
+def batches(
+    encoder: Encoder, examples: Examples, rows: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """Group the examples at `rows`, or all, by like length, as `Encoder.batches` does texts."""
+    rows = np.arange(len(examples)) if rows is None else rows
+    budget = max(1, encoder.token_budget // examples.choices)
+    return [rows[part] for part in length_batches(examples.lengths[rows], budget)]
 
 
 def loss_of(found: Tensor, labels: Tensor) -> Tensor:

@@ -21,13 +21,12 @@ from layerscout.costs import Choice, Work, cost
 from layerscout.data import Task
 from layerscout.deltas import save_peft, save_trained
 from layerscout.encoder import Encoder, Tokens
-from layerscout.examples import Examples, batch, plain_accelerator, predict
+from layerscout.examples import Examples, batch, batches, plain_accelerator, predict
 from layerscout.exports import export
 from layerscout.methods import Full, LoRA, Method, described
 from layerscout.metrics import evaluate_all
 from layerscout.plans import Plan, make_plan
 from layerscout.results import Result
-from layerscout.sampling import length_batches
 from layerscout.scanning import described_model, described_task
 from layerscout.settings import Classifier, Settings
 from layerscout.surgery import classifier, own
@@ -96,7 +95,7 @@ class Material:
             examples=len(self.training.tokens),
             validation=len(self.validation.tokens),
             tokens=float(self.training.tokens.lengths.mean()),
-            epochs=self.settings.steps(n) / -(-n // self.settings.batch_size),
+            epochs=self.settings.steps(n) / self.settings.steps_per_epoch(n),
             cached=cached,
         )
 
@@ -268,9 +267,7 @@ def _speeds(material: Material, model: Any) -> dict[str, float]:
     encoder, part = material.encoder, material.validation
     examples = Examples(part.tokens, part.answers.labels, None, part.answers.choices)
     rows = np.linspace(0, len(examples) - 1, min(SPEED_EXAMPLES, len(examples))).astype(np.int64)
-    budget = max(1, encoder.token_budget // examples.choices)
-    cuts = length_batches(examples.lengths[rows], budget)
-    shaped = [batch(encoder, examples, rows[cut]) for cut in cuts]
+    shaped = [batch(encoder, examples, some) for some in batches(encoder, examples, rows)]
     flat = [{name: t.reshape(-1, t.shape[-1]) for name, t in one.items()} for one in shaped]
     models = {"kept_model": (model, shaped), "full_model": (encoder.model, flat)}
     seconds: dict[str, list[float]] = {name: [] for name in models}

@@ -68,13 +68,17 @@ class Settings:
             if getattr(self, name) not in tuple(known):
                 raise unknown(f"`{name}`", str(getattr(self, name)), known)
 
+    def steps_per_epoch(self, examples: int) -> int:
+        """Give the steps of a pass over so many examples."""
+        return -(-examples // self.batch_size)
+
     def steps(self, examples: int) -> int:
         """Give the steps of a whole training on so many examples."""
-        return self.max_steps or self.epochs * -(-examples // self.batch_size)
+        return self.max_steps or self.epochs * self.steps_per_epoch(examples)
 
     def passes(self, examples: int) -> int:
         """Give the epochs of a whole training; the last one may be cut short by `max_steps`."""
-        return -(-self.steps(examples) // -(-examples // self.batch_size))
+        return -(-self.steps(examples) // self.steps_per_epoch(examples))
 
 
 def learning_rate_at(step: int, steps: int, warmup: float, schedule: Schedule = "linear") -> float:

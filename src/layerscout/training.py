@@ -54,7 +54,7 @@ class Run:
     @property
     def best(self) -> Epoch:
         """The epoch with the highest metric; the earlier of equal ones."""
-        return max(self.curve, key=lambda epoch: epoch.value)
+        return counted(self.curve, "best")
 
     @property
     def last(self) -> Epoch:
@@ -63,7 +63,7 @@ class Run:
 
     def kept(self, keep: Keep) -> Epoch:
         """Give the epoch that counts."""
-        return self.best if keep == "best" else self.last
+        return counted(self.curve, keep)
 
     def as_dict(self) -> dict[str, Any]:
         """Give what `result.json` holds of the run."""
@@ -77,6 +77,11 @@ class Run:
             "diverged": self.diverged,
             "seconds": dict(self.seconds),
         }
+
+
+def counted(curve: Sequence[Epoch], keep: Keep) -> Epoch:
+    """Give the epoch that counts: the best, which is the earlier of equal ones, or the last."""
+    return max(curve, key=lambda epoch: epoch.value) if keep == "best" else curve[-1]
 
 
 def train(
@@ -120,9 +125,9 @@ def train(
         if snapshots is not None:
             at.restore(snapshots.load(), stepper)
         while at.stopped is None and at.epoch < epochs:
-            _one_epoch(encoder, model, training, validation, at, stepper, settings, advance)
+            _one_epoch(stepper, validation, at, advance)
             if at.stopped is None and at.epoch < epochs:
-                best = at.best
+                best = counted(at.curve, "best")
                 if at.epoch - best.epoch >= (settings.patience or epochs):
                     at.stopped = f"no epoch was better than epoch {best.epoch}"
             if snapshots is not None:
@@ -163,17 +168,11 @@ class _Standing:
     diverged: bool = False
     spent: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
 
-    @property
-    def best(self) -> Epoch:
-        return max(self.curve, key=lambda epoch: epoch.value)
-
     def diverge(self, why: str) -> None:
         self.stopped, self.diverged = why, True
 
     def write(self, snapshots: RunSnapshots, stepper: _Stepper, keep: Keep, *, over: bool) -> None:
-        kept = None
-        if self.curve:
-            kept = self.best.epoch if keep == "best" else self.curve[-1].epoch
+        kept = counted(self.curve, keep).epoch if self.curve else None
         random = stepper.random_states()
         if not stepper.accelerator.is_main_process:
             return
@@ -223,20 +222,13 @@ class _Standing:
 
 
 def _one_epoch(
-    encoder: Encoder,
-    model: Any,
-    training: Examples,
-    validation: Examples,
-    at: _Standing,
-    stepper: _Stepper,
-    settings: Settings,
-    advance: Callable[[int, int], None],
+    stepper: _Stepper, validation: Examples, at: _Standing, advance: Callable[[int, int], None]
 ) -> None:
     """Pass once over the training examples, and judge what came of it."""
-    started, steps = perf_counter(), stepper.steps
-    model.train()
+    started, steps, settings = perf_counter(), stepper.steps, stepper.settings
+    stepper.model.train()
     loss = seen = 0.0
-    for rows in shuffled_batches(training.lengths, settings.batch_size, at.order):
+    for rows in shuffled_batches(stepper.training.lengths, settings.batch_size, at.order):
         if at.done == steps:
             break
         value = stepper.step(rows, at.done)
@@ -250,14 +242,14 @@ def _one_epoch(
     if at.diverged:
         return
     started = perf_counter()
-    found = predict(encoder, model, validation)
+    found = predict(stepper.encoder, stepper.model, validation)
     at.spent["evaluate"] += perf_counter() - started
     if not found.isfinite().all():  # the epoch's last step went too far
         at.diverge(f"the logits were not finite after step {at.done} of {steps}")
         return
     at.epoch += 1
     at.curve.append(_judged(at.epoch, loss / seen, found, validation, settings))
-    if at.curve[-1] is at.best or settings.keep == "last":
+    if counted(at.curve, settings.keep) is at.curve[-1]:
         at.kept = stepper.parameters()
 
 

@@ -1,5 +1,6 @@
 """What the benchmarks share: timing in turns, ratios with their spread, pages."""
 
+import argparse
 import platform
 import statistics
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer, BertConfig, BertModel
+from transformers.utils import logging
 
 import layerscout as ls
 from layerscout.sampling import Split, sample
@@ -73,6 +75,28 @@ def drawn(task: ls.Task, examples: int) -> Split:
         seed=0,
     )
     return task.train.take(rows)
+
+
+def options(page: str) -> argparse.ArgumentParser:
+    """Make the parser of a script that measures on real texts and writes a page.
+
+    Args:
+        page: the script's docstring.
+    """
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    parser = argparse.ArgumentParser(description=page.split("\n")[0])
+    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--write", type=Path)
+    return parser
+
+
+def given(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Read the command line, and leave where the real texts are not there."""
+    arguments = parser.parse_args()
+    if not (arguments.shared / "data" / "sst2").is_dir():
+        parser.error(f"{arguments.shared} holds no data/sst2; the benchmarks need real texts")
+    return arguments
 
 
 def machine() -> str:

@@ -9,7 +9,6 @@ Timed is, as in `bench/tune.py`, what stands between the first trunk block and t
 step. Loading, the making of adapters, tokenisation and validation are left out on both sides.
 """
 
-import argparse
 import os
 import statistics
 import sys
@@ -23,7 +22,6 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from transformers.utils import logging
 
 import layerscout as ls
 from layerscout.adapting import equip
@@ -36,7 +34,7 @@ from layerscout.settings import Settings
 from layerscout.snapshots import RunSnapshots
 from layerscout.surgery import classifier
 from layerscout.training import train
-from measuring import Section, drawn, random_encoder, ratio, table, write_page
+from measuring import Section, drawn, given, options, random_encoder, ratio, table, write_page
 from tune import (
     BEST,
     BLOCKS,
@@ -314,15 +312,9 @@ def saved_by(
 
 
 def main() -> None:
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--shared", type=Path, default=Path("../shared"))
-    parser.add_argument("--write", type=Path)
+    parser = options(__doc__)
     parser.add_argument("--quick", action="store_true", help="few examples, each thing once")
-    arguments = parser.parse_args()
-    if not (arguments.shared / "data" / "sst2").is_dir():
-        parser.error(f"{arguments.shared} holds no data/sst2; the benchmarks need real texts")
+    arguments = given(parser)
     count, repeats, saves = (96, 1, 1) if arguments.quick else (EXAMPLES, REPEATS, SNAPSHOTS)
     split = drawn(ls.Task.load(arguments.shared / "data" / "sst2"), count)
     with tempfile.TemporaryDirectory() as name:

@@ -10,7 +10,6 @@ for each layer of the model cut at that layer, batches of 8 in random order, eac
 longest text, the states kept and ν computed from them.
 """
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -20,11 +19,20 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig
-from transformers.utils import logging
 
 import layerscout as ls
 from layerscout.sampling import Split
-from measuring import Section, drawn, in_turns, random_encoder, ratio, table, write_page
+from measuring import (
+    Section,
+    drawn,
+    given,
+    in_turns,
+    options,
+    random_encoder,
+    ratio,
+    table,
+    write_page,
+)
 
 EXAMPLES = 2000
 REPEATS = 5
@@ -255,14 +263,7 @@ def start_up() -> Section:
 
 
 def main() -> None:
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--shared", type=Path, default=Path("../shared"))
-    parser.add_argument("--write", type=Path)
-    arguments = parser.parse_args()
-    if not (arguments.shared / "data" / "sst2").is_dir():
-        parser.error(f"{arguments.shared} holds no data/sst2; the benchmarks need real texts")
+    arguments = given(options(__doc__))
     task = ls.Task.load(arguments.shared / "data" / "sst2")
     with tempfile.TemporaryDirectory() as folder:
         random = random_encoder(Path(folder), arguments.shared / "models" / "all-MiniLM-L6-v2")

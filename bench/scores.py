@@ -9,7 +9,6 @@ One section compares with the package transformer-ranker, which needs an environ
 (the page says how to make it); `--ranker-python` names its Python.
 """
 
-import argparse
 import os
 import statistics
 import sys
@@ -20,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers.utils import logging
 
 import layerscout as ls
 from layerscout.encoder import Encoder
@@ -32,7 +30,17 @@ from layerscout.sampling import Split, sample
 from layerscout.scans import Scan
 from layerscout.surgery import classifier, places
 from material import DEEP, SMALL, Bench, Texts, clocked, middle
-from measuring import Section, drawn, in_turns, random_encoder, ratio, table, write_page
+from measuring import (
+    Section,
+    drawn,
+    given,
+    in_turns,
+    options,
+    random_encoder,
+    ratio,
+    table,
+    write_page,
+)
 from ranker import against_ranker
 from scan import published
 
@@ -340,18 +348,12 @@ SECTIONS: Mapping[str, Callable[[Bench], Section]] = {
 
 
 def main() -> None:
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--shared", type=Path, default=Path("../shared"))
-    parser.add_argument("--write", type=Path)
+    parser = options(__doc__)
     parser.add_argument("--section", action="append", choices=SECTIONS, help="all unless given")
     parser.add_argument("--ranker-python", type=Path, help="of an environment that has it")
     parser.add_argument("--all-rows", action="store_true", help="check ℓ* on all rows: minutes")
     parser.add_argument("--quick", action="store_true", help="few examples, once: for a look only")
-    arguments = parser.parse_args()
-    if not (arguments.shared / "data" / "sst2").is_dir():
-        parser.error(f"{arguments.shared} holds no data/sst2; the benchmarks need real texts")
+    arguments = given(parser)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")
         bench = Bench(

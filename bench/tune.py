@@ -10,7 +10,6 @@ at the cut and writing them to the cache, and all training steps. Loading, token
 validation are left out on both sides.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -31,7 +30,6 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
-from transformers.utils import logging
 
 import layerscout as ls
 from layerscout.costs import Work, cost
@@ -42,7 +40,7 @@ from layerscout.plans import Plan, make_plan
 from layerscout.sampling import shuffled_batches
 from layerscout.surgery import classifier
 from layerscout.training import Settings, train
-from measuring import Section, drawn, random_encoder, ratio, table, write_page
+from measuring import Section, drawn, given, options, random_encoder, ratio, table, write_page
 
 BLOCKS, BEST, EPOCHS, EXAMPLES = 12, 8, 5, 1000
 
@@ -378,15 +376,9 @@ def disk(bench: Bench) -> Section:
 
 
 def main() -> None:
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--shared", type=Path, default=Path("../shared"))
-    parser.add_argument("--write", type=Path)
+    parser = options(__doc__)
     parser.add_argument("--memory", nargs=2, metavar=("STRATEGY", "MODEL"))
-    arguments = parser.parse_args()
-    if not (arguments.shared / "data" / "sst2").is_dir():
-        parser.error(f"{arguments.shared} holds no data/sst2; the benchmarks need real texts")
+    arguments = given(parser)
     split = drawn(ls.Task.load(arguments.shared / "data" / "sst2"), EXAMPLES)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from inputs import expect_refused
 from layerscout import snapshots
@@ -44,9 +45,42 @@ def test_the_best_epoch_is_kept_while_others_pass(tmp_path):
     found = kept.of("run-0").load()
     assert found.state == {"epoch": 4}
     assert same(found.parameters, numbers(4)) and same(found.kept, numbers(2))
-    files = sorted(path.name for path in (tmp_path / "training" / "run-0").iterdir())
-    wanted = [f"{name}.safetensors" for name in ("optimizer-4", "parameters-2", "parameters-4")]
-    assert files == [*wanted, "state.json"]
+    # Those of the epoch before are what the next ones are written over.
+    names = ("optimizer-3", "optimizer-4", "parameters-2", "parameters-3", "parameters-4")
+    assert files_in(tmp_path) == [*(f"{name}.safetensors" for name in names), "state.json"]
+
+
+def test_a_file_that_no_snapshot_needs_is_written_over(tmp_path):
+    run, inodes = opened(tmp_path).of("run-0"), []
+    for epoch in range(1, 7):
+        run.save(epoch, epoch, {"epoch": epoch}, numbers(epoch), numbers(10 * epoch))
+        found = run.load()
+        assert same(found.parameters, numbers(epoch)) and same(found.kept, numbers(epoch))
+        assert same(found.optimizer, numbers(10 * epoch))
+        inodes.append((run.folder / f"optimizer-{epoch}.safetensors").stat().st_ino)
+    assert len(set(inodes)) == 2 and inodes[0] == inodes[2] == inodes[4]
+
+
+@pytest.mark.parametrize("spoilt", ["cut", "broken", "other"])
+def test_a_file_of_something_else_is_not_written_over(tmp_path, spoilt):
+    run = opened(tmp_path).of("run-0")
+    for epoch in (1, 2):
+        run.save(epoch, epoch, {"epoch": epoch}, numbers(epoch), numbers(10 * epoch))
+    spare = run.folder / "optimizer-1.safetensors"
+    match spoilt:
+        case "cut":
+            spare.write_bytes(b"")
+        case "broken":
+            spare.write_bytes(b"\xff" * 64)
+        case "other":
+            save_file({"a": torch.zeros(3)}, spare)
+    run.save(3, 3, {"epoch": 3}, numbers(3), numbers(30))
+    found = run.load()
+    assert same(found.parameters, numbers(3)) and same(found.optimizer, numbers(30))
+
+
+def files_in(folder):
+    return sorted(path.name for path in (folder / "training" / "run-0").iterdir())
 
 
 def test_of_a_run_that_is_over_only_what_counts_stays(tmp_path):
@@ -55,6 +89,7 @@ def test_of_a_run_that_is_over_only_what_counts_stays(tmp_path):
     kept.of("run-0").save(2, 1, {"over": True}, {}, {})
     found = kept.of("run-0").load()
     assert not found.parameters and not found.optimizer and same(found.kept, numbers(1))
+    assert files_in(tmp_path) == ["parameters-1.safetensors", "state.json"]
     kept.of("run-1").save(1, None, {"over": True}, {}, {})
     assert not kept.of("run-1").load().kept
 

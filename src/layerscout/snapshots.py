@@ -1,7 +1,8 @@
 """Snapshots of trainings: after every epoch, all that a killed one needs to go on.
 
 Tensors are safetensors, everything else is JSON. `state.json` names the files that belong to it and
-is replaced last, so whenever a run is killed there is the new snapshot or the one before.
+is replaced last, so whenever a run is killed there is the new snapshot or the one before. Tensors
+of older ones stay until the run is over: the next snapshot is written over them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from layerscout.errors import InputError
@@ -163,7 +165,7 @@ class RunSnapshots:
         parameters: Mapping[str, Tensor],
         optimizer: Mapping[str, Tensor],
     ) -> None:
-        """Write the snapshot of the run, in place of the one before.
+        """Write the snapshot of the run, over tensors that no snapshot needs any more.
 
         Args:
             epoch: the one that has ended.
@@ -184,20 +186,56 @@ class RunSnapshots:
             "kept": None if kept is None else f"parameters-{kept}.safetensors",
         }
         try:
-            _write_tensors(folder, written)
+            anew = {k: v for k, v in written.items() if not _reused(self._unnamed(), folder / k, v)}
+            _write_tensors(folder, anew)
             write_files({folder / STATE: json.dumps({**state, "files": files}) + "\n"})
-        except InputError as error:
+        except (InputError, OSError) as error:
             raise InputError(
                 f"{error}; the snapshot before is still there: make room and go on with it "
                 "(--resume)"
             ) from error
-        for path in folder.glob("*.safetensors"):
-            if path.name not in files.values():
+        if not optimizer:  # the run is over
+            for path in self._unnamed():
                 path.unlink()
+
+    def _unnamed(self) -> list[Path]:
+        """List tensors that the snapshot does not name."""
+        path = self.folder / STATE
+        named = set(_read(path)["files"].values()) if path.exists() else set()
+        return [found for found in self.folder.glob("*.safetensors") if found.name not in named]
 
 
 def _name(stem: str, part: Mapping[str, Tensor]) -> str | None:
     return f"{stem}.safetensors" if part else None
+
+
+def _reused(unnamed: Sequence[Path], path: Path, part: Mapping[str, Tensor]) -> bool:
+    """Put tensors into a file that held others of the same names and shapes, if there is one.
+
+    What is in the system's memory already is overwritten several times faster than a new file is
+    written, whose room in memory has to be found first.
+    """
+    kind = path.name.split("-")[0]
+    for spare in unnamed:
+        if not spare.name.startswith(kind):
+            continue
+        with spare.open("r+b") as file:
+            size = int.from_bytes(file.read(8), "little")
+            try:
+                header = json.loads(file.read(size))
+                spans = {name: header[name]["data_offsets"] for name in part}
+                fits = all(end - start == part[k].nbytes for k, (start, end) in spans.items())
+            except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+                continue  # it is broken, or of something else
+            if not fits or len(header.keys() - {"__metadata__"}) != len(part):
+                continue
+            for name, (start, _) in spans.items():
+                file.seek(8 + size + start)
+                values = part[name].detach().cpu().contiguous().view(-1)
+                file.write(values.view(torch.uint8).numpy().data)
+        spare.replace(path)
+        return True
+    return False
 
 
 def _write_tensors(folder: Path, written: Mapping[str, Mapping[str, Tensor]]) -> None:

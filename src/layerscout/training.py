@@ -189,7 +189,7 @@ class _Standing:
             "scaler": stepper.scaler.state_dict(),
         }
         # A run that diverged has gone on since the epoch that counts.
-        parameters = self.kept if kept == self.epoch else {} if over else stepper.parameters()
+        parameters = self.kept if kept == self.epoch else {} if over else stepper.trained
         snapshots.save(self.epoch, kept, state, parameters, {} if over else stepper.moments())
 
     def restore(self, snapshot: Snapshot | None, stepper: _Stepper) -> None:

@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from layerscout import scores as scores
     from layerscout.adapting import unload as unload
+    from layerscout.charts import plot as plot
+    from layerscout.comparison import Comparison as Comparison
+    from layerscout.comparison import compare as compare
     from layerscout.data import Task as Task
     from layerscout.deltas import load as load
+    from layerscout.editing import edit as edit
     from layerscout.encoder import Encoder as Encoder
     from layerscout.errors import InputError as InputError
     from layerscout.errors import LayerscoutError as LayerscoutError
+    from layerscout.evaluation import Evaluation as Evaluation
+    from layerscout.evaluation import evaluate as evaluate
     from layerscout.exports import truncate as truncate
     from layerscout.methods import Adapter as Adapter
     from layerscout.methods import Full as Full
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
     from layerscout.results import Result as Result
     from layerscout.scanning import scan as scan
     from layerscout.scans import Scan as Scan
-    from layerscout.scans import plot as plot
     from layerscout.surgery import build as build
     from layerscout.surgery import freeze as freeze
     from layerscout.surgery import lora_config as lora_config
@@ -37,7 +42,9 @@ if TYPE_CHECKING:
 # Loaded when first used, since most of it needs torch.
 _PUBLIC = {
     "Adapter": "layerscout.methods",
+    "Comparison": "layerscout.comparison",
     "Encoder": "layerscout.encoder",
+    "Evaluation": "layerscout.evaluation",
     "Full": "layerscout.methods",
     "InputError": "layerscout.errors",
     "LayerscoutError": "layerscout.errors",
@@ -48,10 +55,13 @@ _PUBLIC = {
     "Scan": "layerscout.scans",
     "Task": "layerscout.data",
     "build": "layerscout.surgery",
+    "compare": "layerscout.comparison",
+    "edit": "layerscout.editing",
+    "evaluate": "layerscout.evaluation",
     "freeze": "layerscout.surgery",
     "load": "layerscout.deltas",
     "lora_config": "layerscout.surgery",
-    "plot": "layerscout.scans",
+    "plot": "layerscout.charts",
     "scan": "layerscout.scanning",
     "truncate": "layerscout.exports",
     "tune": "layerscout.tuning",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,9 @@ from layerscout.data import Kind, Task
 from layerscout.errors import InputError, unknown
 from layerscout.metrics import METRICS_OF, predictions
 from layerscout.sampling import Split, sample
+
+# What is set aside where held-out examples are needed and the data has none.
+HELD_OUT = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +68,30 @@ def answers(split: Split, kind: Kind) -> Answers:
             f"{wrong} of {n} examples with none or several; mend them"
         )
     return Answers(right.argmax(axis=1), choices, split.groups[starts])
+
+
+def validated(task: Task | str | Path, seed: int) -> Task:
+    """Give a task with a validation split, set aside where it has none, checked to be of its kind.
+
+    Raises:
+        InputError: if it cannot be loaded or split, or its rows are not those of its kind.
+    """
+    task = task if isinstance(task, Task) else Task.load(task)
+    task = task.held_out(HELD_OUT, seed) if task.validation is None else task
+    for split in (task.train, held_out(task)):
+        answers(split, task.kind)
+    return task
+
+
+def held_out(task: Task) -> Split:
+    """Give the validation split.
+
+    Raises:
+        InputError: if there is none.
+    """
+    if task.validation is None:
+        raise InputError(f"{task.name} has no validation split; set some rows aside")
+    return task.validation
 
 
 def check_metric(metric: str, kind: Kind) -> None:

@@ -6,19 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import altair as alt
 import vl_convert
 
 from layerscout.errors import InputError
-from layerscout.files import write_files
+from layerscout.files import output_folder, write_files
 from layerscout.findings import (
+    CURVES,
     band,
     counted,
     details,
     heading,
+    map_names,
     number,
+    short_names,
     stretched,
     tied,
     title,
@@ -98,6 +101,89 @@ def moves(scan: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def similarity_chart(comparisons: Sequence[Mapping[str, Any]], key: str = "cka") -> alt.ConcatChart:
+    """Draw the maps of comparisons (the content of `compare.json`) beside each other.
+
+    All have one colour scale.
+
+    Args:
+        comparisons: one or several.
+        key: "cka" or "cka_debiased".
+    """
+    found = [
+        _similarity(content, one, key).properties(width=220, height=220, title=name)
+        for content in comparisons
+        for name, one in zip(map_names(content), content["maps"], strict=True)
+    ]
+    columns = min(3, len(found))
+    chart = alt.concat(*found, columns=columns, spacing=28, background="white")
+    styled: alt.ConcatChart = chart.configure(**LOOK)
+    return styled
+
+
+def similarity_maps(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Specify the maps of one comparison for a page."""
+    return [
+        _for_page(_similarity(content, one, key).properties(height=280, title=name))
+        for name, one in zip(map_names(content), content["maps"], strict=True)
+    ]
+
+
+def curves_chart(content: Mapping[str, Any]) -> alt.LayerChart:
+    """Draw the truncation curves of an evaluation (the content of `evaluate.json`)."""
+    chart = _truncation(content).properties(width=560, height=280, background="white")
+    styled: alt.LayerChart = chart.configure(**LOOK)
+    return styled
+
+
+def truncation(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Specify the truncation curves of an evaluation for a page."""
+    return [_for_page(_truncation(content).properties(height=280))]
+
+
+def skips(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Specify the map of skipped spans of an evaluation for a page."""
+    return [_for_page(_skips(content).properties(height=340))]
+
+
+class _Result(Protocol):
+    """What a verb gives."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give what its JSON file holds."""
+
+
+def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) -> alt.TopLevelMixin:
+    """Draw what a verb found; in a notebook the chart shows itself.
+
+    Args:
+        result: a scan (the curve of every score), a comparison or several (their maps, in one
+            scale of colours) or an evaluation (its truncation curves).
+        path: a .png, .svg or .pdf to write it to as well.
+
+    Raises:
+        InputError: if there is nothing to draw, or `path` has another suffix or cannot be written.
+    """
+    several = result if isinstance(result, Sequence) else [result]
+    contents = [one.as_dict() for one in several]
+    verbs = {content["verb"] for content in contents}
+    chart: alt.TopLevelMixin
+    if verbs == {"compare"}:
+        chart = similarity_chart(contents)
+    elif len(contents) == 1 and verbs == {"scan"}:
+        chart = scan_chart(contents[0])
+    elif len(contents) == 1 and verbs == {"evaluate"} and contents[0]["truncation"]:
+        chart = curves_chart(contents[0])
+    else:
+        raise InputError(
+            "a scan, comparisons, or an evaluation with the edit truncate can be drawn, got "
+            f"{', '.join(sorted(verbs)) or 'nothing'}; draw them one by one"
+        )
+    if path is not None:
+        save_chart(chart, output_folder(Path(path).parent) / Path(path).name)
+    return chart
+
+
 def check_plot(path: Path) -> None:
     """Refuse a file name that no chart can be written to, before any work is done for it.
 
@@ -133,6 +219,125 @@ def save_chart(chart: alt.TopLevelMixin, path: Path) -> None:
 def script() -> str:
     """Bundle the chart libraries and the lines that draw: the one script of a page."""
     return str(vl_convert.javascript_bundle(DRAW))
+
+
+def _similarity(content: Mapping[str, Any], one: Mapping[str, Any], key: str) -> alt.LayerChart:
+    """Draw a map, its states counted from the lower left; states that do not vary stay blank."""
+    first, second = (short_names(content)[number] for number in one["of"])
+    rows = [
+        {"row": row, "column": column, "value": value}
+        for row, line in zip(one["rows"], one[key], strict=True)
+        for column, value in zip(one["columns"], line, strict=True)
+        if value is not None
+    ]
+    return _heat_map(
+        rows,
+        (one["columns"], f"state of {second}"),
+        (one["rows"], f"state of {first}"),
+        alt.Scale(domain=[0, 1], scheme="viridis", clamp=True),
+        "CKA" if key == "cka" else "CKA, debiased",
+        f"CKA of the states of {first} (up) and {second} (to the right).",
+    )
+
+
+def _skips(content: Mapping[str, Any]) -> alt.LayerChart:
+    """Draw what is left of the metric when a span of blocks is passed over."""
+    blocks = list(range(1, content["model"]["blocks"] + 1))
+    rows = [
+        {"row": last, "column": first, "value": value}
+        for first, line in enumerate(content["skips"], start=1)
+        for last, value in enumerate(line, start=1)
+        if value is not None
+    ]
+    name = content["metric"].replace("_", " ")
+    known = [row["value"] for row in rows]
+    return _heat_map(
+        rows,
+        (blocks, "first block passed over"),
+        (blocks, "last block passed over"),
+        alt.Scale(domain=[min(known), max(known)], scheme="viridis"),
+        name,
+        f"{name} of the model without the blocks from one to another.",
+    )
+
+
+def _heat_map(
+    rows: Sequence[Mapping[str, Any]],
+    right: tuple[Sequence[int], str],
+    up: tuple[Sequence[int], str],
+    scale: alt.Scale,
+    name: str,
+    description: str,
+) -> alt.LayerChart:
+    """Draw cells `row`, `column`, `value`; axes have their entries and a title."""
+    (columns, title_right), (lines, title_up) = right, up
+
+    def axis(entries: Sequence[int]) -> alt.Axis:
+        shown = _ticks(entries[0], entries[-1], 12) if len(entries) > 1 else list(entries)
+        return alt.Axis(values=shown, labelAngle=0, grid=False, domain=False, ticks=False)
+
+    cells = alt.Chart().mark_rect(aria=False)
+    cells = cells.encode(
+        alt.X("column:O", title=title_right, axis=axis(columns), scale=alt.Scale(domain=columns)),
+        alt.Y("row:O", title=title_up, axis=axis(lines), scale=alt.Scale(domain=lines[::-1])),
+        alt.Color(
+            "value:Q",
+            title=name,
+            scale=scale,
+            legend=alt.Legend(orient="bottom", gradientLength=140, gradientThickness=10),
+        ),
+        tooltip=[
+            alt.Tooltip("row:Q", title=title_up),
+            alt.Tooltip("column:Q", title=title_right),
+            alt.Tooltip("value:Q", title=name, format=".3f"),
+        ],
+    )
+    return alt.LayerChart(
+        data=alt.InlineData(values=list(rows)), layer=[cells], description=description
+    )
+
+
+def _truncation(content: Mapping[str, Any]) -> alt.LayerChart:
+    """Draw the metric over the state that the head reads, with the majority baseline."""
+    found, top = content["truncation"], content["model"]["blocks"]
+    shown = [(CURVES[key], found[key]) for key in CURVES if found.get(key)]
+    rows = [
+        {"state": state, "value": value, "head": name}
+        for name, values in shown
+        for state, value in enumerate(values)
+        if value is not None
+    ]
+    name = content["metric"].replace("_", " ")
+    scale = alt.Scale(domain=[name for name, _ in shown], range=[CURVE, BEST, "#3f9c6b"])
+    legend = alt.Legend(orient="top", direction="vertical", labelLimit=400)
+    base = alt.Chart().encode(
+        alt.X(
+            "state:Q",
+            title="state that the head reads",
+            scale=alt.Scale(domain=[0, top], nice=False, padding=10),
+            axis=alt.Axis(format="d", values=_ticks(0, top, 12), grid=False),
+        ),
+        alt.Y("value:Q", title=name, scale=alt.Scale(zero=False, nice=False, padding=20)),
+        alt.Color("head:N", title=None, scale=scale, legend=legend),
+        tooltip=[
+            alt.Tooltip("state:Q"),
+            alt.Tooltip("head:N"),
+            alt.Tooltip("value:Q", title=name, format=".3f"),
+        ],
+    )
+    layers: list[Any] = [
+        base.mark_line(strokeWidth=2),
+        base.mark_point(filled=True, size=50, opacity=1),
+    ]
+    if content["majority"] is not None:
+        ruled = alt.Chart(alt.InlineData(values=[{"value": content["majority"]}]))
+        rule = ruled.mark_rule(color=MUTED, strokeDash=[4, 4]).encode(alt.Y("value:Q"))
+        layers.append(rule)
+    return alt.LayerChart(
+        data=alt.InlineData(values=rows),
+        layer=layers,
+        description=f"{name} by the state that the head reads; dashed: the commonest class.",
+    )
 
 
 def _for_page(chart: alt.LayerChart) -> dict[str, Any]:

@@ -77,6 +77,13 @@ Scores = Annotated[
         "logme for numbers.",
     ),
 ]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        help="accuracy, f1 or matthews_correlation; for numbers pearson, spearman or "
+        "pearson_spearman."
+    ),
+]
 CacheLimit = Annotated[
     str,
     typer.Option(
@@ -242,7 +249,7 @@ def scan(
         )
         encoder = Encoder.load(model, device=device, precision=precision)
     with _interruptible():
-        from layerscout import scanning, scans
+        from layerscout import charts, scanning
 
         result = scanning.scan(
             encoder,
@@ -261,7 +268,7 @@ def scan(
         )
         result.save(output)
         if plot is not None:
-            scans.plot(result, plot)
+            charts.plot(result, plot)
     terminal.report_scan(result, output, plot, as_json=json, quiet=quiet)
 
 
@@ -340,13 +347,7 @@ def tune(
     task: KnownTask = None,
     regression: Regression = False,
     validation: Validation = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            help="accuracy, f1 or matthews_correlation; for numbers pearson, spearman or "
-            "pearson_spearman."
-        ),
-    ] = None,
+    metric: Metric = None,
     examples: Annotated[
         str, typer.Option(help="Training examples to use: a number or 'all'.")
     ] = "all",
@@ -395,7 +396,7 @@ def tune(
         bool,
         typer.Option(
             "--as-released",
-            help="With a preset: as its published code did.",
+            help="With a preset or reinit: as the published code did.",
             rich_help_panel="Training",
         ),
     ] = False,
@@ -488,6 +489,30 @@ def tune(
         ),
     ] = False,
     untie: Untie = False,
+    edit: Annotated[
+        str,
+        typer.Option(
+            metavar="EDIT",
+            help="What is done to the blocks first: reinit:9-12, preserve:1-3, permute:1, skip:3-4 "
+            "or truncate:8; several with +.",
+            show_default=False,
+            rich_help_panel="Edits",
+        ),
+    ] = "",
+    keep_layer_norm: Annotated[
+        bool,
+        typer.Option(
+            "--keep-layer-norm",
+            help="Leave the norms of blocks that are drawn anew.",
+            rich_help_panel="Edits",
+        ),
+    ] = False,
+    reinit_rate_factor: Annotated[
+        float,
+        typer.Option(
+            help="Times the learning rate of blocks that are drawn anew.", rich_help_panel="Edits"
+        ),
+    ] = 1.0,
     resume: Annotated[
         bool,
         typer.Option(
@@ -576,6 +601,9 @@ def tune(
             trunk_dropout=trunk_dropout,
             fresh_head=fresh_head,
             untie=untie,
+            edits=edit,
+            keep_layer_norm=keep_layer_norm,
+            reinit_rate_factor=reinit_rate_factor,
             against=against,
             keep_adapter=keep_adapter,
             cache_limit=limit,
@@ -589,6 +617,186 @@ def tune(
             return
         result.save(output)
     terminal.report_tuning(result, output, as_json=json, quiet=quiet)
+
+
+@app.command()
+def compare(
+    models_and_data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL [MODEL...] DATA",
+            help="One or several model folders or hub ids, such as a tuned model and the untuned "
+            "one; then the data.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for compare.json and compare.html.")
+    ] = Path("compare"),
+    text: Text = None,
+    text_pair: TextPair = None,
+    label: Label = None,
+    task: KnownTask = None,
+    regression: Regression = False,
+    validation: Validation = None,
+    examples: Annotated[
+        str, typer.Option(help="Validation examples to read: a number or 'all'.")
+    ] = "all",
+    pooling: Annotated[
+        Literal["mean", "cls"], typer.Option(help="Average a text's tokens, or take the first.")
+    ] = "cls",
+    max_length: MaxLength = 128,
+    precision: Precision = "float32",
+    device: Device = "auto",
+    seed: Seed = 0,
+    cache_limit: CacheLimit = "20GB",
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw the maps into this .png, .svg or .pdf.")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare what the states of one or several models hold, by CKA on the validation examples."""
+    from layerscout import terminal
+
+    *models, data = models_and_data
+    if not models:
+        raise InputError(f"compare takes models and then the data, got only {data!r}; add a model")
+    limit, wanted = _bytes(cache_limit), _examples(examples, auto=False)
+    with _interruptible(), terminal.loading(quiet):
+        from layerscout.charts import check_plot
+        from layerscout.data import Task
+        from layerscout.encoder import Encoder
+        from layerscout.files import check_output_folder
+
+        check_output_folder(output, "compare.json", "compare.html")
+        if plot is not None:
+            check_plot(plot)
+            check_output_folder(plot.parent)
+        loaded_task = Task.load(
+            data,
+            task=task,
+            text=text,
+            text_pair=text_pair,
+            label=label,
+            regression=regression,
+            validation=validation,
+            seed=seed,
+        )
+        encoders = [Encoder.load(model, device=device, precision=precision) for model in models]
+    with _interruptible():
+        from layerscout import charts, comparison
+
+        result = comparison.compare(
+            encoders,
+            loaded_task,
+            pooling=pooling,
+            examples="all" if isinstance(wanted, str) else wanted,
+            max_length=max_length,
+            seed=seed,
+            cache_limit=limit,
+            progress=not quiet,
+        )
+        result.save(output)
+        if plot is not None:
+            charts.plot(result, plot)
+    terminal.report_comparison(result, output, plot, as_json=json, quiet=quiet)
+
+
+@app.command()
+def evaluate(
+    model: Model,
+    data: Data,
+    edits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--edit",
+            metavar="EDIT",
+            help="'truncate': the head at every state; 'skip': every span of blocks passed over; "
+            "or one edit such as skip:3-4, reinit:9-12, permute:1. May be repeated.",
+            show_default="truncate",
+        ),
+    ] = None,
+    tune_heads: Annotated[
+        bool, typer.Option("--tune-heads", help="Also tune the head again at every state.")
+    ] = False,
+    original: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="The untuned model, to tune its head at every state too."
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for evaluate.json and evaluate.html.")
+    ] = Path("evaluate"),
+    text: Text = None,
+    text_pair: TextPair = None,
+    label: Label = None,
+    task: KnownTask = None,
+    regression: Regression = False,
+    validation: Validation = None,
+    metric: Metric = None,
+    examples: Annotated[
+        str | None,
+        typer.Option(
+            help="Training examples that heads are tuned on: a number or 'all'.",
+            show_default="at most 5,000",
+        ),
+    ] = None,
+    max_length: MaxLength = 128,
+    precision: Precision = "float32",
+    device: Device = "auto",
+    seed: Seed = 0,
+    cache_limit: CacheLimit = "20GB",
+    plot: Plot = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Judge a tuned MODEL cut at every state, without spans of its blocks, or under other edits."""
+    from layerscout import terminal
+
+    limit = _bytes(cache_limit)
+    wanted = None if examples is None else _examples(examples, auto=False)
+    with _interruptible(), terminal.loading(quiet):
+        from layerscout.charts import check_plot
+        from layerscout.data import Task
+        from layerscout.files import check_output_folder
+
+        check_output_folder(output, "evaluate.json", "evaluate.html", "predictions.parquet")
+        if plot is not None:
+            check_plot(plot)
+            check_output_folder(plot.parent)
+        loaded_task = Task.load(
+            data,
+            task=task,
+            text=text,
+            text_pair=text_pair,
+            label=label,
+            regression=regression,
+            validation=validation,
+            seed=seed,
+        )
+    with _interruptible():
+        from layerscout import charts, evaluation
+
+        result = evaluation.evaluate(
+            model,
+            loaded_task,
+            edits=edits or ("truncate",),
+            tune_heads=tune_heads,
+            original=original,
+            metric=metric,
+            examples="all" if isinstance(wanted, str) else wanted,
+            max_length=max_length,
+            device=device,
+            precision=precision,
+            seed=seed,
+            cache_limit=limit,
+            progress=not quiet,
+        )
+        result.save(output)
+        if plot is not None:
+            charts.plot(result, plot)
+    terminal.report_evaluation(result, output, plot, as_json=json, quiet=quiet)
 
 
 @app.command()

@@ -16,6 +16,8 @@ from torch import Tensor
 from layerscout.adapting import Equipped, equip, peft_model
 from layerscout.checkpoints import quiet_transformers
 from layerscout.data import Kind
+from layerscout.editing import edited
+from layerscout.edits import Editing
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.files import replacing_folder
@@ -101,6 +103,7 @@ def save_trained(
             "source": encoder.name if encoder.name == "demo" else encoder.source,
             "revision": encoder.revision,
             "untied": groups == encoder.blocks,
+            "editing": None if encoder.editing is None else encoder.editing.as_dict(),
             "sha256": base_hash(encoder, equipped.plan.head),
         },
     }
@@ -186,6 +189,7 @@ class _Saved:
     head: Classifier
     labels: list[str]
     base: Mapping[str, Any]
+    editing: Editing | None
 
 
 def _read_saved(folder: Path) -> _Saved:
@@ -217,7 +221,10 @@ def _read_saved(folder: Path) -> _Saved:
         kind, head = about["kind"], about["classifier"]
         if kind not in get_args(Kind) or head not in get_args(Classifier):
             raise KeyError("kind")
-        return _Saved(kinds[method](**about["options"]), plan, kind, head, labels, base)
+        made = kinds[method](**about["options"])
+        given = base.get("editing")
+        editing = None if given is None else Editing.from_dict(given)
+        return _Saved(made, plan, kind, head, labels, base, editing)
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"the {CONFIG} of {folder} is broken ({error}); save it again") from error
 
@@ -235,11 +242,13 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _checked_base(encoder: Encoder, saved: _Saved, source: str) -> Encoder:
-    """Untie an encoder if that was done before, and show that it is the base."""
+    """Do to an encoder what was done before, and show that it is the base."""
     config, base = encoder.model.config, saved.base
     fits = config.model_type == base["family"] and encoder.blocks >= saved.plan.head
     if fits and base["untied"] and config.num_hidden_groups != encoder.blocks:
         encoder = untied(encoder)
+    if fits and saved.editing is not None:
+        encoder = edited(encoder, saved.editing)
     if not fits or base_hash(encoder, saved.plan.head) != base["sha256"]:
         revision = f" at revision {base['revision']}" if base.get("revision") else ""
         raise InputError(

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
 from torch import Tensor, nn
 
 from layerscout.checkpoints import Family, first_line, load_checkpoint, model_shape
+from layerscout.edits import Editing
 from layerscout.errors import InputError, unknown
 from layerscout.plans import ModelShape
 from layerscout.sampling import length_batches
@@ -86,6 +87,7 @@ class Encoder:
         family: where the model keeps its blocks.
         precision: what the forward pass computes in; the short ones are autocast over float32
             weights.
+        editing: what was done to the blocks of the checkpoint, if anything.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Encoder:
     tokenizer: Any
     family: Family
     precision: Computed
+    editing: Editing | None = None
 
     @classmethod
     def load(
@@ -276,9 +279,7 @@ class Encoder:
                 found.append(torch.stack(ways))
 
         with eval_mode(self.model), torch.inference_mode():
-            with _entering_blocks(self, pool), self.autocast():
-                last = self._last_state(lambda: self.model(**inputs).last_hidden_state)
-            pool(self.blocks, last)
+            self.visit(inputs, pool)
         return torch.stack(found, dim=1)
 
     def states(
@@ -299,6 +300,17 @@ class Encoder:
         for rows in self.batches(tokens):
             states[:, rows] = self.pooled(tokens, rows, pooling).cpu()
         return states
+
+    def visit(self, inputs: Mapping[str, Tensor], look: Callable[[int, Tensor], None]) -> None:
+        """Run the model once and call `look(ℓ, state ℓ)` for ℓ = 0..L as each state is there.
+
+        Args:
+            inputs: as `batch` gives them.
+            look: is given states (b, T, d), of every token.
+        """
+        with _entering_blocks(self, look), self.autocast():
+            last = self._last_state(lambda: self.model(**inputs).last_hidden_state)
+        look(self.blocks, last)
 
     def cut(self, inputs: Mapping[str, Tensor], block: int) -> Float[Tensor, "b T d"]:
         """Run blocks 1..`block` only and give the state that comes out, for every token.

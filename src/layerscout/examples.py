@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -106,15 +105,44 @@ def logits(
     Returns:
         (b, K), or (b, C) for examples with choices; float32 or more precise.
     """
-    flat, trunk = rows_of(rows, examples.choices), examples.trunk
-    inputs = batch(encoder, examples, rows)
-    resumed = (
-        nullcontext()
-        if trunk is None
-        else resuming(base_of(model)[0], encoder.family, trunk.states(flat), trunk.cut)
-    )
-    with encoder.autocast(), resumed:
-        found: Tensor = (model if run is None else run)(**inputs).logits
+    inputs, trunk = batch(encoder, examples, rows), examples.trunk
+    if trunk is None:
+        with encoder.autocast():
+            return _wide((model if run is None else run)(**inputs).logits)
+    states = trunk.states(rows_of(rows, examples.choices))
+    return resumed(encoder, model, inputs, states, trunk.cut, run=run)
+
+
+def resumed(
+    encoder: Encoder,
+    model: Any,
+    inputs: Mapping[str, Tensor],
+    states: Tensor,
+    block: int,
+    *,
+    run: Any = None,
+) -> Tensor:
+    """Run a model of `encoder` from a state on: blocks 1..`block` are passed over.
+
+    Args:
+        encoder: what the model was made from.
+        model: the model.
+        inputs: as `batch` gives them; of the first tokens alone where those are all of `states`.
+        states: (b C, T, d), what block `block` + 1, or the head, reads.
+        block: 0 to L.
+        run: as for `logits`.
+
+    Returns:
+        As `logits`.
+    """
+    with (
+        encoder.autocast(),
+        resuming(base_of(model)[0], encoder.family, states, block),
+    ):
+        return _wide((model if run is None else run)(**inputs).logits)
+
+
+def _wide(found: Tensor) -> Tensor:
     return found.to(torch.promote_types(found.dtype, torch.float32))
 
 

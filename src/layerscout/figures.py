@@ -12,21 +12,26 @@ from typing import Any
 
 import jinja2
 
-from layerscout.charts import moves, panels, script
+from layerscout.charts import moves, panels, script, similarity_maps, skips, truncation
 from layerscout.findings import (
+    CURVES,
     MEANINGS,
     agreement,
     band,
     best_by,
     certainty,
     details,
+    evaluation_lines,
     examples_read,
     heading,
     leading,
+    map_names,
     no_signal,
     notes,
     number,
     of_kind,
+    short_names,
+    split_lines,
     tau,
     tied,
     title,
@@ -53,6 +58,27 @@ NO_ACCURACY = (
     "will give. They look at the model before training, and where they disagree they look at "
     "different things."
 )
+
+
+NOT_ALONE = (
+    "A block diagonal, two bright squares, means that states within each of them hold much the "
+    "same and that the change is made between them.",
+)
+
+COMPARISON_MEANINGS = [
+    (
+        "CKA",
+        "Linear centred kernel alignment: 1 where two states hold the same but for a rotation and "
+        "a scale, so that examples lie equally far from each other in both. Its usual, biased "
+        "estimate is far above 0 for unrelated states unless there are many more examples than "
+        "features (Kornblith et al. 2019; Phang et al. 2021, App. A).",
+    ),
+    (
+        "CKA, debiased",
+        "The same from the estimate of HSIC without bias (Song et al. 2012): about 0 for unrelated "
+        "states, however few the examples.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -124,6 +150,93 @@ def scan_page(scan: Mapping[str, Any]) -> str:
         Section("Facts", facts=_facts(scan)),
     ]
     return page(f"{scan['model']['name']} on {scan['task']['name']}", sections, scan)
+
+
+def comparison_page(content: Mapping[str, Any]) -> str:
+    """Write a comparison (the content of `compare.json`) as one HTML page."""
+    names, settings = short_names(content), content["settings"]
+    seconds = [f"{name} {value:.1f}" for name, value in content["seconds"].items()]
+    models = [
+        (f"Model {name}", f"{model['name']} ({model['family']}, {model['blocks']} blocks)")
+        for name, model in zip(names, content["models"], strict=True)
+    ]
+    sections = [
+        Section(
+            "Found",
+            [*(f"{line}." for line in split_lines(content)), *NOT_ALONE],
+            similarity_maps(content, "cka"),
+            small=len(content["maps"]) > 1,
+        ),
+        Section("Warnings", content["warnings"]),
+        Section("Two clusters", table=_clusters(content)),
+        Section(
+            "Debiased",
+            ["The same without the bias that few examples bring; unrelated states have about 0."],
+            similarity_maps(content, "cka_debiased"),
+            small=len(content["maps"]) > 1,
+        ),
+        *(_map_table(content, number) for number in range(len(content["maps"]))),
+        Section("What the numbers mean", facts=COMPARISON_MEANINGS),
+        Section(
+            "Facts",
+            facts=[
+                *models,
+                ("Task", f"{content['task']['name']} ({content['task']['kind']})"),
+                ("Validation examples", f"{content['examples']:,}"),
+                *_listed(settings),
+                ("Seconds", ", ".join(seconds)),
+                ("layerscout", content["layerscout"]),
+            ],
+        ),
+    ]
+    return page(f"{' and '.join(names)} on {content['task']['name']}", sections, content)
+
+
+def evaluation_page(content: Mapping[str, Any]) -> str:
+    """Write an evaluation (the content of `evaluate.json`) as one HTML page."""
+    model, task, metric = content["model"], content["task"], content["metric"].replace("_", " ")
+    curves, spans = content["truncation"], content["skips"]
+    seconds = [f"{name} {value:.1f}" for name, value in content["seconds"].items()]
+    sections = [
+        Section("Found", [f"{line}." for line in evaluation_lines(content)]),
+        Section("Warnings", content["warnings"]),
+        Section(
+            "Cut at every state",
+            [
+                f"The {metric} when the head reads the state that a block gives, and all blocks "
+                "above are gone. Dashed: always the commonest class."
+            ]
+            if curves
+            else [],
+            truncation(content) if curves else [],
+            _curve_table(content) if curves else None,
+        ),
+        Section(
+            "Spans of blocks passed over",
+            [
+                f"The {metric} without the blocks from one (to the right) to another (up). The top "
+                "row is the model cut below the first of them."
+            ]
+            if spans
+            else [],
+            skips(content) if spans else [],
+            _span_table(content) if spans else None,
+        ),
+        Section("Edits", table=_edit_table(content) if content["edits"] else None),
+        Section(
+            "Facts",
+            facts=[
+                ("Model", f"{model['name']} ({model['family']}, {model['blocks']} blocks)"),
+                *([("Untuned", content["original"])] if content["original"] else []),
+                ("Task", f"{task['name']} ({task['kind']})"),
+                ("Validation examples", f"{task['examples_used']:,}"),
+                *_listed(content["settings"]),
+                ("Seconds", ", ".join(seconds)),
+                ("layerscout", content["layerscout"]),
+            ],
+        ),
+    ]
+    return page(f"{model['name']} on {task['name']}", sections, content)
 
 
 def page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> str:
@@ -414,13 +527,79 @@ def _facts(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Labels", ", ".join(map(str, task.get("labels") or ())) or "none"),
         ("Examples", f"{task['examples_used']:,} of {task['examples_available']:,}"),
         ("Tokens per example", f"{task['tokens_per_example']:.1f}"),
-        *(
-            (name.replace("_", " ").capitalize(), _setting(value))
-            for name, value in scan["settings"].items()
-            if value is not None
-        ),
+        *_listed(scan["settings"]),
         ("Seconds", ", ".join(seconds)),
         ("layerscout", scan["layerscout"]),
+    ]
+
+
+def _clusters(content: Mapping[str, Any]) -> Table:
+    """Tabulate the best split of each model's states."""
+    rows = []
+    for name, found in zip(short_names(content), content["clusters"], strict=True):
+        for key, words in (("cka", "biased"), ("cka_debiased", "debiased")):
+            one = found[key]
+            values = ("lower", "upper", "between", "contrast")
+            told = ["–"] * 4 if one is None else [f"{one[value]:.3f}" for value in values]
+            rows.append([name, words, "–" if one is None else str(one["split"]), *told])
+    caption = (
+        "The split of the states into a lower and an upper cluster with the largest contrast: the "
+        "mean CKA of two states of one cluster, less that of states of different ones. Compare "
+        "with the untuned model: states that drift apart evenly have some contrast too."
+    )
+    columns = ["Model", "CKA", "Lower one ends at", "Within it", "Within the upper", "Between"]
+    return Table(caption, [*columns, "Contrast"], rows, words=frozenset({1}))
+
+
+def _map_table(content: Mapping[str, Any], number: int) -> Section:
+    """Tabulate a map, for those who want its numbers; the top state first."""
+    one, name = content["maps"][number], map_names(content)[number]
+    columns = ["State", *map(str, one["columns"])]
+    rows = [
+        [str(state), *("–" if value is None else f"{value:.2f}" for value in line)]
+        for state, line in reversed(list(zip(one["rows"], one["cka"], strict=True)))
+    ]
+    table = Table(f"CKA, {name}.", columns, rows, folded=True)
+    return Section(f"Values: {name}", table=table)
+
+
+def _curve_table(content: Mapping[str, Any]) -> Table:
+    """Tabulate the truncation curves."""
+    found = {key: content["truncation"][key] for key in CURVES if key in content["truncation"]}
+    rows = [
+        [f"{state} (embeddings)" if state == 0 else str(state)]
+        + [number(values[state]) for values in found.values()]
+        for state in range(content["model"]["blocks"] + 1)
+    ]
+    columns = ["State", *(CURVES[key][0].upper() + CURVES[key][1:] for key in found)]
+    return Table("To four digits.", columns, rows, folded=True)
+
+
+def _span_table(content: Mapping[str, Any]) -> Table:
+    blocks = range(1, content["model"]["blocks"] + 1)
+    rows = [
+        [str(last)]
+        + ["" if line[last - 1] is None else f"{line[last - 1]:.3f}" for line in content["skips"]]
+        for last in reversed(blocks)
+    ]
+    caption = "Rows: the last block passed over; columns: the first."
+    return Table(caption, ["", *map(str, blocks)], rows, folded=True)
+
+
+def _edit_table(content: Mapping[str, Any]) -> Table:
+    names = list(content["metrics"])
+    listed = [{"edit": "the whole model", "metrics": content["metrics"]}, *content["edits"]]
+    rows = [[one["edit"], *(number(one["metrics"][name]) for name in names)] for one in listed]
+    columns = ["Edit", *(name.replace("_", " ").capitalize() for name in names)]
+    return Table("The metrics of the model under each edit.", columns, rows)
+
+
+def _listed(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """List the settings that have a value."""
+    return [
+        (name.replace("_", " ").capitalize(), _setting(value))
+        for name, value in settings.items()
+        if value is not None
     ]
 
 

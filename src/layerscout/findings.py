@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Any
 
 from layerscout.scores import DEFAULT, SCORES
@@ -383,3 +384,99 @@ def sparkline(score: Mapping[str, Any], width: int, marks: str = "▁▂▃▄�
         known = [height for height in found[start:end] if height is not None]
         line += marks[min(int(len(marks) * max(known)), len(marks) - 1)] if known else gap
     return line
+
+
+# The share of what a model has above the commonest class that it may lose by being cut.
+LOST = 0.02
+
+# What a truncation curve is of, as Phang et al. 2021 call it and in words.
+CURVES: Mapping[str, str] = {
+    "untuned": "head as it was tuned (UNTUNED)",
+    "tuned": "head tuned again there (TUNED)",
+    "tuned_original": "head tuned on the untuned model (TUNEDORIG)",
+}
+
+
+def short_names(content: Mapping[str, Any]) -> list[str]:
+    """Name the models of a comparison by as many last parts of their names as tell them apart."""
+    paths = [PurePath(str(model["name"])).parts for model in content["models"]]
+    # What `tune` writes is called model; the folder around it says more.
+    paths = [path[:-1] if path[-1:] == ("model",) and len(path) > 1 else path for path in paths]
+    names: list[str] = []
+    for parts in range(1, max(map(len, paths)) + 1):
+        names = ["/".join(path[-parts:]) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            break
+    return names
+
+
+def map_names(content: Mapping[str, Any]) -> list[str]:
+    """Name the maps of a comparison."""
+    names = short_names(content)
+    pairs = [one["of"] for one in content["maps"]]
+    return [names[i] if i == j else f"{names[i]} and {names[j]}" for i, j in pairs]
+
+
+def split_lines(content: Mapping[str, Any]) -> list[str]:
+    """Say of each model of a comparison where its states fall into two clusters, and how far."""
+    lines = []
+    for name, found, model in zip(
+        short_names(content), content["clusters"], content["models"], strict=True
+    ):
+        one = found["cka"]
+        if one is None:
+            lines.append(f"{name}: too few states vary to look for clusters")
+            continue
+        first = 1 if content["pooling"] == "cls" else 0
+        lines.append(
+            f"{name}: states {first} to {one['split']} and {one['split'] + 1} to "
+            f"{model['blocks']} are the two clusters that differ most, CKA {one['lower']:.2f} and "
+            f"{one['upper']:.2f} within them and {one['between']:.2f} between, contrast "
+            f"{one['contrast']:.2f}"
+        )
+    return lines
+
+
+def evaluation_lines(content: Mapping[str, Any]) -> list[str]:
+    """Say in words what an evaluation found."""
+    metric, name = content["metric"], content["metric"].replace("_", " ")
+    whole, majority = content["metrics"][metric], content["majority"]
+    base = "" if majority is None else f"; always the commonest class has {number(majority)}"
+    if content["task"]["kind"] == "regression":
+        base = ""
+    lines = [f"The whole model: {name} {number(whole)}{base}"]
+    lost = LOST * max(abs(whole - (majority or 0.0)), 0.0)
+    if curve := content["truncation"].get("untuned"):
+        shortest = _shortest(curve, whole - lost)
+        top = len(curve) - 1
+        if shortest < top:
+            lines.append(
+                f"With the head as it was tuned, the {counted_blocks(top - shortest)} can go and "
+                f"{name} is still {number(curve[shortest])}"
+            )
+        else:
+            lines.append(
+                f"With the head as it was tuned, no top block can go: without block {top} {name} "
+                f"is {number(curve[top - 1])}"
+            )
+    if spans := content["skips"]:
+        singles = [(line[i], i + 1) for i, line in enumerate(spans)]
+        worst, least = min(singles), max(singles)
+        lines.append(
+            f"Passing over a single block costs most at block {worst[1]} ({name} "
+            f"{number(worst[0])}) and least at block {least[1]} ({number(least[0])})"
+        )
+    return lines
+
+
+def _shortest(curve: Sequence[float], enough: float) -> int:
+    """Give the lowest state from which on all have enough."""
+    top = len(curve) - 1
+    while top > 0 and curve[top - 1] >= enough:
+        top -= 1
+    return top
+
+
+def counted_blocks(blocks: int) -> str:
+    """Count top blocks in words."""
+    return "top block" if blocks == 1 else f"{blocks} top blocks"

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from layerscout.answers import plain
+from layerscout.checkpoints import first_line, model_class, quiet_transformers
+from layerscout.data import Kind
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.plans import Plan
@@ -76,3 +80,65 @@ def family_head(encoder: Encoder, labels: Sequence[str], seed: int) -> Head:
             "one; use --probe linear"
         )
     return Head(model, encoder.family.final_norm).requires_grad_(True)
+
+
+def tuned_classifier(
+    encoder: Encoder, labels: Sequence[str], kind: Kind = "classification"
+) -> tuple[Any, list[int] | slice]:
+    """Load the checkpoint of an encoder with the head that was tuned on it.
+
+    Args:
+        encoder: names the checkpoint.
+        labels: the task's class names by id; those of the model may have another order, or be
+            LABEL_0, LABEL_1, ...
+        kind: of the task.
+
+    Returns:
+        The transformers model, in float32, on the encoder's device and in eval mode; and the
+        column of its logits that belongs to each class of the task (or all of them, for choices).
+
+    Raises:
+        InputError: if the checkpoint has no tuned head, or one for other classes.
+    """
+    auto = model_class(encoder.model.config, kind)
+    try:
+        with quiet_transformers():
+            model, report = auto.from_pretrained(
+                encoder.source,
+                revision=encoder.revision,
+                dtype=torch.float32,
+                output_loading_info=True,
+                trust_remote_code=False,
+                local_files_only=True,
+            )
+    except Exception as error:  # whatever the libraries came across in a broken file
+        raise InputError(f"cannot load the head of {encoder.name}: {first_line(error)}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise InputError(
+            f"{encoder.name} has no tuned head for {plain(kind)} ({missing[0]} is missing); tune "
+            "it first with layerscout tune"
+        )
+    return model.to(encoder.device).eval(), _columns(encoder.name, model.config, labels, kind)
+
+
+def _columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> list[int] | slice:
+    """Find the task's classes among those of a model."""
+    if kind == "multiple_choice":
+        return slice(None)
+    names = [str(config.id2label[number]) for number in range(config.num_labels)]
+    if kind == "regression":
+        if len(names) != 1:
+            raise InputError(
+                f"{name} tells {len(names)} classes, and the task has numbers; give a model that "
+                "was tuned for numbers"
+            )
+        return [0]
+    if set(names) == set(labels):
+        return [names.index(label) for label in labels]
+    generic = names == [f"LABEL_{number}" for number in range(len(names))]
+    if len(names) != len(labels) or not generic:
+        raise InputError(
+            f"the classes of {name} must be those of the task, got {', '.join(names):.60} for "
+            f"{', '.join(labels):.60}; give the data that it was tuned for"
+        )
+    return list(range(len(labels)))

@@ -20,6 +20,7 @@ from layerscout.answers import Answers, predicted
 from layerscout.costs import Choice, Work, cost
 from layerscout.data import Task
 from layerscout.deltas import save_peft, save_trained
+from layerscout.editing import drawn_anew
 from layerscout.encoder import Encoder, Tokens
 from layerscout.examples import Examples, batch, batches, plain_accelerator, predict
 from layerscout.exports import export
@@ -52,6 +53,7 @@ class Material:
 
     Attributes:
         available: training examples that there were before some were drawn.
+        reinit_rate_factor: times the learning rate that blocks have which were drawn anew.
     """
 
     encoder: Encoder
@@ -65,6 +67,7 @@ class Material:
     keep_adapter: bool
     trunk_dropout: bool
     fresh_head: bool
+    reinit_rate_factor: float
     cache_limit: int
 
     @property
@@ -87,6 +90,13 @@ class Material:
             head=self.head,
         )
         return equip(model, plan, self.method, seed=seed)
+
+    def factors(self, model: Any) -> dict[str, float]:
+        """Give what the learning rate of a parameter is multiplied by, by name, where it is."""
+        editing, factor = self.encoder.editing, self.reinit_rate_factor
+        if editing is None or factor == 1:
+            return {}
+        return dict.fromkeys(drawn_anew(model, editing), factor)
 
     def work(self, cached: bool) -> Work:
         """Say how much training there is; each choice of an example counts as one."""
@@ -167,6 +177,7 @@ def outcome(
             "device": encoder.device.type,
             "trunk_dropout": material.trunk_dropout,
             "fresh_head": material.fresh_head,
+            "reinit_rate_factor": material.reinit_rate_factor,
             "classifier": material.head,
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},

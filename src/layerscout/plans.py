@@ -36,7 +36,8 @@ STRATEGIES: Mapping[str, str] = {
 _NUMBER = "[0-9]{1,9}"
 _TRIPLE = re.compile(rf"(\()?\s*({_NUMBER})\s*,\s*({_NUMBER})\s*,\s*({_NUMBER})\s*(?(1)\)|)")
 _RANGE = rf"{_NUMBER}(?:\s*-\s*{_NUMBER})?"
-_BLOCKS = re.compile(rf"blocks:\s*({_RANGE}(?:\s*,\s*{_RANGE})*)\s*@\s*({_NUMBER})")
+_RANGES = re.compile(rf"{_RANGE}(?:\s*,\s*{_RANGE})*")
+_BLOCKS = re.compile(rf"blocks:\s*({_RANGES.pattern})\s*@\s*({_NUMBER})")
 _NAMED = re.compile(rf"([a-z-]+)(?::({_NUMBER}|all))?(?:@([a-z]+))?")
 
 
@@ -270,7 +271,7 @@ def make_plan(
         bottom, top, head = map(int, triple.groups()[1:])
         return _plan([(bottom, top)], head, blocks)
     if listed := _BLOCKS.fullmatch(text):
-        return _plan(_read_ranges(listed[1]), int(listed[2]), blocks)
+        return _plan(read_ranges(listed[1]) or [], int(listed[2]), blocks)
     named = _NAMED.fullmatch(text)
     if not named:
         raise _misspelt(text)
@@ -350,8 +351,10 @@ def _runs(blocks: Collection[int]) -> Iterator[tuple[int, int]]:
     return zip(starts, ends, strict=True)
 
 
-def _read_ranges(written: str) -> list[tuple[int, int]]:
-    """Read "3,7-9"."""
+def read_ranges(written: str) -> list[tuple[int, int]] | None:
+    """Read the ends of the ranges of "3,7-9", in their order; None if it is something else."""
+    if not _RANGES.fullmatch(written):
+        return None
     ends = (part.split("-") for part in written.split(","))
     return [(int(end[0]), int(end[-1])) for end in ends]
 

@@ -97,6 +97,8 @@ def summary(content: Mapping[str, Any]) -> str:
     keep = content["keep"]
     blocks = f"{len(plan['tuned'])} of {model['blocks']} blocks"
     line = f"tuned {blocks if plan['tuned'] else 'the head only'}{_by(content)}"
+    if model["editing"]:
+        line += f" after {model['editing']['edits']}"
     other = content["against"]
     if other is None:
         share = content["flops"]["train"] / content["flops"]["full_train"]
@@ -139,6 +141,7 @@ def model_card(content: Mapping[str, Any]) -> str:
     facts = {
         "Made from": f"{_name(model)} ({model['family']}, {model['blocks']} blocks)",
         "Task": f"{_plain(task['name'])}, {_asked(task)}",
+        **({"Blocks edited first": model["editing"]["edits"]} if model["editing"] else {}),
         "Plan": f"{plan['notation']}: blocks tuned: {tuned}{_by(content)}; the head reads state "
         f"{plan['head']}"
         + (f"; removed above it: {removed} of {model['blocks']} blocks" if removed else ""),

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from layerscout.answers import HELD_OUT
 from layerscout.data import Task
 from layerscout.diagnostics import against_probe, agreement, rank_movement, smoothness
 from layerscout.encoder import Encoder, Pooling
@@ -47,9 +48,6 @@ GRADIENT_EXAMPLES = 100
 
 # Trainings of the family's head on every state: each takes minutes on a processor.
 FAMILY_SEEDS = 3
-
-# What is set aside where a score needs held-out examples and the data has none.
-HELD_OUT = 0.1
 
 
 @dataclass(frozen=True)
@@ -288,9 +286,9 @@ class _Asked:
         if family:
             names = self.task.labels or ("score",)
             found = family_probes(
-                _in_memory(states),
+                in_memory(states),
                 labels[0],
-                _in_memory(judged),
+                in_memory(judged),
                 labels[1],
                 partial(family_head, self.reader.encoder, names),
                 metric=metric,
@@ -392,7 +390,7 @@ def _judging(task: Task, held_out: Split) -> Metric:
     return right_choices
 
 
-def _in_memory(states: States) -> np.ndarray:
+def in_memory(states: States) -> np.ndarray:
     """Read all states, (S, n, d) float32; training them all at once reads them at random."""
     found = np.empty(states.shape, dtype=np.float32)
     for s, state in enumerate(states):
@@ -432,6 +430,7 @@ def described_model(encoder: Encoder, task: Task) -> dict[str, Any]:
         "name": encoder.name,
         "source": encoder.source,
         "revision": encoder.revision,
+        "editing": None if encoder.editing is None else encoder.editing.as_dict(),
         **asdict(encoder.shape(outputs)),
     }
 

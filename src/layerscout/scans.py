@@ -10,7 +10,6 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscout.charts import save_chart, scan_chart
 from layerscout.costs import (
     Choice,
     Cost,
@@ -37,7 +36,6 @@ from layerscout.plans import ModelShape, Plan, check_tied, make_plan, whole
 from layerscout.scores import DEFAULT, Score
 
 if TYPE_CHECKING:
-    import altair as alt
     import pandas as pd
 
 
@@ -353,19 +351,3 @@ class Planning:
         """
         path = output_folder(Path(folder)) / "plan.json"
         write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})
-
-
-def plot(scan: Scan, path: str | Path | None = None) -> alt.TopLevelMixin:
-    """Draw the curve of every score; in a notebook the chart shows itself.
-
-    Args:
-        scan: what `scan` or `Scan.load` gave.
-        path: a .png, .svg or .pdf to write it to as well.
-
-    Raises:
-        InputError: if `path` has another suffix or cannot be written.
-    """
-    chart = scan_chart(scan.as_dict())
-    if path is not None:
-        save_chart(chart, output_folder(Path(path).parent) / Path(path).name)
-    return chart

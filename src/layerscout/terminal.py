@@ -19,6 +19,8 @@ from layerscout.files import cache_entries, cache_folder, unfinished
 from layerscout.methods import METHODS, Full, LoRA, Method, described
 
 if TYPE_CHECKING:
+    from layerscout.comparison import Comparison
+    from layerscout.evaluation import Evaluation
     from layerscout.results import Result
     from layerscout.scans import Planning, Scan
 
@@ -84,10 +86,7 @@ def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
         console.print(_stability(scan["stability"], signs))
     console.print()
     for line in _verdicts(scan, drawn, signs):
-        _say(
-            console,
-            textwrap.fill(line, console.width, subsequent_indent="  ", break_on_hyphens=False),
-        )
+        _say_wrapped(console, line)
 
 
 def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: bool) -> None:
@@ -153,6 +152,102 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
         f"{seconds['evaluate']:.1f} s; wrote {folder / 'model'}, {folder / 'result.json'}, "
         f"{folder / 'predictions.parquet'}",
     )
+
+
+def report_comparison(
+    result: Comparison, folder: Path, plot: Path | None, *, as_json: bool, quiet: bool
+) -> None:
+    """Print a comparison for a person, or its JSON for a program; warnings reach the person."""
+    from layerscout.findings import map_names, split_lines
+
+    _warn(result.warnings)
+    if as_json:
+        print((folder / "compare.json").read_text(encoding="utf-8"), end="", flush=True)
+    if as_json or quiet:
+        return
+    console, content = Console(highlight=False), result.as_dict()
+    names = map_names(content)
+    _say(console, f"{result.examples:,} examples of {result.task['name']}")
+    for name, one in zip(names, result.maps, strict=True):
+        console.print()
+        _say(console, f"CKA, {name}", "bold")
+        _draw(console, one)
+    console.print()
+    for line in split_lines(content):
+        _say_wrapped(console, line)
+    written = [folder / "compare.json", folder / "compare.html", *([plot] if plot else [])]
+    _say(console, f"{sum(result.seconds.values()):.1f} s; wrote {', '.join(map(str, written))}")
+
+
+def report_evaluation(
+    result: Evaluation, folder: Path, plot: Path | None, *, as_json: bool, quiet: bool
+) -> None:
+    """Print an evaluation for a person, or its JSON for a program; warnings reach the person."""
+    from layerscout.findings import evaluation_lines
+
+    _warn(result.warnings)
+    if as_json:
+        print((folder / "evaluate.json").read_text(encoding="utf-8"), end="", flush=True)
+    if as_json or quiet:
+        return
+    console, content = Console(highlight=False), result.as_dict()
+    task, model = content["task"], content["model"]
+    _say(console, f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
+    _say(console, f"{task['examples_used']:,} validation examples")
+    if content["truncation"]:
+        console.print()
+        console.print(_truncation(content))
+    if content["edits"]:
+        console.print()
+        console.print(_edits(content))
+    console.print()
+    for line in evaluation_lines(content):
+        _say_wrapped(console, line)
+    names = ("evaluate.json", "evaluate.html", "predictions.parquet")
+    written = [*(folder / name for name in names), *([plot] if plot else [])]
+    seconds = sum(content["seconds"].values())
+    _say(console, f"{seconds:.1f} s; wrote {', '.join(map(str, written))}")
+
+
+def _truncation(content: Mapping[str, Any]) -> Table:
+    """Lay out the metric of the model cut at every state, from the top one down."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    metric = content["metric"].replace("_", " ")
+    heads = {"untuned": "head as tuned", "tuned": "tuned there", "tuned_original": "untuned model"}
+    curves = {heads[key]: values for key, values in content["truncation"].items()}
+    table.add_column("state", justify="right")
+    for name in curves:
+        table.add_column(f"{metric}, {name}" if name == "head as tuned" else name, justify="right")
+    for state in range(content["model"]["blocks"], -1, -1):
+        values = [values[state] for values in curves.values()]
+        table.add_row(str(state), *("–" if v is None else f"{v:.3f}" for v in values))
+    return table
+
+
+def _edits(content: Mapping[str, Any]) -> Table:
+    """Lay out the metrics under each edit."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("edit")
+    for name in content["metrics"]:
+        table.add_column(name.replace("_", " "), justify="right")
+    whole = {"edit": "the whole model", "metrics": content["metrics"]}
+    for one in [whole, *content["edits"]]:
+        table.add_row(Text(one["edit"]), *(f"{value:.3f}" for value in one["metrics"].values()))
+    return table
+
+
+def _draw(console: Console, one: Mapping[str, Any]) -> None:
+    """Draw a map in shades, its states counted from the lower left, if it is not too wide."""
+    shades = " ░▒▓█" if _unicode(console) else " .:#@"
+    if 2 * len(one["columns"]) + 6 > console.width:
+        return
+    for state, line in reversed(list(zip(one["rows"], one["cka"], strict=True))):
+        cells = (2 * ("·" if v is None else shades[min(4, int(5 * max(v, 0)))]) for v in line)
+        _say(console, f"{state:>3} {''.join(cells)}")
+    marks = "".join(f"{column:<4}" for column in one["columns"][::2])
+    _say(console, f"    {marks.rstrip()}")
+    if _unicode(console):
+        _say(console, "    ░ from 0.2, ▒ 0.4, ▓ 0.6, █ 0.8", "dim")
 
 
 def report_truncation(folder: Path, warnings: Sequence[str], *, quiet: bool) -> None:
@@ -271,6 +366,13 @@ def _curve(content: Mapping[str, Any], mark: str) -> Table:
 def _say(console: Console, line: str, style: str = "") -> None:
     # Names come from the data: no markup, and no breaks inside a path.
     console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _say_wrapped(console: Console, line: str) -> None:
+    _say(
+        console,
+        textwrap.fill(line, console.width, subsequent_indent="  ", break_on_hyphens=False),
+    )
 
 
 def _unicode(console: Console) -> bool:

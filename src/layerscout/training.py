@@ -96,6 +96,7 @@ def train(
     advance: Callable[[int, int], None] = lambda done, total: None,
     snapshots: RunSnapshots | None = None,
     log: Callable[[Mapping[str, float], int], None] = lambda values, step: None,
+    factors: Mapping[str, float] | None = None,
 ) -> tuple[Run, dict[str, Tensor]]:
     """Train those parameters of `model` that ask for gradients, and validate after every epoch.
 
@@ -113,6 +114,7 @@ def train(
         advance: called after every step with how many are done, and of how many.
         snapshots: where every epoch is written down, and where to go on from, if anything is there.
         log: called after every epoch with what a tracker shows, and the steps done.
+        factors: what the learning rate of a parameter is multiplied by, by name; 1 for others.
 
     Returns:
         The run, and a copy of the trained parameters after the epoch that counts. A loss or logits
@@ -120,7 +122,9 @@ def train(
     """
     steps, epochs = settings.steps(len(training)), settings.passes(len(training))
     with seeded(seed):
-        stepper = _Stepper.make(encoder, model, training, learning_rate, steps, settings)
+        stepper = _Stepper.make(
+            encoder, model, training, learning_rate, steps, settings, factors or {}
+        )
         at = _Standing(np.random.default_rng(seed))
         if snapshots is not None:
             at.restore(snapshots.load(), stepper)
@@ -285,15 +289,18 @@ class _Stepper:
         learning_rate: float,
         steps: int,
         settings: Settings,
+        factors: Mapping[str, float],
     ) -> _Stepper:
         accelerator = plain_accelerator()
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        groups = [  # biases and norms are left out of weight decay, as is usual
-            {
-                "params": [p for p in trained.values() if p.ndim > 1],
-                "weight_decay": settings.weight_decay,
-            },
-            {"params": [p for p in trained.values() if p.ndim <= 1], "weight_decay": 0.0},
+        members: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for name, p in trained.items():
+            # Biases and norms are left out of weight decay, as is usual.
+            decay = settings.weight_decay if p.ndim > 1 else 0.0
+            members.setdefault((decay, factors.get(name, 1.0)), []).append(p)
+        groups = [
+            {"params": params, "weight_decay": decay, "factor": factor}
+            for (decay, factor), params in members.items()
         ]
         optimizer = torch.optim.AdamW(groups, lr=learning_rate, fused=True)
         run = accelerator.prepare(model) if accelerator.num_processes > 1 else model
@@ -322,7 +329,7 @@ class _Stepper:
         settings, accelerator = self.settings, self.accelerator
         share = learning_rate_at(done, self.steps, settings.warmup, settings.schedule)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate * share
+            group["lr"] = self.learning_rate * share * group["factor"]
         processes = accelerator.num_processes
         part = np.array_split(rows, processes)[accelerator.process_index]
         # Where there are too few for all, gradients of nothing still take part in the sum.

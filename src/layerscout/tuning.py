@@ -15,11 +15,13 @@ from torch import Tensor
 
 from layerscout import scanning
 from layerscout.adapting import check_method
-from layerscout.answers import answers, check_metric, drawn
+from layerscout.answers import answers, check_metric, drawn, held_out, validated
 from layerscout.checkpoints import model_class
 from layerscout.choosing import Ground, check, needs_scan, settled, written_method
 from layerscout.costs import Choice, checked_budget
 from layerscout.data import Kind, Task
+from layerscout.editing import edited
+from layerscout.edits import Edit, Editing, Preserve, Redraw, Reinitialize, make_edits
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, LayerscoutError, unknown
 from layerscout.examples import Examples, plain_accelerator
@@ -75,6 +77,9 @@ def tune(
     trunk_dropout: bool = False,
     fresh_head: bool = False,
     untie: bool = False,
+    edits: str | Edit | Sequence[Edit] = (),
+    keep_layer_norm: bool = False,
+    reinit_rate_factor: float = 1.0,
     against: Plan | str | Path | None = None,
     keep_adapter: bool = False,
     cache_limit: int = DEFAULT_LIMIT,
@@ -106,7 +111,8 @@ def tune(
             layer on the mean of the tokens. None for the preset's, or else "family".
         preset: train as a paper did, a key of `layerscout.presets.PRESETS`; what is given besides
             goes first.
-        as_released: with `preset`, as the published code did where it differs from the text.
+        as_released: with `preset`, or where blocks are drawn anew, as the published code did where
+            it differs from the text.
         learning_rate: one or several peaks; None for the preset's, or what
             `default_learning_rate` gives.
         seed: one or several, of the head's start, the order of examples and dropout; the first
@@ -130,6 +136,12 @@ def tune(
             the papers did, instead of once.
         fresh_head: draw the whole head anew, whatever the checkpoint brings of it.
         untie: give blocks that share weights (ALBERT) copies of their own.
+        edits: what is done to the blocks first, such as "reinit:9-12"; see
+            `layerscout.edits.make_edits`. Plans count the blocks that are there then. Weights are
+            drawn by the first seed; where some are, the whole head is drawn too, unless
+            `as_released`.
+        keep_layer_norm: leave the norms of blocks that are drawn anew as they are.
+        reinit_rate_factor: how many times the learning rate blocks that are drawn anew have.
         against: a second plan, such as "full", that is tuned in the same way to compare with.
         keep_adapter: with LoRA, keep what it learnt apart, as a folder of peft, instead of merging.
         cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
@@ -175,16 +187,27 @@ def tune(
             f"`epochs` and `max_steps` both say how long to train, got {epochs} and {max_steps}; "
             "give one of them"
         )
+    made = make_edits(edits)
     method = (written_method(plan) or FULL) if method is None else make_method(method)
     if keep_adapter and not isinstance(method, LoRA):
         raise InputError(f"`keep_adapter` is for the method lora, got {method.name}; leave it out")
-    if keep_adapter and untie:
+    if keep_adapter and (untie or made):
         raise InputError(
             "`keep_adapter` needs a base that transformers can load, which blocks that were untied "
-            "are not; leave it out"
+            "or edited are not; leave it out"
         )
-    if preset is None and as_released:
-        raise InputError("`as_released` says how to follow a preset, and there is none; name one")
+    redraws = any(isinstance(one, Reinitialize | Preserve) for one in made)
+    factor = real("reinit_rate_factor", reinit_rate_factor, "above 0", lambda given: given > 0)
+    if (keep_layer_norm or factor != 1) and not redraws:
+        raise InputError(
+            "`keep_layer_norm` and `reinit_rate_factor` are for blocks that are drawn anew, and "
+            "there are none; add an edit such as reinit:9-12"
+        )
+    if preset is None and as_released and not redraws:
+        raise InputError(
+            "`as_released` says how to follow a preset or draw blocks anew, and there is neither; "
+            "name a preset or add an edit such as reinit:9-12"
+        )
     if resume and snapshots is None:
         raise InputError("`resume` goes on from `snapshots`, and none are given; name the folder")
     if track is not None:
@@ -192,7 +215,7 @@ def tune(
         check_output_folder(Path(logs))
     accelerator = plain_accelerator()
     progress = progress and accelerator.is_main_process
-    available = _validated(task, seeds[0])
+    available = validated(task, seeds[0])
     metric = available.metric if metric is None else metric
     check_metric(metric, available.kind)
     task = drawn(available, examples, seeds[0])
@@ -211,6 +234,9 @@ def tune(
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
     model_class(encoder.model.config, task.kind, head)
     encoder = untied(encoder) if untie else encoder
+    if made:
+        redraw = Redraw(keep_layer_norm, as_released)
+        encoder = edited(encoder, Editing(made, encoder.blocks, seeds[0], redraw))
     wanted = [plan] if against is None else [plan, against]
     ground = Ground(encoder, task, scan, score, budget, method, head)
     for one in wanted:
@@ -228,7 +254,7 @@ def tune(
             )
         ground = replace(ground, scan=scan)
     training, validation = (
-        _part(encoder, split, task.kind, max_length) for split in (task.train, _held_out(task))
+        _part(encoder, split, task.kind, max_length) for split in (task.train, held_out(task))
     )
     material = Material(
         encoder=encoder,
@@ -241,7 +267,8 @@ def tune(
         head=head,
         keep_adapter=keep_adapter,
         trunk_dropout=trunk_dropout,
-        fresh_head=fresh_head,
+        fresh_head=fresh_head or (redraws and not as_released),
+        reinit_rate_factor=factor,
         cache_limit=cache_limit,
     )
     work = material.work(cached=cache_limit > 0 and not trunk_dropout)
@@ -364,26 +391,13 @@ def _about(
         "seeds": list(ours.seeds),
         "trunk dropout": material.trunk_dropout,
         "fresh head": material.fresh_head,
+        "edits": None if encoder.editing is None else encoder.editing.as_dict(),
+        "learning rate of blocks drawn anew, times": material.reinit_rate_factor,
         "classifier": material.head,
         "processes": recorded["processes"],
         "model (weights, versions and precision)": fingerprint,
         **splits,
     }
-
-
-def _validated(task: Task | str | Path, seed: int) -> Task:
-    """Give the task with a validation split, checked to be of its kind."""
-    task = task if isinstance(task, Task) else Task.load(task)
-    task = task.held_out(scanning.HELD_OUT, seed) if task.validation is None else task
-    for split in (task.train, _held_out(task)):
-        answers(split, task.kind)
-    return task
-
-
-def _held_out(task: Task) -> Split:
-    if task.validation is None:
-        raise InputError(f"{task.name} has no validation split; set some rows aside")
-    return task.validation
 
 
 def _part(encoder: Encoder, split: Split, kind: Kind, max_length: int) -> Part:
@@ -426,9 +440,10 @@ def _tuned(material: Material, sweep: Sweep, aside: _Aside) -> Tuned:
             told |= {"method": material.method.name, **asdict(settings)}
             name = f"{aside.prefix}run-{len(runs) + 1}"
             with tracking(aside.track, aside.logs, label, told) as log:
+                model = material.equipped(plan, seed).model
                 run, parameters = train(
                     material.encoder,
-                    material.equipped(plan, seed).model,
+                    model,
                     training,
                     validation,
                     learning_rate=rate,
@@ -437,6 +452,7 @@ def _tuned(material: Material, sweep: Sweep, aside: _Aside) -> Tuned:
                     advance=partial(aside.show, label),
                     snapshots=None if aside.snapshots is None else aside.snapshots.of(name),
                     log=log,
+                    factors=material.factors(model),
                 )
             if run.curve:
                 values.append(run.kept(settings.keep).value)

@@ -1,0 +1,218 @@
+"""Measure the comparison of states and the evaluation of a model under edits.
+
+Every speed is a ratio of two things done in this one run, in turns, with its spread. Run it alone
+on the machine:
+
+    python bench/compare.py --shared ../shared --write docs/benchmarks-compare.md
+
+One section compares with the package torch_cka, which needs an environment of its own (the page
+says how to make it); `--torch-cka-python` names its Python.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import layerscout as ls
+from layerscout.answers import answers, held_out
+from layerscout.editing import edit
+from layerscout.encoder import Encoder
+from layerscout.evaluation import _swept
+from layerscout.examples import Examples, predict
+from layerscout.files import clear_cache
+from layerscout.plans import Plan
+from layerscout.progress import progress
+from layerscout.similarity import cka_map
+from layerscout.states import kept
+from layerscout.surgery import base_of, classifier
+from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
+
+REPEATS = 5
+MODEL = "stacked-minilm-12"
+ENVIRONMENT = (
+    "One is made by `python3 -m venv cka && cka/bin/pip install torch_cka numpy torch=="
+    f"{torch.__version__.split('+')[0]}`."
+)
+
+
+def against_torch_cka(encoder: Encoder, task: ls.Task, python: Path | None) -> Section:
+    """Compare all pairs of states by torch_cka and by ours."""
+    title = "CKA of all pairs of states"
+    if python is None:
+        text = f"Not measured: no environment with torch_cka was given. {ENVIRONMENT}"
+        return Section(title, text)
+    split = held_out(task)
+    tokens = encoder.tokenize(split.texts, split.pairs)
+    states = kept(encoder, tokens, ("cls",), limit=10**10).states["cls"]
+    found = cka_map(states)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "states.npy"
+        np.save(path, np.stack(list(states)))
+        ours, theirs, matrix, version = _turns(states, path, python)
+    known = [s for s in range(len(states)) if found.biased[s][s] is not None]
+    difference = max(
+        abs(found.debiased[s][t] - matrix[s][t])  # type: ignore[operator]
+        for s in known
+        for t in known
+    )
+    rows = [
+        [
+            f"{len(states)} × {len(states)}",
+            f"{len(split):,}",
+            f"{1e3 * statistics.median(ours):.0f} ms",
+            f"{statistics.median(theirs):.1f} s",
+            ratio(theirs, ours, 0),
+            f"{difference:.1e}",
+        ]
+    ]
+    text = (
+        f"All states of {MODEL}, first token, on the {len(split):,} validation examples of CoLA, "
+        f"by torch_cka {version} with all examples in one batch, in a process of its own with as "
+        "many threads, and by ours. Both read the same states, ours from the cache; both give the "
+        "debiased estimate, ours the biased one too. The embeddings' first token, which does not "
+        f"vary, is left out of the difference. Wanted: 10 times or more, and 1e-5. {ENVIRONMENT}"
+        "\n\n"
+    )
+    columns = ["pairs", "examples", "ours", "torch_cka", "times faster", "largest difference"]
+    return Section(title, text + table(columns, rows))
+
+
+def _turns(
+    states: Sequence[np.ndarray], path: Path, python: Path
+) -> tuple[list[float], list[float], list[list[float]], str]:
+    """Time both in turns; the first round is not counted."""
+    script = Path(__file__).with_name("torch_cka_peer.py")
+    command = [str(python), str(script), str(path), str(torch.get_num_threads()), str(1 + REPEATS)]
+    ours, theirs, told = [], [], {}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        for _ in range(1 + REPEATS):
+            answer = process.stdout.readline()
+            if not answer:
+                raise SystemExit(f"{' '.join(command)} ended")
+            told = json.loads(answer)
+            theirs.append(told["seconds"])
+            started = time.perf_counter()
+            cka_map(states)  # type: ignore[arg-type]
+            ours.append(time.perf_counter() - started)
+            print(f"  torch_cka {theirs[-1]:.2f} s, ours {ours[-1]:.3f} s", file=sys.stderr)
+            process.stdin.write("\n")
+            process.stdin.flush()
+    return ours[1:], theirs[1:], told["matrix"], told["version"]
+
+
+def evaluations(encoder: Encoder, task: ls.Task) -> list[Section]:
+    """Time the truncation curve and the skip matrix against a forward pass and plain loops."""
+    L, split = encoder.blocks, held_out(task)
+    model = classifier(encoder, Plan((), L), task.labels)
+    encoder = replace(encoder, model=base_of(model)[0])
+    given_ = answers(split, task.kind)
+    data = Examples(encoder.tokenize(split.texts, split.pairs), given_.labels, None)
+
+    def curve() -> None:
+        with progress(False) as show:
+            _swept(encoder, model, data, False, show)
+
+    def cut_each() -> None:
+        for head in range(1, L + 1):
+            with edit(model, f"truncate:{head}"):
+                predict(encoder, model, data)
+
+    def spans() -> None:
+        with progress(False) as show:
+            _swept(encoder, model, data, True, show)
+
+    def skip_each() -> None:
+        predict(encoder, model, data)
+        for first in range(1, L + 1):
+            for last in range(first, L + 1):
+                if (first, last) != (1, L):  # which leaves no block
+                    with edit(model, f"skip:{first}-{last}"):
+                        predict(encoder, model, data)
+
+    once = in_turns(
+        REPEATS,
+        {"forward pass": lambda: predict(encoder, model, data), "curve": curve, "loop": cut_each},
+    )
+    about = (
+        f"{len(split):,} validation examples of SST-2, a BERT of {L} blocks, 384 wide, with random "
+        "weights."
+    )
+    truncation = Section(
+        "The truncation curve with the head as it is",
+        f"{about} The curve has the logits at all {L + 1} states; the loop cuts the model at each "
+        "and runs it. Wanted: at most 1.1 forward passes.\n\n"
+        + table(
+            ["", "time", "forward passes"],
+            [
+                [
+                    name,
+                    f"{statistics.median(once[key]):.2f} s",
+                    ratio(once[key], once["forward pass"]),
+                ]
+                for name, key in (
+                    ("one forward pass", "forward pass"),
+                    ("the curve", "curve"),
+                    ("a loop", "loop"),
+                )
+            ],
+        ),
+    )
+    many = in_turns(2, {"ours": spans, "loop": skip_each}, uncounted=0)
+    passes = (L**3 - L) // 6 + L, (L**3 - L) // 3
+    skips = Section(
+        "All spans of blocks passed over",
+        f"{about} Each of the {L * (L + 1) // 2} spans. The loop runs every shortened model from "
+        "the first block on. A test counts the block passes.\n\n"
+        + table(
+            ["", "block passes a batch", "time", "times faster"],
+            [
+                ["ours", str(passes[0]), f"{statistics.median(many['ours']):.1f} s", ""],
+                [
+                    "a loop",
+                    str(passes[1]),
+                    f"{statistics.median(many['loop']):.1f} s",
+                    ratio(many["loop"], many["ours"]),
+                ],
+            ],
+        ),
+    )
+    return [truncation, skips]
+
+
+def main() -> None:
+    parser = options(__doc__ or "")
+    parser.add_argument("--torch-cka-python", type=Path, help="of an environment that has it")
+    arguments = given(parser)
+    introduction = (
+        "# Benchmarks of comparing and evaluating\n\nWritten by `python bench/compare.py`. A ratio "
+        "is the median over repeats done in turns in one run, with its minimum and maximum."
+    )
+    shared = arguments.shared
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")
+        real = Encoder.load(shared / "models" / MODEL, device="cpu")
+        cola, sst2 = (ls.Task.load(shared / "data" / n, task=n) for n in ("cola", "sst2"))
+        sections = [against_torch_cka(real, cola, arguments.torch_cka_python)]
+        tokenizer = shared / "models" / MODEL
+        plain = Encoder.load(random_encoder(Path(folder) / "model", tokenizer), device="cpu")
+        sections += evaluations(plain, sst2)
+        clear_cache()
+    write_page(introduction, sections, arguments.write)
+
+
+if __name__ == "__main__":
+    main()

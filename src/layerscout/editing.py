@@ -1,0 +1,188 @@
+"""Edits on models: in place with an undo, or on a copy that shares what stays as it is."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from layerscout.checkpoints import is_norm
+from layerscout.edits import (
+    Arrangement,
+    Edit,
+    Editing,
+    Redraw,
+    arranged,
+    make_edits,
+    notation,
+)
+from layerscout.encoder import Encoder
+from layerscout.errors import InputError
+from layerscout.plans import ranges, weight_sets
+from layerscout.surgery import base_of, family_of, places
+
+# Of the truncated normal distribution that blocks are drawn from. Tamkin et al. 2020, App. B.
+DEVIATION, CUT = 0.02, 0.04
+
+
+def edit(
+    model: Any,
+    edits: str | Edit | Sequence[Edit],
+    *,
+    seed: int = 0,
+    redraw: Redraw = Redraw(),  # noqa: B008  (frozen)
+) -> ExitStack:
+    """Edit the blocks of a transformers model in place.
+
+    Blocks that are drawn anew are replaced by copies, so what is undone comes back bit for bit.
+    DeBERTa-v2's convolution belongs to block 1: it goes where that is skipped, and else stays at
+    the first place.
+
+    Args:
+        model: of a supported family, bare or with any head.
+        edits: see `layerscout.edits.make_edits`.
+        seed: draws weights; a block's are the same whatever else is drawn.
+        redraw: how weights are drawn.
+
+    Returns:
+        What undoes it: call `close()`, or use it in a `with` statement.
+
+    Raises:
+        InputError: if the edits do not fit each other or the model.
+    """
+    base, family = base_of(model)[0], family_of(model)
+    arrangement = _fitted(base, make_edits(edits))
+    path, _, attribute = family.blocks.rpartition(".")
+    parent, config = base.get_submodule(path), base.config
+    blocks = base.get_submodule(family.blocks)
+    order = arrangement.order
+    sets = _sets(config)
+    # In ALBERT a module serves several blocks; everywhere else each has its own.
+    firsts = {sets[block - 1]: (at, block) for at, block in reversed(list(enumerate(order, 1)))}
+    modules = [
+        _drawn(blocks[group], block, seed, redraw) if at in arrangement.fresh else blocks[group]
+        for group, (at, block) in sorted(firsts.items(), key=lambda item: item[1])
+    ]
+    changed: list[tuple[Any, str, Any]] = [
+        (parent, attribute, nn.ModuleList(modules)),
+        (config, "num_hidden_layers", len(order)),
+    ]
+    if getattr(config, "num_hidden_groups", None):
+        changed.append((config, "num_hidden_groups", len(modules)))
+    if types := getattr(config, "layer_types", None):
+        changed.append((config, "layer_types", [types[block - 1] for block in order]))
+    if getattr(parent, "conv", None) is not None and 1 not in order:
+        changed += [(parent, "conv", None), (config, "conv_kernel_size", 0)]
+    undo = ExitStack()
+    for owner, name, value in changed:
+        undo.callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, value)
+    return undo
+
+
+def edited(encoder: Encoder, editing: Editing) -> Encoder:
+    """Give an encoder with edited blocks; weights that stay are shared with the one given.
+
+    Args:
+        encoder: it is not changed, and was not edited before.
+        editing: what is done, and how.
+
+    Raises:
+        InputError: as `edit`, or if no checkpoint of the family could hold the blocks.
+    """
+    if editing.blocks != encoder.blocks:
+        raise InputError(
+            f"these edits are for a model of {editing.blocks} blocks, and {encoder.name} has "
+            f"{encoder.blocks}"
+        )
+    order = _fitted(encoder.model, editing.edits).order
+    if encoder.family.final_norm is not None and (order[0] != 1 or 1 in order[1:]):
+        raise InputError(
+            f"the first block of {encoder.name} has no norm before its attention, so no checkpoint "
+            f"can have another one in its place, got {notation(editing.edits):.80}; leave block 1 "
+            "where it is"
+        )
+    tensors = chain(encoder.model.parameters(), encoder.model.buffers())
+    model = copy.deepcopy(encoder.model, {id(tensor): tensor for tensor in tensors})
+    edit(model, editing.edits, seed=editing.seed, redraw=editing.redraw)
+    return replace(encoder, model=model.requires_grad_(False), editing=editing)
+
+
+def drawn_anew(model: Any, editing: Editing) -> frozenset[str]:
+    """Name the parameters of the blocks that were drawn anew, in a model made of them.
+
+    Args:
+        model: of any head, perhaps with adapters in it.
+        editing: what was done.
+    """
+    fresh, found = editing.fresh, places(model)
+    return frozenset(
+        name
+        for name, place in found.items()
+        if isinstance(place, tuple) and not fresh.isdisjoint(place)
+    )
+
+
+def _fitted(base: Any, edits: Sequence[Edit]) -> Arrangement:
+    """Arrange the blocks of a bare model; refuse what blocks that share weights cannot do."""
+    sets = _sets(base.config)
+    found = arranged(edits, len(sets))
+    if len(set(sets)) == len(sets):
+        return found
+    remedy = "copy the shared weights first with --untie (in Python: untie=True)"
+    if found.permuted:
+        raise InputError(
+            f"blocks that share their weights cannot change places, got {notation(edits):.80}; "
+            f"{remedy}"
+        )
+    groups = [sets[block - 1] for block in found.order]
+    fresh = {groups[at - 1] for at in found.fresh}
+    torn = [at for at, group in enumerate(groups, 1) if group in fresh and at not in found.fresh]
+    if torn:
+        raise InputError(
+            f"blocks that share their weights must be drawn anew together, got "
+            f"{notation(edits):.80}, which leaves out {ranges(torn):.60}; {remedy}"
+        )
+    names = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    if tuple(names[group] for group in groups) != weight_sets(len(groups), len(names)):
+        raise InputError(
+            "a model whose blocks share weights can lose blocks only where its groups stay even, "
+            f"got {notation(edits):.80}; {remedy}"
+        )
+    return found
+
+
+def _sets(config: Any) -> tuple[int, ...]:
+    """Tell which module each block 1..L uses."""
+    blocks = int(config.num_hidden_layers)
+    return weight_sets(blocks, getattr(config, "num_hidden_groups", None) or blocks)
+
+
+def _drawn(block: nn.Module, number: int, seed: int, redraw: Redraw) -> nn.Module:
+    """Copy a block with weights of its own, drawn by the seed and its number."""
+    fresh = copy.deepcopy(block)
+    state = np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0]
+    generator = torch.Generator().manual_seed(int(state >> np.uint64(1)))
+    with torch.no_grad():
+        for name, parameter in fresh.named_parameters():
+            _redraw(name, parameter, generator, redraw)
+    return fresh
+
+
+def _redraw(name: str, parameter: Tensor, generator: torch.Generator, redraw: Redraw) -> None:
+    bias = name.endswith("bias")
+    if is_norm(name):
+        if not redraw.keep_layer_norm:
+            parameter.fill_(0.0 if bias else 1.0)
+    elif not (bias and redraw.as_released):
+        cut = CUT * DEVIATION if redraw.as_released else CUT
+        drawn = torch.empty(parameter.shape, dtype=torch.float32)
+        nn.init.trunc_normal_(drawn, 0.0, DEVIATION, -cut, cut, generator=generator)
+        parameter.copy_(drawn)

@@ -394,6 +394,9 @@ def test_what_was_trained_is_saved_and_loaded(encoder, tmp_path):
         same(logits(again, batch), logits(model, batch))
         assert again.config.id2label == dict(enumerate(LABELS))
         assert not any(module.training for module in again.modules())
+        with pytest.raises(InputError, match="would not read adapters or prefixes again"):
+            again.save_pretrained(tmp_path / "plain")
+        unload(again).save_pretrained(tmp_path / "plain")
 
 
 def test_a_folder_is_small_and_replaced(bert, tmp_path):

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from inputs import expect_refused
 from layerscout import training as module
 from layerscout.errors import InputError
+from layerscout.files import alone
 from layerscout.snapshots import RunSnapshots, Snapshots
 from layerscout.surgery import classifier
 from layerscout.training import Settings, train
@@ -203,3 +204,16 @@ def test_a_second_plan_that_diverges_leaves_the_first(bert, tmp_path, monkeypatc
     result = cheaply(bert, task_of(), "(4, 4, 4)", **options)
     assert result.content["against"] is None and len(result.content["runs"]) == 1
     assert any("nothing to compare with" in warning for warning in result.warnings)
+
+
+def test_two_trainings_cannot_share_a_folder(bert, tmp_path):
+    folder, task = tmp_path / "out" / "snapshots", task_of()
+    with alone(folder):
+        expect_refused(
+            "another process is at work on … name another folder",
+            *(cheaply, bert, task, "top:1"),
+            snapshots=folder,
+        )
+        assert not folder.exists()
+    cheaply(bert, task, "top:1", snapshots=folder)
+    assert [path.name for path in folder.parent.iterdir()] == ["snapshots"]

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from inputs import expect_refused
+from layerscout.errors import LayerscoutError
 from layerscout.tracking import TRACKERS, check_tracker, tracking
 from tuned import cheaply, load, task_of
 
@@ -39,6 +40,18 @@ def test_no_tracker_writes_nothing(tmp_path):
     with tracking(None, tmp_path / "logs", "run", {}) as log:
         log({"loss": 1.0}, 1)
     assert not (tmp_path / "logs").exists()
+
+
+def test_a_tracker_that_does_not_begin_costs_one_line(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("no server\nhere")
+
+    monkeypatch.setattr("accelerate.Accelerator.init_trackers", refuse)
+    with (
+        pytest.raises(LayerscoutError, match="mlflow does not begin a run: no server; see"),
+        tracking("mlflow", tmp_path, "a run", {}) as log,
+    ):
+        log({"loss": 1.0}, 1)
 
 
 @tensorboard

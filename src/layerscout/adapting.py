@@ -229,6 +229,7 @@ def unload(model: Any) -> Any:
             del layer.prefix
             layer.config = base_of(model)[0].config
             found += 1
+    vars(model).pop("save_pretrained", None)  # which `load` has put in the way
     if not found:
         raise InputError("the model has neither adapters nor prefixes, so none can be taken out")
     return model

@@ -154,6 +154,8 @@ def load(folder: str | Path, base: str | Path | None = None, *, device: str = "c
     with torch.no_grad():
         for name, parameter in expected.items():
             parameter.copy_(tensors[name])
+    if not isinstance(saved.method, Full):
+        model.save_pretrained = _refuse_to_save
     return model
 
 
@@ -172,6 +174,14 @@ def base_hash(encoder: Encoder, head: int) -> str:
         digest.update(f"{name} {list(values.shape)}\n".encode())
         digest.update(values.view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _refuse_to_save(*_: Any, **__: Any) -> None:
+    """Stand in for what would write a checkpoint that is read without what was trained."""
+    raise InputError(
+        "transformers would not read adapters or prefixes again; copy the folder that was loaded, "
+        "or take them out first with layerscout.unload"
+    )
 
 
 def _write_card(folder: Path, card: str) -> None:

@@ -129,6 +129,32 @@ def output_folder(path: Path) -> Path:
     return path
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Be the only process at work on a folder; a process that is killed gives it free.
+
+    Raises:
+        InputError: if another one is at work on it, or its parent cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    path = output_folder(folder.parent) / f".{folder.name}.lock"
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise InputError(
+            f"another process is at work on {folder}; wait until it is done, or name another folder"
+        ) from error
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
+
+
 class CacheError(LayerscoutError):
     """The cache cannot keep something; what it was to hold has to be made anew each time."""
 

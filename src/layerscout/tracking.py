@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from layerscout.errors import InputError, unknown
+from layerscout.errors import InputError, LayerscoutError, unknown
 
 # The trackers, and the option of each that names a run.
 TRACKERS: Mapping[str, str | None] = {
@@ -61,7 +61,15 @@ def tracking(name: str | None, folder: Path, run: str, config: Mapping[str, Any]
             options: dict[str, Any] = {"log_with": name, "project_dir": str(own)}
             accelerator = Accelerator(device_placement=False, mixed_precision="no", **options)
             plain = {k: v for k, v in config.items() if isinstance(v, bool | int | float | str)}
-            accelerator.init_trackers("layerscout", plain, {name: {option: run}} if option else {})
+            try:
+                own_options = {name: {option: run}} if option else {}
+                accelerator.init_trackers("layerscout", plain, own_options)
+            except Exception as error:  # of whatever kind the tracker's own are
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise LayerscoutError(
+                    f"the tracker {name} does not begin a run: {reason}; see to its settings and "
+                    "go on (--resume), or leave out --track"
+                ) from error
             opened.append(accelerator)
         opened[0].log(dict(values), step=step)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from layerscout.edits import Edit, Editing, Preserve, Redraw, Reinitialize, make
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, LayerscoutError, unknown
 from layerscout.examples import Examples, plain_accelerator
-from layerscout.files import check_output_folder
+from layerscout.files import alone, check_output_folder
 from layerscout.fingerprints import content_key, encoder_fingerprint
 from layerscout.methods import FULL, Adapter, LoRA, Method, PrefixTuning, described, make_method
 from layerscout.outcomes import Material, Part, Tuned, outcome
@@ -274,6 +275,11 @@ def tune(
     work = material.work(cached=cache_limit > 0 and not trunk_dropout)
     choices = [settled(one, ground, work) for one in wanted]
     warned = [warning for _, warnings in choices for warning in warnings]
+    warned += [
+        f"{one} was written for another method than {method.name}, which is used"
+        for one in wanted
+        if written_method(one) not in (None, method)
+    ]
     for choice, _ in choices:
         check_method(encoder.model.config, choice.plan, method)
     recorded = {
@@ -293,17 +299,20 @@ def tune(
     if preset == "xie2022" and rates is None and isinstance(method, LoRA | PrefixTuning):
         warned.append(f"xie2022 has no learning rates for {method.name}; a usual one was taken")
     opened = None
-    if snapshots is not None:
-        about = _about(material, sweeps, recorded)
-        with accelerator.main_process_first():
-            opened = Snapshots.open(
-                Path(snapshots),
-                about,
-                resume=resume or not accelerator.is_main_process,
-                surroundings={"threads": torch.get_num_threads(), "cache_limit": cache_limit},
-            )
-            warned += opened.notes
-    with progress_line(progress) as show:
+    with ExitStack() as holding:
+        show = holding.enter_context(progress_line(progress))
+        if snapshots is not None:
+            if accelerator.is_main_process:
+                holding.enter_context(alone(Path(snapshots)))
+            about = _about(material, sweeps, recorded)
+            with accelerator.main_process_first():
+                opened = Snapshots.open(
+                    Path(snapshots),
+                    about,
+                    resume=resume or not accelerator.is_main_process,
+                    surroundings={"threads": torch.get_num_threads(), "cache_limit": cache_limit},
+                )
+                warned += opened.notes
         first, *others = sweeps
         try:
             tuned = [_tuned(material, first, _Aside(show, opened, "plan-1-", track, Path(logs)))]

@@ -104,3 +104,41 @@ def test_the_first_step_from_the_cache_is_that_of_the_whole_model(model):
         for examples in (cached, whole)
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+METHODS = {"adapter": ls.Adapter(32), "lora": ls.LoRA(4), "prefix-tuning": ls.PrefixTuning(4)}
+
+
+@pytest.mark.parametrize("plan", ["top:2", "(2, 3, 3)", "(1, 6, 6)"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("task", ["cola", "rte"])
+def test_a_method_tunes_what_the_plan_says(task, method, plan, tmp_path):
+    encoder, loaded = Encoder.load(real("models", "all-MiniLM-L6-v2")), task_of(task)
+    before = {name: tensor.clone() for name, tensor in encoder.model.state_dict().items()}
+    result = ls.tune(encoder, loaded, plan, method=METHODS[method], epochs=1, progress=False)
+    result.save(tmp_path)
+    after = encoder.model.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    if method == "lora":
+        again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    else:
+        again = ls.load(tmp_path / "model")
+    split = loaded.validation
+    pairs = None if split.pairs is None else split.pairs[:4]
+    inputs = encoder.batch(encoder.tokenize(split.texts[:4], pairs), np.arange(4))
+    with torch.no_grad():
+        found = again(**inputs).logits
+    assert np.allclose(found, result.predictions["logits"][:4], atol=1e-3)
+
+
+def test_a_tuned_model_is_compared_and_judged(tmp_path):
+    folder, task = real("models", "all-MiniLM-L6-v2"), task_of("sst2", training=64, held=48)
+    ls.tune(folder, task, "full", epochs=1, progress=False).save(tmp_path)
+    compared = ls.compare([tmp_path / "model", folder], task, progress=False)
+    same, across = np.array(compared.maps[0]["cka"]), np.array(compared.maps[1]["cka"])
+    assert np.allclose(np.diagonal(same)[1:].astype(float), 1)
+    assert across[1, 1] > 0.9 > across[6, 1]  # little training leaves the lower blocks alone
+    judged = ls.evaluate(tmp_path / "model", task, edits=("truncate", "skip"), progress=False)
+    curve, skips = judged.content["truncation"]["untuned"], judged.content["skips"]
+    assert curve[6] == judged.metrics["accuracy"]
+    assert [line[5] for line in skips] == curve[:6]  # what is left is the model cut there

@@ -36,11 +36,10 @@ from layerscout.heads import Head, family_head, tuned_classifier
 from layerscout.metrics import evaluate as judge
 from layerscout.metrics import evaluate_all
 from layerscout.plans import whole
-from layerscout.probes import FAMILY_RATE, FAMILY_RATES, family_probes, majority
+from layerscout.probes import FAMILY_RATE, FAMILY_RATES, Metric, family_probes, majority
 from layerscout.progress import Show
 from layerscout.progress import progress as progress_line
 from layerscout.reading import Reader
-from layerscout.sampling import Split
 from layerscout.scanning import described_model, described_task, in_memory
 from layerscout.surgery import base_of, reads_first_token
 from layerscout.trunks import DEFAULT_LIMIT
@@ -182,13 +181,13 @@ def evaluate(
                 judge(metric, given.labels, found[:, columns]) for found in swept.truncated
             ]
         if tune_heads:
-            head = Head(classifier, encoder.family.final_norm)
-            curves["tuned"] = _heads(reader, few, metric, columns, lambda _: head, seed)
+            head = Head(classifier, encoder.family.final_norm, columns)
+            curves["tuned"] = _heads(reader, few, metric, lambda _: head, seed)
         if original is not None:
             base = original
             below = replace(reader, encoder=base)
             fresh = partial(family_head, base, task.labels)
-            curves["tuned_original"] = _heads(below, few, metric, slice(None), fresh, seed)
+            curves["tuned_original"] = _heads(below, few, metric, fresh, seed)
     return Evaluation(
         content={
             "layerscout": version("layerscout"),
@@ -296,60 +295,38 @@ def _swept(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
 
 
 def _heads(
-    reader: Reader,
-    task: Task,
-    metric: str,
-    columns: list[int] | slice,
-    factory: Callable[[int], nn.Module],
-    seed: int,
+    reader: Reader, task: Task, metric: str, factory: Callable[[int], nn.Module], seed: int
 ) -> list[float | None]:
-    """Train a head at every state of the reader's encoder, all at once, and judge each.
-
-    `columns` are those of the heads that the task's classes have.
-    """
-    validation, numbers = held_out(task), task.kind == "regression"
-    column_of = np.arange(len(task.labels))[columns] if isinstance(columns, slice) else columns
-    column_of, class_of = np.asarray(column_of), np.argsort(column_of)
-
-    def labels(split: Split) -> np.ndarray:
-        return split.labels if numbers else column_of[split.labels]
-
-    def judged(right: np.ndarray, found: np.ndarray) -> float:
-        if numbers:
-            return judge(metric, right, found[:, None])
-        return judge(metric, class_of[right], found[:, column_of])
-
+    """Train a head at every state of the reader's encoder, all at once, and judge each."""
+    name, validation = reader.encoder.name, held_out(task)
     states = [
-        in_memory(
-            reader.kept(reader.tokens(split), f"reading with {reader.encoder.name}").states["cls"]
-        )
+        in_memory(reader.kept(reader.tokens(split), f"reading with {name}").states["cls"])
         for split in (task.train, validation)
     ]
     with reader.timed("heads"):
         found = family_probes(
             states[0],
-            labels(task.train),
+            task.train.labels,
             states[1],
-            labels(validation),
+            validation.labels,
             factory,
-            metric=judged,
+            metric=_judging(metric),
             learning_rate=FAMILY_RATES.get(task.name, FAMILY_RATE),
             seed=seed,
-            progress=partial(
-                reader.show, f"tuning the head at every state of {reader.encoder.name}"
-            ),
+            progress=partial(reader.show, f"tuning the head at every state of {name}"),
         )
     return list(found.values)
+
+
+def _judging(metric: str) -> Metric:
+    """Judge logits (n, K) or, of regression, numbers (n,)."""
+    return lambda right, found: judge(metric, right, found.reshape(len(right), -1))
 
 
 def _majority(task: Task, given: Answers, metric: str) -> float | None:
     if task.kind == "multiple_choice":
         return None
-    return majority(task.train.labels, given.labels, lambda y, z: judge(metric, y, _wide(z)))
-
-
-def _wide(found: np.ndarray) -> np.ndarray:
-    return found[:, None] if found.ndim == 1 else found
+    return majority(task.train.labels, given.labels, _judging(metric))
 
 
 def _skips(

@@ -43,11 +43,15 @@ class Head(nn.Module):
 
     Attributes:
         model: the classifier without its encoder.
+        columns: which of its outputs are given, in this order.
     """
 
-    def __init__(self, model: Any, norm: str | None) -> None:
+    def __init__(
+        self, model: Any, norm: str | None, columns: Sequence[int] | slice = slice(None)
+    ) -> None:
         """Take the head out of a classifier; `norm` is the path of the family's final norm."""
         super().__init__()
+        self.columns = columns
         bare, prefix = base_of(model)
         pooler = getattr(bare, "pooler", None)
         if isinstance(pooler, nn.Linear):  # ALBERT's, which takes the first token outside of it
@@ -59,7 +63,7 @@ class Head(nn.Module):
     def forward(self, states: Float[Tensor, "b d"]) -> Float[Tensor, "b K"]:
         """Give the logits for the first token's states."""
         logits: Tensor = self.model(inputs_embeds=states[:, None]).logits
-        return logits
+        return logits[:, self.columns]
 
 
 def family_head(encoder: Encoder, labels: Sequence[str], seed: int) -> Head:

@@ -225,6 +225,20 @@ def test_a_model_with_a_head_is_edited_too(encoder):
         assert torch.equal(model(**inputs).logits, before)
 
 
+def test_blocks_take_over_the_mode_of_the_model(encoder):
+    model = encoder.model
+    with edit(model.train(), "skip:3"):
+        model.eval()
+    assert not any(module.training for module in model.modules())
+
+
+def test_an_encoder_is_edited_once(encoder):
+    with pytest.raises(InputError, match="is edited already"):
+        changed(changed(encoder, "reinit:2"), "reinit:3")
+    with pytest.raises(InputError, match="`seed` must be a whole number"):
+        edit(encoder.model, "reinit:1", seed=-1)
+
+
 def test_edits_for_another_depth_are_refused(encoder):
     with pytest.raises(InputError, match="for a model of 6 blocks"):
         edited(encoder, Editing(make_edits("skip:2"), 6))

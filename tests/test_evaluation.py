@@ -163,31 +163,70 @@ def test_heads_tuned_again_tell_the_classes_from_what_the_states_hold(tmp_path, 
     json.dumps(found.content, allow_nan=False)
 
 
-def test_classes_are_found_by_their_names(bert, tmp_path, write):
-    whole = quietly(bert, TASK, tune_heads=True)
-    texts = list(TASK.validation.texts) + list(TASK.train.texts)
-    names = [TASK.labels[i] for i in (*TASK.validation.labels, *TASK.train.labels)]
-    swapped = ls.Task.from_lists(
-        list(TASK.train.texts),
-        names[len(TASK.validation) :],
-        name="swapped",
-        validation=(list(TASK.validation.texts), names[: len(TASK.validation)]),
-    )
-    assert len(texts) == len(names)
-    model = AutoModelForSequenceClassification.from_pretrained(bert)
-    model.config.id2label = dict(enumerate(reversed(swapped.labels)))
-    model.config.label2id = {name: i for i, name in model.config.id2label.items()}
+def test_classes_are_found_by_their_names(tmp_path):
+    task = task_of(n=24, held=17, classes=3)
+    whole = saved(tmp_path, "bert", task)
+    model = AutoModelForSequenceClassification.from_pretrained(whole)
+    order = [1, 2, 0]  # a cycle, which is not its own inverse
+    model.config.id2label = {new: task.labels[old] for new, old in enumerate(order)}
+    model.config.label2id = {name: new for new, name in model.config.id2label.items()}
     with torch.no_grad():
         for tensor in (model.classifier.weight, model.classifier.bias):
-            tensor.copy_(tensor.flip(0))
+            tensor.copy_(tensor[order])
     model.save_pretrained(tmp_path / "turned")
-    Encoder.load(bert).tokenizer.save_pretrained(tmp_path / "turned")
-    turned = quietly(tmp_path / "turned", swapped, tune_heads=True)
-    assert turned.metrics == whole.metrics
-    assert turned.content["truncation"]["untuned"] == whole.content["truncation"]["untuned"]
-    np.testing.assert_allclose(logits_of(turned, ""), logits_of(whole, ""), atol=1e-6)
-    tuned = (one.content["truncation"]["tuned"] for one in (turned, whole))
-    np.testing.assert_allclose(*map(np.asarray, map(list, (t[1:] for t in tuned))), atol=0.1)
+    Encoder.load(whole).tokenizer.save_pretrained(tmp_path / "turned")
+    found, turned = (
+        quietly(folder, task, tune_heads=True) for folder in (whole, tmp_path / "turned")
+    )
+    assert turned.metrics == found.metrics
+    assert turned.content["truncation"] == found.content["truncation"]
+    np.testing.assert_array_equal(logits_of(turned, ""), logits_of(found, ""))
+
+
+def test_logits_that_are_not_finite_have_no_value(bert, tmp_path):
+    model = AutoModelForSequenceClassification.from_pretrained(bert)
+    with torch.no_grad():  # block 2 spoils its state, and block 3 mends it
+        model.bert.encoder.layer[1].output.LayerNorm.weight.fill_(float("inf"))
+    model.save_pretrained(tmp_path / "broken")
+    Encoder.load(bert).tokenizer.save_pretrained(tmp_path / "broken")
+    expect_refused("the logits of … are not finite", quietly, tmp_path / "broken", TASK)
+
+
+def test_only_what_is_not_finite_has_no_value(bert, monkeypatch, tmp_path):
+    whole = evaluation._swept
+
+    def spoilt(*arguments):
+        found = whole(*arguments)
+        found.truncated[2, 3] = np.nan
+        found.skipped[1, 2][0] = np.inf
+        return found
+
+    monkeypatch.setattr(evaluation, "_swept", spoilt)
+    found = quietly(bert, TASK, edits=("truncate", "skip"))
+    curve = found.content["truncation"]["untuned"]
+    assert [value is None for value in curve] == [False, False, True, False, False]
+    assert found.content["skips"][0][1] is None
+    assert any("truncate:2, skip:1-2" in warning for warning in found.warnings)
+    found.save(tmp_path)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_head_that_reads_all_tokens_is_cut_too(tmp_path, pooling):
+    base = tiny_checkpoint(tmp_path / "base", "modernbert", classifier_pooling=pooling)
+    cheaply(base, TASK, "top:1", epochs=1).save(tmp_path)
+    found = quietly(tmp_path / "model", TASK)
+    expected = plain_logits(tmp_path / "model", TASK.validation.texts, 2)
+    np.testing.assert_allclose(logits_of(found, "truncate:2"), expected, atol=1e-4)
+    if pooling == "mean":
+        expect_refused("reads all tokens", quietly, tmp_path / "model", TASK, tune_heads=True)
+
+
+def test_rows_that_tuning_may_have_seen_are_warned_of(tmp_path, telling):
+    base = tiny_checkpoint(tmp_path / "base", "bert")
+    for seed, warned in ((0, False), (1, True)):
+        cheaply(base, ls.Task.load(telling), "head:4", epochs=1, seed=seed).save(tmp_path)
+        found = quietly(tmp_path / "model", ls.Task.load(telling))
+        assert any("no validation split of its own" in w for w in found.warnings) == warned
 
 
 def test_numbers(tmp_path):
@@ -240,7 +279,7 @@ def test_the_files(bert, tmp_path):
 
 def test_what_cannot_be_judged_is_refused(bert, tmp_path):
     base = bert.parent / "base"
-    expect_refused("has no tuned head … it first", quietly, base, TASK)
+    expect_refused("is a BertModel … tune it first", quietly, base, TASK)
     expect_refused("must name blocks in 1..4", quietly, bert, TASK, edits=("skip:3-5",))
     expect_refused("unknown edit", quietly, bert, TASK, edits=("truncated",))
     expect_refused("an edit is empty", quietly, bert, TASK, edits=("",))
@@ -249,6 +288,8 @@ def test_what_cannot_be_judged_is_refused(bert, tmp_path):
     three = task_of(n=24, held=9, classes=3)
     expect_refused("the classes of … must be those of the task", quietly, bert, three)
     expect_refused("tells 2 classes, and the task has numbers", quietly, bert, numbers_task())
+    expect_refused("not tuned for multiple choice", quietly, bert, choices_task())
+    expect_refused("`examples`", quietly, bert, TASK, examples=10)
 
 
 def test_the_command(run, tmp_path, reviews):

@@ -100,13 +100,20 @@ def test_the_order_of_the_examples_does_not_matter(way):
         np.testing.assert_allclose(one.debiased, other.debiased, rtol=1e-9, atol=1e-12)
 
 
-def test_other_numbers_of_examples_and_what_is_not_finite_are_refused():
+def test_other_numbers_of_examples_are_refused():
     states = drifting(7, 3, 20, 5)
     with pytest.raises(InputError, match="the same examples, got 20 and 19"):
         cka_map(kept(states), kept(states[:, 1:]))
-    states[1, 3, 2] = np.nan
-    with pytest.raises(InputError, match="states must be finite"):
-        cka_map(kept(states))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_state_that_is_not_finite_has_no_similarity(way, value):
+    states = drifting(7, 3, 30, 5)
+    expected = cka_map(kept(states[[0, 2]]))
+    states[1, 3, 2] = value
+    found = cka_map(kept(states))
+    assert found.biased[1] == found.debiased[1] == (None,) * 3
+    assert found.biased[0][2] == pytest.approx(expected.biased[0][1])
 
 
 def test_progress_is_told_to_the_end(way):

@@ -116,7 +116,15 @@ def test_the_factor_reaches_the_blocks_that_were_drawn(bert, monkeypatch):
     assert given[1] == {}
 
 
-def test_the_first_seed_draws_the_weights(bert):
+def test_edits_may_stand_before_the_plan(bert):
+    one = cheaply(bert, TASK, "reinit:3 + skip:1 + top:1", epochs=1)
+    other = cheaply(bert, TASK, "top:1", edits="reinit:3 + skip:1", epochs=1)
+    assert one.plan == other.plan
+    assert one.content["model"]["editing"] == other.content["model"]["editing"]
+    assert not differing(copied(one.model), copied(other.model))
+
+
+def test_the_seed_draws_the_weights(bert):
     blocks = [
         cheaply(bert, TASK, "top:1", edits="reinit:1", seed=seed, epochs=1).model.state_dict()
         for seed in (0, 0, 1)
@@ -165,6 +173,7 @@ def test_what_cannot_be_done_is_refused(bert):
         "for blocks that are drawn anew", cheaply, bert, TASK, "full", reinit_rate_factor=5.0
     )
     expect_refused("above 0", cheaply, bert, TASK, "full", edits="reinit:1", reinit_rate_factor=0.0)
+    expect_refused("by a single seed", cheaply, bert, TASK, "full", edits="reinit:1", seed=[0, 1])
     expect_refused("skip:5 must name blocks", cheaply, bert, TASK, "full", edits="skip:5")
     expect_refused(
         "untied or edited",

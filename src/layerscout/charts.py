@@ -29,7 +29,7 @@ from layerscout.findings import (
 )
 
 # Both read well on white and on near-black.
-CURVE, BEST = "#3f7fc4", "#e0701a"
+CURVE, BEST, THIRD = "#3f7fc4", "#e0701a", "#3f9c6b"
 MUTED, RULE = "#5b6470", "#d3d8de"
 LOOK: dict[str, Any] = {  # in the page, the style sheet sets the colours of both schemes
     "view": alt.ViewConfig(stroke=None),
@@ -250,7 +250,7 @@ def _skips(content: Mapping[str, Any]) -> alt.LayerChart:
         if value is not None
     ]
     name = content["metric"].replace("_", " ")
-    known = [row["value"] for row in rows]
+    known = [row["value"] for row in rows] or [0.0]
     return _heat_map(
         rows,
         (blocks, "first block passed over"),
@@ -308,7 +308,9 @@ def _truncation(content: Mapping[str, Any]) -> alt.LayerChart:
         if value is not None
     ]
     name = content["metric"].replace("_", " ")
-    scale = alt.Scale(domain=[name for name, _ in shown], range=[CURVE, BEST, "#3f9c6b"])
+    colours = dict(zip(CURVES.values(), (CURVE, BEST, THIRD), strict=True))
+    names = [name for name, _ in shown]
+    scale = alt.Scale(domain=names, range=[colours[name] for name in names])
     legend = alt.Legend(orient="top", direction="vertical", labelLimit=400)
     base = alt.Chart().encode(
         alt.X(

@@ -12,6 +12,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
+import numpy as np
+
 from layerscout.answers import held_out, validated
 from layerscout.data import Task
 from layerscout.encoder import Encoder, Pooling
@@ -33,10 +35,10 @@ class Comparison:
     """What a comparison found; the content of `compare.json`.
 
     Attributes:
-        models: name, source, family and sizes of each.
+        models: name, source, family and sizes of each, and how it was run.
         task: name and kind.
         settings: all that the maps depend on.
-        examples: how many were read.
+        examples: how many were read; of multiple choice each choice counts.
         maps: one for each pair of models, a model with itself included: the numbers of the two
             (`of`), the states in its rows and columns, and CKA by both estimators, in rows.
         clusters: by model, then by estimator: its states in two clusters, see
@@ -149,8 +151,6 @@ def compare(
             "max_length": max_length,
             "examples": examples if isinstance(examples, str) else int(examples),
             "seed": seed,
-            "precision": read[0].precision,
-            "device": read[0].device,
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         examples=len(split),
@@ -168,8 +168,6 @@ class _Read:
     states: States
     described: Mapping[str, Any]
     warnings: tuple[str, ...]
-    precision: str
-    device: str
 
 
 def _read(
@@ -198,9 +196,14 @@ def _read(
         "family": encoder.model.config.model_type,
         "blocks": encoder.blocks,
         "hidden_size": encoder.model.config.hidden_size,
+        "editing": None if encoder.editing is None else encoder.editing.as_dict(),
+        "precision": encoder.precision,
+        "device": encoder.device.type,
     }
     states = found.states[pooling]
-    return _Read(states, described, tuple(warnings), encoder.precision, encoder.device.type)
+    if broken := [s for s, state in enumerate(states) if not np.isfinite(state).all()]:
+        warnings.append(f"states {broken} of {encoder.name} hold values that are not finite")
+    return _Read(states, described, tuple(warnings))
 
 
 def _drawn(task: Task, examples: int | Literal["all"], seed: int) -> Split:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from layerscout.edits import (
 )
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
-from layerscout.plans import ranges, weight_sets
+from layerscout.plans import ranges, weight_sets, whole
 from layerscout.surgery import base_of, family_of, places
 
 # Of the truncated normal distribution that blocks are drawn from. Tamkin et al. 2020, App. B.
@@ -41,9 +42,11 @@ def edit(
 ) -> ExitStack:
     """Edit the blocks of a transformers model in place.
 
-    Blocks that are drawn anew are replaced by copies, so what is undone comes back bit for bit.
-    DeBERTa-v2's convolution belongs to block 1: it goes where that is skipped, and else stays at
-    the first place.
+    Blocks that are drawn anew are replaced by copies, so what is undone comes back bit for bit; it
+    takes over whether the model is in training mode, and nothing else that was done to it.
+    DeBERTa-v2's convolution goes where block 1 is skipped, and else stays at the first place; it is
+    never drawn. A ModernBERT without its block 1 at the first place can be run, but not saved: its
+    checkpoints have no room for it.
 
     Args:
         model: of a supported family, bare or with any head.
@@ -57,8 +60,9 @@ def edit(
     Raises:
         InputError: if the edits do not fit each other or the model.
     """
+    seed = whole("seed", seed, 0)
     base, family = base_of(model)[0], family_of(model)
-    arrangement = _fitted(base, make_edits(edits))
+    arrangement = fitted(base, make_edits(edits))
     path, _, attribute = family.blocks.rpartition(".")
     parent, config = base.get_submodule(path), base.config
     blocks = base.get_submodule(family.blocks)
@@ -81,28 +85,40 @@ def edit(
     if getattr(parent, "conv", None) is not None and 1 not in order:
         changed += [(parent, "conv", None), (config, "conv_kernel_size", 0)]
     undo = ExitStack()
+    undo.callback(_train_as, blocks, parent, parent.training)
     for owner, name, value in changed:
         undo.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)
     return undo
 
 
+def _train_as(blocks: nn.Module, parent: nn.Module, before: bool) -> None:
+    if parent.training != before:
+        blocks.train(parent.training)
+
+
 def edited(encoder: Encoder, editing: Editing) -> Encoder:
     """Give an encoder with edited blocks; weights that stay are shared with the one given.
 
     Args:
-        encoder: it is not changed, and was not edited before.
+        encoder: it is not changed.
         editing: what is done, and how.
 
     Raises:
-        InputError: as `edit`, or if no checkpoint of the family could hold the blocks.
+        InputError: as `edit`, or if no checkpoint of the family could hold the blocks, or the
+            encoder is edited already.
     """
+    if encoder.editing is not None:
+        raise InputError(
+            f"{encoder.name} is edited already ({notation(encoder.editing.edits):.60}); give all "
+            "edits at once, one after the other with +"
+        )
     if editing.blocks != encoder.blocks:
         raise InputError(
             f"these edits are for a model of {editing.blocks} blocks, and {encoder.name} has "
             f"{encoder.blocks}"
         )
-    order = _fitted(encoder.model, editing.edits).order
+    order = fitted(encoder.model, editing.edits).order
     if encoder.family.final_norm is not None and (order[0] != 1 or 1 in order[1:]):
         raise InputError(
             f"the first block of {encoder.name} has no norm before its attention, so no checkpoint "
@@ -130,8 +146,13 @@ def drawn_anew(model: Any, editing: Editing) -> frozenset[str]:
     )
 
 
-def _fitted(base: Any, edits: Sequence[Edit]) -> Arrangement:
-    """Arrange the blocks of a bare model; refuse what blocks that share weights cannot do."""
+def fitted(base: Any, edits: Sequence[Edit]) -> Arrangement:
+    """Arrange the blocks of a bare model, which stays as it is.
+
+    Raises:
+        InputError: if the edits do not fit each other or the model, or blocks that share weights
+            cannot do what they say.
+    """
     sets = _sets(base.config)
     found = arranged(edits, len(sets))
     if len(set(sets)) == len(sets):
@@ -183,6 +204,8 @@ def _redraw(name: str, parameter: Tensor, generator: torch.Generator, redraw: Re
             parameter.fill_(0.0 if bias else 1.0)
     elif not (bias and redraw.as_released):
         cut = CUT * DEVIATION if redraw.as_released else CUT
-        drawn = torch.empty(parameter.shape, dtype=torch.float32)
-        nn.init.trunc_normal_(drawn, 0.0, DEVIATION, -cut, cut, generator=generator)
-        parameter.copy_(drawn)
+        # By the inverse of the distribution function: ten times as fast as torch.nn.init's way.
+        wide, drawn = DEVIATION * 2**0.5, torch.empty(parameter.shape, dtype=torch.float32)
+        share = erf(cut / wide)
+        drawn.uniform_(-share, share, generator=generator).erfinv_().mul_(wide)
+        parameter.copy_(drawn.clamp_(-cut, cut))

@@ -234,6 +234,12 @@ def make_edits(written: str | Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     return tuple(map(_read, written.split("+"))) if written.strip() else ()
 
 
+def parted(written: str) -> tuple[str, str]:
+    """Part text such as "reinit:9-12 + top:3" into the edits and the plan, which comes last."""
+    edits, _, plan = written.rpartition("+")
+    return edits, plan.strip()
+
+
 def notation(edits: Sequence[Edit]) -> str:
     """Write edits as text that `make_edits` reads."""
     return " + ".join(edit.notation for edit in edits)
@@ -304,10 +310,10 @@ class _Place:
 def _redrawn(edit: Reinitialize | Preserve, places: list[_Place], drawn: set[int]) -> list[_Place]:
     """Draw the places in `drawn`; what `Preserve` leaves is decided too."""
     decides = drawn if isinstance(edit, Reinitialize) else set(range(1, len(places) + 1))
-    for at in sorted(drawn):
+    for at in sorted(decides):
         if earlier := places[at - 1].decided:
             raise InputError(
-                f"{edit.notation} draws block {at} anew, but {earlier} has decided its weights "
+                f"{edit.notation} says what becomes of block {at}, but {earlier} has said so "
                 "already; give one of them"
             )
     return [
@@ -325,11 +331,12 @@ def _check_reach(edit: Edit, blocks: Collection[int], there: int) -> None:
 
 
 def _check_removed(edit: Edit, removed: Sequence[_Place]) -> None:
-    fresh = [place for place in removed if place.fresh]
-    if fresh:
-        raise InputError(
-            f"{edit.notation} takes away what {fresh[0].decided} drew anew; leave one of them out"
-        )
+    for place in removed:
+        if place.decided:
+            raise InputError(
+                f"{edit.notation} removes a block that {place.decided} is about; leave one of "
+                "them out"
+            )
 
 
 def _read(written: str) -> Edit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -25,7 +26,7 @@ from layerscout.answers import (
     validated,
 )
 from layerscout.data import Task
-from layerscout.editing import edit
+from layerscout.editing import edit, fitted
 from layerscout.edits import Edit, make_edits, notation
 from layerscout.encoder import Encoder, Precision, Tokens, eval_mode
 from layerscout.errors import InputError
@@ -33,7 +34,7 @@ from layerscout.examples import Examples, batch, batches, predict, resumed
 from layerscout.figures import evaluation_page
 from layerscout.files import output_folder, replacing
 from layerscout.heads import Head, family_head, tuned_classifier
-from layerscout.metrics import evaluate as judge
+from layerscout.metrics import evaluate as judged
 from layerscout.metrics import evaluate_all
 from layerscout.plans import whole
 from layerscout.probes import FAMILY_RATE, FAMILY_RATES, Metric, family_probes, majority
@@ -46,6 +47,9 @@ from layerscout.trunks import DEFAULT_LIMIT
 
 # Training examples that heads are tuned on again at the most, unless the user says otherwise.
 HEAD_EXAMPLES = 5000
+
+# How heads are tuned again. Xie et al. 2022, App. B.3.
+HEAD_EPOCHS, HEAD_BATCH = 20, 8
 
 # The sweeps that `edits` may name: every state that the head could read, every span of blocks.
 SWEEPS = ("truncate", "skip")
@@ -143,30 +147,27 @@ def evaluate(
     task = validated(task, seed)
     metric = task.metric if metric is None else metric
     check_metric(metric, task.kind)
-    heads = tune_heads or original is not None
-    _check_heads(heads, task, sweeps)
     encoder = Encoder.load(model, device=device, precision=precision)
     classifier, columns = tuned_classifier(encoder, task.labels, task.kind)
     encoder = replace(encoder, model=base_of(classifier)[0])
     for one in single:  # before the work that one of them could spoil
-        edit(classifier, one, seed=seed).close()
-    if heads and not reads_first_token(classifier):
-        raise InputError(
-            f"the head of {encoder.name} reads all tokens, and heads are tuned again on the first "
-            "one's state; leave out --tune-heads and --original"
-        )
+        fitted(encoder.model, one)
     if isinstance(original, str | Path):
         original = Encoder.load(original, device=device, precision=precision)
-    validation = held_out(task)
-    given = answers(validation, task.kind)
+    heads = [encoder] if tune_heads else []
+    heads += [original] if original is not None else []
+    _check_heads(heads, task, sweeps, examples)
     few = _few(task, examples, seed) if heads else task
     seconds: dict[str, float] = {}
     with progress_line(progress) as show:
         reader = Reader(encoder, ("cls",), max_length, cache_limit, show, seconds)
-        tokens = reader.tokens(validation)
-        data = Examples(tokens, given.labels, None, given.choices)
+        tokens = reader.tokens(held_out(task))
+        right = answers(held_out(task), task.kind)
+        judge = _Judge(task, right, metric, columns)
+        data = Examples(tokens, right.labels, None, right.choices)
         with reader.timed("evaluate"):
             swept = _swept(encoder, classifier, data, "skip" in sweeps, show)
+            judge.check(encoder.name, swept.truncated[-1])
             outputs = {"": swept.truncated[-1]}
             if "truncate" in sweeps:
                 outputs |= {f"truncate:{s}": swept.truncated[s] for s in range(1, encoder.blocks)}
@@ -174,37 +175,30 @@ def evaluate(
                 show("judging edits", number, len(single), notation(one))
                 with edit(classifier, one, seed=seed):
                     outputs[notation(one)] = predict(encoder, classifier, data).numpy()
-        outputs = {name: found[:, columns] for name, found in outputs.items()}
         curves: dict[str, Any] = {}
         if "truncate" in sweeps:
-            curves["untuned"] = [
-                judge(metric, given.labels, found[:, columns]) for found in swept.truncated
-            ]
+            curves["untuned"] = [judge.value(found) for found in swept.truncated]
         if tune_heads:
             head = Head(classifier, encoder.family.final_norm, columns)
             curves["tuned"] = _heads(reader, few, metric, lambda _: head, seed)
         if original is not None:
-            base = original
-            below = replace(reader, encoder=base)
-            fresh = partial(family_head, base, task.labels)
+            fresh = partial(family_head, original, task.labels)
+            below = replace(reader, encoder=original)
             curves["tuned_original"] = _heads(below, few, metric, fresh, seed)
     return Evaluation(
         content={
             "layerscout": version("layerscout"),
             "verb": "evaluate",
             "model": described_model(encoder, task),
-            "original": None if original is None else original.name,
-            "task": described_task(task, validation, tokens.lengths),
+            "original": None if original is None else described_model(original, task),
+            "task": described_task(task, held_out(task), tokens.lengths),
             "metric": metric,
-            "metrics": evaluate_all(task.kind, given.labels, outputs[""]),
-            "majority": _majority(task, given, metric),
+            "metrics": judge.metrics(outputs[""]),
+            "majority": judge.majority(),
             "truncation": curves,
-            "skips": _skips(swept, metric, given.labels, columns),
+            "skips": _skips(swept, judge, encoder.blocks) if swept.skipped else None,
             "edits": [
-                {
-                    "edit": notation(one),
-                    "metrics": evaluate_all(task.kind, given.labels, outputs[notation(one)]),
-                }
+                {"edit": notation(one), "metrics": judge.metrics(outputs[notation(one)])}
                 for one in single
             ],
             "settings": {
@@ -213,14 +207,55 @@ def evaluate(
                 "precision": encoder.precision,
                 "device": encoder.device.type,
                 "seed": seed,
-                "examples": len(few.train) if heads else None,
+                "heads": _described_heads(few) if heads else None,
                 "versions": {name: version(name) for name in ("torch", "transformers")},
             },
-            "warnings": [*task.warnings, *_warnings(tokens, max_length)],
+            "warnings": [
+                *task.warnings,
+                *_seen_before(model, task),
+                *_warnings(tokens, max_length, outputs, swept),
+            ],
             "seconds": seconds,
         },
-        predictions=_predictions(task, given, outputs),
+        predictions=_predictions(task, right, {k: v[:, columns] for k, v in outputs.items()}),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Judge:
+    """Judges the logits of a model, whose classes stand in `columns` in the order of the task's."""
+
+    task: Task
+    right: Answers
+    metric: str
+    columns: list[int] | slice
+
+    def value(self, logits: np.ndarray) -> float | None:
+        """Judge by the metric; None where logits are not finite."""
+        if not np.isfinite(logits).all():
+            return None
+        return judged(self.metric, self.right.labels, logits[:, self.columns])
+
+    def metrics(self, logits: np.ndarray) -> dict[str, float | None]:
+        """Judge by every metric."""
+        numbers = np.nan_to_num(logits[:, self.columns])
+        found = evaluate_all(self.task.kind, self.right.labels, numbers)
+        return {k: v if np.isfinite(logits).all() else None for k, v in found.items()}
+
+    def majority(self) -> float | None:
+        """Judge always giving the commonest class, or the mean."""
+        if self.task.kind == "multiple_choice":
+            return None
+        return majority(self.task.train.labels, self.right.labels, _by(self.metric))
+
+    def check(self, name: str, logits: np.ndarray) -> None:
+        """Refuse a model whose own logits are not finite."""
+        broken = len(logits) - int(np.isfinite(logits).all(axis=1).sum())
+        if broken:
+            raise InputError(
+                f"the logits of {name} are not finite for {broken:,} of {len(logits):,} examples; "
+                "use --precision float32, or mend its weights"
+            )
 
 
 def _asked(edits: str | Sequence[str | Edit]) -> tuple[set[str], list[tuple[Edit, ...]]]:
@@ -233,7 +268,17 @@ def _asked(edits: str | Sequence[str | Edit]) -> tuple[set[str], list[tuple[Edit
     return {one.strip() for one in sweeps}, list(dict.fromkeys(single))
 
 
-def _check_heads(heads: bool, task: Task, sweeps: Collection[str]) -> None:
+def _check_heads(
+    heads: Sequence[Encoder],
+    task: Task,
+    sweeps: Collection[str],
+    examples: int | Literal["all"] | None,
+) -> None:
+    """Refuse what heads cannot be tuned again for; `heads` names the encoders they are on."""
+    if not heads and examples is not None:
+        raise InputError(
+            "`examples` are what heads are tuned on, and none is; add --tune-heads or --original"
+        )
     if heads and task.kind == "multiple_choice":
         raise InputError(
             "heads are tuned again for classes and numbers, not for multiple choice; leave out "
@@ -241,6 +286,12 @@ def _check_heads(heads: bool, task: Task, sweeps: Collection[str]) -> None:
         )
     if heads and "truncate" not in sweeps:
         raise InputError("heads are tuned again at every state; add the edit truncate")
+    for encoder in heads:
+        if not reads_first_token(encoder.model):
+            raise InputError(
+                f"the head of {encoder.name} reads all tokens, and heads are tuned again on the "
+                "first one's state; leave out --tune-heads and --original"
+            )
 
 
 def _few(task: Task, examples: int | Literal["all"] | None, seed: int) -> Task:
@@ -280,7 +331,13 @@ def _swept(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
         states: list[Tensor] = []
         with eval_mode(model), torch.inference_mode():
             flat = encoder.batch(data.tokens, rows_of(rows, data.choices))
-            encoder.visit(flat, lambda _, state: states.append(state))  # noqa: B023  (called here)
+            # Whole states are kept for spans alone, which go on from them.
+            encoder.visit(
+                flat,
+                lambda _, state: states.append(  # noqa: B023  (it is called here)
+                    state if spans or not first else state[:, :1].clone()
+                ),
+            )
             inputs = batch(encoder, read, rows)
             for s, state in enumerate(states):
                 seen = state[:, :1] if first else state
@@ -310,48 +367,73 @@ def _heads(
             states[1],
             validation.labels,
             factory,
-            metric=_judging(metric),
+            metric=_by(metric),
             learning_rate=FAMILY_RATES.get(task.name, FAMILY_RATE),
+            epochs=HEAD_EPOCHS,
+            batch_size=HEAD_BATCH,
             seed=seed,
             progress=partial(reader.show, f"tuning the head at every state of {name}"),
         )
     return list(found.values)
 
 
-def _judging(metric: str) -> Metric:
-    """Judge logits (n, K) or, of regression, numbers (n,)."""
-    return lambda right, found: judge(metric, right, found.reshape(len(right), -1))
+def _by(metric: str) -> Metric:
+    """Judge logits (n, K) or, of regression, numbers (n,), by a metric."""
+    return lambda right, found: judged(metric, right, found.reshape(len(right), -1))
 
 
-def _majority(task: Task, given: Answers, metric: str) -> float | None:
-    if task.kind == "multiple_choice":
-        return None
-    return majority(task.train.labels, given.labels, _judging(metric))
+def _described_heads(few: Task) -> dict[str, Any]:
+    """Tell how heads are tuned again."""
+    return {
+        "examples": len(few.train),
+        "epochs": HEAD_EPOCHS,
+        "batch_size": HEAD_BATCH,
+        "learning_rate": FAMILY_RATES.get(few.name, FAMILY_RATE),
+    }
 
 
-def _skips(
-    swept: _Swept, metric: str, labels: np.ndarray, columns: list[int] | slice
-) -> list[list[float | None]] | None:
+def _skips(swept: _Swept, judge: _Judge, blocks: int) -> list[list[float | None]]:
     """Judge every span: row i − 1 has those that begin with block i, by their last block."""
-    if not swept.skipped:
-        return None
-    L = max(last for _, last in swept.skipped)
+    numbers = range(1, blocks + 1)
     return [
-        [
-            judge(metric, labels, swept.skipped[i, j][:, columns]) if i <= j else None
-            for j in range(1, L + 1)
-        ]
-        for i in range(1, L + 1)
+        [judge.value(swept.skipped[i, j]) if i <= j else None for j in numbers] for i in numbers
     ]
 
 
-def _warnings(tokens: Tokens, max_length: int) -> list[str]:
-    if not tokens.truncated:
+def _seen_before(model: str | Path, task: Task) -> list[str]:
+    """Warn where the model may have been tuned on rows that are set aside now."""
+    ours = {name: task.origin.get(name) for name in ("validation", "validation_seed")}
+    if ours["validation_seed"] is None:
         return []
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        written = (Path(model).parent / "result.json").read_text(encoding="utf-8")
+        theirs = json.loads(written)["settings"]
+        if all(theirs.get(name) == value for name, value in ours.items()):
+            return []
     return [
-        f"{tokens.truncated:,} of {len(tokens):,} inputs were longer than {max_length} tokens and "
-        "were cut (--max-length)"
+        "the data has no validation split of its own, and the rows set aside here need not be "
+        "those that tuning set aside; give the same --seed and --validation, or a file"
     ]
+
+
+def _warnings(
+    tokens: Tokens, max_length: int, outputs: Mapping[str, np.ndarray], swept: _Swept
+) -> list[str]:
+    found = []
+    if tokens.truncated:
+        found.append(
+            f"{tokens.truncated:,} of {len(tokens):,} inputs were longer than {max_length} tokens "
+            "and were cut (--max-length)"
+        )
+    broken = [name for name, logits in outputs.items() if not np.isfinite(logits).all()]
+    broken += [
+        f"skip:{first}-{last}"
+        for (first, last), logits in swept.skipped.items()
+        if not np.isfinite(logits).all()
+    ]
+    if broken:
+        found.append(f"logits are not finite and have no value under {', '.join(broken)}")
+    return found
 
 
 def _predictions(

@@ -227,7 +227,7 @@ def evaluation_page(content: Mapping[str, Any]) -> str:
             "Facts",
             facts=[
                 ("Model", f"{model['name']} ({model['family']}, {model['blocks']} blocks)"),
-                *([("Untuned", content["original"])] if content["original"] else []),
+                *([("Untuned", content["original"]["name"])] if content["original"] else []),
                 ("Task", f"{task['name']} ({task['kind']})"),
                 ("Validation examples", f"{task['examples_used']:,}"),
                 *_listed(content["settings"]),

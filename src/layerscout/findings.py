@@ -460,19 +460,20 @@ def evaluation_lines(content: Mapping[str, Any]) -> list[str]:
                 f"is {number(curve[top - 1])}"
             )
     if spans := content["skips"]:
-        singles = [(line[i], i + 1) for i, line in enumerate(spans)]
-        worst, least = min(singles), max(singles)
-        lines.append(
-            f"Passing over a single block costs most at block {worst[1]} ({name} "
-            f"{number(worst[0])}) and least at block {least[1]} ({number(least[0])})"
-        )
+        singles = [(line[i], i + 1) for i, line in enumerate(spans) if line[i] is not None]
+        if len(singles) > 1:
+            worst, least = min(singles), max(singles)
+            lines.append(
+                f"Passing over a single block costs most at block {worst[1]} ({name} "
+                f"{number(worst[0])}) and least at block {least[1]} ({number(least[0])})"
+            )
     return lines
 
 
-def _shortest(curve: Sequence[float], enough: float) -> int:
+def _shortest(curve: Sequence[float | None], enough: float) -> int:
     """Give the lowest state from which on all have enough."""
     top = len(curve) - 1
-    while top > 0 and curve[top - 1] >= enough:
+    while top > 0 and (value := curve[top - 1]) is not None and value >= enough:
         top -= 1
     return top
 

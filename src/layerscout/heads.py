@@ -17,6 +17,9 @@ from layerscout.errors import InputError
 from layerscout.plans import Plan
 from layerscout.surgery import base_of, classifier, reads_first_token
 
+# What the names of the classes of models with a head end with; of those for multiple choice last.
+HEADS = ("ForSequenceClassification", "ForMultipleChoice")
+
 
 class _Passing(nn.Module):
     """Stands for the bare model of a classifier: what it is given is the last state already."""
@@ -77,12 +80,12 @@ def family_head(encoder: Encoder, labels: Sequence[str], seed: int) -> Head:
     Raises:
         InputError: if the head reads more than the first token.
     """
-    model = classifier(encoder, Plan((), encoder.blocks), labels, seed=seed)
-    if not reads_first_token(model):
+    if not reads_first_token(encoder.model):
         raise InputError(
             f"the head of {encoder.name} reads all tokens, so it cannot be a probe on the first "
             "one; use --probe linear"
         )
+    model = classifier(encoder, Plan((), encoder.blocks), labels, seed=seed)
     return Head(model, encoder.family.final_norm).requires_grad_(True)
 
 
@@ -104,7 +107,13 @@ def tuned_classifier(
     Raises:
         InputError: if the checkpoint has no tuned head, or one for other classes.
     """
-    auto = model_class(encoder.model.config, kind)
+    config = encoder.model.config
+    auto, ending = model_class(config, kind), HEADS[kind == "multiple_choice"]
+    if config.architectures and not config.architectures[0].endswith(ending):
+        raise InputError(
+            f"{encoder.name} is a {config.architectures[0]}, which is not tuned for {plain(kind)}; "
+            "tune it first with layerscout tune"
+        )
     try:
         with quiet_transformers():
             model, report = auto.from_pretrained(
@@ -129,7 +138,7 @@ def _columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> list[
     """Find the task's classes among those of a model."""
     if kind == "multiple_choice":
         return slice(None)
-    names = [str(config.id2label[number]) for number in range(config.num_labels)]
+    names = [str(label) for _, label in sorted(config.id2label.items())]
     if kind == "regression":
         if len(names) != 1:
             raise InputError(
@@ -137,7 +146,7 @@ def _columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> list[
                 "was tuned for numbers"
             )
         return [0]
-    if set(names) == set(labels):
+    if sorted(names) == sorted(labels):
         return [names.index(label) for label in labels]
     generic = names == [f"LABEL_{number}" for number in range(len(names))]
     if len(names) != len(labels) or not generic:

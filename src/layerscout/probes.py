@@ -426,7 +426,8 @@ def family_probes(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + number)
             steps = epochs * -(-len(y) // batch_size)
-            heads = _Heads.of(head_factory(seed + number), len(finite), learning_rate, steps)
+            head = head_factory(seed + number).cpu()  # where the states are
+            heads = _Heads.of(head, len(finite), learning_rate, steps)
             for epoch in range(epochs):
                 for rows in _parts(rng.permutation(len(y)), batch_size):
                     heads.step(read(train, rows), targets[rows])

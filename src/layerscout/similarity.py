@@ -189,8 +189,11 @@ def cka_map(
         columns: states (T, n, d2) of the same examples; None for `rows` again.
         progress: told how many parts are done, and of how many.
 
+    Returns:
+        The map, undefined at states that do not vary or are not finite.
+
     Raises:
-        InputError: if the numbers of examples differ, or a value is not finite.
+        InputError: if the numbers of examples differ.
     """
     sides = [_Side.of(rows)] + ([] if columns is None else [_Side.of(columns)])
     n = sides[0].n
@@ -276,7 +279,8 @@ class _Side:
     Attributes:
         states: (S, n, d).
         means: (S, d).
-        norms: (S,), ‖X‖_F of the centred states; 0 where the examples differ by rounding only.
+        norms: (S,), ‖X‖_F of the centred states; 0 where the examples differ by rounding only, or a
+            value is not finite.
         squares: (S, n), ‖x_i‖² of the centred and scaled states.
     """
 
@@ -307,12 +311,10 @@ class _Side:
                 centred = part - means[s]
                 squares[s, rows] = np.einsum("ij,ij->i", centred, centred)
             total = squares.sum(axis=1)
-        if not np.isfinite(total).all():
-            raise InputError("states must be finite, got NaN or infinity; drop those rows")
-        norms = np.sqrt(total)
-        # Float64 cannot bring back what states of a shorter type have lost.
-        flat = norms <= 16 * rounding * np.linalg.norm(means, axis=1) * n**0.5
-        norms[flat] = 0.0
+            norms = np.sqrt(total)
+            # Float64 cannot bring back what states of a shorter type have lost.
+            flat = norms <= 16 * rounding * np.linalg.norm(means, axis=1) * n**0.5
+        norms[flat | ~np.isfinite(total)] = 0.0
         scale = np.where(norms > 0, norms, 1.0)
         return cls(states, means, norms, squares / scale[:, None] ** 2)
 
@@ -324,9 +326,12 @@ class _Side:
         some = self.states.take(rows)
         found = np.empty((len(wanted), len(rows), self.d))
         for into, s in zip(found, wanted, strict=True):
-            into[:] = some[int(s)]
-            into -= self.means[s]
-            into /= self.norms[s] or 1.0
+            if self.norms[s]:
+                into[:] = some[int(s)]
+                into -= self.means[s]
+                into /= self.norms[s]
+            else:  # it is compared with none
+                into[:] = 0.0
         return found
 
 

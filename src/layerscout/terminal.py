@@ -232,7 +232,8 @@ def _edits(content: Mapping[str, Any]) -> Table:
         table.add_column(name.replace("_", " "), justify="right")
     whole = {"edit": "the whole model", "metrics": content["metrics"]}
     for one in [whole, *content["edits"]]:
-        table.add_row(Text(one["edit"]), *(f"{value:.3f}" for value in one["metrics"].values()))
+        values = one["metrics"].values()
+        table.add_row(Text(one["edit"]), *("–" if v is None else f"{v:.3f}" for v in values))
     return table
 
 

@@ -22,7 +22,7 @@ from layerscout.choosing import Ground, check, needs_scan, settled, written_meth
 from layerscout.costs import Choice, checked_budget
 from layerscout.data import Kind, Task
 from layerscout.editing import edited
-from layerscout.edits import Edit, Editing, Preserve, Redraw, Reinitialize, make_edits
+from layerscout.edits import Edit, Editing, Preserve, Redraw, Reinitialize, make_edits, parted
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, LayerscoutError, unknown
 from layerscout.examples import Examples, plain_accelerator
@@ -100,7 +100,8 @@ def tune(
         encoder: an `Encoder`, or what `Encoder.load` takes.
         task: a `Task`, or what `Task.load` takes. Without a validation split a tenth of the
             training rows is set aside.
-        plan: a `Plan`, its notation, a strategy, or a plan.json.
+        plan: a `Plan`, its notation, a strategy, or a plan.json; or text with edits before it, such
+            as "reinit:9-12 + top:3".
         scan: what strategies such as "best-down:3@top" and "auto" go by, or its folder; without
             it, the training examples are scanned first.
         score: the score that says which state is the best; unless it is given, that of the scan,
@@ -138,9 +139,8 @@ def tune(
         fresh_head: draw the whole head anew, whatever the checkpoint brings of it.
         untie: give blocks that share weights (ALBERT) copies of their own.
         edits: what is done to the blocks first, such as "reinit:9-12"; see
-            `layerscout.edits.make_edits`. Plans count the blocks that are there then. Weights are
-            drawn by the first seed; where some are, the whole head is drawn too, unless
-            `as_released`.
+            `layerscout.edits.make_edits`. Plans count the blocks that are there then. Where blocks
+            are drawn anew, by the seed, the whole head is drawn too, unless `as_released`.
         keep_layer_norm: leave the norms of blocks that are drawn anew as they are.
         reinit_rate_factor: how many times the learning rate blocks that are drawn anew have.
         against: a second plan, such as "full", that is tuned in the same way to compare with.
@@ -188,6 +188,8 @@ def tune(
             f"`epochs` and `max_steps` both say how long to train, got {epochs} and {max_steps}; "
             "give one of them"
         )
+    if isinstance(plan, str) and "+" in plan and not edits:
+        edits, plan = parted(plan)
     made = make_edits(edits)
     method = (written_method(plan) or FULL) if method is None else make_method(method)
     if keep_adapter and not isinstance(method, LoRA):
@@ -199,6 +201,11 @@ def tune(
         )
     redraws = any(isinstance(one, Reinitialize | Preserve) for one in made)
     factor = real("reinit_rate_factor", reinit_rate_factor, "above 0", lambda given: given > 0)
+    if redraws and len(seeds) > 1:
+        raise InputError(
+            f"blocks are drawn anew once for a tuning, by a single seed, got seeds {seeds}; tune "
+            "once for each"
+        )
     if (keep_layer_norm or factor != 1) and not redraws:
         raise InputError(
             "`keep_layer_norm` and `reinit_rate_factor` are for blocks that are drawn anew, and "

@@ -441,17 +441,18 @@ def evaluation_lines(content: Mapping[str, Any]) -> list[str]:
     """Say in words what an evaluation found."""
     metric, name = content["metric"], content["metric"].replace("_", " ")
     whole, majority = content["metrics"][metric], content["majority"]
-    base = "" if majority is None else f"; always the commonest class has {number(majority)}"
-    if content["task"]["kind"] == "regression":
-        base = ""
-    lines = [f"The whole model: {name} {number(whole)}{base}"]
-    lost = LOST * max(abs(whole - (majority or 0.0)), 0.0)
+    lines = [f"The whole model: {name} {number(whole)}"]
+    if majority is not None and content["task"]["kind"] == "classification":
+        lines[0] += f"; always the commonest class has {number(majority)}"
+        if whole <= majority:
+            lines.append("It is no better than that, so what is left of it says little")
+    lost = LOST * abs(whole - (majority or 0.0))
     if curve := content["truncation"].get("untuned"):
         shortest = _shortest(curve, whole - lost)
         top = len(curve) - 1
         if shortest < top:
             lines.append(
-                f"With the head as it was tuned, the {counted_blocks(top - shortest)} can go and "
+                f"With the head as it was tuned, the {_counted_blocks(top - shortest)} can go and "
                 f"{name} is still {number(curve[shortest])}"
             )
         else:
@@ -478,6 +479,6 @@ def _shortest(curve: Sequence[float | None], enough: float) -> int:
     return top
 
 
-def counted_blocks(blocks: int) -> str:
+def _counted_blocks(blocks: int) -> str:
     """Count top blocks in words."""
     return "top block" if blocks == 1 else f"{blocks} top blocks"

@@ -9,6 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "layerscout"
 
 FLOORS = {
     "errors": 0,
+    "options": 0,
     "progress": 0,
     "sentences": 0,
     "files": 1,
@@ -78,7 +79,7 @@ HOMES = {
     "altair": {"charts"},
     "vl_convert": {"charts"},
     "jinja2": {"figures"},
-    "typer": {"cli"},
+    "typer": {"cli", "options"},
     "accelerate": {"examples", "surgery", "tracking", "training"},
     "peft": {"adapting", "surgery"},
     "scipy": {

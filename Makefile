@@ -20,6 +20,7 @@ bench: .venv/dev
 	$(BIN)/python bench/tune.py --write docs/benchmarks-tuning.md
 	$(BIN)/python bench/methods.py --write docs/benchmarks-methods.md
 	$(BIN)/python bench/scores.py --write docs/benchmarks-scores.md
+	$(BIN)/python bench/compare.py --write docs/benchmarks-compare.md
 
 study: .venv/dev
 	$(BIN)/python bench/trunk_dropout.py --write docs/trunk-dropout.md

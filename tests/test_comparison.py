@@ -113,7 +113,7 @@ def test_a_plot_has_all_maps_in_one_scale(folders, tmp_path):
         (["a/model", "b/model"], ["a", "b"]),
         (["/x/one/bert", "/y/one/bert"], ["x/one/bert", "y/one/bert"]),
         (["tuned/model", "org/base"], ["tuned", "base"]),
-        (["bert", "bert"], ["bert", "bert"]),
+        (["bert", "bert"], ["1. bert", "2. bert"]),
     ],
 )
 def test_models_are_told_apart_by_short_names(names, short):

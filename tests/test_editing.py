@@ -232,6 +232,19 @@ def test_blocks_take_over_the_mode_of_the_model(encoder):
     assert not any(module.training for module in model.modules())
 
 
+def test_edits_are_undone_in_the_reverse_order(encoder):
+    before = copied(encoder.model)
+    first = edit(encoder.model, "skip:2")
+    later = edit(encoder.model, "permute:1,3,2")
+    with pytest.raises(InputError, match="undo the later edit first"):
+        first.close()
+    later.close()
+    later.close()  # again does nothing
+    first.close()
+    assert encoder.blocks == 4
+    assert list(encoder.model.state_dict()) == list(before)
+
+
 def test_an_encoder_is_edited_once(encoder):
     with pytest.raises(InputError, match="is edited already"):
         changed(changed(encoder, "reinit:2"), "reinit:3")

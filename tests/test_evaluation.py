@@ -13,6 +13,7 @@ from inputs import as_csv, expect_refused
 from layerscout import evaluation
 from layerscout.encoder import Encoder
 from layerscout.evaluation import evaluate
+from layerscout.findings import evaluation_lines
 from layerscout.metrics import evaluate as judge
 from telling import numbers_task
 from tiny import FAMILIES, tiny_checkpoint
@@ -221,6 +222,34 @@ def test_a_head_that_reads_all_tokens_is_cut_too(tmp_path, pooling):
         expect_refused("reads all tokens", quietly, tmp_path / "model", TASK, tune_heads=True)
 
 
+@pytest.mark.parametrize("blocks", [2, 6])
+def test_the_untuned_model_may_have_another_depth(bert, tmp_path, blocks):
+    other = tiny_checkpoint(tmp_path / "other", "bert", num_hidden_layers=blocks)
+    found = quietly(bert, TASK, original=other)
+    curves = found.content["truncation"]
+    assert (len(curves["untuned"]), len(curves["tuned_original"])) == (5, blocks + 1)
+    assert found.content["original"]["blocks"] == blocks
+    found.save(tmp_path / "out")
+    ls.plot(found, tmp_path / "out" / "curves.svg")
+
+
+def test_what_is_found_in_words():
+    content = {
+        "metric": "accuracy",
+        "metrics": {"accuracy": 0.9},
+        "majority": 0.5,
+        "task": {"kind": "classification"},
+        "truncation": {"untuned": [0.5, 0.5, 0.7, 0.895, 0.9]},
+        "skips": [[0.6] * 4, [None, 0.8, 0.8, 0.8], [None, None, 0.85, 0], [None] * 3 + [0.895]],
+    }
+    _, cut, single = evaluation_lines(content)
+    assert cut.endswith("the top block can go and accuracy is still 0.8950")
+    assert single.endswith("lies between 0.6000 (block 1) and 0.8950 (block 4)")
+    assert "learnt nothing" in evaluation_lines(content | {"majority": 0.9})[1]
+    content["truncation"] = {"untuned": [0.5, 0.5, 0.9, 0.6, 0.9]}
+    assert "no top block can go: without block 4 accuracy is 0.6" in evaluation_lines(content)[1]
+
+
 def test_rows_that_tuning_may_have_seen_are_warned_of(tmp_path, telling):
     base = tiny_checkpoint(tmp_path / "base", "bert")
     for seed, warned in ((0, False), (1, True)):
@@ -305,7 +334,7 @@ def test_the_command(run, tmp_path, reviews):
     assert code == 0, told
     assert "head as tuned" in printed
     assert "skip:2-3" in printed
-    assert "Passing over a single block costs most" in " ".join(printed.split())
+    assert "The whole model: accuracy" in printed
     assert (out / "curves.png").exists()
     code, printed, _ = run("evaluate", tmp_path / "model", reviews, "-o", out, "--json")
     assert (code, json.loads(printed)["verb"]) == (0, "evaluate")

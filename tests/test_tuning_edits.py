@@ -37,6 +37,8 @@ def test_an_edited_model_is_tuned_and_loads_everywhere(bert, tmp_path):
         "seed": 0,
         "keep_layer_norm": False,
         "as_released": False,
+        "order": [1, 3, 4],
+        "fresh": [3],
     }
     assert content["model"]["blocks"] == 3
     assert "skip:2 + reinit:3" in (tmp_path / "model" / "README.md").read_text()

@@ -174,10 +174,12 @@ def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) ->
         chart = scan_chart(contents[0])
     elif len(contents) == 1 and verbs == {"evaluate"} and contents[0]["truncation"]:
         chart = curves_chart(contents[0])
+    elif verbs == {"evaluate"} and len(contents) == 1:
+        raise InputError("what is drawn of an evaluation is its curves; add the edit truncate")
     else:
         raise InputError(
-            "a scan, comparisons, or an evaluation with the edit truncate can be drawn, got "
-            f"{', '.join(sorted(verbs)) or 'nothing'}; draw them one by one"
+            "one scan, one evaluation, or one or several comparisons can be drawn, got "
+            f"{len(contents)} of {', '.join(sorted(verbs)) or 'nothing'}"
         )
     if path is not None:
         save_chart(chart, output_folder(Path(path).parent) / Path(path).name)
@@ -299,7 +301,8 @@ def _heat_map(
 
 def _truncation(content: Mapping[str, Any]) -> alt.LayerChart:
     """Draw the metric over the state that the head reads, with the majority baseline."""
-    found, top = content["truncation"], content["model"]["blocks"]
+    found = content["truncation"]
+    top = max(map(len, found.values())) - 1  # the untuned model may be deeper
     shown = [(CURVES[key], found[key]) for key in CURVES if found.get(key)]
     rows = [
         {"state": state, "value": value, "head": name}

@@ -222,6 +222,11 @@ def _locate(name: str) -> Path:
         return Path(spec.origin).parent / "model"
     path = Path(name).expanduser()
     if path.is_dir():
+        if (path / "adapter_config.json").is_file():
+            raise InputError(
+                f"{name} holds a LoRA adapter of peft and no whole model; merge it into its base, "
+                "or tune without --keep-adapter"
+            )
         if not (path / "config.json").is_file():
             raise InputError(f"{name} has no config.json; give the folder of a whole checkpoint")
         return path

@@ -161,7 +161,7 @@ def scan(
         check_output_folder(output, "scan.json", "scan.html")
         if plot is not None:
             check_plot(plot)
-            check_output_folder(plot.parent)
+            check_output_folder(plot.parent, plot.name)
         loaded_task = Task.load(
             data,
             task=task,
@@ -596,7 +596,7 @@ def compare(
         check_output_folder(output, "compare.json", "compare.html")
         if plot is not None:
             check_plot(plot)
-            check_output_folder(plot.parent)
+            check_output_folder(plot.parent, plot.name)
         loaded_task = Task.load(
             data,
             task=task,
@@ -680,6 +680,8 @@ def evaluate(
     from layerscout import terminal
 
     limit = _bytes(cache_limit)
+    if plot is not None and edits and "truncate" not in edits:
+        raise InputError("--plot draws the curves of --edit truncate; add it, or leave --plot out")
     wanted = None if examples is None else _examples(examples, auto=False)
     with _interruptible(), terminal.loading(quiet):
         from layerscout.charts import check_plot
@@ -689,7 +691,7 @@ def evaluate(
         check_output_folder(output, "evaluate.json", "evaluate.html", "predictions.parquet")
         if plot is not None:
             check_plot(plot)
-            check_output_folder(plot.parent)
+            check_output_folder(plot.parent, plot.name)
         loaded_task = Task.load(
             data,
             task=task,

@@ -121,9 +121,17 @@ def compare(
     wanted = [models] if isinstance(models, Encoder | str | Path) else list(models)
     if not wanted:
         raise InputError("there is no model to compare; give one or several")
-    seed, max_length = whole("seed", seed, 0), whole("max_length", max_length, 1)
+    if not all(isinstance(one, Encoder | str | Path) for one in wanted):
+        raise InputError("a model is an Encoder, a folder or a hub id; load it with Encoder.load")
+    seed = whole("seed", seed, 0, 2**63 - 1)
+    max_length = whole("max_length", max_length, 1)
     task = validated(task, seed)
     split = _drawn(task, examples, seed)
+    if len(split) < 4:
+        raise InputError(
+            f"CKA compares states over at least 4 examples, got {len(split)} to validate on; give "
+            "more"
+        )
     seconds: dict[str, float] = {}
     with progress_line(progress) as show:
         read = [
@@ -140,6 +148,11 @@ def compare(
             for number, (i, j) in enumerate(pairs, start=1)
         }
         seconds["cka"] = perf_counter() - started
+    if all(value is None for one in found.values() for line in one.biased for value in line):
+        raise InputError(
+            "no state of any model varies over these examples, so there is nothing to compare; "
+            "look at which column is read as text"
+        )
     small = small_sample_warning(len(split), max(one.states.shape[2] for one in read))
     warned = [*task.warnings, *(warning for one in read for warning in one.warnings)]
     return Comparison(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import erf
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -39,7 +38,7 @@ def edit(
     *,
     seed: int = 0,
     redraw: Redraw = Redraw(),  # noqa: B008  (frozen)
-) -> ExitStack:
+) -> Edited:
     """Edit the blocks of a transformers model in place.
 
     Blocks that are drawn anew are replaced by copies, so what is undone comes back bit for bit; it
@@ -55,7 +54,8 @@ def edit(
         redraw: how weights are drawn.
 
     Returns:
-        What undoes it: call `close()`, or use it in a `with` statement.
+        What undoes it: call `close()`, or use it in a `with` statement. Of several edits the last
+        one is undone first.
 
     Raises:
         InputError: if the edits do not fit each other or the model.
@@ -84,17 +84,44 @@ def edit(
         changed.append((config, "layer_types", [types[block - 1] for block in order]))
     if getattr(parent, "conv", None) is not None and 1 not in order:
         changed += [(parent, "conv", None), (config, "conv_kernel_size", 0)]
-    undo = ExitStack()
-    undo.callback(_train_as, blocks, parent, parent.training)
+    earlier = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
+    training = parent.training
+
+    def restore() -> None:
+        if getattr(parent, attribute) is not changed[0][2]:
+            raise InputError("the model was edited again since; undo the later edit first")
+        for owner, name, value in earlier:
+            setattr(owner, name, value)
+        if parent.training != training:
+            blocks.train(parent.training)
+
     for owner, name, value in changed:
-        undo.callback(setattr, owner, name, getattr(owner, name))
         setattr(owner, name, value)
-    return undo
+    return Edited(restore)
 
 
-def _train_as(blocks: nn.Module, parent: nn.Module, before: bool) -> None:
-    if parent.training != before:
-        blocks.train(parent.training)
+class Edited:
+    """An edit of a model that can be undone: by `close`, or at the end of a `with` statement."""
+
+    def __init__(self, restore: Callable[[], None]) -> None:
+        """Keep what undoes it."""
+        self._restore: Callable[[], None] | None = restore
+
+    def close(self) -> None:
+        """Undo the edit; a second time does nothing.
+
+        Raises:
+            InputError: if a later edit is not undone yet.
+        """
+        if self._restore is not None:
+            self._restore()
+            self._restore = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def edited(encoder: Encoder, editing: Editing) -> Encoder:
@@ -157,7 +184,7 @@ def fitted(base: Any, edits: Sequence[Edit]) -> Arrangement:
     found = arranged(edits, len(sets))
     if len(set(sets)) == len(sets):
         return found
-    remedy = "copy the shared weights first with --untie (in Python: untie=True)"
+    remedy = "in tuning, copy the shared weights first with --untie (in Python: untie=True)"
     if found.permuted:
         raise InputError(
             f"blocks that share their weights cannot change places, got {notation(edits):.80}; "

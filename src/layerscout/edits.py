@@ -132,8 +132,10 @@ class Permute:
             InputError: if the order is that of another number of blocks.
         """
         if self.order is None:
-            drawn = np.random.default_rng(self.seed).permutation(blocks) + 1
-            return tuple(map(int, drawn))
+            rng, drawn = np.random.default_rng(self.seed), np.arange(blocks)
+            while blocks > 1 and (drawn == np.arange(blocks)).all():  # which would be no change
+                drawn = rng.permutation(blocks)
+            return tuple(int(block) + 1 for block in drawn)
         if len(self.order) != blocks:
             raise InputError(
                 f"a permutation must name all {blocks} blocks once, got {len(self.order)} numbers "
@@ -180,8 +182,15 @@ class Editing:
 
     def as_dict(self) -> dict[str, Any]:
         """Give what the JSON files hold."""
-        told = {"edits": notation(self.edits), "blocks": self.blocks, "seed": self.seed}
-        return told | asdict(self.redraw)
+        found = arranged(self.edits, self.blocks)
+        return {
+            "edits": notation(self.edits),
+            "blocks": self.blocks,
+            "seed": self.seed,
+            **asdict(self.redraw),
+            "order": list(found.order),
+            "fresh": sorted(found.fresh),
+        }
 
     @property
     def fresh(self) -> frozenset[int]:
@@ -227,10 +236,10 @@ def make_edits(written: str | Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     if isinstance(written, Edit):
         return (written,)
     if not isinstance(written, str):
-        edits = tuple(written)
-        if not all(isinstance(edit, Edit) for edit in edits):
+        edits = [one for one in written if isinstance(one, Edit)] if _listed(written) else []
+        if not _listed(written) or len(edits) < len(written):
             raise InputError(f"edits are text such as 'skip:3-4', or values, got {written!r:.60}")
-        return edits
+        return tuple(edits)
     return tuple(map(_read, written.split("+"))) if written.strip() else ()
 
 
@@ -291,9 +300,12 @@ def arranged(edits: Sequence[Edit], blocks: int) -> Arrangement:
     )
 
 
+def _listed(given: Any) -> bool:
+    return isinstance(given, Collection) and not isinstance(given, str | bytes)
+
+
 def _sorted(blocks: Any) -> tuple[int, ...]:
-    listed = isinstance(blocks, Collection) and not isinstance(blocks, str | bytes)
-    if not listed or not blocks:
+    if not _listed(blocks) or not blocks:
         raise InputError(f"an edit needs numbers of blocks, got {blocks!r:.60}; name some")
     return tuple(sorted({whole("block", block, 1) for block in blocks}))
 

@@ -142,7 +142,10 @@ def evaluate(
     Raises:
         InputError: if the model, the data or an edit cannot be used as asked.
     """
-    seed, max_length = whole("seed", seed, 0), whole("max_length", max_length, 1)
+    if not isinstance(model, str | Path):
+        raise InputError("a tuned model is given by its folder or hub id; save it first")
+    seed = whole("seed", seed, 0, 2**63 - 1)
+    max_length = whole("max_length", max_length, 1)
     sweeps, single = _asked(edits)
     task = validated(task, seed)
     metric = task.metric if metric is None else metric

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import jinja2
@@ -567,9 +568,8 @@ def _curve_table(content: Mapping[str, Any]) -> Table:
     """Tabulate the truncation curves."""
     found = {key: content["truncation"][key] for key in CURVES if key in content["truncation"]}
     rows = [
-        [f"{state} (embeddings)" if state == 0 else str(state)]
-        + [number(values[state]) for values in found.values()]
-        for state in range(content["model"]["blocks"] + 1)
+        [f"{state} (embeddings)" if state == 0 else str(state), *map(number, values)]
+        for state, values in enumerate(zip_longest(*found.values()))
     ]
     columns = ["State", *(CURVES[key][0].upper() + CURVES[key][1:] for key in found)]
     return Table("To four digits.", columns, rows, folded=True)
@@ -597,7 +597,7 @@ def _edit_table(content: Mapping[str, Any]) -> Table:
 def _listed(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List the settings that have a value."""
     return [
-        (name.replace("_", " ").capitalize(), _setting(value))
+        ("Known task" if name == "task" else name.replace("_", " ").capitalize(), _setting(value))
         for name, value in settings.items()
         if value is not None
     ]

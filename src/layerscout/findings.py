@@ -407,6 +407,8 @@ def short_names(content: Mapping[str, Any]) -> list[str]:
         names = ["/".join(path[-parts:]) for path in paths]
         if len(set(names)) == len(set(paths)):
             break
+    if len(set(names)) < len(names):  # one of them is there twice
+        return [f"{number}. {name}" for number, name in enumerate(names, start=1)]
     return names
 
 
@@ -423,51 +425,56 @@ def split_lines(content: Mapping[str, Any]) -> list[str]:
     for name, found, model in zip(
         short_names(content), content["clusters"], content["models"], strict=True
     ):
-        one = found["cka"]
+        one, debiased = found["cka"], found["cka_debiased"]
         if one is None:
             lines.append(f"{name}: too few states vary to look for clusters")
             continue
         first = 1 if content["pooling"] == "cls" else 0
-        lines.append(
-            f"{name}: states {first} to {one['split']} and {one['split'] + 1} to "
-            f"{model['blocks']} are the two clusters that differ most, CKA {one['lower']:.2f} and "
-            f"{one['upper']:.2f} within them and {one['between']:.2f} between, contrast "
-            f"{one['contrast']:.2f}"
+        spans = f"states {first} to {one['split']} and {one['split'] + 1} to {model['blocks']}"
+        told = (
+            f"CKA {one['lower']:.2f} and {one['upper']:.2f} within them and {one['between']:.2f} "
+            f"between, contrast {one['contrast']:.2f}"
         )
+        told += "" if debiased is None else f" (debiased {debiased['contrast']:.2f})"
+        if min(one["lower"], one["upper"]) > one["between"]:
+            lines.append(f"{name}: {spans} are the two clusters that differ most, {told}")
+        else:
+            lines.append(f"{name}: no two clusters; the best split, {spans}, has {told}")
     return lines
 
 
 def evaluation_lines(content: Mapping[str, Any]) -> list[str]:
     """Say in words what an evaluation found."""
     metric, name = content["metric"], content["metric"].replace("_", " ")
-    whole, majority = content["metrics"][metric], content["majority"]
+    whole, majority = content["metrics"][metric], content["majority"] or 0.0
     lines = [f"The whole model: {name} {number(whole)}"]
-    if majority is not None and content["task"]["kind"] == "classification":
+    if content["task"]["kind"] == "classification":
         lines[0] += f"; always the commonest class has {number(majority)}"
-        if whole <= majority:
-            lines.append("It is no better than that, so what is left of it says little")
-    lost = LOST * abs(whole - (majority or 0.0))
+    if whole <= majority:
+        return [*lines, "It has learnt nothing of the task, so what is left of it says nothing"]
     if curve := content["truncation"].get("untuned"):
-        shortest = _shortest(curve, whole - lost)
+        shortest = _shortest(curve, whole - LOST * (whole - majority))
         top = len(curve) - 1
         if shortest < top:
+            blocks = "top block" if shortest == top - 1 else f"{top - shortest} top blocks"
             lines.append(
-                f"With the head as it was tuned, the {_counted_blocks(top - shortest)} can go and "
-                f"{name} is still {number(curve[shortest])}"
+                f"With the head as it was tuned, the {blocks} can go and {name} is still "
+                f"{number(curve[shortest])}"
             )
         else:
             lines.append(
                 f"With the head as it was tuned, no top block can go: without block {top} {name} "
                 f"is {number(curve[top - 1])}"
             )
-    if spans := content["skips"]:
-        singles = [(line[i], i + 1) for i, line in enumerate(spans) if line[i] is not None]
-        if len(singles) > 1:
-            worst, least = min(singles), max(singles)
-            lines.append(
-                f"Passing over a single block costs most at block {worst[1]} ({name} "
-                f"{number(worst[0])}) and least at block {least[1]} ({number(least[0])})"
-            )
+    singles = [
+        (line[i], i + 1) for i, line in enumerate(content["skips"] or ()) if line[i] is not None
+    ]
+    if len(singles) > 1:
+        (low, worst), (high, least) = min(singles), max(singles)
+        lines.append(
+            f"Without a single one of its blocks {name} lies between {number(low)} (block {worst}) "
+            f"and {number(high)} (block {least})"
+        )
     return lines
 
 
@@ -477,8 +484,3 @@ def _shortest(curve: Sequence[float | None], enough: float) -> int:
     while top > 0 and (value := curve[top - 1]) is not None and value >= enough:
         top -= 1
     return top
-
-
-def _counted_blocks(blocks: int) -> str:
-    """Count top blocks in words."""
-    return "top block" if blocks == 1 else f"{blocks} top blocks"

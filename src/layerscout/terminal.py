@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -218,8 +219,7 @@ def _truncation(content: Mapping[str, Any]) -> Table:
     table.add_column("state", justify="right")
     for name in curves:
         table.add_column(f"{metric}, {name}" if name == "head as tuned" else name, justify="right")
-    for state in range(content["model"]["blocks"], -1, -1):
-        values = [values[state] for values in curves.values()]
+    for state, values in reversed(list(enumerate(zip_longest(*curves.values())))):
         table.add_row(str(state), *("–" if v is None else f"{v:.3f}" for v in values))
     return table
 
@@ -239,16 +239,17 @@ def _edits(content: Mapping[str, Any]) -> Table:
 
 def _draw(console: Console, one: Mapping[str, Any]) -> None:
     """Draw a map in shades, its states counted from the lower left, if it is not too wide."""
-    shades = " ░▒▓█" if _unicode(console) else " .:#@"
+    shades, none = (" ░▒▓█", "·") if _unicode(console) else (" .:#@", "-")
     if 2 * len(one["columns"]) + 6 > console.width:
+        _say(console, "too wide for this terminal; the page has it")
         return
     for state, line in reversed(list(zip(one["rows"], one["cka"], strict=True))):
-        cells = (2 * ("·" if v is None else shades[min(4, int(5 * max(v, 0)))]) for v in line)
+        cells = (2 * (none if v is None else shades[min(4, int(5 * max(v, 0)))]) for v in line)
         _say(console, f"{state:>3} {''.join(cells)}")
     marks = "".join(f"{column:<4}" for column in one["columns"][::2])
     _say(console, f"    {marks.rstrip()}")
-    if _unicode(console):
-        _say(console, "    ░ from 0.2, ▒ 0.4, ▓ 0.6, █ 0.8", "dim")
+    listed = (f"{shade} {at / 5}" for at, shade in enumerate(shades[1:], start=1))
+    _say(console, f"    from: {', '.join(listed)}; {none} undefined", "dim")
 
 
 def report_truncation(folder: Path, warnings: Sequence[str], *, quiet: bool) -> None:

@@ -30,7 +30,7 @@ from layerscout.files import alone, check_output_folder
 from layerscout.fingerprints import content_key, encoder_fingerprint
 from layerscout.methods import FULL, Adapter, LoRA, Method, PrefixTuning, described, make_method
 from layerscout.outcomes import Material, Part, Tuned, outcome
-from layerscout.plans import Plan, real, whole
+from layerscout.plans import Plan, ranges, real, whole
 from layerscout.presets import preset as preset_of
 from layerscout.presets import preset_rates
 from layerscout.progress import Show
@@ -282,6 +282,7 @@ def tune(
     work = material.work(cached=cache_limit > 0 and not trunk_dropout)
     choices = [settled(one, ground, work) for one in wanted]
     warned = [warning for _, warnings in choices for warning in warnings]
+    warned += _drawn_in_vain(encoder, choices[0][0].plan)
     warned += [
         f"{one} was written for another method than {method.name}, which is used"
         for one in wanted
@@ -414,6 +415,19 @@ def _about(
         "model (weights, versions and precision)": fingerprint,
         **splits,
     }
+
+
+def _drawn_in_vain(encoder: Encoder, plan: Plan) -> list[str]:
+    """Refuse blocks that were drawn anew and are cut off; warn of those that are not tuned."""
+    fresh = encoder.editing.fresh if encoder.editing is not None else frozenset()
+    if above := sorted(block for block in fresh if block > plan.head):
+        raise InputError(
+            f"the head reads state {plan.head}, and blocks {ranges(above)} above it are drawn "
+            "anew; leave them out of the edit"
+        )
+    if frozen := sorted(fresh - set(plan.tuned)):
+        return [f"blocks {ranges(frozen)} were drawn anew and are not tuned, so they stay random"]
+    return []
 
 
 def _part(encoder: Encoder, split: Split, kind: Kind, max_length: int) -> Part:

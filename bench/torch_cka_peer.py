@@ -3,7 +3,8 @@
     python torch_cka_peer.py STATES.npy THREADS REPEATS
 
 The states (S, n, d) are given out by modules that hold them, one for each state, so that nothing
-but CKA is timed; all n examples are one batch. Prints seconds and the matrix as JSON.
+but CKA is timed; all n examples are one batch. Prints seconds and the matrix as JSON, in the first
+round in float64.
 """
 
 import contextlib
@@ -46,11 +47,15 @@ def main() -> None:
     path, threads, repeats = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(threads)
     warnings.simplefilter("ignore")
-    states = torch.from_numpy(np.load(path))
+    states = torch.from_numpy(np.load(path)).double()
+    torch.set_default_dtype(torch.float64)  # which its own vectors take
     count, n = states.shape[:2]
     names = [f"states.{number}" for number in range(count)]
     batch = DataLoader(TensorDataset(torch.arange(n)), batch_size=n)
-    for _ in range(repeats):
+    for repeat in range(repeats):
+        if repeat == 1:  # the first round is for the values
+            states = states.float()
+            torch.set_default_dtype(torch.float32)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             one, other = Model(states), Model(states)
             cka = CKA(one, other, "one", "other", names, names, device="cpu")

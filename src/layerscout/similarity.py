@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from layerscout.errors import InputError
 
 # Bytes of float64 products that are held at once while all states are compared.
-TILE_BYTES = 2**27
+TILE_BYTES = 2**25
 
 # Examples whose states are read at once while products of features are added up.
 CHUNK = 1024

@@ -233,6 +233,15 @@ def test_the_untuned_model_may_have_another_depth(bert, tmp_path, blocks):
     ls.plot(found, tmp_path / "out" / "curves.svg")
 
 
+@pytest.mark.parametrize(
+    ("edits", "charts"), [(["truncate"], 1), (["skip"], 1), (["truncate", "skip"], 2)]
+)
+def test_what_was_swept_is_drawn(bert, edits, charts):
+    drawn = ls.plot(quietly(bert, TASK, edits=edits)).to_dict()
+    assert len(drawn["concat"]) == charts
+    expect_refused("add one of them", ls.plot, quietly(bert, TASK, edits=["skip:2"]))
+
+
 def test_what_is_found_in_words():
     content = {
         "metric": "accuracy",
@@ -338,6 +347,9 @@ def test_the_command(run, tmp_path, reviews):
     assert (out / "curves.png").exists()
     code, printed, _ = run("evaluate", tmp_path / "model", reviews, "-o", out, "--json")
     assert (code, json.loads(printed)["verb"]) == (0, "evaluate")
+    plotted = ("--edit", "skip:2", "--plot", out / "none.png")
+    code, _, told = run("evaluate", tmp_path / "model", reviews, *plotted)
+    assert (code, "--plot draws" in told) == (2, True)
     code, _, told = run("evaluate", tmp_path / "model", reviews, "--edit", "skip:4-9")
     assert code == 2
     assert "must name blocks in 1..4" in told

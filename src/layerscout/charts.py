@@ -129,10 +129,20 @@ def similarity_maps(content: Mapping[str, Any], key: str) -> list[dict[str, Any]
     ]
 
 
-def curves_chart(content: Mapping[str, Any]) -> alt.LayerChart:
-    """Draw the truncation curves of an evaluation (the content of `evaluate.json`)."""
-    chart = _truncation(content).properties(width=560, height=280, background="white")
-    styled: alt.LayerChart = chart.configure(**LOOK)
+def evaluation_chart(content: Mapping[str, Any]) -> alt.ConcatChart:
+    """Draw an evaluation (the content of `evaluate.json`): its curves and its map of spans.
+
+    Raises:
+        InputError: if it has neither.
+    """
+    found = (
+        [_truncation(content).properties(width=440, height=280)] if content["truncation"] else []
+    )
+    found += [_skips(content).properties(width=280, height=280)] if content["skips"] else []
+    if not found:
+        raise InputError("an evaluation is drawn of the edits truncate and skip; add one of them")
+    chart = alt.concat(*found, columns=2, spacing=36, background="white")
+    styled: alt.ConcatChart = chart.resolve_scale(color="independent").configure(**LOOK)
     return styled
 
 
@@ -158,7 +168,7 @@ def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) ->
 
     Args:
         result: a scan (the curve of every score), a comparison or several (their maps, in one
-            scale of colours) or an evaluation (its truncation curves).
+            scale of colours) or an evaluation (its truncation curves, and its map of spans).
         path: a .png, .svg or .pdf to write it to as well.
 
     Raises:
@@ -172,10 +182,8 @@ def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) ->
         chart = similarity_chart(contents)
     elif len(contents) == 1 and verbs == {"scan"}:
         chart = scan_chart(contents[0])
-    elif len(contents) == 1 and verbs == {"evaluate"} and contents[0]["truncation"]:
-        chart = curves_chart(contents[0])
-    elif verbs == {"evaluate"} and len(contents) == 1:
-        raise InputError("what is drawn of an evaluation is its curves; add the edit truncate")
+    elif len(contents) == 1 and verbs == {"evaluate"}:
+        chart = evaluation_chart(contents[0])
     else:
         raise InputError(
             "one scan, one evaluation, or one or several comparisons can be drawn, got "

@@ -672,7 +672,9 @@ def evaluate(
     device: Device = "auto",
     seed: Seed = 0,
     cache_limit: CacheLimit = "20GB",
-    plot: Plot = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw the curves and map into this .png, .svg or .pdf.")
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -680,8 +682,8 @@ def evaluate(
     from layerscout import terminal
 
     limit = _bytes(cache_limit)
-    if plot is not None and edits and "truncate" not in edits:
-        raise InputError("--plot draws the curves of --edit truncate; add it, or leave --plot out")
+    if plot is not None and edits and not {"truncate", "skip"} & set(edits):
+        raise InputError("--plot draws --edit truncate and --edit skip; add one, or leave it out")
     wanted = None if examples is None else _examples(examples, auto=False)
     with _interruptible(), terminal.loading(quiet):
         from layerscout.charts import check_plot

@@ -187,7 +187,7 @@ MISTAKES = {
     ),
     "no block to adapt": (["--method", "adapter", "--plan", "head:2"], "tunes none"),
     "nothing to keep": (["--method", "adapter", "--keep-adapter"], "for the method lora"),
-    "released without preset": (["--as-released"], "name one"),
+    "released without preset": (["--as-released"], "name a preset"),
     "released as written": (["--preset", "xie2022", "--as-released"], "leave out --as-released"),
     "no head for lora": (["--method", "lora", "--classifier", "mean-linear"], "mean-linear"),
     "misspelt preset": (["--preset", "xie2023"], "did you mean 'xie2022'"),

@@ -126,6 +126,13 @@ def test_edits_may_stand_before_the_plan(bert):
     assert not differing(copied(one.model), copied(other.model))
 
 
+def test_a_plan_in_a_folder_with_a_plus_is_a_file(bert, tmp_path):
+    path = tmp_path / "a+b" / "plan.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(ls.Plan([4], 4).as_dict()))
+    assert cheaply(bert, TASK, str(path), epochs=1).plan.notation == "(4, 4, 4)"
+
+
 def test_the_seed_draws_the_weights(bert):
     blocks = [
         cheaply(bert, TASK, "top:1", edits="reinit:1", seed=seed, epochs=1).model.state_dict()
@@ -175,6 +182,7 @@ def test_what_cannot_be_done_is_refused(bert):
         "for blocks that are drawn anew", cheaply, bert, TASK, "full", reinit_rate_factor=5.0
     )
     expect_refused("above 0", cheaply, bert, TASK, "full", edits="reinit:1", reinit_rate_factor=0.0)
+    expect_refused("got both", cheaply, bert, TASK, "skip:1 + top:1", edits="skip:2")
     expect_refused("by a single seed", cheaply, bert, TASK, "full", edits="reinit:1", seed=[0, 1])
     expect_refused("skip:5 must name blocks", cheaply, bert, TASK, "full", edits="skip:5")
     expect_refused(

@@ -151,7 +151,8 @@ def alone(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # where a file in use cannot be removed
+            path.unlink()
         lock.release()
 
 

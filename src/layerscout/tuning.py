@@ -188,7 +188,9 @@ def tune(
             f"`epochs` and `max_steps` both say how long to train, got {epochs} and {max_steps}; "
             "give one of them"
         )
-    if isinstance(plan, str) and "+" in plan and not edits:
+    if isinstance(plan, str) and "+" in plan and not plan.endswith(".json"):
+        if edits:
+            raise InputError(f"edits stand before the plan or in `edits`, got both: {plan:.80}")
         edits, plan = parted(plan)
     made = make_edits(edits)
     method = (written_method(plan) or FULL) if method is None else make_method(method)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from layerscout.checkpoints import FAMILIES, is_norm
+from layerscout.checkpoints import FAMILIES, is_norm, shared_weights
 from layerscout.errors import InputError
 from layerscout.methods import (
     PREFIXED,
@@ -27,7 +27,7 @@ from layerscout.methods import (
     check_untied,
     make_method,
 )
-from layerscout.plans import Plan, make_plan, weight_sets, whole
+from layerscout.plans import Plan, make_plan, whole
 from layerscout.surgery import base_of, family_of, freeze, lora_config, places, seeded
 
 DROPOUT = 0.1  # inside an adapter
@@ -146,11 +146,11 @@ def check_method(config: Any, plan: Plan, method: Method) -> None:
     check_tunes_blocks(plan, method)
     if isinstance(method, Full | LoRA):
         return
-    family, blocks = config.model_type, config.num_hidden_layers
+    family = config.model_type
     check_family(family, method)
     if isinstance(method, PrefixTuning):
         _check_positions(config, method)
-    weights = weight_sets(blocks, getattr(config, "num_hidden_groups", None) or blocks)[: plan.head]
+    weights = shared_weights(config)[: plan.head]
     check_untied(family, weights, method)
 
 

@@ -101,17 +101,10 @@ def moves(scan: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def similarity_chart(comparisons: Sequence[Mapping[str, Any]], key: str = "cka") -> alt.ConcatChart:
-    """Draw the maps of comparisons (the content of `compare.json`) beside each other.
-
-    All have one colour scale.
-
-    Args:
-        comparisons: one or several.
-        key: "cka" or "cka_debiased".
-    """
+def similarity_chart(comparisons: Sequence[Mapping[str, Any]]) -> alt.ConcatChart:
+    """Draw the maps of comparisons (the content of `compare.json`) in one scale of colours."""
     found = [
-        _similarity(content, one, key).properties(width=220, height=220, title=name)
+        _similarity(content, one, "cka").properties(width=220, height=220, title=name)
         for content in comparisons
         for name, one in zip(map_names(content), content["maps"], strict=True)
     ]

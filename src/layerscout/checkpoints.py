@@ -190,6 +190,12 @@ def model_shape(
     )
 
 
+def shared_weights(config: Any) -> tuple[int, ...]:
+    """Tell which set of weights each block 1..L uses, from a configuration; see `weight_sets`."""
+    blocks = int(config.num_hidden_layers)
+    return weight_sets(blocks, getattr(config, "num_hidden_groups", None) or blocks)
+
+
 def _norms(block: nn.Module) -> int:
     return sum(p.numel() for name, p in block.named_parameters() if is_norm(name))
 

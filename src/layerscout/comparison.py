@@ -23,7 +23,7 @@ from layerscout.files import output_folder, write_files
 from layerscout.plans import whole
 from layerscout.progress import Show
 from layerscout.progress import progress as progress_line
-from layerscout.reading import Reader
+from layerscout.reading import Reader, cut_inputs
 from layerscout.sampling import Split, sample
 from layerscout.similarity import SimilarityMap, cka_map, clusters, small_sample_warning
 from layerscout.states import States
@@ -197,11 +197,7 @@ def _read(
     tokens = reader.tokens(split)
     found = reader.kept(tokens, f"reading with {encoder.name}")
     warnings = [found.warning] if found.warning else []
-    if tokens.truncated:
-        warnings.append(
-            f"{tokens.truncated:,} of {len(tokens):,} inputs were longer than {max_length} tokens "
-            f"for {encoder.name} and were cut (--max-length)"
-        )
+    warnings += cut_inputs(tokens.truncated, len(tokens), max_length, by=f" for {encoder.name}")
     described = {
         "name": encoder.name,
         "source": encoder.source,

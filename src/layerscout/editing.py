@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.checkpoints import is_norm
+from layerscout.checkpoints import is_norm, shared_weights
 from layerscout.edits import (
     Arrangement,
     Edit,
@@ -67,7 +67,7 @@ def edit(
     parent, config = base.get_submodule(path), base.config
     blocks = base.get_submodule(family.blocks)
     order = arrangement.order
-    sets = _sets(config)
+    sets = shared_weights(config)
     # In ALBERT a module serves several blocks; everywhere else each has its own.
     firsts = {sets[block - 1]: (at, block) for at, block in reversed(list(enumerate(order, 1)))}
     modules = [
@@ -180,7 +180,7 @@ def fitted(base: Any, edits: Sequence[Edit]) -> Arrangement:
         InputError: if the edits do not fit each other or the model, or blocks that share weights
             cannot do what they say.
     """
-    sets = _sets(base.config)
+    sets = shared_weights(base.config)
     found = arranged(edits, len(sets))
     if len(set(sets)) == len(sets):
         return found
@@ -205,12 +205,6 @@ def fitted(base: Any, edits: Sequence[Edit]) -> Arrangement:
             f"got {notation(edits):.80}; {remedy}"
         )
     return found
-
-
-def _sets(config: Any) -> tuple[int, ...]:
-    """Tell which module each block 1..L uses."""
-    blocks = int(config.num_hidden_layers)
-    return weight_sets(blocks, getattr(config, "num_hidden_groups", None) or blocks)
 
 
 def _drawn(block: nn.Module, number: int, seed: int, redraw: Redraw) -> nn.Module:

@@ -40,7 +40,7 @@ from layerscout.plans import whole
 from layerscout.probes import FAMILY_RATE, FAMILY_RATES, Metric, family_probes, majority
 from layerscout.progress import Show
 from layerscout.progress import progress as progress_line
-from layerscout.reading import Reader
+from layerscout.reading import Reader, cut_inputs
 from layerscout.scanning import described_model, described_task, in_memory
 from layerscout.surgery import base_of, reads_first_token
 from layerscout.trunks import DEFAULT_LIMIT
@@ -422,12 +422,7 @@ def _seen_before(model: str | Path, task: Task) -> list[str]:
 def _warnings(
     tokens: Tokens, max_length: int, outputs: Mapping[str, np.ndarray], swept: _Swept
 ) -> list[str]:
-    found = []
-    if tokens.truncated:
-        found.append(
-            f"{tokens.truncated:,} of {len(tokens):,} inputs were longer than {max_length} tokens "
-            "and were cut (--max-length)"
-        )
+    found = cut_inputs(tokens.truncated, len(tokens), max_length)
     broken = [name for name, logits in outputs.items() if not np.isfinite(logits).all()]
     broken += [
         f"skip:{first}-{last}"

@@ -61,9 +61,9 @@ NO_ACCURACY = (
 )
 
 
-NOT_ALONE = (
+BLOCK_DIAGONAL = (
     "A block diagonal, two bright squares, means that states within each of them hold much the "
-    "same and that the change is made between them.",
+    "same and that the change is made between them."
 )
 
 COMPARISON_MEANINGS = [
@@ -155,8 +155,7 @@ def scan_page(scan: Mapping[str, Any]) -> str:
 
 def comparison_page(content: Mapping[str, Any]) -> str:
     """Write a comparison (the content of `compare.json`) as one HTML page."""
-    names, settings = short_names(content), content["settings"]
-    seconds = [f"{name} {value:.1f}" for name, value in content["seconds"].items()]
+    names = short_names(content)
     models = [
         (f"Model {name}", f"{model['name']} ({model['family']}, {model['blocks']} blocks)")
         for name, model in zip(names, content["models"], strict=True)
@@ -164,7 +163,7 @@ def comparison_page(content: Mapping[str, Any]) -> str:
     sections = [
         Section(
             "Found",
-            [*(f"{line}." for line in split_lines(content)), *NOT_ALONE],
+            [*(f"{line}." for line in split_lines(content)), BLOCK_DIAGONAL],
             similarity_maps(content, "cka"),
             small=len(content["maps"]) > 1,
         ),
@@ -184,9 +183,7 @@ def comparison_page(content: Mapping[str, Any]) -> str:
                 *models,
                 ("Task", f"{content['task']['name']} ({content['task']['kind']})"),
                 ("Validation examples", f"{content['examples']:,}"),
-                *_listed(settings),
-                ("Seconds", ", ".join(seconds)),
-                ("layerscout", content["layerscout"]),
+                *_circumstances(content),
             ],
         ),
     ]
@@ -195,34 +192,12 @@ def comparison_page(content: Mapping[str, Any]) -> str:
 
 def evaluation_page(content: Mapping[str, Any]) -> str:
     """Write an evaluation (the content of `evaluate.json`) as one HTML page."""
-    model, task, metric = content["model"], content["task"], content["metric"].replace("_", " ")
-    curves, spans = content["truncation"], content["skips"]
-    seconds = [f"{name} {value:.1f}" for name, value in content["seconds"].items()]
+    model, task = content["model"], content["task"]
     sections = [
         Section("Found", [f"{line}." for line in evaluation_lines(content)]),
         Section("Warnings", content["warnings"]),
-        Section(
-            "Cut at every state",
-            [
-                f"The {metric} when the head reads the state that a block gives, and all blocks "
-                "above are gone. Dashed: always the commonest class."
-            ]
-            if curves
-            else [],
-            truncation(content) if curves else [],
-            _curve_table(content) if curves else None,
-        ),
-        Section(
-            "Spans of blocks passed over",
-            [
-                f"The {metric} without the blocks from one (to the right) to another (up). The top "
-                "row is the model cut below the first of them."
-            ]
-            if spans
-            else [],
-            skips(content) if spans else [],
-            _span_table(content) if spans else None,
-        ),
+        _cut_section(content),
+        _span_section(content),
         Section("Edits", table=_edit_table(content) if content["edits"] else None),
         Section(
             "Facts",
@@ -231,9 +206,7 @@ def evaluation_page(content: Mapping[str, Any]) -> str:
                 *([("Untuned", content["original"]["name"])] if content["original"] else []),
                 ("Task", f"{task['name']} ({task['kind']})"),
                 ("Validation examples", f"{task['examples_used']:,}"),
-                *_listed(content["settings"]),
-                ("Seconds", ", ".join(seconds)),
-                ("layerscout", content["layerscout"]),
+                *_circumstances(content),
             ],
         ),
     ]
@@ -519,7 +492,6 @@ def _next_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _facts(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List what was scanned, and how."""
     model, task = scan["model"], scan["task"]
-    seconds = [f"{name} {value:.1f}" for name, value in scan["seconds"].items()]
     return [
         ("Model", f"{model['name']} ({model['family']})"),
         ("Size", f"{model['blocks']} blocks, {model['hidden_size']} wide"),
@@ -528,9 +500,7 @@ def _facts(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Labels", ", ".join(map(str, task.get("labels") or ())) or "none"),
         ("Examples", f"{task['examples_used']:,} of {task['examples_available']:,}"),
         ("Tokens per example", f"{task['tokens_per_example']:.1f}"),
-        *_listed(scan["settings"]),
-        ("Seconds", ", ".join(seconds)),
-        ("layerscout", scan["layerscout"]),
+        *_circumstances(scan),
     ]
 
 
@@ -564,6 +534,28 @@ def _map_table(content: Mapping[str, Any], number: int) -> Section:
     return Section(f"Values: {name}", table=table)
 
 
+def _cut_section(content: Mapping[str, Any]) -> Section:
+    title = "Cut at every state"
+    if not content["truncation"]:
+        return Section(title)
+    text = (
+        f"The {content['metric'].replace('_', ' ')} when the head reads the state that a block "
+        "gives, and all blocks above are gone. Dashed: always the commonest class."
+    )
+    return Section(title, [text], truncation(content), _curve_table(content))
+
+
+def _span_section(content: Mapping[str, Any]) -> Section:
+    title = "Spans of blocks passed over"
+    if not content["skips"]:
+        return Section(title)
+    text = (
+        f"The {content['metric'].replace('_', ' ')} without the blocks from one (to the right) to "
+        "another (up). The top row is the model cut below the first of them."
+    )
+    return Section(title, [text], skips(content), _span_table(content))
+
+
 def _curve_table(content: Mapping[str, Any]) -> Table:
     """Tabulate the truncation curves."""
     found = {key: content["truncation"][key] for key in CURVES if key in content["truncation"]}
@@ -594,12 +586,18 @@ def _edit_table(content: Mapping[str, Any]) -> Table:
     return Table("The metrics of the model under each edit.", columns, rows)
 
 
-def _listed(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """List the settings that have a value."""
+def _circumstances(content: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """List what every verb tells: the settings that have a value, the seconds, the version."""
+    seconds = [f"{name} {value:.1f}" for name, value in content["seconds"].items()]
+    named = {"task": "Known task"}  # its name stands above
     return [
-        ("Known task" if name == "task" else name.replace("_", " ").capitalize(), _setting(value))
-        for name, value in settings.items()
-        if value is not None
+        *(
+            (named.get(name, name.replace("_", " ").capitalize()), _setting(value))
+            for name, value in content["settings"].items()
+            if value is not None
+        ),
+        ("Seconds", ", ".join(seconds)),
+        ("layerscout", content["layerscout"]),
     ]
 
 

@@ -27,6 +27,7 @@ from layerscout.exports import export
 from layerscout.methods import Full, LoRA, Method, described
 from layerscout.metrics import evaluate_all
 from layerscout.plans import Plan, make_plan
+from layerscout.reading import cut_inputs
 from layerscout.results import Result
 from layerscout.scanning import described_model, described_task
 from layerscout.settings import Classifier, Settings
@@ -299,11 +300,9 @@ def _warnings(material: Material, tuned: Sequence[Tuned], max_length: int) -> li
     """Say what the reader of the figures should know, each thing once."""
     found = []
     for name, part in (("training", material.training), ("validation", material.validation)):
-        if part.tokens.truncated:
-            found.append(
-                f"{part.tokens.truncated:,} of {len(part.tokens):,} {name} inputs were longer than "
-                f"{max_length} tokens and were cut (--max-length)"
-            )
+        found += cut_inputs(
+            part.tokens.truncated, len(part.tokens), max_length, what=f"{name} inputs"
+        )
     steps, warmup = (
         material.settings.steps(len(material.training.answers)),
         material.settings.warmup,

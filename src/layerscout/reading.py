@@ -168,6 +168,18 @@ class Reading:
     notes: tuple[str, ...] = ()
 
 
+def cut_inputs(
+    truncated: int, texts: int, max_length: int, *, what: str = "inputs", by: str = ""
+) -> list[str]:
+    """Warn of inputs that were cut; nothing where none was."""
+    if not truncated:
+        return []
+    return [
+        f"{truncated:,} of {texts:,} {what} were longer than {max_length} tokens{by} and were cut "
+        "(--max-length)"
+    ]
+
+
 def tokenized(reader: Reader, drawing: Drawing) -> Reading:
     """Read the examples without running the encoder, for scores that do not look at states."""
     split = drawing.task.train.take(drawing.fixed())

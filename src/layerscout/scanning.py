@@ -30,7 +30,15 @@ from layerscout.probes import (
     majority,
 )
 from layerscout.progress import progress as progress_line
-from layerscout.reading import Drawing, Reader, Reading, kept_states, streamed, tokenized
+from layerscout.reading import (
+    Drawing,
+    Reader,
+    Reading,
+    cut_inputs,
+    kept_states,
+    streamed,
+    tokenized,
+)
 from layerscout.sampling import Split, sample
 from layerscout.scans import Scan
 from layerscout.scores import DEFAULT, LARGEST, SCORES, Score, Source, applicable
@@ -522,11 +530,7 @@ def _warnings(
     asked: _Asked, reading: Reading, scores: Mapping[str, Score], broken: Sequence[int]
 ) -> list[str]:
     found, used = list(reading.notes), len(reading.split)
-    if reading.truncated:
-        found.append(
-            f"{reading.truncated:,} of {used:,} inputs were longer than {asked.reader.max_length} "
-            "tokens and were cut (--max-length)"
-        )
+    found += cut_inputs(reading.truncated, used, asked.reader.max_length)
     if reading.empty:
         found.append(
             f"{reading.empty:,} of {used:,} inputs have no token of their own; the tokenizer's "

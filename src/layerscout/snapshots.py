@@ -186,7 +186,8 @@ class RunSnapshots:
             "kept": None if kept is None else f"parameters-{kept}.safetensors",
         }
         try:
-            anew = {k: v for k, v in written.items() if not _reused(self._unnamed(), folder / k, v)}
+            unnamed = self._unnamed()
+            anew = {k: v for k, v in written.items() if not _reused(unnamed, folder / k, v)}
             _write_tensors(folder, anew)
             write_files({folder / STATE: json.dumps({**state, "files": files}) + "\n"})
         except (InputError, OSError) as error:

@@ -51,10 +51,7 @@ def report_scan(
 ) -> None:
     """Print a scan for a person, or its JSON for a program; warnings always reach the person."""
     _warn(result.warnings)
-    if as_json:
-        print((folder / "scan.json").read_text(encoding="utf-8"), end="", flush=True)
-        return
-    if quiet:
+    if _told_otherwise(folder / "scan.json", as_json, quiet):
         return
     console = Console(highlight=False)
     show_scan(console, result.as_dict())
@@ -92,9 +89,7 @@ def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
 
 def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: bool) -> None:
     """Print the strategies, the plan chosen and what to type next, or the JSON for a program."""
-    if as_json:
-        print((folder / "plan.json").read_text(encoding="utf-8"), end="", flush=True)
-    if as_json or quiet:
+    if _told_otherwise(folder / "plan.json", as_json, quiet):
         return
     scan, work, choice = result.scan, result.work, result.choice
     console = Console(highlight=False)
@@ -127,9 +122,7 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
 
     content = result.content
     _warn(content["warnings"])
-    if as_json:
-        print((folder / "result.json").read_text(encoding="utf-8"), end="", flush=True)
-    if as_json or quiet:
+    if _told_otherwise(folder / "result.json", as_json, quiet):
         return
     console = Console(highlight=False)
     task, model = content["task"], content["model"]
@@ -162,9 +155,7 @@ def report_comparison(
     from layerscout.findings import map_names, split_lines
 
     _warn(result.warnings)
-    if as_json:
-        print((folder / "compare.json").read_text(encoding="utf-8"), end="", flush=True)
-    if as_json or quiet:
+    if _told_otherwise(folder / "compare.json", as_json, quiet):
         return
     console, content = Console(highlight=False), result.as_dict()
     names = map_names(content)
@@ -187,9 +178,7 @@ def report_evaluation(
     from layerscout.findings import evaluation_lines
 
     _warn(result.warnings)
-    if as_json:
-        print((folder / "evaluate.json").read_text(encoding="utf-8"), end="", flush=True)
-    if as_json or quiet:
+    if _told_otherwise(folder / "evaluate.json", as_json, quiet):
         return
     console, content = Console(highlight=False), result.as_dict()
     task, model = content["task"], content["model"]
@@ -303,6 +292,13 @@ def _cached(about: Mapping[str, Any]) -> str:
             return f"{about.get('pooling', '?')} of all states, {texts}"
         case _:
             return "?"
+
+
+def _told_otherwise(path: Path, as_json: bool, quiet: bool) -> bool:
+    """Print the JSON file where that is asked for; tell whether a person reads no more."""
+    if as_json:
+        print(path.read_text(encoding="utf-8"), end="", flush=True)
+    return as_json or quiet
 
 
 def _warn(warnings: Iterable[str]) -> None:

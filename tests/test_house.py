@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "layerscout"
 
 FLOORS = {
     "errors": 0,
-    "options": 0,
+    "options": 1,
     "progress": 0,
     "sentences": 0,
     "files": 1,
@@ -68,7 +68,16 @@ FLOORS = {
     "outcomes": 10,
     "terminal": 11,
     "tuning": 11,
-    "cli": 12,
+    "stand_ins": 4,
+    "recipes": 5,
+    "study_charts": 6,
+    "summaries": 4,
+    "trials": 12,
+    "prices": 13,
+    "studies": 14,
+    "reports": 15,
+    "study_commands": 16,
+    "cli": 17,
 }
 
 HOMES = {

@@ -57,6 +57,26 @@ for (const figure of document.querySelectorAll("[data-chart]")) {
   const actions = {export: true, source: false, compiled: false, editor: false};
   vegaEmbed(figure, chart, {mode: "vega-lite", renderer: "svg", ast: true, actions});
 }
+const read = (row, column) => {
+  const text = row.cells[column].textContent.trim();
+  const value = parseFloat(text.replace(/,/g, "").replace("−", "-").replace("◆", ""));
+  return [text, isNaN(value) ? null : value];
+};
+for (const table of document.querySelectorAll("table.sortable")) {
+  const headings = [...table.tHead.rows[0].cells];
+  headings.forEach((heading, column) => heading.firstElementChild.addEventListener("click", () => {
+    const up = heading.getAttribute("aria-sort") !== "ascending";
+    headings.forEach(other => other.removeAttribute("aria-sort"));
+    heading.setAttribute("aria-sort", up ? "ascending" : "descending");
+    const rows = [...table.tBodies[0].rows].map(row => [row, ...read(row, column)]);
+    const numeric = rows.some(([, , value]) => value !== null);
+    rows.sort(([, a, x], [, b, y]) => {
+      if (numeric && (x === null || y === null)) return (x === null) - (y === null);
+      return (up ? 1 : -1) * (numeric ? x - y : a.localeCompare(b, undefined, {numeric: true}));
+    });
+    table.tBodies[0].append(...rows.map(([row]) => row));
+  }));
+}
 """
 
 
@@ -86,7 +106,7 @@ def panels(
 ) -> list[dict[str, Any]]:
     """Specify a chart for each of these scores that takes the width of the page it stands in."""
     return [
-        _for_page(_panel(scan, key, small=small).properties(height=150 if small else 220))
+        for_page(_panel(scan, key, small=small).properties(height=150 if small else 220))
         for key in keys
     ]
 
@@ -95,7 +115,7 @@ def moves(scan: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Specify a chart for each score that follows the ranks over the checkpoints of a scan."""
     stability = scan["stability"]
     return [
-        _for_page(_moves(scan, key, stability["checkpoints"], found["ranks"]))
+        for_page(_moves(scan, key, stability["checkpoints"], found["ranks"]))
         for key, found in stability["scores"].items()
         if any(map(any, found["ranks"]))
     ]
@@ -109,15 +129,25 @@ def similarity_chart(comparisons: Sequence[Mapping[str, Any]]) -> alt.ConcatChar
         for name, one in zip(map_names(content), content["maps"], strict=True)
     ]
     columns = min(3, len(found))
-    chart = alt.concat(*found, columns=columns, spacing=28, background="white")
+    return side_by_side(found, columns)
+
+
+def side_by_side(charts: Sequence[alt.LayerChart], columns: int) -> alt.ConcatChart:
+    """Put charts into one picture."""
+    chart = alt.concat(*charts, columns=columns, spacing=28, background="white")
     styled: alt.ConcatChart = chart.configure(**LOOK)
     return styled
 
 
 def similarity_maps(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Specify the maps of one comparison for a page."""
+    return [for_page(chart.properties(height=280)) for chart in similarity_panels(content, key)]
+
+
+def similarity_panels(content: Mapping[str, Any], key: str) -> list[alt.LayerChart]:
+    """Draw the maps of one comparison, by "cka" or "cka_debiased"."""
     return [
-        _for_page(_similarity(content, one, key).properties(height=280, title=name))
+        _similarity(content, one, key).properties(title=name)
         for name, one in zip(map_names(content), content["maps"], strict=True)
     ]
 
@@ -141,12 +171,12 @@ def evaluation_chart(content: Mapping[str, Any]) -> alt.ConcatChart:
 
 def truncation(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Specify the truncation curves of an evaluation for a page."""
-    return [_for_page(_truncation(content).properties(height=280))]
+    return [for_page(_truncation(content).properties(height=280))]
 
 
 def skips(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Specify the map of skipped spans of an evaluation for a page."""
-    return [_for_page(_skips(content).properties(height=340))]
+    return [for_page(_skips(content).properties(height=340))]
 
 
 class _Result(Protocol):
@@ -233,7 +263,7 @@ def _similarity(content: Mapping[str, Any], one: Mapping[str, Any], key: str) ->
         for column, value in zip(one["columns"], line, strict=True)
         if value is not None
     ]
-    return _heat_map(
+    return heat_map(
         rows,
         (one["columns"], f"state of {second}"),
         (one["rows"], f"state of {first}"),
@@ -254,7 +284,7 @@ def _skips(content: Mapping[str, Any]) -> alt.LayerChart:
     ]
     name = content["metric"].replace("_", " ")
     known = [row["value"] for row in rows] or [0.0]
-    return _heat_map(
+    return heat_map(
         rows,
         (blocks, "first block passed over"),
         (blocks, "last block passed over"),
@@ -264,7 +294,7 @@ def _skips(content: Mapping[str, Any]) -> alt.LayerChart:
     )
 
 
-def _heat_map(
+def heat_map(
     rows: Sequence[Mapping[str, Any]],
     right: tuple[Sequence[int], str],
     up: tuple[Sequence[int], str],
@@ -346,7 +376,8 @@ def _truncation(content: Mapping[str, Any]) -> alt.LayerChart:
     )
 
 
-def _for_page(chart: alt.LayerChart) -> dict[str, Any]:
+def for_page(chart: alt.LayerChart) -> dict[str, Any]:
+    """Specify a chart that takes the width of the page it stands in."""
     # To check a dozen specifications against the schema takes longer than to write them.
     spec = (
         chart.properties(width="container", background="transparent")

@@ -214,6 +214,43 @@ def _count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
+def load_config(name: str) -> Any:
+    """Read the transformers configuration of a checkpoint, and nothing else of it.
+
+    Raises:
+        InputError: if there is none, or its family is not supported.
+    """
+    with quiet_transformers():
+        return _load_config(name, _locate(name))
+
+
+def sized_config(
+    family: str, blocks: int, hidden_size: int, feed_forward: int, vocabulary: int
+) -> Any:
+    """Make the configuration of a model of a family that has these sizes."""
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(
+        family,
+        num_hidden_layers=blocks,
+        hidden_size=hidden_size,
+        num_attention_heads=max(1, hidden_size // 64),
+        intermediate_size=feed_forward,
+        vocab_size=vocabulary,
+    )
+
+
+def checkpoint_files(name: str) -> list[Path]:
+    """List the files that a checkpoint is read from; see `load_checkpoint`.
+
+    Raises:
+        InputError: if there is no such checkpoint.
+    """
+    folder = _locate(name)
+    found = {path for pattern in (*_SETUP, *_SAFE, *_PICKLED) for path in folder.glob(pattern)}
+    return sorted(path for path in found if path.is_file())
+
+
 def _locate(name: str) -> Path:
     """Find the folder of a checkpoint: the demo's, a local one, or one fetched from the hub."""
     if not name:

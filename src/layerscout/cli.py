@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
@@ -45,7 +42,10 @@ from layerscout.options import (
     Untie,
     Validation,
     VirtualTokens,
+    interruptible,
+    size_in_bytes,
 )
+from layerscout.study_commands import report, study
 
 app = typer.Typer(
     name="layerscout",
@@ -150,8 +150,8 @@ def scan(
     """Score every layer of MODEL on DATA without training, and find the best one."""
     from layerscout import terminal
 
-    limit = _bytes(cache_limit)
-    with _interruptible(), terminal.loading(quiet):
+    limit = size_in_bytes(cache_limit)
+    with interruptible(), terminal.loading(quiet):
         # Heavy imports are part of what the spinner stands for.
         from layerscout.charts import check_plot
         from layerscout.data import Task
@@ -173,7 +173,7 @@ def scan(
             seed=seed,
         )
         encoder = Encoder.load(model, device=device, precision=precision)
-    with _interruptible():
+    with interruptible():
         from layerscout import charts, scanning
 
         result = scanning.scan(
@@ -230,7 +230,7 @@ def plan(
     from layerscout import terminal
 
     output = output or (folder.parent if folder.is_file() else folder)
-    with _interruptible(), terminal.loading(quiet):
+    with interruptible(), terminal.loading(quiet):
         from layerscout.methods import make_method
         from layerscout.scans import Scan
 
@@ -463,8 +463,8 @@ def tune(
     seeds, rates = _numbers("--seed", seed), None
     if learning_rate is not None:
         rates = _floats("--learning-rate", learning_rate)
-    limit, wanted = _bytes(cache_limit), _examples(examples, auto=False)
-    with _interruptible(), terminal.loading(quiet):
+    limit, wanted = size_in_bytes(cache_limit), _examples(examples, auto=False)
+    with interruptible(), terminal.loading(quiet):
         from layerscout.choosing import chosen_method
         from layerscout.data import Task
         from layerscout.encoder import Encoder
@@ -494,7 +494,7 @@ def tune(
             virtual_tokens=virtual_tokens,
         )
         encoder = Encoder.load(model, device=device, precision=precision)
-    with _interruptible(output / "snapshots"):
+    with interruptible(output / "snapshots"):
         from layerscout import tuning
         from layerscout.examples import first_process
 
@@ -586,8 +586,8 @@ def compare(
     *models, data = models_and_data
     if not models:
         raise InputError(f"compare takes models and then the data, got only {data!r}; add a model")
-    limit, wanted = _bytes(cache_limit), _examples(examples, auto=False)
-    with _interruptible(), terminal.loading(quiet):
+    limit, wanted = size_in_bytes(cache_limit), _examples(examples, auto=False)
+    with interruptible(), terminal.loading(quiet):
         from layerscout.charts import check_plot
         from layerscout.data import Task
         from layerscout.encoder import Encoder
@@ -608,7 +608,7 @@ def compare(
             seed=seed,
         )
         encoders = [Encoder.load(model, device=device, precision=precision) for model in models]
-    with _interruptible():
+    with interruptible():
         from layerscout import charts, comparison
 
         result = comparison.compare(
@@ -681,11 +681,11 @@ def evaluate(
     """Judge a tuned MODEL cut at every state, without spans of its blocks, or under other edits."""
     from layerscout import terminal
 
-    limit = _bytes(cache_limit)
+    limit = size_in_bytes(cache_limit)
     if plot is not None and edits and not {"truncate", "skip"} & set(edits):
         raise InputError("--plot draws --edit truncate and --edit skip; add one, or leave it out")
     wanted = None if examples is None else _examples(examples, auto=False)
-    with _interruptible(), terminal.loading(quiet):
+    with interruptible(), terminal.loading(quiet):
         from layerscout.charts import check_plot
         from layerscout.data import Task
         from layerscout.files import check_output_folder
@@ -704,7 +704,7 @@ def evaluate(
             validation=validation,
             seed=seed,
         )
-    with _interruptible():
+    with interruptible():
         from layerscout import charts, evaluation
 
         result = evaluation.evaluate(
@@ -739,12 +739,15 @@ def truncate(
     """Cut MODEL above a state and save the shorter checkpoint, nothing else."""
     from layerscout import terminal
 
-    with _interruptible(), terminal.loading(quiet):
+    with interruptible(), terminal.loading(quiet):
         from layerscout import exports
 
         warnings = exports.truncate(model, head, output, untie=untie)
     terminal.report_truncation(output, warnings, quiet=quiet)
 
+
+app.command()(study)
+app.command()(report)
 
 cache = typer.Typer(help="The states that tuning keeps on disk.", no_args_is_help=True)
 app.add_typer(cache, name="cache")
@@ -794,18 +797,6 @@ def demo(
     tune("demo", "demo", chosen, output=output, epochs=epochs, against="full", quiet=quiet)
 
 
-@contextmanager
-def _interruptible(snapshots: Path | None = None) -> Iterator[None]:
-    """Turn Ctrl-C into one line; files are moved into place only when they are whole."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        resumable = snapshots is not None and any(snapshots.glob("*/state.json"))
-        hint = "; --resume goes on after the last whole epoch" if resumable else ""
-        typer.echo(f"layerscout: stopped; nothing was half-written{hint}", err=True)
-        raise typer.Exit(130) from None
-
-
 def _examples(examples: str, *, auto: bool = True) -> int | Literal["all", "auto"]:
     if examples == "all":
         return "all"
@@ -830,12 +821,3 @@ def _floats(option: str, written: str) -> list[float]:
         return [float(part) for part in written.split(",")]
     except ValueError as error:
         raise InputError(f"{option} takes numbers, got {written!r}") from error
-
-
-def _bytes(written: str) -> int:
-    """Read a size such as 20GB, 500 MB or 0."""
-    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-    size = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT]?B?)", written.strip().upper())
-    if size is None or size[2] not in units:
-        raise InputError(f"--cache-limit takes a size such as 20GB or 500MB, got {written!r}")
-    return int(float(size[1]) * units[size[2]])

@@ -141,9 +141,8 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
     """
     plan = plan.on(shape.blocks)
     check_tunes_blocks(plan, method)
-    d, f, T = shape.hidden_size, shape.feed_forward, work.tokens
-    dense = T * 2 * (4 * d**2 + (3 if shape.gated else 2) * d * f)
-    products = T * 4 * T * d
+    T = work.tokens
+    dense, products = _forward(shape, T)
     block, head = dense + products, 2 * shape.parameters.head
     cut, tuned = plan.cut or 0, len(plan.tuned)
     added = T * _added(plan, shape, method)
@@ -165,6 +164,25 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
         trainable=_trainable(plan, shape, method),
         total=_total(plan, shape, method),
     )
+
+
+def trunk_flops(plan: Plan, shape: ModelShape, work: Work) -> float:
+    """Count what running the trunk of a plan once over all examples takes; part of `cost`."""
+    plan = plan.on(shape.blocks)
+    rows = work.examples + work.validation
+    return rows * (plan.cut or 0) * block_flops(shape, work.tokens)
+
+
+def block_flops(shape: ModelShape, tokens: float) -> float:
+    """Count the FLOPs of one block on one example, forward."""
+    return float(sum(_forward(shape, tokens)))
+
+
+def _forward(shape: ModelShape, tokens: float) -> tuple[float, float]:
+    """Count the FLOPs of a block on one example: of its matrices, and of its attention."""
+    d, f = shape.hidden_size, shape.feed_forward
+    dense = tokens * 2 * (4 * d**2 + (3 if shape.gated else 2) * d * f)
+    return dense, tokens * 4 * tokens * d
 
 
 def _added(plan: Plan, shape: ModelShape, method: Method) -> int:

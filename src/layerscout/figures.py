@@ -95,6 +95,7 @@ class Table:
         below: what stands below the first cell of each row, if anything does.
         shades: how much colour lies behind a (row, column), from −1 to 1.
         folded: whether it is hidden until it is opened.
+        sortable: whether a click on a heading sorts the rows.
     """
 
     caption: str
@@ -105,6 +106,7 @@ class Table:
     below: Sequence[str] = ()
     shades: Mapping[tuple[int, int], float] = field(default_factory=dict)
     folded: bool = False
+    sortable: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,9 @@ class Section:
         commands: what to type, each after a sentence that says what for.
         facts: names and values.
         small: whether several charts fit side by side.
+        code: text that is shown as it is.
+        heading: whether it starts what is told of another thing, and is shown with or without
+            content.
     """
 
     title: str
@@ -128,15 +133,43 @@ class Section:
     commands: Sequence[tuple[str, str]] = ()
     facts: Sequence[tuple[str, str]] = ()
     small: bool = False
+    code: str = ""
+    heading: bool = False
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to show but the title."""
-        return not (self.paragraphs or self.charts or self.table or self.commands or self.facts)
+        content = self.paragraphs or self.charts or self.table or self.commands or self.facts
+        return not (content or self.code or self.heading)
 
 
 def scan_page(scan: Mapping[str, Any]) -> str:
     """Write a scan (the content of `scan.json`) as one HTML page that needs nothing else."""
+    return page(*_of_scan(scan), scan)
+
+
+def comparison_page(content: Mapping[str, Any]) -> str:
+    """Write a comparison (the content of `compare.json`) as one HTML page."""
+    return page(*_of_comparison(content), content)
+
+
+def evaluation_page(content: Mapping[str, Any]) -> str:
+    """Write an evaluation (the content of `evaluate.json`) as one HTML page."""
+    return page(*_of_evaluation(content), content)
+
+
+def sections_of(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
+    """Give the title and the sections of what a verb wrote as JSON, by its "verb"."""
+    known = {
+        "scan": _of_scan,
+        "compare": _of_comparison,
+        "evaluate": _of_evaluation,
+        "tune": _of_tuning,
+    }
+    return known[content["verb"]](content)
+
+
+def _of_scan(scan: Mapping[str, Any]) -> tuple[str, list[Section]]:
     first = leading(scan) or next(iter(scan["scores"]))
     sections = [
         Section("Found", _findings(scan), panels(scan, [first])),
@@ -150,11 +183,10 @@ def scan_page(scan: Mapping[str, Any]) -> str:
         Section("What to do next", commands=_next_commands(scan)),
         Section("Facts", facts=_facts(scan)),
     ]
-    return page(f"{scan['model']['name']} on {scan['task']['name']}", sections, scan)
+    return f"{scan['model']['name']} on {scan['task']['name']}", sections
 
 
-def comparison_page(content: Mapping[str, Any]) -> str:
-    """Write a comparison (the content of `compare.json`) as one HTML page."""
+def _of_comparison(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
     names = short_names(content)
     models = [
         (f"Model {name}", f"{model['name']} ({model['family']}, {model['blocks']} blocks)")
@@ -187,11 +219,10 @@ def comparison_page(content: Mapping[str, Any]) -> str:
             ],
         ),
     ]
-    return page(f"{' and '.join(names)} on {content['task']['name']}", sections, content)
+    return f"{' and '.join(names)} on {content['task']['name']}", sections
 
 
-def evaluation_page(content: Mapping[str, Any]) -> str:
-    """Write an evaluation (the content of `evaluate.json`) as one HTML page."""
+def _of_evaluation(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
     model, task = content["model"], content["task"]
     sections = [
         Section("Found", [f"{line}." for line in evaluation_lines(content)]),
@@ -210,7 +241,53 @@ def evaluation_page(content: Mapping[str, Any]) -> str:
             ],
         ),
     ]
-    return page(f"{model['name']} on {task['name']}", sections, content)
+    return f"{model['name']} on {task['name']}", sections
+
+
+def _of_tuning(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
+    """Show a tuned model: what it is, its runs, and every epoch of the one that counts."""
+    model, task, metric = content["model"], content["task"], content["metric"].replace("_", " ")
+    flops, kept = content["flops"], content[content["keep"]]
+    runs = [
+        [
+            f"{run['learning_rate']:g}",
+            str(run["seed"]),
+            number(run[content["keep"]]["value"] if content["keep"] in run else None),
+            run["stopped"] or "–",
+        ]
+        for run in content["runs"]
+    ]
+    epochs = [
+        [str(epoch["epoch"]), *(number(epoch[key]) for key in ("training_loss", "loss", "value"))]
+        for epoch in content["runs"][content["kept"]]["curve"]
+    ]
+    plan = content["plan"]
+    sections = [
+        Section(
+            "Found", [f"{plan['notation']} ({content['method']}): {metric} {kept['value']:.3f}."]
+        ),
+        Section("Warnings", content["warnings"]),
+        Section("Runs", table=Table("", ["learning rate", "seed", metric, "stopped"], runs)),
+        Section(
+            "Epochs",
+            table=Table("", ["epoch", "training loss", "validation loss", metric], epochs),
+        ),
+        Section(
+            "Facts",
+            facts=[
+                ("Model", f"{model['name']} ({model['family']}, {model['blocks']} blocks)"),
+                ("Task", f"{task['name']} ({task['kind']})"),
+                ("Training examples", f"{task['examples_used']:,}"),
+                (
+                    "Training FLOPs",
+                    f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning",
+                ),
+                ("Parameters", f"{content['parameters']['total']:,}"),
+                ("Trained", f"{content['parameters']['trainable']:,}"),
+            ],
+        ),
+    ]
+    return f"{model['name']} tuned on {task['name']}", sections
 
 
 def page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> str:

@@ -237,7 +237,7 @@ def find_cached(path: Path, size: int) -> Mapping[str, Any] | None:
         found = path.stat()
         if about is None or found.st_size != size or not isinstance(about["seconds"], float):
             return None
-        if about["sha256"] != _sha256(path, found.st_ino, found.st_mtime_ns):
+        if about["sha256"] != sha256_of(path):
             return None
     except (OSError, KeyError):
         return None
@@ -317,6 +317,16 @@ def _read_about(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return about if isinstance(about, dict) else None
+
+
+def sha256_of(path: Path) -> str:
+    """Hash a file, once a process as long as it does not change.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    found = path.stat()
+    return _sha256(path, found.st_ino, found.st_mtime_ns)
 
 
 @cache

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layerscout.data import Task
 from layerscout.encoder import Encoder, Tokens
 from layerscout.plans import weight_sets
 
@@ -46,6 +47,23 @@ def encoder_fingerprint(encoder: Encoder, cut: int) -> str:
     for _, tensor in tensors:
         flat = tensor.detach().cpu().contiguous().view(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def task_fingerprint(task: Task) -> str:
+    """Hash what is read of a task: its kind, its classes, and the texts and labels of its splits.
+
+    Returns:
+        A sha256 in hexadecimal.
+    """
+    digest = hashlib.sha256(_written({"kind": task.kind, "labels": task.labels}))
+    for split in (task.train, task.validation):
+        if split is None:
+            continue
+        for texts in (split.texts, split.pairs or []):
+            digest.update(_written({"texts": list(texts)}))
+        for array in (split.labels, split.groups):
+            digest.update(b"" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from layerscout.errors import InputError
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]
 Data = Annotated[
@@ -112,3 +117,29 @@ Plot = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+
+
+@contextmanager
+def interruptible(snapshots: Path | None = None, remedy: str = "") -> Iterator[None]:
+    """Turn Ctrl-C into one line; files are moved into place only when they are whole.
+
+    Args:
+        snapshots: of a training that can be gone on with.
+        remedy: what else the user may do next.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        resumable = snapshots is not None and any(snapshots.glob("*/state.json"))
+        hint = "; --resume goes on after the last whole epoch" if resumable else remedy
+        typer.echo(f"layerscout: stopped; nothing was half-written{hint}", err=True)
+        raise typer.Exit(130) from None
+
+
+def size_in_bytes(written: str) -> int:
+    """Read a size such as 20GB, 500 MB or 0."""
+    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+    size = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT]?B?)", written.strip().upper())
+    if size is None or size[2] not in units:
+        raise InputError(f"--cache-limit takes a size such as 20GB or 500MB, got {written!r}")
+    return int(float(size[1]) * units[size[2]])

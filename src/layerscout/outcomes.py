@@ -133,6 +133,8 @@ def outcome(
     tuned: Sequence[Tuned],
     recorded: Mapping[str, Any],
     warned: Sequence[str],
+    *,
+    measure: bool = True,
 ) -> Result:
     """Put together all that is known of a tuned plan, and of the one it is compared with.
 
@@ -141,6 +143,8 @@ def outcome(
         tuned: the plan, and perhaps the other one.
         recorded: what else `settings` of `result.json` holds.
         warned: what the reader of the figures should know besides.
+        measure: run the kept model on the validation examples once more, for its predictions and
+            all metrics, and measure its speed.
     """
     ours = tuned[0]
     encoder, task, settings = material.encoder, material.task, material.settings
@@ -150,10 +154,16 @@ def outcome(
     model = equipped.model
     if isinstance(material.method, LoRA) and material.saved_as == "checkpoint":
         model = merged(equipped)
-    found = predict(encoder, model, ours.validation).numpy()
     answers = material.validation.answers
-    with plain_accelerator().main_process_first():  # so that it is alone
-        speeds = _speeds(material, model)
+    metrics = {settings.metric: run.kept(settings.keep).value}
+    speeds: dict[str, float] | None = None
+    predictions: dict[str, Any] = {}
+    if measure:
+        found = predict(encoder, model, ours.validation).numpy()
+        metrics = evaluate_all(task.kind, answers.labels, found)
+        predictions = predicted(task, answers, found)
+        with plain_accelerator().main_process_first():  # so that it is alone
+            speeds = _speeds(material, model)
     content = {
         "layerscout": version("layerscout"),
         "verb": "tune",
@@ -164,7 +174,7 @@ def outcome(
         "task": _described_task(material),
         "metric": settings.metric,
         **_described(material, ours),
-        "metrics": evaluate_all(task.kind, answers.labels, found),
+        "metrics": metrics,
         "examples_per_second": speeds,
         "against": _described(material, tuned[1]) if len(tuned) > 1 else None,
         "settings": {
@@ -193,7 +203,7 @@ def outcome(
         model,
         encoder.tokenizer,
         content,
-        predicted(task, answers, found),
+        predictions,
         _writer(material, equipped, model, recorded["max_length"]),
     )
 

@@ -65,7 +65,7 @@ class Result:
         import pandas as pd
 
         folder = output_folder(Path(folder).expanduser())
-        written = json.dumps(_json(self.content), indent=1, allow_nan=False) + "\n"
+        written = json.dumps(plain_json(self.content), indent=1, allow_nan=False) + "\n"
         # All of it is there under other names before any of it takes its place.
         with replacing(folder / "result.json", folder / "predictions.parquet") as temporary:
             temporary[0].write_text(written, encoding="utf-8")
@@ -75,13 +75,13 @@ class Result:
             self.snapshots.discard()
 
 
-def _json(content: Any) -> Any:
+def plain_json(content: Any) -> Any:
     """Give what JSON can hold, so that no number loses a training: null where it is not finite."""
     match content:
         case Mapping():
-            return {str(key): _json(value) for key, value in content.items()}
+            return {str(key): plain_json(value) for key, value in content.items()}
         case list() | tuple():
-            return [_json(value) for value in content]
+            return [plain_json(value) for value in content]
         case None | bool() | str():
             return content
         case Integral():
@@ -153,9 +153,12 @@ def model_card(content: Mapping[str, Any]) -> str:
         "Cost": f"{flops['train']:.3g} FLOPs by count for {_counted(settings)}, "
         f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
         f"{flops['inference'] / flops['full_inference']:.0%}",
-        "Speed": f"{speed['kept_model']:.0f} examples/s where it was made; the full model "
-        f"{speed['full_model']:.0f}",
     }
+    if speed is not None:
+        facts["Speed"] = (
+            f"{speed['kept_model']:.0f} examples/s where it was made; the full model "
+            f"{speed['full_model']:.0f}"
+        )
     metrics = "\n".join(f"| {name} | {value:.4f} |" for name, value in content["metrics"].items())
     listed = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
     tag = "multiple-choice" if task["kind"] == "multiple_choice" else "text-classification"

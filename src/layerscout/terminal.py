@@ -22,8 +22,11 @@ from layerscout.methods import METHODS, Full, LoRA, Method, described
 if TYPE_CHECKING:
     from layerscout.comparison import Comparison
     from layerscout.evaluation import Evaluation
+    from layerscout.recipes import Recipe
     from layerscout.results import Result
     from layerscout.scans import Planning, Scan
+    from layerscout.studies import Estimate, Study
+    from layerscout.trials import Trial
 
 # Characters of the longest bar, and of a curve in one line, so that every table fits in 80.
 BAR = 32
@@ -239,6 +242,146 @@ def _draw(console: Console, one: Mapping[str, Any]) -> None:
     _say(console, f"    {marks.rstrip()}")
     listed = (f"{shade} {at / 5}" for at, shade in enumerate(shades[1:], start=1))
     _say(console, f"    from: {', '.join(listed)}; {none} undefined", "dim")
+
+
+def report_recipes(recipes: Sequence[tuple[str, Recipe]], *, as_json: bool) -> None:
+    """List recipes with what they reproduce."""
+    if as_json:
+        told = [
+            {"name": n, "title": r.title, "source": r.source, "cost": r.cost} for n, r in recipes
+        ]
+        print(json.dumps(told, indent=1, ensure_ascii=False))
+        return
+    table = Table("recipe", "what", box=None, pad_edge=False, header_style="bold")
+    for name, recipe in recipes:
+        table.add_row(Text(name, no_wrap=True), Text(f"{recipe.title}\n{recipe.source}"))
+    Console(highlight=False).print(table)
+    Console(highlight=False).print("\nlayerscout study RECIPE --small runs one on a laptop.")
+
+
+def report_estimate(found: Estimate, *, as_json: bool) -> None:
+    """Print what a study would run, and what that takes."""
+    keys = list(found.prices)
+    left = [key for key in keys if key not in found.done]
+    whole, rest = found.flops(keys), found.flops(left)
+    if as_json:
+        content = {
+            "trials": [
+                {"grid": c.grid, "values": dict(c.values), "refused": c.refused}
+                | (
+                    {}
+                    if c.trial is None
+                    else {
+                        "trial": c.trial.key,
+                        "flops": found.prices[c.trial.key].flops,
+                        "done": c.trial.key in found.done,
+                    }
+                )
+                for c in found.cells
+            ],
+            "flops": whole,
+            "flops_left": rest,
+            "flops_uncached": sum(one.again for one in found.prices.values()),
+            "flops_per_second": found.speed,
+            "seconds_left": rest / found.speed,
+            "assumed": list(found.assumed),
+        }
+        print(json.dumps(content, indent=1))
+        return
+    console = Console(highlight=False)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    refused: dict[str, int] = {}
+    for cell in found.cells:
+        if cell.trial is None:
+            refused[str(cell.refused)] = refused.get(str(cell.refused), 0) + 1
+            continue
+        axes = ("model", "task", "plan", "resolved", "method", "edits")
+        name = (cell.grid, *(str(cell.values.get(axis, "")) for axis in axes))
+        groups.setdefault(name, []).append(cell.trial.key)
+    others = [key for key in keys if not any(key in some for some in groups.values())]
+    if others:
+        groups[("scans", "", "", "that plans go by", "", "", "")] = others
+    shown = [0, *(n for n in range(1, 7) if any(name[n] for name in groups))]
+    titles = ("grid", "model", "task", "plan", "blocks, head", "method", "edits")
+    table = Table(*(titles[n] for n in shown), box=None, pad_edge=False, header_style="bold")
+    for title in ("trials", "done", "TFLOPs", "time"):
+        table.add_column(title, justify="right")
+    for name, some in groups.items():
+        unique = list(dict.fromkeys(some))
+        flops = found.flops(unique)
+        ready = sum(key in found.done for key in unique)
+        told = [
+            f"{len(unique):,}",
+            f"{ready:,}",
+            f"{flops / 1e12:,.1f}",
+            _time(flops / found.speed),
+        ]
+        table.add_row(*(Text(name[n]) for n in shown), *told)
+    console.print(table)
+    again = sum(one.again for one in found.prices.values())
+    _say(
+        console,
+        f"\n{len(keys):,} trials, {len(found.done):,} of them done; {whole:.3g} FLOPs, "
+        f"{whole / again:.0%} of what they take without the shared trunks. About "
+        f"{_time(rest / found.speed)} left at {found.speed / 1e9:,.0f} GFLOP/s ({found.because}).",
+    )
+    if found.assumed:
+        _say(console, f"Not at hand, so known sizes were taken: {', '.join(found.assumed)}.")
+    for why, number in refused.items():
+        _say(console, f"{number} cannot be run: {why}")
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:,.0f} days"
+
+
+def trial_line(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
+    """Print a line for a trial that ended, where no bar shows it."""
+    console = Console(stderr=True, highlight=False)
+    if before or (console.is_terminal and record["status"] == "done"):
+        return
+    result, given = record["result"] or {}, trial.arguments
+    named = (
+        trial.task if isinstance(trial.task, str) else trial.task.get("name") or trial.task["data"]
+    )
+    words = [trial.verb, str(named)]
+    if trial.verb == "tune":
+        words += [given["plan"]["notation"], str(given.get("edits", ""))]
+        words += [f"rate {given['learning_rate']:g}", f"seed {given['seed']}"]
+        if result:
+            words.append(
+                f"{result['metric'].replace('_', ' ')} {result[result['keep']]['value']:.3f}"
+            )
+    line = f"{' '.join(word for word in words if word)} ({record['seconds']:.1f} s)"
+    if record["status"] == "failed":
+        _say(console, f"failed: {line}: {record['error']}", "yellow")
+    else:
+        _say(console, line)
+
+
+def report_study(result: Study, *, as_json: bool, quiet: bool) -> None:
+    """Print the tables of a study, or what `study.json` holds."""
+    folder = result.store.folder
+    if _told_otherwise(folder / "study.json", as_json, quiet):
+        return
+    console = Console(highlight=False)
+    for path in sorted((folder / "tables").glob("*.md")):
+        lines = [
+            [cell.strip() for cell in line.strip("| ").split(" | ")]
+            for line in path.read_text(encoding="utf-8").splitlines()
+        ]
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for number, name in enumerate(lines[0]):
+            table.add_column(Text(name), justify="right" if number else "left")
+        for line in lines[2:]:
+            table.add_row(*map(Text, line))
+        console.print(table)
+        console.print()
+    _say(console, f"wrote {folder / 'report.html'}, summary.csv, study.json and tables beside it")
 
 
 def report_truncation(folder: Path, warnings: Sequence[str], *, quiet: bool) -> None:

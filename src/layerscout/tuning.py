@@ -88,6 +88,7 @@ def tune(
     resume: bool = False,
     track: str | None = None,
     logs: str | Path = "logs",
+    measure: bool = True,
     progress: bool = True,
 ) -> Result:
     """Tune the blocks of a plan and the head; what lies below is computed once and kept.
@@ -151,6 +152,8 @@ def tune(
         resume: go on with a training that was stopped, from its snapshots.
         track: report every epoch to "tensorboard", "mlflow", "wandb" or "trackio".
         logs: the folder of trackers that write files.
+        measure: also judge the kept model by every metric, and measure how fast it is; without
+            that there are no predictions, and of the metrics only the one that counts.
         progress: show a bar on the terminal.
 
     Raises:
@@ -336,8 +339,9 @@ def tune(
                 tuned.append(_tuned(material, sweep, aside))
             except _NothingFinishedError as error:  # the first plan has come through
                 warned.append(f"there is nothing to compare with: {error}")
-        show("measuring the speed", 0, 1)
-        return replace(outcome(material, tuned, recorded, warned), snapshots=opened)
+        show("measuring the speed" if measure else "done", 0, 1)
+        result = outcome(material, tuned, recorded, warned, measure=measure)
+        return replace(result, snapshots=opened)
 
 
 class _NothingFinishedError(LayerscoutError):

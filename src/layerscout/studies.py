@@ -1,0 +1,652 @@
+"""Studies: what a recipe asks for, as trials that are run once, stopped and gone on with."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from layerscout.choosing import needs_scan
+from layerscout.errors import InputError
+from layerscout.files import check_output_folder, write_files
+from layerscout.methods import applied, check_family, check_tunes_blocks, check_untied, make_method
+from layerscout.plans import Plan, check_tied, make_plan
+from layerscout.presets import preset_rates
+from layerscout.prices import (
+    Price,
+    mean_tokens,
+    measured_speed,
+    price,
+    recorded_speed,
+    total_flops,
+)
+from layerscout.progress import progress as progress_line
+from layerscout.recipes import Grid, Recipe, called, load_recipe, swept
+from layerscout.scores import DEFAULT, SCORES
+from layerscout.summaries import best_rate, quality
+from layerscout.trials import DRAWING, Desk, Store, Trial
+from layerscout.trunks import DEFAULT_LIMIT
+from layerscout.tuning import default_learning_rate
+
+# What is told of each trial that ends: it, its record, and whether it was there before.
+Told = Callable[[Trial, Mapping[str, Any], bool], None]
+
+# How long to wait for trials that another process has taken, between two looks, in seconds.
+PATIENCE = 1.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A point of a grid.
+
+    Attributes:
+        grid: its name.
+        values: what tables call the value of each axis; and what follows from the value of one,
+            such as the number of blocks that an edit keeps.
+        trial: what is run for it; several points may come to the same.
+        refused: why nothing can be run for it.
+    """
+
+    grid: str
+    values: Mapping[str, Any]
+    trial: Trial | None
+    refused: str | None = None
+
+    def without(self, *axes: str) -> tuple[Any, ...]:
+        """Give what tells the cell from others but for these axes."""
+        return tuple((name, value) for name, value in self.values.items() if name not in axes)
+
+
+# --- Where trials run ----------------------------------------------------------------------------
+
+
+class Backend(Protocol):
+    """Where trials run. What it is given travels to other processes by pickle."""
+
+    def run(self, desk: Desk, groups: Sequence[Sequence[Trial]], told: Told) -> None:
+        """Run all trials, those of a group one after another, since they share what they read."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """Trials on this machine, in one process for each device.
+
+    Attributes:
+        devices: as for `Encoder.load`.
+    """
+
+    devices: tuple[str, ...] = ("auto",)
+
+    def run(self, desk: Desk, groups: Sequence[Sequence[Trial]], told: Told) -> None:
+        """Run all trials; see `Backend`."""
+        if len(self.devices) == 1:
+            work_through(
+                replace(desk, device=self.devices[0]), list(itertools.chain(*groups)), told
+            )
+            return
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor, as_completed
+
+        context = multiprocessing.get_context("spawn")
+        devices = context.Queue()
+        for device in self.devices:
+            devices.put(device)
+        pool = ProcessPoolExecutor(
+            len(self.devices), context, initializer=_set_up, initargs=(desk, devices)
+        )
+        try:
+            for done in as_completed([pool.submit(_work_off, group) for group in groups]):
+                for trial, record, before in done.result():
+                    told(trial, record, before)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+_desk: Desk | None = None
+
+
+def _set_up(desk: Desk, devices: Any) -> None:
+    global _desk
+    _desk = replace(desk, device=devices.get())
+
+
+def _work_off(group: Sequence[Trial]) -> list[tuple[Trial, Mapping[str, Any], bool]]:
+    ended: list[tuple[Trial, Mapping[str, Any], bool]] = []
+    if _desk is not None:
+        work_through(_desk, group, lambda *one: ended.append(one))
+    return ended
+
+
+def work_through(desk: Desk, trials: Sequence[Trial], told: Told) -> None:
+    """Run trials one after another; those that another process has taken are looked at again."""
+    waiting = list(trials)
+    while waiting:
+        taken = []
+        for trial in waiting:
+            record = desk.store.ended(trial)
+            if record is not None:
+                told(trial, record, True)
+                continue
+            with desk.store.claimed(trial.key) as ours:
+                if not ours:
+                    taken.append(trial)
+                    continue
+                record = desk.store.ended(trial)  # another process may just have been through
+                told(trial, record or desk.perform(trial), record is not None)
+        if len(taken) == len(waiting):
+            time.sleep(PATIENCE)
+        waiting = taken
+
+
+BACKENDS: Mapping[str, Callable[[str], Backend]] = {
+    "local": lambda device: Local(tuple(device.split(",")))
+}
+
+
+# --- From a recipe to trials ---------------------------------------------------------------------
+
+
+@dataclass
+class Planner:
+    """Turns the grids of a recipe into cells, running what later ones depend on.
+
+    Attributes:
+        run: runs trials, or pretends to.
+        record: gives the record of a trial; None where it has not run.
+    """
+
+    recipe: Recipe
+    desk: Desk
+    run: Callable[[Sequence[Trial]], None]
+    cells: dict[str, list[Cell]] = field(default_factory=dict)
+
+    def work(self) -> None:
+        """Go through all grids, those of tune first."""
+        grids = sorted(self.recipe.grids.items(), key=lambda item: item[1].verb != "tune")
+        for name, grid in grids:
+            kept = any(other.of == name for other in self.recipe.grids.values())
+            cells = self._tuned(name, grid, kept) if grid.verb == "tune" else self._read(name, grid)
+            self.cells[name] = cells
+
+    # --- Grids of tune ---------------------------------------------------------------------------
+
+    def _tuned(self, name: str, grid: Grid, keep: bool) -> list[Cell]:
+        points = list(self._points(name, grid))
+        scans = {}
+        for point in points:
+            if point.refused is None and needs_scan(point.arguments["plan"]):
+                scans[point.number] = self._scan_of(point)
+        self.run(list(scans.values()))
+        found: list[Cell] = []
+        for point in points:
+            found += self._trials(point, grid, scans.get(point.number), keep)
+        if not grid.pilot:
+            self.run(_trials_of(found))
+            return found
+        first = found[0].values["seed"] if found else None
+        tried = [cell for cell in found if cell.values["seed"] == first or cell.trial is None]
+        self.run(_trials_of(tried))
+        best = {cell.without("seed") for cell in self.selected(tried)}
+        if self.desk.pretend:  # nothing has run: the first rate stands for the best
+            sweeps = {cell.without("seed", "learning_rate"): cell for cell in reversed(tried)}
+            settled = {cell.without("seed", "learning_rate") for cell in self.selected(tried)}
+            best |= {c.without("seed") for point, c in sweeps.items() if point not in settled}
+        others = [c for c in found if c not in tried and c.without("seed") in best]
+        self.run(_trials_of(others))
+        return tried + others
+
+    def _points(self, name: str, grid: Grid) -> Iterator[_Point]:
+        """Give every combination of the axes but the learning rate, sweeps written out."""
+        axes = {axis: grid.listed(axis) for axis in grid.axes if axis != "learning_rate"}
+        for number, names in enumerate(itertools.product(*axes.values())):
+            values: dict[str, Any] = dict(zip(axes, names, strict=True))
+            given = {axis: axes[axis][label] for axis, label in values.items()}
+            arguments = dict(grid.settings) | {k: v for k, v in given.items() if v is not None}
+            arguments.setdefault("seed", 0)
+            values.setdefault("model", called(arguments.get("model")))
+            values.setdefault("task", called(arguments.get("task")))
+            values.setdefault("seed", str(arguments["seed"]))
+            if grid.verb != "tune" or "edits" not in arguments:
+                yield _Point(name, values, arguments, f"{number}")
+                continue
+            try:
+                blocks = self.desk.shape(arguments["model"]).blocks
+                edits = swept(arguments["edits"], blocks)
+            except InputError as error:
+                yield _Point(name, values, arguments, f"{number}", str(error))
+                continue
+            for part, (edit, more) in enumerate(edits.items()):
+                found = values | {"edits": edit or "none"} | more if more else values
+                yield _Point(name, found, arguments | {"edits": edit}, f"{number}.{part}")
+
+    def _scan_of(self, point: _Point) -> Trial:
+        """Give the scan that a plan goes by: all of the trial's training examples."""
+        given = point.arguments
+        score = given.get("score", DEFAULT)
+        scores = [score] if SCORES[score].of == "states" else [score, DEFAULT]
+        kept = (*DRAWING, "seed", "max_length", "precision")
+        arguments = {name: given[name] for name in kept if name in given} | {"scores": scores}
+        if "scan_examples" in given:
+            for name in ("per_class", "balanced", "examples"):
+                arguments.pop(name, None)
+            arguments["examples"] = given["scan_examples"]
+        if SCORES[score].of == "states":
+            arguments.pop("seed", None)  # which these scores do not depend on
+        return self._trial("scan", (given["model"],), given["task"], arguments, given["seed"])
+
+    def _trials(self, point: _Point, grid: Grid, scanned: Trial | None, keep: bool) -> list[Cell]:
+        """Settle the plan and the learning rates of a point."""
+        refused = partial(Cell, point.grid, point.values, None)
+        if point.refused is not None:
+            return [refused(point.refused)]
+        given = dict(point.arguments)
+        try:
+            task = self.desk.examples(given["task"], _drawing(given, given["seed"]))
+            method = make_method(given.get("method", "full"), **given.get("method_options", {}))
+            shape = self.desk.shape(given["model"])
+            plan, best = self._plan(given, scanned, shape.blocks)
+            plan = applied(plan.on(shape.blocks), method, shape.blocks)
+            check_family(shape.family, method)
+            check_untied(shape.family, shape.weights, method)
+            check_tunes_blocks(plan, method)
+            if not given.get("untie"):
+                check_tied(plan, shape)
+            strategy, preset = str(given.pop("plan")), given.get("preset")
+            rates: Sequence[float] | None = None
+            if "learning_rate" in grid.axes:
+                rates = list(grid.listed("learning_rate").values())
+            elif grid.rates:
+                rates = grid.rates.get(strategy, grid.rates.get("other"))
+            if rates is None and "learning_rate" in given:
+                rates = [given["learning_rate"]]
+            if rates is None and preset is not None:
+                rates = preset_rates(preset, strategy, plan, method, task.name)
+            if rates is None:
+                rates = [default_learning_rate(plan, shape.hidden_size, method)]
+        except InputError as error:
+            return [refused(str(error))]
+        metric = self.recipe.metric.get(task.name)
+        if metric is not None:
+            given.setdefault("metric", metric)
+        for name in ("score", "scan_examples"):
+            given.pop(name, None)
+        given["plan"] = plan.as_dict() | {"embeddings": plan.embeddings}
+        values = dict(point.values) | {"resolved": plan.notation, "blocks": len(plan.tuned)}
+        values |= {} if best is None else {"best": best}
+        model, name = given.pop("model"), given.pop("task")
+        found = []
+        for rate in rates:
+            arguments = given | {"learning_rate": float(rate)}
+            trial = self._trial("tune", (model,), name, arguments, given["seed"], keep=keep)
+            found.append(Cell(point.grid, values | {"learning_rate": f"{rate:g}"}, trial))
+        return found
+
+    def _plan(
+        self, given: Mapping[str, Any], scanned: Trial | None, blocks: int
+    ) -> tuple[Plan, int | None]:
+        """Turn a strategy into a plan by the record of the scan; without one, take the middle."""
+        if scanned is None:
+            return make_plan(given["plan"], blocks), None
+        if given.get("edits"):
+            raise InputError(
+                f"{given['plan']} goes by a scan of the model, which edits change; write the plan "
+                "out, such as (1, 3, 6)"
+            )
+        record = self.desk.store.read(scanned.key)
+        if record is None:
+            ranking: list[Any] = [None, *range(blocks)]
+            return make_plan(given["plan"], blocks, best=blocks // 2 + 1, ranking=ranking), None
+        if record["status"] == "failed":
+            raise InputError(f"the scan that it needs failed: {record['error']}")
+        found, score = record["result"], given.get("score", DEFAULT)
+        of_blocks = SCORES[score].of == "blocks"
+        best = found["best"].get(DEFAULT if of_blocks else score)
+        values = found["scores"][score]["values"] if of_blocks else None
+        return make_plan(given["plan"], blocks, best=best, ranking=values), best
+
+    # --- Grids of other verbs --------------------------------------------------------------------
+
+    def _read(self, name: str, grid: Grid) -> list[Cell]:
+        points = list(self._points(name, grid))
+        found = []
+        if grid.of is None:
+            for point in points:
+                given = dict(point.arguments)
+                model, task, seed = (given.pop(n) for n in ("model", "task", "seed"))
+                given |= {"seed": seed} if grid.verb == "scan" else {}
+                found.append(self._cell(point, grid.verb, (model,), task, given, seed))
+        else:
+            tuned = self.selected(self.cells[grid.of])
+            for point in points:
+                for models, cell in _sources(grid, tuned):
+                    found.append(self._of_tuned(point, grid, models, cell))
+        self.run(_trials_of(found))
+        return found
+
+    def _of_tuned(
+        self, point: _Point, grid: Grid, models: Sequence[Cell], shared: Mapping[str, Any]
+    ) -> Cell:
+        """Make the trial that reads tuned models, with the examples that they were tuned on."""
+        given = dict(point.arguments)
+        trials = [cell.trial for cell in models if cell.trial is not None]
+        self.desk.remember(trials)
+        first = trials[0]
+        sources: list[Any] = [{"trial": trial.key} for trial in trials]
+        names = [
+            ", ".join(f"{n} {v}" for n, v in c.values.items() if n in ("model", "seed"))
+            for c in models
+        ]
+        if given.pop("original", False):
+            originals = list(dict.fromkeys(trial.models[0] for trial in trials))
+            sources += originals
+            names += [f"model {called(one)}, untuned" for one in originals]
+        drawing = {name: first.arguments[name] for name in DRAWING if name in first.arguments}
+        kept = {n: first.arguments[n] for n in ("max_length", "metric") if n in first.arguments}
+        if grid.verb in ("scan", "compare"):
+            kept.pop("metric", None)
+        for name in ("model", "task", "seed"):
+            given.pop(name, None)
+        values = {**shared, **{n: v for n, v in point.values.items() if n in grid.axes}}
+        values |= {"models": names} if grid.verb == "compare" else {}
+        point = replace(point, values=values)
+        return self._cell(point, grid.verb, tuple(sources), first.task, drawing | kept | given, 0)
+
+    def _cell(
+        self, point: _Point, verb: str, models: tuple[Any, ...], task: Any, given: Any, seed: int
+    ) -> Cell:
+        try:
+            trial = self._trial(verb, models, task, given, seed)
+        except InputError as error:
+            return Cell(point.grid, point.values, None, str(error))
+        return Cell(point.grid, point.values, trial)
+
+    def _trial(
+        self,
+        verb: str,
+        models: tuple[Any, ...],
+        task: Any,
+        arguments: Mapping[str, Any],
+        seed: int,
+        *,
+        keep: bool = False,
+    ) -> Trial:
+        drawing = _drawing(arguments, seed)
+        rest = {name: value for name, value in arguments.items() if name not in DRAWING}
+        rest = {name: value for name, value in rest.items() if value is not None}
+        contents = [*map(self.desk.content, models), self.desk.task_content(task)]
+        return Trial(verb, models, task, rest | drawing, tuple(contents), keep)
+
+    # --- Choosing rates --------------------------------------------------------------------------
+
+    def selected(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Give the cells with the best learning rate: by the mean over the seeds that finished."""
+        return selected(cells, self.desk.store.read)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A combination of the values of axes, with the arguments that it stands for."""
+
+    grid: str
+    values: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    number: str
+    refused: str | None = None
+
+
+def selected(cells: Iterable[Cell], read: Callable[[str], Mapping[str, Any] | None]) -> list[Cell]:
+    """Give the cells of tune with the best learning rate; see `best_rate`."""
+    sweeps: dict[tuple[Any, ...], dict[str, list[Cell]]] = {}
+    for cell in cells:
+        if cell.trial is not None:
+            rates = sweeps.setdefault(cell.without("seed", "learning_rate"), {})
+            rates.setdefault(cell.values["learning_rate"], []).append(cell)
+    found = []
+    for rates in sweeps.values():
+        values = [[quality(read(one.key)) for one in _trials_of(some)] for some in rates.values()]
+        if len(rates) == 1 or any(value is not None for some in values for value in some):
+            found += best_rate(list(zip(rates.values(), values, strict=True)))
+    return found
+
+
+def _trials_of(cells: Iterable[Cell]) -> list[Trial]:
+    return [cell.trial for cell in cells if cell.trial is not None]
+
+
+def _sources(
+    grid: Grid, tuned: Sequence[Cell]
+) -> Iterator[tuple[Sequence[Cell], Mapping[str, Any]]]:
+    """Give the tuned models that one trial reads: all of a task for compare, else one."""
+    if grid.verb != "compare":
+        for cell in tuned:
+            yield [cell], cell.values
+        return
+    groups: dict[str, list[Cell]] = {}
+    for cell in tuned:
+        groups.setdefault(cell.values["task"], []).append(cell)
+    for task, cells in groups.items():
+        yield cells, {"task": task}
+
+
+def _drawing(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Say which examples are read, and nothing that makes no difference."""
+    found = {name: arguments[name] for name in DRAWING if arguments.get(name) is not None}
+    if found.get("examples") == "all":
+        del found["examples"]
+    if found.get("balanced") is False:
+        del found["balanced"]
+    if {"examples", "per_class", "balanced"} & found.keys():
+        found.setdefault("sample_seed", seed)
+    else:
+        found.pop("sample_seed", None)
+    return found
+
+
+def grouped(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """Put trials that read the same states beside each other: a group each."""
+
+    def shared(trial: Trial) -> str:
+        drawing = [trial.arguments.get(name) for name in DRAWING]
+        plan = trial.arguments.get("plan")
+        cut = None if plan is None else (not plan["embeddings"], Plan.from_dict(plan).cut)
+        edits = trial.arguments.get("edits")
+        return json.dumps([list(trial.contents), drawing, edits, cut], default=str)
+
+    groups: dict[str, list[Trial]] = {}
+    for trial in sorted(trials, key=lambda one: json.dumps(list(one.contents))):
+        groups.setdefault(shared(trial), []).append(trial)
+    return list(groups.values())
+
+
+# --- The verb ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as far as it has come.
+
+    Attributes:
+        recipe: what was asked for.
+        cells: the points of its grids.
+        store: the records of their trials.
+    """
+
+    recipe: Recipe
+    cells: tuple[Cell, ...]
+    store: Store
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give what `study.json` holds: the recipe, and which trial each point of a grid is."""
+        return {
+            "layerscout": version("layerscout"),
+            "verb": "study",
+            "recipe": self.recipe.model_dump(exclude_defaults=True),
+            "cells": [
+                {
+                    "grid": cell.grid,
+                    "values": dict(cell.values),
+                    "trial": None if cell.trial is None else cell.trial.key,
+                    **({} if cell.refused is None else {"refused": cell.refused}),
+                }
+                for cell in self.cells
+            ],
+        }
+
+
+def study(
+    recipe: Recipe | str | Path,
+    output: str | Path,
+    *,
+    small: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    data: str | Path | None = None,
+    device: str = "auto",
+    backend: Backend | None = None,
+    retry_failed: bool = False,
+    cache_limit: int = DEFAULT_LIMIT,
+    progress: bool = True,
+    told: Told | None = None,
+) -> Study:
+    """Run a grid of trials, each once, whatever recipe asks for it and however often it is stopped.
+
+    Every trial leaves a record in the folder, named by all that the result depends on: contents of
+    the model and the data, plan, settings and seed. What has a record is not run again. Several
+    processes may work on one folder. A trial that fails is recorded with its traceback, and the
+    others go on.
+
+    Args:
+        recipe: a `Recipe`, the name of a shipped one, or a YAML file.
+        output: the folder of the study.
+        small: the small variant of the recipe.
+        changes: of the recipe, by path; see `layerscout.recipes.changed`.
+        data: a folder with the known tasks in folders of their names, such as `cola`; without
+            it they come from the hub.
+        device: as for `Encoder.load`; several, with commas between, get a process each.
+        backend: where trials run; by default here.
+        retry_failed: run trials again that failed.
+        cache_limit: bytes that the cache may hold once new states are added.
+        progress: show a bar on the terminal.
+        told: called for every trial that ended.
+
+    Raises:
+        InputError: if the recipe, a model or data cannot be used as asked, or a record cannot be
+            written.
+    """
+    recipe, desk = _opened(recipe, output, small, changes, data, cache_limit)
+    backend = backend or BACKENDS["local"](device)
+    known: dict[str, Trial] = {}
+    ended = 0
+    with progress_line(progress) as show:
+
+        def tell(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
+            nonlocal ended
+            ended += 1
+            show("trials", ended, len(known), f"{ended:,} of {len(known):,}")
+            if told is not None:
+                told(trial, record, before)
+
+        def run(trials: Sequence[Trial]) -> None:
+            fresh = {trial.key: trial for trial in trials if trial.key not in known}
+            known.update(fresh)
+            if retry_failed:
+                desk.store.forget_failed(fresh)
+            show("trials", ended, len(known), f"{ended:,} of {len(known):,}")
+            backend.run(desk, grouped(fresh.values()), tell)
+
+        planner = Planner(recipe, desk, run)
+        planner.work()
+    cells = tuple(cell for name in recipe.grids for cell in planner.cells[name])
+    found = Study(recipe, cells, desk.store)
+    text = json.dumps(found.as_dict(), indent=1, allow_nan=False) + "\n"
+    write_files({desk.store.folder / "study.json": text})
+    return found
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a study will cost.
+
+    Attributes:
+        recipe: what is asked for.
+        cells: the points of its grids. Where a scan has not run, its best state is taken to be the
+            middle one; where a pilot has not, its first rate stands for the best.
+        prices: of all trials, by key.
+        done: keys of those that have a record.
+        speed: FLOPs a second.
+        because: where the speed comes from.
+        assumed: models and tasks that are not at hand, whose known sizes were taken.
+    """
+
+    recipe: Recipe
+    cells: tuple[Cell, ...]
+    prices: Mapping[str, Price]
+    done: frozenset[str]
+    speed: float
+    because: str
+    assumed: tuple[str, ...]
+
+    def flops(self, keys: Iterable[str]) -> float:
+        """Add up what these trials take, shared trunks once."""
+        return total_flops(self.prices[key] for key in keys)
+
+
+def estimate(
+    recipe: Recipe | str | Path,
+    output: str | Path,
+    *,
+    small: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    data: str | Path | None = None,
+) -> Estimate:
+    """Tell what `study` would run and how long that will take; nothing is run.
+
+    Args:
+        recipe: as for `study`, and so are the others.
+        output: what has a record there costs nothing.
+        small: as for `study`.
+        changes: as for `study`.
+        data: as for `study`.
+
+    Raises:
+        InputError: as `study`, but where a known task or a model of the papers is not at hand.
+    """
+    recipe, desk = _opened(recipe, output, small, changes, data, DEFAULT_LIMIT)
+    desk.pretend = True
+    trials: dict[str, Trial] = {}
+    planner = Planner(recipe, desk, lambda some: trials.update({one.key: one for one in some}))
+    planner.work()
+    cells = tuple(cell for name in recipe.grids for cell in planner.cells[name])
+    found = {key: price(trial, desk) for key, trial in trials.items()}
+    done = frozenset(key for key, trial in trials.items() if desk.store.ended(trial) is not None)
+    speed, because = recorded_speed(desk, list(trials.values()), list(found.values())), "so far"
+    if speed is None and trials:
+        first = next(iter(trials.values()))
+        task, model = desk.task(first.task), desk.origin(first.models[0])
+        shape, tokens = desk.shape(model, task), mean_tokens(desk, model, first, task)
+        speed = measured_speed(shape, tokens)
+        because = "one block timed"
+    return Estimate(recipe, cells, found, done, speed or 1.0, because, desk.assumed)
+
+
+def _opened(
+    recipe: Recipe | str | Path,
+    output: str | Path,
+    small: bool,
+    changes: Mapping[str, Any] | None,
+    data: str | Path | None,
+    cache_limit: int,
+) -> tuple[Recipe, Desk]:
+    if not isinstance(recipe, Recipe):
+        recipe = load_recipe(recipe, small=small, changes=changes)
+    folder = Path(output).expanduser()
+    check_output_folder(folder)
+    place = None if data is None else Path(data).expanduser()
+    if place is not None and not place.is_dir():
+        raise InputError(f"`data` must be a folder with tasks in it, got {place}")
+    return recipe, Desk(Store(folder), place, cache_limit=cache_limit)

@@ -1,0 +1,427 @@
+"""Charts of studies, drawn from tidy rows: a panel for each task, or whatever a recipe says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from layerscout.charts import BEST, CURVE, MUTED, THIRD
+from layerscout.diagnostics import against_probe
+from layerscout.findings import heading
+from layerscout.scores import SCORES
+from layerscout.summaries import chosen_rows, mean_of, shown
+
+# Colours of up to ten things; they read well on white and on near-black.
+COLOURS = (
+    CURVE,
+    BEST,
+    THIRD,
+    "#a05fbf",
+    "#c2456b",
+    "#8a7a2e",
+    "#3aa0a8",
+    "#7a6a5a",
+    "#6f7fd0",
+    "#9a9a9a",
+)
+
+
+def pareto(frame: pd.DataFrame, grid: str) -> list[alt.LayerChart]:
+    """Draw quality over training cost, a panel for each model and task.
+
+    A point is the mean over seeds; those that nothing cheaper reaches are joined.
+    """
+    found = chosen_rows(frame, grid, {})
+    wide = _wide(found, ("metric", "flops", "share", "seconds"))
+    charts = []
+    for name, rows in _split(wide, ("model", "task")):
+        points: list[dict[str, Any]] = []
+        for plan, some in _split(rows, _varying(rows, "plan")):
+            values = {
+                key: mean_of([row[key] for row in some])
+                for key in ("metric", "flops", "share", "seconds")
+            }
+            metric = values["metric"]
+            points.append(
+                {
+                    "name": plan,
+                    "family": family_of(str(some[0].get("plan", ""))),
+                    "plan": shown(some[0].get("resolved")),
+                    "metric": metric.mean,
+                    "low": metric.low,
+                    "high": metric.high,
+                    "share": values["share"].mean,
+                    "seconds": values["seconds"].mean,
+                    "n": metric.n,
+                }
+            )
+        best = float("-inf")
+        for point in sorted(points, key=lambda one: (one["share"], -one["metric"])):
+            point["front"] = point["metric"] > best
+            best = max(best, point["metric"])
+        charts.append(_pareto(name, points))
+    return charts
+
+
+def _pareto(name: str, points: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
+    families = list(dict.fromkeys(point["family"] for point in points))
+    base = alt.Chart().encode(
+        alt.X(
+            "share:Q",
+            title="training FLOPs, share of full fine-tuning",
+            axis=alt.Axis(format="~%", grid=False),
+        ),
+        alt.Y("metric:Q", title="metric", scale=alt.Scale(zero=False, nice=False, padding=16)),
+    )
+    told = [
+        alt.Tooltip("name:N", title="strategy"),
+        alt.Tooltip("plan:N"),
+        alt.Tooltip("metric:Q", format=".3f"),
+        alt.Tooltip("low:Q", format=".3f"),
+        alt.Tooltip("high:Q", format=".3f"),
+        alt.Tooltip("seconds:Q", title="seconds a trial", format=",.1f"),
+        alt.Tooltip("share:Q", title="FLOPs", format=".0%"),
+        alt.Tooltip("n:Q", title="seeds"),
+    ]
+    front = base.transform_filter("datum.front").mark_line(
+        color=MUTED, strokeDash=[4, 3], interpolate="step-after"
+    )
+    bars = base.mark_rule(opacity=0.45).encode(
+        alt.Y("low:Q"), alt.Y2("high:Q"), _colour("family", families)
+    )
+    dots = base.mark_point(filled=True, opacity=1, size=70).encode(
+        _colour("family", families), tooltip=told
+    )
+    return alt.LayerChart(
+        data=alt.InlineData(values=list(points)),
+        layer=[front, bars, dots],
+        title=name,
+        description=f"{name}: metric over training cost for {len(points)} strategies.",
+    )
+
+
+def family_of(plan: str) -> str:
+    """Name the kind of a strategy, whatever number of blocks it tunes."""
+    head, _, rest = plan.partition(":")
+    place = rest.partition("@")[2]
+    return f"{head}@{place}" if place else head
+
+
+def lines(
+    frame: pd.DataFrame,
+    *,
+    grid: str | None,
+    value: str | Sequence[str],
+    x: str,
+    color: str | None,
+    panels: Sequence[str],
+    where: Mapping[str, Any],
+) -> list[alt.LayerChart]:
+    """Draw means over seeds as lines, with 95 % intervals."""
+    found = _measured(frame, grid, value, where)
+    return [
+        _means(name, rows, _column(x), color, line=True) for name, rows in _split(found, panels)
+    ]
+
+
+def points(
+    frame: pd.DataFrame,
+    *,
+    grid: str | None,
+    value: str | Sequence[str],
+    x: str,
+    color: str | None,
+    panels: Sequence[str],
+    where: Mapping[str, Any],
+) -> list[alt.LayerChart]:
+    """Draw means over seeds as points, with 95 % intervals."""
+    found = _measured(frame, grid, value, where)
+    return [
+        _means(name, rows, _column(x), color, line=False) for name, rows in _split(found, panels)
+    ]
+
+
+def _means(
+    name: str, rows: Sequence[Mapping[str, Any]], x: str, color: str | None, *, line: bool
+) -> alt.LayerChart:
+    by = [x, *([color] if color else [])]
+    if not line and "plan" in rows[0] and "plan" not in by:
+        by.append("plan")
+    summed: list[dict[str, Any]] = []
+    for _, some in _split(rows, by):
+        one = mean_of([float(row["value"]) for row in some])
+        first = some[0]
+        summed.append(
+            {
+                "x": first.get(x),
+                "color": _named(first, color) if color else "",
+                "label": shown(first.get("plan")),
+                "plan": shown(first.get("resolved")),
+                "value": one.mean,
+                "low": one.low,
+                "high": one.high,
+                "n": one.n,
+            }
+        )
+    numeric = all(isinstance(row["x"], int | float) for row in summed)
+    kind = "Q" if numeric else "N"
+    order = list(dict.fromkeys(row["x"] for row in summed))
+    across = alt.X(
+        f"x:{kind}",
+        title=x.replace("_", " ") if x != "at" else _place(rows),
+        scale=alt.Scale(nice=False, padding=12) if numeric else alt.Scale(),
+        sort=None if numeric else order,
+        axis=alt.Axis(
+            grid=False,
+            labelAngle=0 if numeric else -40,
+            tickMinStep=1,
+        ),
+    )
+    colors = list(dict.fromkeys(row["color"] for row in summed))
+    base = alt.Chart().encode(
+        across,
+        alt.Y("value:Q", title=_title(rows), scale=alt.Scale(zero=False, nice=False, padding=16)),
+        _colour("color", colors),
+    )
+    told = [
+        alt.Tooltip(f"x:{kind}", title=x.replace("_", " ")),
+        *([alt.Tooltip("color:N", title=color)] if color else []),
+        *(
+            [alt.Tooltip("label:N", title="strategy"), alt.Tooltip("plan:N")]
+            if summed[0]["plan"] != "–"
+            else []
+        ),
+        alt.Tooltip("value:Q", format=".4~f"),
+        alt.Tooltip("low:Q", format=".3f"),
+        alt.Tooltip("high:Q", format=".3f"),
+        alt.Tooltip("n:Q", title="trials"),
+    ]
+    layers = [base.mark_rule(opacity=0.45).encode(alt.Y("low:Q"), alt.Y2("high:Q"))]
+    layers += [base.mark_line(strokeWidth=2)] if line else []
+    layers.append(base.mark_point(filled=True, opacity=1, size=50).encode(tooltip=told))
+    return alt.LayerChart(
+        data=alt.InlineData(values=summed),
+        layer=layers,
+        title=name,
+        description=f"{name}: {_title(rows)} over {x}, means and 95 % intervals.",
+    )
+
+
+def strip(
+    frame: pd.DataFrame,
+    *,
+    grid: str | None,
+    value: str | Sequence[str],
+    x: str,
+    color: str | None,
+    panels: Sequence[str],
+    where: Mapping[str, Any],
+) -> list[alt.LayerChart]:
+    """Draw every trial as a point, and the means."""
+    found = _measured(frame, grid, value, where)
+    charts = []
+    for name, rows in _split(found, panels):
+        at = _column(x)
+        values = [
+            {
+                "x": row.get(at),
+                "value": row["value"],
+                "seed": shown(row.get("seed")),
+                "color": _named(row, color) if color else "",
+            }
+            for row in rows
+        ]
+        numeric = all(isinstance(row["x"], int | float) for row in values)
+        order = list(dict.fromkeys(row["x"] for row in values))
+        base = alt.Chart().encode(
+            alt.X(
+                "x:O",
+                title=x.replace("_", " "),
+                sort=sorted(order) if numeric else order,
+                axis=alt.Axis(grid=False, labelAngle=0 if numeric else -40),
+            ),
+        )
+        colors = list(dict.fromkeys(row["color"] for row in values))
+        up = alt.Scale(zero=False, nice=False, padding=16)
+        dots = base.mark_point(filled=True, opacity=0.5, size=40).encode(
+            alt.Y("value:Q", title=_title(rows), scale=up),
+            _colour("color", colors),
+            tooltip=[
+                alt.Tooltip("x:O", title=x),
+                alt.Tooltip("value:Q", format=".3f"),
+                alt.Tooltip("seed:N"),
+            ],
+        )
+        means = base.mark_tick(thickness=3, size=22, color=BEST).encode(
+            alt.Y("mean(value):Q", scale=up)
+        )
+        charts.append(
+            alt.LayerChart(
+                data=alt.InlineData(values=values),
+                layer=[dots, means],
+                title=name,
+                description=f"{name}: {_title(rows)} of every trial by {x}; the bars are means.",
+            )
+        )
+    return charts
+
+
+def fit(
+    frame: pd.DataFrame,
+    *,
+    grid: str | None,
+    value: str | Sequence[str],
+    x: str,
+    color: str | None,
+    panels: Sequence[str],
+    where: Mapping[str, Any],
+) -> list[alt.LayerChart]:
+    """Draw a measure of every state over another one, with the line that fits best."""
+    wanted = value if isinstance(value, str) else value[0]
+    found = [row for row in _measured(frame, grid, [x, wanted], where) if row["at"] != 0]
+    charts = []
+    for name, rows in _split(found, panels):
+        pairs = {
+            m: {row["at"]: row["value"] for row in rows if row["measure"] == m} for m in (x, wanted)
+        }
+        states = sorted(pairs[x].keys() & pairs[wanted].keys())
+        values = [{"state": s, "x": pairs[x][s], "y": pairs[wanted][s]} for s in states]
+        line = against_probe(
+            [None, *(row["x"] for row in values)], [None, *(row["y"] for row in values)]
+        )
+        told = "" if line.pearson is None else f"ρ = {line.pearson:.2f}, R² = {line.r_squared:.2f}"
+        base = alt.Chart().encode(
+            alt.X(
+                "x:Q",
+                title=_name(x),
+                scale=alt.Scale(zero=False, nice=False, padding=16),
+                axis=alt.Axis(grid=False),
+            ),
+            alt.Y("y:Q", title=_name(wanted), scale=alt.Scale(zero=False, nice=False, padding=16)),
+        )
+        dots = base.mark_point(filled=True, opacity=1, color=CURVE, size=50).encode(
+            tooltip=[
+                alt.Tooltip("state:Q"),
+                alt.Tooltip("x:Q", title=_name(x), format=".4~g"),
+                alt.Tooltip("y:Q", title=_name(wanted), format=".3f"),
+            ]
+        )
+        layers: list[Any] = [dots]
+        if line.slope is not None and line.intercept is not None and values:
+            ends = [min(row["x"] for row in values), max(row["x"] for row in values)]
+            drawn = [{"x": end, "y": line.intercept + line.slope * end} for end in ends]
+            layers.append(base.properties(data=alt.InlineData(values=drawn)).mark_line(color=BEST))
+        charts.append(
+            alt.LayerChart(
+                data=alt.InlineData(values=values),
+                layer=layers,
+                title=alt.TitleParams(name, subtitle=told),
+                description=f"{name}: {_name(wanted)} over {_name(x)} of every state; {told}.",
+            )
+        )
+    return charts
+
+
+KINDS = {"lines": lines, "points": points, "strip": strip, "fit": fit}
+
+
+# --- Rows ----------------------------------------------------------------------------------------
+
+
+def _measured(
+    frame: pd.DataFrame, grid: str | None, value: str | Sequence[str], where: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    wanted = [value] if isinstance(value, str) else list(value)
+    found = chosen_rows(frame, grid, where)
+    rows = found[found["measure"].isin(wanted)].to_dict("records")
+    return [{str(name): _plain(entry) for name, entry in row.items()} for row in rows]
+
+
+def _wide(frame: pd.DataFrame, measures: Sequence[str]) -> list[dict[str, Any]]:
+    """Give a row for each trial, with its measures in columns."""
+    axes = [name for name in frame.columns if name not in ("measure", "at", "value")]
+    found: dict[Any, dict[str, Any]] = {}
+    for row in frame[frame["measure"].isin(measures)].to_dict("records"):
+        key = tuple(shown(row[name]) for name in axes)
+        found.setdefault(key, {name: _plain(row[name]) for name in axes})[row["measure"]] = float(
+            row["value"]
+        )
+    return list(found.values())
+
+
+def _plain(entry: Any) -> Any:
+    """Give what JSON can hold: whole numbers as such, and nothing for what is missing."""
+    if isinstance(entry, float):
+        return (
+            None
+            if entry != entry
+            else int(entry)
+            if entry == int(entry) and abs(entry) < 1e9
+            else entry
+        )
+    return entry.item() if hasattr(entry, "item") else entry
+
+
+def _split(
+    rows: Sequence[Mapping[str, Any]], axes: Sequence[str]
+) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """Group rows by axes, in the order in which they come; an axis with one value is not named."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(axis) for axis in axes), []).append(row)
+    varied = [n for n, _ in enumerate(axes) if len({key[n] for key in groups}) > 1] or range(
+        len(axes)
+    )
+    return [(", ".join(shown(key[n]) for n in varied), some) for key, some in groups.items()]
+
+
+def _varying(rows: Sequence[Mapping[str, Any]], first: str) -> list[str]:
+    """Name the axes that tell the strategies of a panel apart."""
+    axes = [first, "method", "edits", "examples", "reinit_rate_factor", "keep_layer_norm"]
+    return [axis for axis in axes if any(axis in row for row in rows)]
+
+
+def _column(x: str) -> str:
+    return "at" if x in ("state", "epoch", "block", "checkpoint") else x
+
+
+def _named(row: Mapping[str, Any], color: str) -> str:
+    if color == "family":
+        return family_of(str(row.get("plan", "")))
+    return _name(row["measure"]) if color == "measure" else shown(row.get(color))
+
+
+def _name(measure: str) -> str:
+    kind, _, key = measure.rpartition(":")
+    told = heading(key) if key in SCORES else key.replace("_", " ")
+    return f"{kind} of {told}" if kind else told
+
+
+def _place(rows: Sequence[Mapping[str, Any]]) -> str:
+    measure = str(rows[0]["measure"])
+    if measure.endswith("_by_epoch"):
+        return "epoch"
+    if measure.startswith("deviation"):
+        return "checkpoint"
+    key = measure.rpartition(":")[2]
+    return "block" if key == "skip" or (key in SCORES and SCORES[key].of == "blocks") else "state"
+
+
+def _title(rows: Sequence[Mapping[str, Any]]) -> str:
+    measures = list(dict.fromkeys(str(row["measure"]) for row in rows))
+    return _name(measures[0]) if len(measures) == 1 else "value"
+
+
+def _colour(field: str, names: Sequence[str]) -> alt.Color:
+    known = [COLOURS[number % len(COLOURS)] for number in range(len(names))]
+    legend = (
+        alt.Legend(orient="bottom", columns=2, labelLimit=220, symbolOpacity=1)
+        if len(names) > 1
+        else None
+    )
+    return alt.Color(
+        f"{field}:N", title=None, scale=alt.Scale(domain=list(names), range=known), legend=legend
+    )

@@ -155,9 +155,10 @@ def measured_speed(shape: ModelShape, tokens: float, device: str = "cpu") -> flo
         device=device,
     )
     states = torch.randn(batch, length, shape.hidden_size, device=device, requires_grad=True)
+    weights = torch.randn_like(states)  # the plain sum of normed states has no gradient at all
 
     def step() -> None:
-        layer(states).sum().backward()
+        (layer(states) * weights).sum().backward()
         if device.startswith("cuda"):
             torch.cuda.synchronize(device)
 

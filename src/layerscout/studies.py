@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from layerscout.choosing import needs_scan
 from layerscout.errors import InputError
-from layerscout.files import check_output_folder, write_files
+from layerscout.files import check_output_folder, output_folder, write_files
 from layerscout.methods import applied, check_family, check_tunes_blocks, check_untied, make_method
 from layerscout.plans import Plan, check_tied, make_plan
 from layerscout.presets import preset_rates
@@ -186,11 +186,13 @@ class Planner:
         found: list[Cell] = []
         for point in points:
             found += self._trials(point, grid, scans.get(point.number), keep)
+        self.cells[name] = found
         if not grid.pilot:
             self.run(_trials_of(found))
             return found
         first = found[0].values["seed"] if found else None
         tried = [cell for cell in found if cell.values["seed"] == first or cell.trial is None]
+        self.cells[name] = tried
         self.run(_trials_of(tried))
         best = {cell.without("seed") for cell in self.selected(tried)}
         if self.desk.pretend:  # nothing has run: the first rate stands for the best
@@ -198,6 +200,7 @@ class Planner:
             settled = {cell.without("seed", "learning_rate") for cell in self.selected(tried)}
             best |= {c.without("seed") for point, c in sweeps.items() if point not in settled}
         others = [c for c in found if c not in tried and c.without("seed") in best]
+        self.cells[name] = tried + others
         self.run(_trials_of(others))
         return tried + others
 
@@ -209,6 +212,8 @@ class Planner:
             given = {axis: axes[axis][label] for axis, label in values.items()}
             arguments = dict(grid.settings) | {k: v for k, v in given.items() if v is not None}
             arguments.setdefault("seed", 0)
+            if isinstance(arguments.get("scores"), str):
+                arguments["scores"] = arguments["scores"].split(",")
             values.setdefault("model", called(arguments.get("model")))
             values.setdefault("task", called(arguments.get("task")))
             values.setdefault("seed", str(arguments["seed"]))
@@ -326,6 +331,7 @@ class Planner:
             for point in points:
                 for models, cell in _sources(grid, tuned):
                     found.append(self._of_tuned(point, grid, models, cell))
+        self.cells[name] = found
         self.run(_trials_of(found))
         return found
 
@@ -557,15 +563,19 @@ def study(
             if retry_failed:
                 desk.store.forget_failed(fresh)
             show("trials", ended, len(known), f"{ended:,} of {len(known):,}")
+            written()
             backend.run(desk, grouped(fresh.values()), tell)
+
+        def written() -> Study:  # also on the way, so that a report can be made at any time
+            cells = (cell for name in recipe.grids for cell in planner.cells.get(name, ()))
+            found = Study(recipe, tuple(cells), desk.store)
+            text = json.dumps(found.as_dict(), allow_nan=False) + "\n"
+            write_files({output_folder(desk.store.folder) / "study.json": text})
+            return found
 
         planner = Planner(recipe, desk, run)
         planner.work()
-    cells = tuple(cell for name in recipe.grids for cell in planner.cells[name])
-    found = Study(recipe, cells, desk.store)
-    text = json.dumps(found.as_dict(), indent=1, allow_nan=False) + "\n"
-    write_files({desk.store.folder / "study.json": text})
-    return found
+        return written()
 
 
 @dataclass(frozen=True)

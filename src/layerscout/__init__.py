@@ -31,9 +31,12 @@ if TYPE_CHECKING:
     from layerscout.methods import LoRA as LoRA
     from layerscout.methods import PrefixTuning as PrefixTuning
     from layerscout.plans import Plan as Plan
+    from layerscout.reports import report as report
     from layerscout.results import Result as Result
     from layerscout.scanning import scan as scan
     from layerscout.scans import Scan as Scan
+    from layerscout.studies import Study as Study
+    from layerscout.studies import study as study
     from layerscout.surgery import build as build
     from layerscout.surgery import freeze as freeze
     from layerscout.surgery import lora_config as lora_config
@@ -53,6 +56,7 @@ _PUBLIC = {
     "PrefixTuning": "layerscout.methods",
     "Result": "layerscout.results",
     "Scan": "layerscout.scans",
+    "Study": "layerscout.studies",
     "Task": "layerscout.data",
     "build": "layerscout.surgery",
     "compare": "layerscout.comparison",
@@ -62,7 +66,9 @@ _PUBLIC = {
     "load": "layerscout.deltas",
     "lora_config": "layerscout.surgery",
     "plot": "layerscout.charts",
+    "report": "layerscout.reports",
     "scan": "layerscout.scanning",
+    "study": "layerscout.studies",
     "truncate": "layerscout.exports",
     "tune": "layerscout.tuning",
     "unload": "layerscout.adapting",

@@ -450,32 +450,39 @@ def read_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
         InputError: with every fault that it has, a line each.
     """
     faults: list[str] = []
+    recipe = None
     try:
         recipe = Recipe.model_validate(content)
     except pydantic.ValidationError as error:
-        recipe, faults = None, [_fault(one) for one in error.errors()]
-        recipe = None
-    for grid_name, grid in (content.get("grids") or {}).items():
-        if isinstance(grid, Mapping):
-            faults += [f"grids.{grid_name}.{fault}" for fault in _grid_faults(grid, content)]
-    if recipe is not None:
-        faults += _reference_faults(recipe)
-    if faults:
-        listed = "\n".join(f"- {fault}" for fault in dict.fromkeys(faults))
-        number = "a fault" if len(faults) == 1 else f"{len(faults)} faults"
-        raise InputError(f"{name} has {number}:\n{listed}")
-    assert recipe is not None
-    return recipe
+        faults += [_fault(one) for one in error.errors()]
+    grids = content.get("grids")
+    listed = grids.items() if isinstance(grids, Mapping) else ()
+    known = {str(key): grid for key, grid in listed if isinstance(grid, Mapping)}
+    for key, grid in known.items():
+        faults += [f"grids.{key}.{fault}" for fault in _grid_faults(grid)]
+    faults += _reference_faults(content, known)
+    if recipe is not None and not faults:
+        return recipe
+    faults = list(dict.fromkeys(faults))
+    number = "a fault" if len(faults) == 1 else f"{len(faults)} faults"
+    raise InputError("\n- ".join([f"{name} has {number}:", *faults]))
 
 
 def _fault(one: Any) -> str:
-    where = ".".join(str(part) for part in one["loc"] if not str(part).startswith("function-"))
+    """Write a fault that pydantic found."""
+    where = ".".join(str(part) for part in one["loc"])
     if one["type"] == "extra_forbidden":
         *above, key = one["loc"]
-        model = _model_at(above)
-        return str(unknown("key", ".".join(map(str, [*above, key])), model.model_fields))
-    told = one["msg"].removeprefix("Value error, ")
-    return f"{where}: {told}, got {one['input']!r:.60}" if "got" not in told else f"{where}: {told}"
+        known = _model_at(above).model_fields
+        told = str(unknown("key", str(key), known))
+        return f"{'.'.join(map(str, above))}: {told}" if above else told
+    return f"{where}: {_said(one)}"
+
+
+def _said(one: Any) -> str:
+    if one["type"] == "value_error":  # ours, which names the value
+        return str(one["msg"]).removeprefix("Value error, ")
+    return f"{one['msg']}, got {one['input']!r:.60}"
 
 
 def _model_at(path: Sequence[Any]) -> type[BaseModel]:
@@ -490,7 +497,7 @@ def _model_at(path: Sequence[Any]) -> type[BaseModel]:
     return Recipe
 
 
-def _grid_faults(grid: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+def _grid_faults(grid: Mapping[str, Any]) -> Iterator[str]:
     """Find what is wrong with the arguments of a grid's verb, each value by itself."""
     model = VERBS.get(grid.get("verb", "tune"))
     axes, settings = grid.get("axes") or {}, grid.get("settings") or {}
@@ -541,26 +548,28 @@ def _value_faults(model: type[Reading], name: str, value: Any) -> Iterator[str]:
         model.model_validate({name: value})
     except pydantic.ValidationError as error:
         # A value that may be of several kinds is told about once.
-        one = error.errors()[-1 if len(error.errors()) > 1 else 0]
-        told = one["msg"].removeprefix("Value error, ")
-        yield f": {told}" if "got" in told else f": {told}, got {value!r:.60}"
+        yield f": {_said(error.errors()[-1])}"
 
 
-def _reference_faults(recipe: Recipe) -> Iterator[str]:
+def _reference_faults(
+    content: Mapping[str, Any], grids: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
     """Find names that stand for nothing."""
-    for name, grid in recipe.grids.items():
-        if grid.of is not None:
-            tuned = [other for other, one in recipe.grids.items() if one.verb == "tune"]
-            if grid.verb == "tune":
-                yield f"grids.{name}.of: tune starts from a checkpoint, not from a tuned model"
-            elif grid.of not in tuned:
-                yield f"grids.{name}.of: {unknown('grid of tune', grid.of, tuned)}"
-        elif grid.verb in ("evaluate",):
-            yield f"grids.{name}.of: evaluate needs tuned models; name the grid that tunes them"
+    tuned = [name for name, grid in grids.items() if grid.get("verb", "tune") == "tune"]
+    for name, grid in grids.items():
+        verb, of = grid.get("verb", "tune"), grid.get("of")
+        if of is not None and verb == "tune":
+            yield f"grids.{name}.of: tune starts from a checkpoint, not from a tuned model"
+        elif of is not None and str(of) not in tuned:
+            yield f"grids.{name}.of: {unknown('grid of tune', str(of), tuned)}"
+        elif of is None and verb in ("compare", "evaluate"):
+            yield f"grids.{name}.of: {verb} needs tuned models; name the grid that tunes them"
     for kind in ("tables", "figures"):
-        for number, spec in enumerate(getattr(recipe, kind)):
-            if spec.grid is not None and spec.grid not in recipe.grids:
-                yield f"{kind}.{number}.grid: {unknown('grid', spec.grid, recipe.grids)}"
+        specs = content.get(kind)
+        for number, spec in enumerate(specs if isinstance(specs, list) else ()):
+            named = spec.get("grid") if isinstance(spec, Mapping) else None
+            if named is not None and str(named) not in grids:
+                yield f"{kind}.{number}.grid: {unknown('grid', str(named), grids)}"
 
 
 def swept(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:

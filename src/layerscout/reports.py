@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import yaml
@@ -31,7 +31,6 @@ from layerscout.figures import (
 )
 from layerscout.files import output_folder, write_files
 from layerscout.recipes import FigureSpec, Recipe, TableSpec
-from layerscout.studies import Study
 from layerscout.study_charts import KINDS, pareto
 from layerscout.summaries import (
     Summary,
@@ -50,31 +49,19 @@ from layerscout.trials import Store
 LISTED = 2000
 
 
-def write_study(study: Study, *, figures: str | None = None) -> list[Path]:
-    """Write `summary.csv`, the tables, the figures and `report.html` of a study into its folder.
-
-    Args:
-        study: as far as it has come.
-        figures: "svg", "png" or "pdf" to write every figure as a file too.
-
-    Returns:
-        What was written.
-
-    Raises:
-        InputError: if something cannot be written.
-    """
-    return write_report([study.store.folder], study.store.folder, figures=figures)
-
-
-def write_report(
-    folders: Sequence[Path], output: Path, *, figures: str | None = None
+def report(
+    folders: str | Path | Sequence[str | Path],
+    output: str | Path | None = None,
+    *,
+    figures: Literal["svg", "png", "pdf"] | None = None,
 ) -> list[Path]:
     """Write one page of what the verbs wrote into some folders.
 
     Args:
-        folders: of studies, scans, comparisons, evaluations or tuned models.
-        output: where `report.html` is written, and `summary.csv` and `tables` of a study.
-        figures: as for `write_study`.
+        folders: one or several, of studies, scans, comparisons, evaluations or tuned models.
+        output: where `report.html` is written, and `summary.csv` and `tables` of a study; None for
+            the first of the folders.
+        figures: write every figure as a file too.
 
     Returns:
         What was written.
@@ -82,11 +69,16 @@ def write_report(
     Raises:
         InputError: if a folder holds nothing to report, or something cannot be written.
     """
+    listed = [folders] if isinstance(folders, str | Path) else list(folders)
+    places = [Path(folder).expanduser() for folder in listed]
+    if not places:
+        raise InputError("there is nothing to report; name a folder that a verb wrote")
+    output = places[0] if output is None else Path(output).expanduser()
     sections: list[Section] = []
     files: dict[Path, str] = {}
     drawn: dict[str, list[alt.LayerChart]] = {}
     titles, contents = [], []
-    for folder in folders:
+    for folder in places:
         for content in _contents(folder):
             if content["verb"] == "study":
                 found = _Report.of(content, folder)

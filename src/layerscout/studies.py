@@ -12,7 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
+from layerscout.answers import check_metric
 from layerscout.choosing import needs_scan
+from layerscout.edits import arranged, make_edits
 from layerscout.errors import InputError
 from layerscout.files import check_output_folder, output_folder, write_files
 from layerscout.methods import applied, check_family, check_tunes_blocks, check_untied, make_method
@@ -252,15 +254,22 @@ class Planner:
             return [refused(point.refused)]
         given = dict(point.arguments)
         try:
-            task = self.desk.examples(given["task"], _drawing(given, given["seed"]))
+            task = self.desk.task(given["task"])
             method = make_method(given.get("method", "full"), **given.get("method_options", {}))
             shape = self.desk.shape(given["model"])
-            plan, best = self._plan(given, scanned, shape.blocks)
-            plan = applied(plan.on(shape.blocks), method, shape.blocks)
+            blocks = shape.blocks
+            if given.get("edits"):
+                blocks = len(arranged(make_edits(given["edits"]), blocks).order)
+            plan, best = self._plan(given, scanned, blocks)
+            plan = applied(plan.on(blocks), method, blocks)
+            metric = given.get("metric", self.recipe.metric.get(task.name))
+            if metric is not None:
+                check_metric(metric, task.kind)
+                given["metric"] = metric
             check_family(shape.family, method)
             check_untied(shape.family, shape.weights, method)
             check_tunes_blocks(plan, method)
-            if not given.get("untie"):
+            if not given.get("untie") and not given.get("edits"):
                 check_tied(plan, shape)
             strategy, preset = str(given.pop("plan")), given.get("preset")
             rates: Sequence[float] | None = None
@@ -276,9 +285,6 @@ class Planner:
                 rates = [default_learning_rate(plan, shape.hidden_size, method)]
         except InputError as error:
             return [refused(str(error))]
-        metric = self.recipe.metric.get(task.name)
-        if metric is not None:
-            given.setdefault("metric", metric)
         for name in ("score", "scan_examples"):
             given.pop(name, None)
         given["plan"] = plan.as_dict() | {"embeddings": plan.embeddings}
@@ -545,6 +551,7 @@ def study(
             written.
     """
     recipe, desk = _opened(recipe, output, small, changes, data, cache_limit)
+    desk.store.tidy()
     backend = backend or BACKENDS["local"](device)
     known: dict[str, Trial] = {}
     ended = 0

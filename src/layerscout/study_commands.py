@@ -95,8 +95,7 @@ def study(
         terminal.report_estimate(found, as_json=json)
         return
     with interruptible(remedy="; the same command goes on"):
-        from layerscout import studies
-        from layerscout.reports import write_study
+        from layerscout import reports, studies
 
         result = studies.study(
             loaded,
@@ -109,7 +108,7 @@ def study(
             progress=not quiet,
             told=None if quiet else terminal.trial_line,
         )
-        write_study(result, figures=figures)
+        reports.report(folder, figures=figures)
     terminal.report_study(result, as_json=json, quiet=quiet)
 
 
@@ -140,8 +139,8 @@ def report(
     from layerscout import terminal
 
     with interruptible(), terminal.loading(quiet):
-        from layerscout.reports import write_report
+        from layerscout import reports
 
-        written = write_report(folders, output or folders[0], figures=figures)
+        written = reports.report(folders, output, figures=figures)
     if not quiet:
         typer.echo(f"wrote {', '.join(map(str, written))}")

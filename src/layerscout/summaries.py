@@ -175,7 +175,7 @@ def best_rate(rates: Sequence[tuple[Any, Sequence[float | None]]]) -> Any:
 
 def quality(record: Mapping[str, Any] | None) -> float | None:
     """Give the metric of the epoch that counts of a trial of tune; None where it did not end."""
-    if record is None or record["status"] != "done":
+    if record is None or record["status"] != "done" or record["verb"] != "tune":
         return None
     result = record["result"]
     value: float | None = result[result["keep"]]["value"]
@@ -321,8 +321,9 @@ class Summary:
 
 
 def _latex(text: str) -> str:
-    escaped = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", "\\textbackslash "))
+    escaped = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", "\0"))
     signs = {
+        "\0": r"\textbackslash{}",
         "±": r"$\pm$",
         "–": "--",
         "ℓ": r"$\ell$",
@@ -339,16 +340,14 @@ def rounded(value: float | None) -> str:
     """Write a number as tables show it: three decimals, or fewer where it is large."""
     if value is None or not math.isfinite(value):
         return "–"
-    if value == int(value) and abs(value) >= 10:
-        return f"{int(value):,}"
     size = abs(value)
-    return (
-        f"{value:.3g}"
-        if size >= 1e6 or 0 < size < 1e-3
-        else f"{value:.3f}"
-        if size < 10
-        else f"{value:,.1f}"
-    )
+    if size == int(size) and size >= 10:
+        text = f"{int(value):,}"
+    elif size >= 1e6 or 0 < size < 5e-4:
+        text = f"{value:.2g}"
+    else:
+        text = f"{value:.3f}" if size < 10 else f"{value:,.1f}"
+    return text.replace("-", "−", 1) if value < 0 else text
 
 
 def chosen_rows(frame: pd.DataFrame, grid: str | None, where: Mapping[str, Any]) -> pd.DataFrame:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +25,7 @@ from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.evaluation import evaluate
-from layerscout.files import output_folder, sha256_of, write_files
+from layerscout.files import STALE, output_folder, sha256_of, write_files
 from layerscout.fingerprints import task_fingerprint
 from layerscout.methods import make_method
 from layerscout.plans import ModelShape, Plan
@@ -116,6 +119,13 @@ class Store:
         output_folder(self.folder / "trials")
         text = json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
         write_files({self.path(record["key"]): text})
+
+    def tidy(self) -> None:
+        """Remove what killed runs have left half-written."""
+        for path in self.folder.glob("trials/.*.tmp.json"):
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > STALE:
+                    path.unlink()
 
     def forget_failed(self, keys: Iterable[str]) -> None:
         """Remove the records of those trials that failed."""
@@ -342,10 +352,15 @@ class Desk:
             **(fault or {}),
             "seconds": perf_counter() - started,
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": {name: version(name) for name in ("layerscout", "torch", "transformers")},
+            "versions": _versions(),
         }
         self.store.write(record)
         return record
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("layerscout", "torch", "transformers")}
 
 
 def _drawn(task: Task, drawing: Mapping[str, Any]) -> Task:
@@ -389,7 +404,9 @@ def _tune(desk: Desk, trial: Trial) -> dict[str, Any]:
     )
     content = plain_json(result.content)
     if trial.keep:
-        result.save(desk.store.model(trial.key))
+        folder = desk.store.model(trial.key)
+        shutil.rmtree(folder, ignore_errors=True)  # what another run may have left of it
+        result.save(folder)
     (run,), settings = content["runs"], content["settings"]
     told = ("plan", "metric", "keep", "best", "last", "parameters", "flops", "seconds", "warnings")
     surroundings = ("precision", "device", "threads", "processes", "epochs", "batch_size")

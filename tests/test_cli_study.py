@@ -1,0 +1,123 @@
+"""The verbs study and report, as a person uses them."""
+
+import json
+
+import pytest
+
+RECIPE = """
+title: Mine & <b>yours</b>
+grids:
+  tuned:
+    axes:
+      model: [%s]
+      task: [{data: %s, name: reviews}]
+      plan: [top:1, full]
+      seed: [0, 1]
+    settings: {epochs: 1, examples: 32, learning_rate: 1e-3}
+baseline: full
+tables:
+  - title: Strategies
+figures:
+  - title: Metric by blocks
+    kind: points
+    x: blocks
+small:
+  seed: [0]
+"""
+
+
+@pytest.fixture
+def mine(write, tiny, reviews):
+    return write("mine.yaml", RECIPE % (tiny, reviews))
+
+
+def test_what_ships_is_listed_and_shown(run):
+    code, printed, errors = run("study", "--list")
+    assert (code, errors) == (0, "")
+    assert "xie2022-table6" in printed and "Tamkin et al. 2020, §2 and §3" in printed
+    names = [one["name"] for one in json.loads(run("study", "--list", "--json")[1])]
+    assert len(names) >= 20 and names == sorted(names)
+    printed = run("study", "--show", "lodha2023-layers")[1]
+    assert printed.startswith("title: The blocks that Fisher information ranks first\n")
+
+
+def test_a_study_from_the_command_line(run, mine, tmp_path):
+    out = tmp_path / "out"
+    code, printed, errors = run("study", mine, "-o", out, "--figures", "svg")
+    assert code == 0
+    assert errors.count("tune reviews (4, 4, 4)") == 2 and "accuracy" in errors
+    lines = printed.splitlines()
+    assert lines[0].split() == ["plan", "reviews"] and lines[1].startswith("top:1")
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("figures", "report.html", "study.json", "summary.csv", "tables", "trials"),
+    ]
+    assert (out / "figures" / "01-metric-by-blocks.svg").read_text().startswith("<svg")
+    assert (out / "tables" / "01-strategies.tex").read_text().startswith("\\begin{tabular}{lr}")
+    page = (out / "report.html").read_text()
+    assert "Mine &amp; &lt;b&gt;yours&lt;/b&gt;" in page and "<b>yours</b>" not in page
+    assert "Against full" in page
+    # The same again runs nothing; a report can be made elsewhere.
+    code, _, errors = run("study", mine, "-o", out)
+    assert (code, errors) == (0, "")
+    code, printed, _ = run("report", out, "-o", tmp_path / "elsewhere")
+    assert code == 0 and "report.html" in printed
+    assert (tmp_path / "elsewhere" / "report.html").read_text() == page
+    found = json.loads(run("study", mine, "-o", out, "--json")[1])
+    assert len(found["cells"]) == 4
+
+
+def test_a_dry_run_lists_and_runs_nothing(run, mine, tmp_path):
+    out = tmp_path / "out"
+    code, printed, _ = run("study", mine, "-o", out, "--dry-run")
+    assert code == 0 and not out.exists()
+    assert "4 trials, 0 of them done" in printed and "one block timed" in printed
+    found = json.loads(run("study", mine, "-o", out, "--dry-run", "--small", "--json")[1])
+    assert len(found["trials"]) == 2 and found["flops_left"] == found["flops"]
+    assert found["seconds_left"] == pytest.approx(found["flops"] / found["flops_per_second"])
+
+
+def test_what_is_set_changes_the_recipe(run, mine, tmp_path):
+    options = ("--set", "seed=[7]", "--set", "grids.tuned.axes.plan=[head:2]", "--dry-run")
+    found = json.loads(run("study", mine, "-o", tmp_path / "x", *options, "--json")[1])
+    (trial,) = found["trials"]
+    assert (trial["values"]["seed"], trial["values"]["plan"]) == ("7", "head:2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name a recipe"),
+        (["xie2022-tabel6"], "did you mean 'xie2022-table6'?"),
+        (["--show", "none"], "unknown recipe 'none'"),
+        (["lodha2023-layers", "--set", "seed"], "--set takes PATH=VALUE"),
+        (["lodha2023-layers", "--set", "seeed=3"], "did you mean 'seed'?"),
+        (["lodha2023-layers", "--set", "seed=[0"], "written as in YAML"),
+        (["lodha2023-layers", "--set", "epochs=many"], "settings.epochs: Input should be a valid"),
+        (["lodha2023-layers", "--data", "nowhere"], "`data` must be a folder"),
+    ],
+)
+def test_what_cannot_be_run_is_told(run, arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, printed, errors = run("study", *arguments)
+    assert (code, printed) == (2, "") and words in errors
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_report_of_what_is_none_is_refused(run, tmp_path):
+    code, _, errors = run("report", tmp_path)
+    assert code == 2 and "holds none of study.json, scan.json" in errors
+    (tmp_path / "study.json").write_text('{"verb": "study", "cells": []}')
+    code, _, errors = run("report", tmp_path)
+    assert code == 2 and "study.json is broken" in errors
+    (tmp_path / "study.json").write_text("[]")
+    assert "is not what layerscout writes" in run("report", tmp_path)[2]
+
+
+def test_a_report_of_several_verbs_is_one_page(run, tiny, reviews, tmp_path):
+    scan, tuned = tmp_path / "scan", tmp_path / "tuned"
+    assert run("scan", tiny, reviews, "-o", scan, "-q")[0] == 0
+    options = ("--plan", "top:1", "--epochs", 1, "-o", tuned, "-q")
+    assert run("tune", tiny, reviews, *options)[0] == 0
+    code, _, _ = run("report", scan, tuned, "-o", tmp_path / "both")
+    page = (tmp_path / "both" / "report.html").read_text()
+    assert code == 0 and "bert on reviews" in page and "bert tuned on reviews" in page

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import altair as alt
 import yaml
 
 from layerscout.charts import (
@@ -44,6 +43,9 @@ from layerscout.summaries import (
     trials_of,
 )
 from layerscout.trials import Store
+
+if TYPE_CHECKING:
+    import altair as alt
 
 # A page with more rows would be slow; the file has them all.
 LISTED = 2000

@@ -167,24 +167,24 @@ def _means(
             }
         )
     numeric = all(isinstance(row["x"], int | float) for row in summed)
-    kind = "Q" if numeric else "N"
     order = list(dict.fromkeys(row["x"] for row in summed))
-    across = alt.X(
-        f"x:{kind}",
-        title=x.replace("_", " ") if x != "at" else _place(rows),
-        scale=alt.Scale(nice=False, padding=12) if numeric else alt.Scale(),
-        sort=None if numeric else order,
-        axis=alt.Axis(
-            grid=False,
-            labelAngle=0 if numeric else -40,
-            tickMinStep=1,
-        ),
-    )
     colors = list(dict.fromkeys(row["color"] for row in summed))
+    kind = "Q" if numeric and line else "O"
+    if numeric and line:
+        scale, axis = alt.Scale(nice=False, padding=12), alt.Axis(grid=False, tickMinStep=1)
+    else:  # side by side where several stand at one place
+        scale, axis = alt.Scale(), alt.Axis(grid=False, labelAngle=0 if numeric else -40)
     base = alt.Chart().encode(
-        across,
+        alt.X(
+            f"x:{kind}",
+            title=x.replace("_", " ") if x != "at" else _place(rows),
+            scale=scale,
+            sort=sorted(order) if numeric else list(map(str, order)),
+            axis=axis,
+        ),
         alt.Y("value:Q", title=_title(rows), scale=alt.Scale(zero=False, nice=False, padding=16)),
         _colour("color", colors),
+        *([] if line else [alt.XOffset("color:N", scale=alt.Scale(domain=colors))]),
     )
     told = [
         alt.Tooltip(f"x:{kind}", title=x.replace("_", " ")),

@@ -13,6 +13,7 @@ from conftest import start, truncate
 from inputs import expect_refused
 from layerscout import trials
 from layerscout.encoder import Encoder
+from layerscout.errors import InputError
 from layerscout.recipes import read_recipe
 from layerscout.stand_ins import MODELS
 from layerscout.studies import Local, estimate, grouped, study
@@ -481,3 +482,31 @@ def test_an_encoder_is_loaded_once_for_trials_in_a_row(tiny, reviews, tmp_path, 
     monkeypatch.setattr(Encoder, "load", lambda *a, **o: loaded.append(a) or load(*a, **o))
     run(recipe(tiny, reviews), tmp_path)
     assert len(loaded) == 1
+
+
+def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
+    scans = {"verb": "scan", "of": "tuned", "settings": {"scores": "fisher", "checkpoints": [1, 2]}}
+    wanted = recipe(
+        tiny,
+        reviews,
+        axes={"plan": ["full"]},
+        settings={"checkpoints": [1, 2], "keep": "last"},
+        grids={"ranked": scans},
+    )
+    found, _ = run(wanted, tmp_path)
+    tuned, ranked = found.cells
+    moved = found.store.read(ranked.trial.key)["result"]["stability"]
+    assert len(moved["checkpoints"]) == 3 and moved["scores"]["fisher"]["deviation"][0] == 0.0
+    folder = found.store.model(tuned.trial.key)
+    last = (folder / "epochs" / "2" / "model.safetensors").read_bytes()
+    assert last == (folder / "model" / "model.safetensors").read_bytes()
+    assert last != (folder / "epochs" / "1" / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="epochs \\[3\\] are not kept by tuned"):
+        scans["settings"]["checkpoints"] = [1, 3]
+        recipe(
+            tiny,
+            reviews,
+            axes={"plan": ["full"]},
+            settings={"checkpoints": [1, 2]},
+            grids={"ranked": scans},
+        )

@@ -3,12 +3,14 @@
 import json
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from transformers import AutoModelForSequenceClassification
 
 from inputs import as_csv, expect_refused
 from layerscout import outcomes, tuning
@@ -426,3 +428,31 @@ def test_settings_are_those_of_the_runs(bert, monkeypatch):
     assert result.content["settings"].items() >= options.items()
     assert result.content["metric"] == "f1"
     assert result.content["last"]["value"] == result.metrics["f1"]
+
+
+def test_checkpoints_of_epochs_are_of_one_whole_training(bert, tmp_path):
+    one = partial(cheaply, bert, task_of(), "top:1", epochs=2)
+    folders = {1: tmp_path / "1", 2: tmp_path / "2"}
+    result = one(checkpoints=folders, keep="last")
+    load_one = AutoModelForSequenceClassification.from_pretrained
+    first, last = (load_one(folder).state_dict() for folder in folders.values())
+    kept = result.model.state_dict()
+    assert all(torch.equal(last[name], kept[name]) for name in kept)
+    assert not all(torch.equal(first[name], kept[name]) for name in kept)
+    refused = partial(one, checkpoints=folders)
+    expect_refused("of a single training", refused, seed=[0, 1])
+    expect_refused("of a single training", refused, learning_rate=[1e-3, 1e-4])
+    expect_refused("of a single training", refused, against="full")
+    expect_refused("are whole models, which lora", refused, method="lora")
+    expect_refused("epochs count from 1", one, checkpoints={0: tmp_path / "0"})
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("mine")
+    expect_refused("holds more than a checkpoint", one, checkpoints={1: tmp_path / "full"})
+
+
+def test_without_measuring_nothing_is_run_again(bert):
+    whole, lean = (cheaply(bert, task_of(), "top:1", measure=m) for m in (True, False))
+    assert lean.content["examples_per_second"] is None and lean.predictions == {}
+    metric = lean.content["metric"]
+    assert lean.metrics == {metric: whole.metrics[metric]}
+    assert lean.content["runs"][0]["curve"] == whole.content["runs"][0]["curve"]

@@ -438,6 +438,14 @@ def tune(
             help="Times the learning rate of blocks that are drawn anew.", rich_help_panel="Edits"
         ),
     ] = 1.0,
+    save_epochs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N[,N...]",
+            help="Also write the model after these epochs, under epochs/.",
+            rich_help_panel="Training",
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -464,6 +472,7 @@ def tune(
     if learning_rate is not None:
         rates = _floats("--learning-rate", learning_rate)
     limit, wanted = size_in_bytes(cache_limit), _examples(examples, auto=False)
+    saved = [] if save_epochs is None else _numbers("--save-epochs", save_epochs)
     with interruptible(), terminal.loading(quiet):
         from layerscout.choosing import chosen_method
         from layerscout.data import Task
@@ -532,6 +541,7 @@ def tune(
             against=against,
             keep_adapter=keep_adapter,
             cache_limit=limit,
+            checkpoints={epoch: output / "epochs" / str(epoch) for epoch in saved},
             snapshots=output / "snapshots",
             resume=resume,
             track=track,

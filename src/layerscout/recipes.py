@@ -164,6 +164,9 @@ class Tuning(Reading):
     fresh_head: bool | None = None
     untie: bool | None = None
     edits: Edits | None = Field(None, description="such as reinit:9-12, or a sweep")
+    checkpoints: list[Annotated[int, Field(ge=1)]] | None = Field(
+        None, description="epochs after which the model is kept too, for a scan of them"
+    )
     keep_layer_norm: bool | None = None
     reinit_rate_factor: Annotated[float, Field(gt=0)] | None = None
     metric: Metric | None = None
@@ -178,6 +181,9 @@ class Scanning(Reading):
     fisher_mode: Literal["true", "empirical"] | None = None
     as_released: bool | None = None
     head_seeds: Annotated[int, Field(ge=1)] | None = None
+    checkpoints: list[Annotated[int, Field(ge=1)]] | None = Field(
+        None, description="of tuned models: scan these epochs, which were kept, after the start"
+    )
 
 
 class Comparing(Reading):
@@ -562,6 +568,13 @@ def _reference_faults(
             yield f"grids.{name}.of: tune starts from a checkpoint, not from a tuned model"
         elif of is not None and str(of) not in tuned:
             yield f"grids.{name}.of: {unknown('grid of tune', str(of), tuned)}"
+        elif of is not None and verb == "scan":
+            kept = _checkpoints(grids[str(of)])
+            if missing := [epoch for epoch in _checkpoints(grid) if epoch not in kept]:
+                yield (
+                    f"grids.{name}.settings.checkpoints: epochs {missing} are not kept by {of}; "
+                    "name them among its checkpoints"
+                )
         elif of is None and verb in ("compare", "evaluate"):
             yield f"grids.{name}.of: {verb} needs tuned models; name the grid that tunes them"
     for kind in ("tables", "figures"):
@@ -570,6 +583,12 @@ def _reference_faults(
             named = spec.get("grid") if isinstance(spec, Mapping) else None
             if named is not None and str(named) not in grids:
                 yield f"{kind}.{number}.grid: {unknown('grid', str(named), grids)}"
+
+
+def _checkpoints(grid: Mapping[str, Any]) -> list[Any]:
+    settings = grid.get("settings")
+    found = settings.get("checkpoints") if isinstance(settings, Mapping) else None
+    return found if isinstance(found, list) else []
 
 
 def swept(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:

@@ -354,6 +354,9 @@ class Planner:
             ", ".join(f"{n} {v}" for n, v in c.values.items() if n in ("model", "seed"))
             for c in models
         ]
+        epochs = given.pop("checkpoints", None)
+        if epochs is not None:  # of one training, with its start in the first place
+            sources = [first.models[0], *({"trial": first.key, "epoch": e} for e in epochs)]
         if given.pop("original", False):
             originals = list(dict.fromkeys(trial.models[0] for trial in trials))
             sources += originals

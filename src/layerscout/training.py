@@ -96,6 +96,7 @@ def train(
     advance: Callable[[int, int], None] = lambda done, total: None,
     snapshots: RunSnapshots | None = None,
     log: Callable[[Mapping[str, float], int], None] = lambda values, step: None,
+    after: Callable[[int], None] = lambda epoch: None,
     factors: Mapping[str, float] | None = None,
 ) -> tuple[Run, dict[str, Tensor]]:
     """Train those parameters of `model` that ask for gradients, and validate after every epoch.
@@ -114,6 +115,7 @@ def train(
         advance: called after every step with how many are done, and of how many.
         snapshots: where every epoch is written down, and where to go on from, if anything is there.
         log: called after every epoch with what a tracker shows, and the steps done.
+        after: called after every epoch with its number.
         factors: what the learning rate of a parameter is multiplied by, by name; 1 for others.
 
     Returns:
@@ -147,6 +149,7 @@ def train(
                     },
                     at.done,
                 )
+                after(at.epoch)
     return (
         Run(learning_rate, seed, tuple(at.curve), at.stopped, at.diverged, dict(at.spent)),
         at.kept,

@@ -265,7 +265,9 @@ class Desk:
     def place(self, given: Any) -> str:
         """Give what `Encoder.load` takes for a model of a trial."""
         if isinstance(given, Mapping):
-            return str(self.store.model(given["trial"]) / "model")
+            folder = self.store.model(given["trial"])
+            epoch = given.get("epoch")
+            return str(folder / "model" if epoch is None else folder / "epochs" / str(epoch))
         return str(given)
 
     def shape(
@@ -314,7 +316,7 @@ class Desk:
             InputError: if it cannot be found.
         """
         if isinstance(given, Mapping):
-            return str(given["trial"])
+            return str(given["trial"]) + (f" {given['epoch']}" if "epoch" in given else "")
         self.shape(given)
         if self.stands_in(given):
             return str(given)
@@ -392,20 +394,23 @@ def _tune(desk: Desk, trial: Trial) -> dict[str, Any]:
     method = make_method(given.pop("method", "full"), **given.pop("method_options", {}))
     encoder = desk.encoder(trial.models[0], given.pop("precision", "float32"))
     plan = Plan.from_dict(given.pop("plan"))
+    folder = desk.store.model(trial.key)
+    if trial.keep:
+        shutil.rmtree(folder, ignore_errors=True)  # what another run may have left of it
+    epochs = given.pop("checkpoints", []) if trial.keep else []
     result = tune(
         encoder,
         desk.examples(trial.task, drawing),
         plan,
         method=method,
         cache_limit=desk.cache_limit,
+        checkpoints={epoch: folder / "epochs" / str(epoch) for epoch in epochs},
         measure=False,
         progress=False,
         **given,
     )
     content = plain_json(result.content)
     if trial.keep:
-        folder = desk.store.model(trial.key)
-        shutil.rmtree(folder, ignore_errors=True)  # what another run may have left of it
         result.save(folder)
     (run,), settings = content["runs"], content["settings"]
     told = ("plan", "metric", "keep", "best", "last", "parameters", "flops", "seconds", "warnings")
@@ -434,6 +439,7 @@ def _scan(desk: Desk, trial: Trial) -> dict[str, Any]:
         desk.examples(trial.task, drawing),
         examples="all",
         options=Options(**options),
+        checkpoints=[desk.place(one) for one in trial.models[1:]],
         cache_limit=desk.cache_limit,
         progress=False,
         **given,

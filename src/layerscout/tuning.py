@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -26,7 +26,8 @@ from layerscout.edits import Edit, Editing, Preserve, Redraw, Reinitialize, make
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, LayerscoutError, unknown
 from layerscout.examples import Examples, plain_accelerator
-from layerscout.files import alone, check_output_folder
+from layerscout.exports import export
+from layerscout.files import alone, check_checkpoint_folder, check_output_folder
 from layerscout.fingerprints import content_key, encoder_fingerprint
 from layerscout.methods import FULL, Adapter, LoRA, Method, PrefixTuning, described, make_method
 from layerscout.outcomes import Material, Part, Tuned, outcome
@@ -84,6 +85,7 @@ def tune(
     against: Plan | str | Path | None = None,
     keep_adapter: bool = False,
     cache_limit: int = DEFAULT_LIMIT,
+    checkpoints: Mapping[int, str | Path] | None = None,
     snapshots: str | Path | None = None,
     resume: bool = False,
     track: str | None = None,
@@ -147,6 +149,8 @@ def tune(
         against: a second plan, such as "full", that is tuned in the same way to compare with.
         keep_adapter: with LoRA, keep what it learnt apart, as a folder of peft, instead of merging.
         cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
+        checkpoints: folders by epoch, where the model is written as it is after that epoch, such as
+            for the `checkpoints` of a scan.
         snapshots: a folder where every epoch is written down, until the result is saved; None for
             none.
         resume: go on with a training that was stopped, from its snapshots.
@@ -221,6 +225,13 @@ def tune(
             "`as_released` says how to follow a preset or draw blocks anew, and there is neither; "
             "name a preset or add an edit such as reinit:9-12"
         )
+    if checkpoints and (len(seeds) > 1 or (rates is not None and len(rates) > 1) or against):
+        raise InputError(
+            "`checkpoints` are of a single training; give one plan, one learning rate and one seed"
+        )
+    for epoch, folder in (checkpoints or {}).items():
+        whole("checkpoints", epoch, 1, remedy="epochs count from 1")
+        check_checkpoint_folder(Path(folder))
     if resume and snapshots is None:
         raise InputError("`resume` goes on from `snapshots`, and none are given; name the folder")
     if track is not None:
@@ -293,6 +304,11 @@ def tune(
         for one in wanted
         if written_method(one) not in (None, method)
     ]
+    if checkpoints and (material.saved_as != "checkpoint" or isinstance(method, LoRA)):
+        raise InputError(
+            f"`checkpoints` are whole models, which {method.name} with the classifier {head} does "
+            "not give; use the method full and the family's classifier"
+        )
     for choice, _ in choices:
         check_method(encoder.model.config, choice.plan, method)
     recorded = {
@@ -328,7 +344,8 @@ def tune(
                 warned += opened.notes
         first, *others = sweeps
         try:
-            tuned = [_tuned(material, first, _Aside(show, opened, "plan-1-", track, Path(logs)))]
+            aside = _Aside(show, opened, "plan-1-", track, Path(logs), checkpoints or {})
+            tuned = [_tuned(material, first, aside)]
         except _NothingFinishedError:
             if opened is not None:  # nothing in them is worth going on with
                 opened.discard()
@@ -366,6 +383,13 @@ class _Aside:
     prefix: str
     track: str | None
     logs: Path
+    checkpoints: Mapping[int, str | Path] = field(default_factory=dict)
+
+    def after(self, encoder: Encoder, model: Any, epoch: int) -> None:
+        """Write the model of an epoch down, where that was asked for."""
+        if epoch in self.checkpoints and plain_accelerator().is_main_process:
+            card = f"{encoder.name} in the course of a training, after epoch {epoch}.\n"
+            export(model, encoder.tokenizer, self.checkpoints[epoch], card)
 
 
 def _settings(
@@ -488,6 +512,7 @@ def _tuned(material: Material, sweep: Sweep, aside: _Aside) -> Tuned:
                     advance=partial(aside.show, label),
                     snapshots=None if aside.snapshots is None else aside.snapshots.of(name),
                     log=log,
+                    after=partial(aside.after, material.encoder, model),
                     factors=material.factors(model),
                 )
             if run.curve:

@@ -121,3 +121,25 @@ def test_a_report_of_several_verbs_is_one_page(run, tiny, reviews, tmp_path):
     code, _, _ = run("report", scan, tuned, "-o", tmp_path / "both")
     page = (tmp_path / "both" / "report.html").read_text()
     assert code == 0 and "bert on reviews" in page and "bert tuned on reviews" in page
+
+
+def test_a_study_whose_trials_failed_ends_with_1(run, mine, tmp_path, monkeypatch):
+    from layerscout import trials
+
+    def broken(*_, **__):
+        raise RuntimeError("it broke")
+
+    monkeypatch.setattr(trials, "tune", broken)
+    code, _, errors = run("study", mine, "-o", tmp_path)
+    assert code == 1
+    assert errors.count("failed: tune reviews (4, 4, 4)") == 2
+    assert "layerscout: 4 trials failed, whose records in" in errors
+    assert "4 failed: RuntimeError: it broke" in (tmp_path / "report.html").read_text()
+
+
+def test_what_could_not_be_run_is_told_at_the_end(run, mine, tmp_path):
+    plans = "grids.tuned.axes.plan=[head:9, top:1]"
+    code, _, errors = run("study", mine, "-o", tmp_path, "--small", "--set", plans, "-q")
+    assert code == 0 and "1 could not be run: `head` must be in 1..4" in errors
+    code, _, errors = run("study", mine, "-o", tmp_path, "--small", "--set", "examples=97", "-q")
+    assert code == 0 and errors.count("could not be run: --examples must be at most") == 1

@@ -427,7 +427,7 @@ class _Report:
                 + ("" if row["selected"] or "learning_rate" not in row else " (rate not chosen)"),
                 rounded(row.get("metric")),
                 rounded(row.get("seconds")),
-                (row["trial"] or "–")[:12],
+                shown(row["trial"])[:12],
             ]
             for row in rows[:LISTED]
         ]

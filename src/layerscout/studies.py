@@ -30,6 +30,7 @@ from layerscout.prices import (
 )
 from layerscout.progress import progress as progress_line
 from layerscout.recipes import Grid, Recipe, called, load_recipe, swept
+from layerscout.scanning import USUAL_FOR_NUMBERS
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.summaries import best_rate, quality
 from layerscout.trials import DRAWING, Desk, Store, Trial
@@ -167,6 +168,7 @@ class Planner:
     desk: Desk
     run: Callable[[Sequence[Trial]], None]
     cells: dict[str, list[Cell]] = field(default_factory=dict)
+    drawn: set[str] = field(default_factory=set)
 
     def work(self) -> None:
         """Go through all grids, those of tune first."""
@@ -181,9 +183,12 @@ class Planner:
     def _tuned(self, name: str, grid: Grid, keep: bool) -> list[Cell]:
         points = list(self._points(name, grid))
         scans = {}
-        for point in points:
+        for place, point in enumerate(points):
             if point.refused is None and needs_scan(point.arguments["plan"]):
-                scans[point.number] = self._scan_of(point)
+                try:
+                    scans[point.number] = self._scan_of(point)
+                except InputError as error:
+                    points[place] = replace(point, refused=str(error))
         self.run(list(scans.values()))
         found: list[Cell] = []
         for point in points:
@@ -235,8 +240,8 @@ class Planner:
     def _scan_of(self, point: _Point) -> Trial:
         """Give the scan that a plan goes by: all of the trial's training examples."""
         given = point.arguments
-        score = given.get("score", DEFAULT)
-        scores = [score] if SCORES[score].of == "states" else [score, DEFAULT]
+        score, usual = self._scores(given)
+        scores = [score] if SCORES[score].of == "states" else [score, usual]
         kept = (*DRAWING, "seed", "max_length", "precision")
         arguments = {name: given[name] for name in kept if name in given} | {"scores": scores}
         if "scan_examples" in given:
@@ -246,6 +251,12 @@ class Planner:
         if SCORES[score].of == "states":
             arguments.pop("seed", None)  # which these scores do not depend on
         return self._trial("scan", (given["model"],), given["task"], arguments, given["seed"])
+
+    def _scores(self, given: Mapping[str, Any]) -> tuple[str, str]:
+        """Name the score that plans go by, and that of states which stands in for one of blocks."""
+        numbers = self.desk.task(given["task"]).kind == "regression"
+        usual = USUAL_FOR_NUMBERS[0] if numbers else DEFAULT
+        return given.get("score", usual), usual
 
     def _trials(self, point: _Point, grid: Grid, scanned: Trial | None, keep: bool) -> list[Cell]:
         """Settle the plan and the learning rates of a point."""
@@ -294,7 +305,10 @@ class Planner:
         found = []
         for rate in rates:
             arguments = given | {"learning_rate": float(rate)}
-            trial = self._trial("tune", (model,), name, arguments, given["seed"], keep=keep)
+            try:
+                trial = self._trial("tune", (model,), name, arguments, given["seed"], keep=keep)
+            except InputError as error:
+                return [refused(str(error))]
             found.append(Cell(point.grid, values | {"learning_rate": f"{rate:g}"}, trial))
         return found
 
@@ -315,9 +329,9 @@ class Planner:
             return make_plan(given["plan"], blocks, best=blocks // 2 + 1, ranking=ranking), None
         if record["status"] == "failed":
             raise InputError(f"the scan that it needs failed: {record['error']}")
-        found, score = record["result"], given.get("score", DEFAULT)
+        found, (score, usual) = record["result"], self._scores(given)
         of_blocks = SCORES[score].of == "blocks"
-        best = found["best"].get(DEFAULT if of_blocks else score)
+        best = found["best"].get(usual if of_blocks else score)
         values = found["scores"][score]["values"] if of_blocks else None
         return make_plan(given["plan"], blocks, best=best, ranking=values), best
 
@@ -392,10 +406,19 @@ class Planner:
         keep: bool = False,
     ) -> Trial:
         drawing = _drawing(arguments, seed)
+        self._check(task, drawing)
         rest = {name: value for name, value in arguments.items() if name not in DRAWING}
         rest = {name: value for name, value in rest.items() if value is not None}
         contents = [*map(self.desk.content, models), self.desk.task_content(task)]
         return Trial(verb, models, task, rest | drawing, tuple(contents), keep)
+
+    def _check(self, task: Any, drawing: Mapping[str, Any]) -> None:
+        """Refuse more examples than there are; another seed makes no difference to that."""
+        sizes = {name: value for name, value in drawing.items() if name != "sample_seed"}
+        name = json.dumps([task, sizes], sort_keys=True)
+        if name not in self.drawn:
+            self.desk.examples(task, drawing)
+            self.drawn.add(name)
 
     # --- Choosing rates --------------------------------------------------------------------------
 

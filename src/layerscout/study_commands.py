@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from layerscout.errors import InputError
+from layerscout.errors import InputError, LayerscoutError
 from layerscout.options import CacheLimit, Device, Json, Quiet, interruptible, size_in_bytes
 
 
@@ -109,7 +109,12 @@ def study(
             told=None if quiet else terminal.trial_line,
         )
         reports.report(folder, figures=figures)
-    terminal.report_study(result, as_json=json, quiet=quiet)
+    failed = terminal.report_study(result, as_json=json, quiet=quiet)
+    if failed:
+        raise LayerscoutError(
+            f"{failed} trials failed, whose records in {folder / 'trials'} say why; the others are "
+            "done, and --retry-failed runs these again"
+        )
 
 
 def _change(written: str) -> tuple[str, Any]:

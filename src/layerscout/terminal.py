@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -363,11 +364,16 @@ def trial_line(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
         _say(console, line)
 
 
-def report_study(result: Study, *, as_json: bool, quiet: bool) -> None:
-    """Print the tables of a study, or what `study.json` holds."""
+def report_study(result: Study, *, as_json: bool, quiet: bool) -> int:
+    """Print the tables of a study, or what `study.json` holds; give how many trials failed."""
     folder = result.store.folder
+    keys = {cell.trial.key for cell in result.cells if cell.trial is not None}
+    records = (result.store.read(key) for key in keys)
+    failed = sum(1 for record in records if record and record["status"] == "failed")
+    refused = Counter(cell.refused for cell in result.cells if cell.refused is not None)
+    _warn(f"{number} could not be run: {why}" for why, number in refused.items())
     if _told_otherwise(folder / "study.json", as_json, quiet):
-        return
+        return failed
     console = Console(highlight=False)
     for path in sorted((folder / "tables").glob("*.md")):
         lines = [
@@ -382,6 +388,7 @@ def report_study(result: Study, *, as_json: bool, quiet: bool) -> None:
         console.print(table)
         console.print()
     _say(console, f"wrote {folder / 'report.html'}, summary.csv, study.json and tables beside it")
+    return failed
 
 
 def report_truncation(folder: Path, warnings: Sequence[str], *, quiet: bool) -> None:

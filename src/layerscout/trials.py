@@ -337,7 +337,7 @@ class Desk:
         """
         started, result, fault = perf_counter(), None, None
         try:
-            result = _RUN[trial.verb](self, trial)
+            result = RUN[trial.verb](self, trial)
         except Exception as error:
             fault = {
                 "error": f"{type(error).__name__}: {error}",
@@ -474,4 +474,4 @@ def _evaluate(desk: Desk, trial: Trial) -> dict[str, Any]:
     return found.as_dict()
 
 
-_RUN = {"tune": _tune, "scan": _scan, "compare": _compare, "evaluate": _evaluate}
+RUN = {"tune": _tune, "scan": _scan, "compare": _compare, "evaluate": _evaluate}

@@ -1,0 +1,235 @@
+"""Measure studies: the work that shared trunks save, and what running and reading trials costs.
+
+Every speed is a ratio of two things done in this one run. Run it alone on the machine:
+
+    python bench/study.py --shared ../shared --write docs/benchmarks-study.md
+"""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers.models.bert.modeling_bert import BertAttention
+
+from layerscout import trials
+from layerscout.plans import make_plan
+from layerscout.recipes import Recipe, read_recipe
+from layerscout.reports import report
+from layerscout.studies import Study, estimate, study
+from layerscout.trials import Desk, Trial
+from measuring import Section, given, options, table, write_page
+
+MODEL, BEST, BLOCKS = "stacked-minilm-12", 8, 12
+STRATEGIES = (
+    "best-down:1@best",
+    "best-down:1@top",
+    "top:1",
+    "best-down:2@best",
+    "best-down:2@top",
+    "top:2",
+    "best-down:3@best",
+    "best-down:3@top",
+    "top:3",
+    "best-up",
+    "best-down:all@best",
+    "full",
+)
+TRIVIAL, RECORDS = 2_000, 10_000
+
+
+def recipe(shared: Path, **settings: Any) -> Recipe:
+    """Make the grid of twelve strategies with ℓ* = 8, each plan written out."""
+    # (1, 12, 12) would stand for full fine-tuning too.
+    plans = {name: make_plan(name, BLOCKS, best=BEST).notation for name in STRATEGIES}
+    grid = {
+        "axes": {"model": [str(shared / "models" / MODEL)], "task": ["sst2"], "plan": plans},
+        "settings": {"learning_rate": 1e-4, "sample_seed": 0, **settings},
+    }
+    return read_recipe({"title": "twelve strategies", "grids": {"tuned": grid}})
+
+
+@contextmanager
+def counting() -> Iterator[list[int]]:
+    """Count forward passes of blocks, one for each example and block."""
+    passes, forward = [0], BertAttention.forward
+
+    def counted(module: Any, states: Any, *rest: Any, **more: Any) -> Any:
+        passes[0] += len(states)
+        return forward(module, states, *rest, **more)
+
+    BertAttention.forward = counted
+    try:
+        yield passes
+    finally:
+        BertAttention.forward = forward
+
+
+def work(shared: Path) -> Section:
+    """Count the passes of a small study, with the trunk kept and without."""
+    counts, epochs, n, held = {}, 2, 64, 64
+    for kept in (True, False):
+        wanted = recipe(
+            shared,
+            examples=n,
+            validation_examples=held,
+            epochs=epochs,
+            trunk_dropout=not kept,
+        )
+        with tempfile.TemporaryDirectory() as folder, counting() as passes:
+            found = study(wanted, folder, data=shared / "data", progress=False)
+            check(found)
+        counts[kept] = passes[0]
+    plans = [cell.trial.arguments["plan"] for cell in found.cells if cell.trial is not None]
+    cuts = [0 if plan["embeddings"] else min(plan["tuned"]) - 1 for plan in plans]
+    above = sum(plan["head"] - cut for plan, cut in zip(plans, cuts, strict=True))
+    expected = (n + held) * (epochs * above + sum(set(cuts)))
+    long = recipe(shared, examples=1000, validation_examples="all", epochs=20)
+    with tempfile.TemporaryDirectory() as folder:
+        priced = estimate(long, folder, data=shared / "data")
+    share = priced.flops(priced.prices) / sum(one.again for one in priced.prices.values())
+    rows = [
+        ["forward passes of blocks, trunks kept", f"{counts[True]:,}"],
+        ["the same by count, every shared trunk once", f"{expected:,}"],
+        ["ratio (limit 1.02)", f"{counts[True] / expected:.4f}"],
+        ["forward passes without kept trunks", f"{counts[False]:,}"],
+        ["FLOPs by count over those without kept trunks, 20 epochs", f"{share:.2f}"],
+    ]
+    text = (
+        f"The twelve strategies of Xie et al. 2022, Table 6, on {MODEL} with ℓ* = {BEST}: {n} "
+        f"examples to train on, {held} to validate on, {epochs} epochs; a pass is one block on one "
+        "example."
+    )
+    return Section("Work", f"{text}\n\n{table(['', ''], rows)}")
+
+
+def check(found: Study) -> None:
+    """Refuse to measure trials that failed."""
+    records = [found.store.read(cell.trial.key) for cell in found.cells if cell.trial is not None]
+    failed = [record["error"] for record in records if record and record["status"] != "done"]
+    if failed:
+        raise SystemExit(f"a trial failed: {failed[0]}")
+
+
+def wall(shared: Path) -> Section:
+    """Time the same study with the trunk kept and without, start-up apart."""
+    rows, seconds = [], {}
+    for kept in (True, False):
+        wanted = recipe(shared, examples=2000, epochs=3, trunk_dropout=not kept)
+        with tempfile.TemporaryDirectory() as folder:
+            started = time.perf_counter()
+            found = study(wanted, folder, data=shared / "data", progress=True)
+            whole = time.perf_counter() - started
+            check(found)
+            records = [found.store.read(c.trial.key) for c in found.cells if c.trial is not None]
+            each = [record["seconds"] for record in records if record is not None]
+        seconds[kept] = each
+        name = "trunks kept" if kept else "every epoch runs the trunk"
+        start = whole - sum(each)
+        rows.append(
+            [name, f"{sum(each):.0f} s", f"{min(each):.0f}–{max(each):.0f} s", f"{start:.1f} s"]
+        )
+    ratios = [a / b for a, b in zip(seconds[True], seconds[False], strict=True)]
+    share = sum(seconds[True]) / sum(seconds[False])
+    text = (
+        "The same strategies, 2,000 examples of SST-2 to train on and 872 to validate on, 3 "
+        f"epochs. All of it with kept trunks takes {share:.2f} of the time without; a single trial "
+        f"{min(ratios):.2f} to {max(ratios):.2f}. Start-up is what the study takes besides its "
+        "trials: loading, hashing, storing."
+    )
+    columns = ["", "all trials", "a trial", "start-up"]
+    return Section("Time", f"{text}\n\n{table(columns, rows)}")
+
+
+def canned(_: Desk, trial: Trial) -> dict[str, Any]:
+    """Give a result of the usual size at once."""
+    curve = [{"epoch": e, "training_loss": 0.5, "loss": 0.5, "value": 0.7} for e in range(1, 6)]
+    return {
+        "plan": trial.arguments["plan"],
+        "metric": "accuracy",
+        "keep": "best",
+        "best": curve[0],
+        "last": curve[-1],
+        "curve": curve,
+        "stopped": None,
+        "diverged": False,
+        "parameters": {"total": 22_713_986, "trainable": 3_697_538},
+        "flops": {"train": 1e12, "full_train": 2e12, "inference": 1e8, "full_inference": 1e8},
+        "seconds": {"trunk": 1.0, "train": 1.0, "evaluate": 1.0},
+        "warnings": [],
+        "precision": "float32",
+        "device": "cpu",
+        "threads": 2,
+    }
+
+
+def many(shared: Path, number: int, folder: Path) -> tuple[float, float, float]:
+    """Give the seconds for a trivial trial, for reading all records, and for the whole report."""
+    grid = {
+        "axes": {
+            "model": [str(shared / "models" / MODEL)],
+            "task": ["sst2"],
+            "seed": list(range(number)),
+        },
+        "settings": {"plan": "top:1"},
+    }
+    wanted = read_recipe(
+        {"title": "many", "grids": {"tuned": grid}, "tables": [{"title": "means"}]}
+    )
+    runs = trials.RUN
+    trials.RUN = {**runs, "tune": canned}
+    try:
+        started = time.perf_counter()
+        found = study(wanted, folder, data=shared / "data", progress=False)
+        each = (time.perf_counter() - started) / number
+    finally:
+        trials.RUN = runs
+    started = time.perf_counter()
+    for cell in found.cells:
+        if cell.trial is not None:
+            found.store.read(cell.trial.key)
+    reading = time.perf_counter() - started
+    started = time.perf_counter()
+    report(folder)
+    return each, reading, time.perf_counter() - started
+
+
+def bookkeeping(shared: Path) -> Section:
+    """Time what running and reading trials takes besides the trials."""
+    with tempfile.TemporaryDirectory() as folder:
+        each, _, _ = many(shared, TRIVIAL, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        _, reading, whole = many(shared, RECORDS, Path(folder))
+        content = json.loads(next((Path(folder) / "trials").glob("[!.]*.json")).read_text())
+        size = len(json.dumps(content))
+    rows = [
+        [
+            f"scheduling and storing one of {TRIVIAL:,} trivial trials (limit 10 ms)",
+            f"{1000 * each:.1f} ms",
+        ],
+        [f"reading {RECORDS:,} records of {size:,} bytes (limit 5 s)", f"{reading:.1f} s"],
+        ["the whole report of them", f"{whole:.1f} s"],
+    ]
+    return Section("Bookkeeping", table(["", ""], rows))
+
+
+def main() -> None:
+    parser = options(__doc__ or "")
+    found = given(parser)
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["LAYERSCOUT_CACHE"] = cache
+        sections = [work(found.shared), bookkeeping(found.shared), wall(found.shared)]
+    write_page(
+        "# Studies: work, time and bookkeeping\n\nMade by `python bench/study.py` "
+        "([study.md](study.md)).",
+        sections,
+        found.write,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -262,7 +262,10 @@ class _Report:
         for record in self._records.values():
             if record is not None and record["status"] == "done":
                 told.update(set(record["result"].get("warnings") or ()))
-        found += [f"{warning} ({number} trials)" for warning, number in told.most_common(5)]
+        found += [
+            f"{warning} ({number} trial{'s' if number > 1 else ''})"
+            for warning, number in told.most_common(5)
+        ]
         return found
 
     def _draw(self) -> dict[str, list[alt.LayerChart]]:
@@ -433,7 +436,7 @@ class _Report:
                 + ("" if row["selected"] or "learning_rate" not in row else " (rate not chosen)"),
                 rounded(row.get("metric")),
                 rounded(row.get("seconds")),
-                (row["trial"] or "–")[:12],
+                shown(row["trial"])[:12],
             ]
             for row in rows[:LISTED]
         ]

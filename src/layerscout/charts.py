@@ -51,16 +51,24 @@ LOOK: dict[str, Any] = {  # in the page, the style sheet sets the colours of bot
 FIT_WIDTH = alt.AutoSizeParams(type="fit-x", contains="padding")
 
 # Runs in the page. The interpreter (ast) needs no eval, so the page can forbid it.
-DRAW = """
+DRAW = r"""
+// What a tooltip shows stays text, and what has no value is a dash.
+const escapes = {"&": "&amp;", "<": "&lt;"};
+const sanitize = value => {
+  const text = String(value);
+  return text === "null" ? "–" : text.replace(/[&<]/g, sign => escapes[sign]);
+};
 for (const figure of document.querySelectorAll("[data-chart]")) {
   const chart = JSON.parse(document.getElementById(figure.dataset.chart).textContent);
   const actions = {export: true, source: false, compiled: false, editor: false};
-  vegaEmbed(figure, chart, {mode: "vega-lite", renderer: "svg", ast: true, actions});
+  const options = {mode: "vega-lite", renderer: "svg", ast: true, actions, tooltip: {sanitize}};
+  vegaEmbed(figure, chart, options);
 }
-const read = (row, column) => {
-  const text = row.cells[column].textContent.trim();
-  const value = parseFloat(text.replace(/,/g, "").replace("−", "-").replace("◆", ""));
-  return [text, isNaN(value) ? null : value];
+const missing = text => text === "" || text === "–";
+const read = text => {
+  const plain = text.replace(/,/g, "").replace("−", "-");
+  const start = plain.match(/^[+-]?\d[\d.]*(e[+-]?\d+)?(?!\w)/);
+  return start ? parseFloat(start[0]) : null;
 };
 for (const table of document.querySelectorAll("table.sortable")) {
   const headings = [...table.tHead.rows[0].cells];
@@ -68,10 +76,14 @@ for (const table of document.querySelectorAll("table.sortable")) {
     const up = heading.getAttribute("aria-sort") !== "ascending";
     headings.forEach(other => other.removeAttribute("aria-sort"));
     heading.setAttribute("aria-sort", up ? "ascending" : "descending");
-    const rows = [...table.tBodies[0].rows].map(row => [row, ...read(row, column)]);
-    const numeric = rows.some(([, , value]) => value !== null);
+    const rows = [...table.tBodies[0].rows].map(row => {
+      const text = row.cells[column].textContent.replace("◆", "").trim();
+      return [row, text, read(text)];
+    });
+    // A name may start with a number, so numbers are compared only where nothing else stands.
+    const numeric = rows.every(([, text, value]) => missing(text) || value !== null);
     rows.sort(([, a, x], [, b, y]) => {
-      if (numeric && (x === null || y === null)) return (x === null) - (y === null);
+      if (missing(a) || missing(b)) return missing(a) - missing(b);
       return (up ? 1 : -1) * (numeric ? x - y : a.localeCompare(b, undefined, {numeric: true}));
     });
     table.tBodies[0].append(...rows.map(([row]) => row));
@@ -304,6 +316,7 @@ def heat_map(
 ) -> alt.LayerChart:
     """Draw cells `row`, `column`, `value`; axes have their entries and a title."""
     (columns, title_right), (lines, title_up) = right, up
+    same = title_right == title_up
 
     def axis(entries: Sequence[int]) -> alt.Axis:
         shown = _ticks(entries[0], entries[-1], 12) if len(entries) > 1 else list(entries)
@@ -320,7 +333,8 @@ def heat_map(
             legend=alt.Legend(orient="bottom", gradientLength=140, gradientThickness=10),
         ),
         tooltip=[
-            alt.Tooltip("row:Q", title=title_up),
+            # Two entries of one name would be one.
+            alt.Tooltip("row:Q", title=f"{title_up} (up)" if same else title_up),
             alt.Tooltip("column:Q", title=title_right),
             alt.Tooltip("value:Q", title=name, format=".3f"),
         ],
@@ -361,14 +375,13 @@ def _truncation(content: Mapping[str, Any]) -> alt.LayerChart:
             alt.Tooltip("value:Q", title=name, format=".3f"),
         ],
     )
-    layers: list[Any] = [
-        base.mark_line(strokeWidth=2),
-        base.mark_point(filled=True, size=50, opacity=1),
-    ]
+    layers: list[Any] = []
     if content["majority"] is not None:
         ruled = alt.Chart(alt.InlineData(values=[{"value": content["majority"]}]))
-        rule = ruled.mark_rule(color=MUTED, strokeDash=[4, 4]).encode(alt.Y("value:Q"))
-        layers.append(rule)
+        layers.append(ruled.mark_rule(color=MUTED, strokeDash=[4, 4]).encode(alt.Y("value:Q")))
+    # Points lie above all else, so that they answer to a pointer.
+    layers.append(base.mark_line(strokeWidth=2))
+    layers.append(base.mark_point(filled=True, size=50, opacity=1))
     return alt.LayerChart(
         data=alt.InlineData(values=rows),
         layer=layers,
@@ -378,10 +391,12 @@ def _truncation(content: Mapping[str, Any]) -> alt.LayerChart:
 
 def for_page(chart: alt.LayerChart) -> dict[str, Any]:
     """Specify a chart that takes the width of the page it stands in."""
+    # A title that is wider than the figure ends in an ellipsis.
+    limited = {**LOOK["title"].to_dict(), "limit": {"expr": "width && containerSize()[0] - 10"}}
     # To check a dozen specifications against the schema takes longer than to write them.
     spec = (
         chart.properties(width="container", background="transparent")
-        .configure(font="system-ui, sans-serif", autosize=FIT_WIDTH, **LOOK)
+        .configure(font="system-ui, sans-serif", autosize=FIT_WIDTH, **(LOOK | {"title": limited}))
         .to_dict(validate=False)
     )
     # The page holds no address, not even one that nothing loads.

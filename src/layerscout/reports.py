@@ -228,7 +228,7 @@ class _Report:
 
     def _overview(self) -> list[str]:
         counted = self._states()
-        told = [f"{self.recipe.title}."]
+        told = []
         if self.recipe.source:
             told.append(f"After {self.recipe.source}.")
         seconds = sum(record["seconds"] for record in self._records.values() if record)
@@ -256,7 +256,10 @@ class _Report:
         for record in self._records.values():
             if record is not None and record["status"] == "done":
                 told.update(set(record["result"].get("warnings") or ()))
-        found += [f"{warning} ({number} trials)" for warning, number in told.most_common(5)]
+        found += [
+            f"{warning} ({number} trial{'s' if number > 1 else ''})"
+            for warning, number in told.most_common(5)
+        ]
         return found
 
     def _draw(self) -> dict[str, list[alt.LayerChart]]:
@@ -413,7 +416,7 @@ class _Report:
         return found
 
     def _trials(self) -> Table:
-        rows = list(trials_of(self.frame))
+        rows = trials_of(self.frame)
         axes = [
             name
             for name in self.frame.columns

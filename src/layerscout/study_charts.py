@@ -72,6 +72,7 @@ def _pareto(name: str, points: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
         alt.X(
             "share:Q",
             title="training FLOPs, share of full fine-tuning",
+            scale=alt.Scale(nice=False, padding=12),
             axis=alt.Axis(format="~%", grid=False),
         ),
         alt.Y("metric:Q", title="metric", scale=alt.Scale(zero=False, nice=False, padding=16)),
@@ -89,18 +90,23 @@ def _pareto(name: str, points: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
     front = base.transform_filter("datum.front").mark_line(
         color=MUTED, strokeDash=[4, 3], interpolate="step-after"
     )
-    bars = base.mark_rule(opacity=0.45).encode(
-        alt.Y("low:Q"), alt.Y2("high:Q"), _colour("family", families)
-    )
-    dots = base.mark_point(filled=True, opacity=1, size=70).encode(
-        _colour("family", families), tooltip=told
-    )
+    coloured = base.encode(_colour("family", families))
+    dots = coloured.mark_point(filled=True, opacity=1, size=70).encode(tooltip=told)
     return alt.LayerChart(
         data=alt.InlineData(values=list(points)),
-        layer=[front, bars, dots],
+        layer=[front, *_intervals(coloured, points), dots],
         title=name,
         description=f"{name}: metric over training cost for {len(points)} strategies.",
     )
+
+
+def _intervals(base: alt.Chart, rows: Sequence[Mapping[str, Any]]) -> list[alt.Chart]:
+    """Draw the intervals of those rows that have one."""
+    known = [row for row in rows if row["low"] is not None]
+    if not known:
+        return []
+    bars = base.properties(data=alt.InlineData(values=known)).mark_rule(opacity=0.45)
+    return [bars.encode(alt.Y("low:Q"), alt.Y2("high:Q"))]
 
 
 def family_of(plan: str) -> str:
@@ -168,6 +174,7 @@ def _means(
         )
     numeric = all(isinstance(row["x"], int | float) for row in summed)
     order = list(dict.fromkeys(row["x"] for row in summed))
+    place = _place(rows) if x == "at" else x.replace("_", " ")
     colors = list(dict.fromkeys(row["color"] for row in summed))
     kind = "Q" if numeric and line else "O"
     if numeric and line:
@@ -177,7 +184,7 @@ def _means(
     base = alt.Chart().encode(
         alt.X(
             f"x:{kind}",
-            title=x.replace("_", " ") if x != "at" else _place(rows),
+            title=place,
             scale=scale,
             sort=sorted(order) if numeric else list(map(str, order)),
             axis=axis,
@@ -187,19 +194,19 @@ def _means(
         *([] if line else [alt.XOffset("color:N", scale=alt.Scale(domain=colors))]),
     )
     told = [
-        alt.Tooltip(f"x:{kind}", title=x.replace("_", " ")),
+        alt.Tooltip(f"x:{kind}", title=place),
         *([alt.Tooltip("color:N", title=color)] if color else []),
         *(
             [alt.Tooltip("label:N", title="strategy"), alt.Tooltip("plan:N")]
             if summed[0]["plan"] != "–"
             else []
         ),
-        alt.Tooltip("value:Q", format=".4~f"),
+        alt.Tooltip("value:Q", title=_title(rows), format=".4~f"),
         alt.Tooltip("low:Q", format=".3f"),
         alt.Tooltip("high:Q", format=".3f"),
         alt.Tooltip("n:Q", title="trials"),
     ]
-    layers = [base.mark_rule(opacity=0.45).encode(alt.Y("low:Q"), alt.Y2("high:Q"))]
+    layers = _intervals(base, summed)
     layers += [base.mark_line(strokeWidth=2)] if line else []
     layers.append(base.mark_point(filled=True, opacity=1, size=50).encode(tooltip=told))
     return alt.LayerChart(
@@ -261,7 +268,7 @@ def strip(
         charts.append(
             alt.LayerChart(
                 data=alt.InlineData(values=values),
-                layer=[dots, means],
+                layer=[means, dots],  # points on top, so that they answer to a pointer
                 title=name,
                 description=f"{name}: {_title(rows)} of every trial by {x}; the bars are means.",
             )
@@ -309,11 +316,12 @@ def fit(
                 alt.Tooltip("y:Q", title=_name(wanted), format=".3f"),
             ]
         )
-        layers: list[Any] = [dots]
+        layers: list[Any] = []
         if line.slope is not None and line.intercept is not None and values:
             ends = [min(row["x"] for row in values), max(row["x"] for row in values)]
             drawn = [{"x": end, "y": line.intercept + line.slope * end} for end in ends]
             layers.append(base.properties(data=alt.InlineData(values=drawn)).mark_line(color=BEST))
+        layers.append(dots)  # on top, so that they answer to a pointer
         charts.append(
             alt.LayerChart(
                 data=alt.InlineData(values=values),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from statistics import mean, stdev
 from typing import Any
 
@@ -123,7 +123,8 @@ def tidy(study: Mapping[str, Any], read: Callable[[str], Mapping[str, Any] | Non
         if status != "done" or record is None:
             rows.append(shared | {"measure": None, "at": None, "value": None} | told)
             continue
-        for measure, at, value in _MEASURED[record["verb"]](record, cell["values"]):
+        measured = _MEASURED[record["verb"]](record, cell["values"])
+        for measure, at, value in chain([("seconds", None, record["seconds"])], measured):
             rows.append(shared | {"measure": measure, "at": at, "value": value} | told)
     axes = dict.fromkeys(name for row in rows for name in row if name not in FIXED)
     return pd.DataFrame(rows, columns=[*axes, *FIXED])
@@ -190,7 +191,6 @@ def _of_tune(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
     flops, seconds = result["flops"], result["seconds"]
     yield "metric", None, quality(record)
     yield "epoch", None, result[result["keep"]]["epoch"]
-    yield "seconds", None, record["seconds"]
     yield "train_seconds", None, seconds["train"] + seconds["evaluate"]
     yield "flops", None, flops["train"]
     yield "share", None, flops["train"] / flops["full_train"]
@@ -549,14 +549,13 @@ def contests(frame: pd.DataFrame, grid: str, axis: str, baseline: str) -> list[C
     return contested
 
 
-def trials_of(frame: pd.DataFrame) -> Iterable[Mapping[str, Any]]:
-    """Give a row for every cell: its axes, status, metric and seconds."""
-    kept = frame[frame["measure"].isin(["metric", "seconds"]) | frame["measure"].isna()]
+def trials_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Give a row for every point of the grids: its axes, status, metric and seconds."""
     axes = [name for name in frame.columns if name not in ("measure", "at", "value")]
     found: dict[Any, dict[str, Any]] = {}
-    for row in kept.to_dict("records"):
+    for row in frame.to_dict("records"):
         key = tuple(shown(row[name]) for name in axes)
-        cell = found.setdefault(key, {name: row[name] for name in axes})
-        if row["measure"]:
-            cell[row["measure"]] = row["value"]
-    return found.values()
+        point = found.setdefault(key, {name: row[name] for name in axes})
+        if row["measure"] in ("metric", "seconds"):
+            point[row["measure"]] = row["value"]
+    return list(found.values())

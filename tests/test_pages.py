@@ -15,7 +15,7 @@ from layerscout.comparison import compare
 from layerscout.evaluation import evaluate
 from layerscout.figures import comparison_page, evaluation_page, scan_page
 from layerscout.recipes import read_recipe
-from layerscout.reports import write_report, write_study
+from layerscout.reports import report
 from layerscout.studies import Cell, Study
 from layerscout.trials import Store, Trial
 from scan_content import full, scan, score
@@ -81,9 +81,9 @@ def pages(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
         found[verb] = base / verb / f"{verb}.html"
         found[verb].write_text(written(content), encoding="utf-8")
     studied = made_up_study(base / "study", evaluated, compared)
-    found["study"] = write_study(studied)[0]
+    found["study"] = report(studied.store.folder)[0]
     folders = [base / name for name in ("study", "scan", "tune", "compare", "evaluate")]
-    found["report"] = write_report(folders, base / "report")[0]
+    found["report"] = report(folders, base / "report")[0]
     return found
 
 

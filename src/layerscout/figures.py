@@ -542,7 +542,7 @@ def _next_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
     if task["kind"] == "classification":
         commands = [
             (
-                "List what could be tuned, and what it costs, in the folder of this page:",
+                "List what could be tuned, and what it costs, in the folder of the scan:",
                 "layerscout plan .",
             ),
             (

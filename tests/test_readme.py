@@ -15,6 +15,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 LEFT_OUT = re.compile(r"# network$|^make test$")
 
 
+STUDIES = ("study", "report")
+
+
 def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
 
@@ -52,8 +55,8 @@ def test_the_way_from_a_csv_to_a_tuned_model(tmp_path):
     rows = [f'"{line}",{("positive", "negative")[row % 2]}' for row, line in enumerate(lines)]
     (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
     verbs = [command for command in commands() if not command.startswith("make")]
-    assert [command.split()[1] for command in verbs] == ["scan", "plan", "tune"]
-    shown = [run(command, tmp_path) for command in verbs]
+    assert [command.split()[1] for command in verbs] == ["scan", "plan", "tune", "study", "report"]
+    shown = [run(command, tmp_path) for command in verbs[:3]]
     assert "best" in shown[0] and "next: layerscout tune" in shown[1] and "tuned" in shown[2]
     assert (tmp_path / "reviews-scan" / "scan.html").stat().st_size > 1000
     for number, script in enumerate(blocks("python")):
@@ -64,6 +67,16 @@ def test_the_way_from_a_csv_to_a_tuned_model(tmp_path):
     assert "accuracy" in said[1] and "blocks " in said[1].splitlines()[-1]
     assert (tmp_path / "reviews.png").stat().st_size > 1000
     assert (tmp_path / "reviews-out" / "model" / "config.json").is_file()
+
+
+def test_a_figure_of_a_paper_and_its_report(tmp_path):
+    study, report = (command for command in commands() if command.split()[1] in STUDIES)
+    shown = run(study, tmp_path)
+    assert "pearson:variability_ratio" in shown
+    page = tmp_path / "scores" / "report.html"
+    page.unlink()
+    run(report, tmp_path)
+    assert "Probing over the variability ratio" in page.read_text(encoding="utf-8")
 
 
 def test_links_lead_somewhere():

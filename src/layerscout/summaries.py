@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from statistics import mean, stdev
 from typing import Any
@@ -20,6 +20,9 @@ from layerscout.diagnostics import ranks
 
 # Columns of `summary.csv` that are no axes.
 FIXED = ("measure", "at", "value", "selected", "trial", "status")
+
+# Measures that are whole numbers.
+COUNTED = ("best:", "rank:", "epoch", "parameters", "trainable", "split")
 
 # What a table or a figure may show of a grid, by its verb; {score} is a key of a score.
 MEASURES: Mapping[str, Mapping[str, str]] = {
@@ -68,6 +71,7 @@ class Mean:
     """A mean over n trials, with what goes with it; None where n is too small.
 
     Attributes:
+        whole: whether it is of whole numbers, such as states, and all are the same.
         deviation: standard deviation, of the sample.
         error: standard error of the mean.
         low, high: the ends of the 95 % interval by Student's t.
@@ -79,6 +83,7 @@ class Mean:
     error: float | None = None
     low: float | None = None
     high: float | None = None
+    whole: bool = False
 
 
 def mean_of(values: Sequence[float]) -> Mean:
@@ -304,6 +309,8 @@ class Summary:
         found = self.cells.get((row, column))
         if found is None:
             return "–"
+        if found.whole:
+            return f"{found.mean:,.0f}"
         text = rounded(found.mean)
         if self.spread == "none" or found.deviation is None:
             return text
@@ -390,15 +397,21 @@ def summarise(
     down, across = _listed(rows), _listed(columns)
     heads_down, heads_across = (_headings(found, axes) for axes in (down, across))
     cells: dict[tuple[int, int], list[float]] = {}
+    whole: set[tuple[int, int]] = set()
     for row in found.to_dict("records"):
         at = heads_down[_heading(row, down)], heads_across[_heading(row, across)]
         cells.setdefault(at, []).append(float(row["value"]))
+        if str(row["measure"]).startswith(COUNTED):
+            whole.add(at)
     return Summary(
         title=title,
         corner=", ".join(down),
         rows=list(heads_down),
         columns=list(heads_across),
-        cells={at: mean_of(values) for at, values in cells.items()},
+        cells={
+            at: replace(mean_of(values), whole=at in whole and len(set(values)) == 1)
+            for at, values in cells.items()
+        },
         spread=spread,
     )
 

@@ -382,7 +382,8 @@ def report_study(result: Study, *, as_json: bool, quiet: bool) -> int:
         ]
         table = Table(box=None, pad_edge=False, header_style="bold")
         for number, name in enumerate(lines[0]):
-            table.add_column(Text(name), justify="right" if number else "left")
+            named = Text(name, overflow="fold")
+            table.add_column(named, justify="right" if number else "left", overflow="fold")
         for line in lines[2:]:
             table.add_row(*map(Text, line))
         console.print(table)

@@ -1,6 +1,7 @@
 """Recipes: what ships is whole, and what is wrong is told all at once."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from layerscout import recipes
 from layerscout.errors import InputError
 from layerscout.recipes import changed, load_recipe, read_recipe, read_value, shipped, swept
 from layerscout.stand_ins import MODELS, TASKS
+from layerscout.summaries import MEASURES
 from layerscout.trials import DRAWING
 
 GRID = {"axes": {"model": ["demo"], "task": ["demo"]}, "settings": {"plan": "top:1"}}
@@ -194,3 +196,20 @@ def test_what_a_grid_takes_is_what_the_verb_takes():
     for verb, model in recipes.VERBS.items():
         known = inspect.signature(getattr(ls, verb)).parameters
         assert model.model_fields.keys() - own - extra[verb] <= known.keys()
+
+
+def test_the_documentation_names_all_that_there_is():
+    text = (Path(__file__).parents[1] / "docs" / "study.md").read_text(encoding="utf-8")
+    shared = set(recipes.Reading.model_fields)
+    names = {
+        *shipped(),
+        *recipes.Recipe.model_fields,
+        *recipes.Grid.model_fields,
+        *recipes.TableSpec.model_fields,
+        *recipes.FigureSpec.model_fields,
+        *recipes.TaskFile.model_fields,
+        *(sweep.split(":")[0] for sweep in recipes.SWEEPS),
+        *(name.replace("{score}", "KEY") for by in MEASURES.values() for name in by),
+        *(shared - {"max_length", "precision", "seed"}),
+    }
+    assert [name for name in sorted(names - {"KEY"}) if f"`{name}" not in text] == []

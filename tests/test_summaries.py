@@ -116,7 +116,7 @@ def test_a_table_has_means_of_the_chosen_rate_in_the_order_of_the_recipe():
     assert found.text(0, 0) == f"0.750 ± {np.std([0.8, 0.7], ddof=1):.3f}"
     assert table(tidy(*study(VALUES)), where={"task": "b"}).columns == ["b"]
     shares = table(tidy(*study(VALUES)), value=["share", "trainable"], columns="measure")
-    assert [shares.text(0, c) for c in range(2)] == ["0.500 ± 0.000", "3.000 ± 0.000"]
+    assert [shares.text(0, c) for c in range(2)] == ["0.500 ± 0.000", "3"]
 
 
 def test_tables_are_written_for_markdown_and_latex():
@@ -185,3 +185,21 @@ def test_agreement_over_orders_is_that_of_scipy():
     rank, line = stats.spearmanr(x, y), stats.pearsonr(x, y)
     assert (found.spearman, found.spearman_p) == pytest.approx((rank.statistic, rank.pvalue))
     assert (found.pearson, found.pearson_p) == pytest.approx((line.statistic, line.pvalue))
+
+
+def test_states_are_compared_over_the_seeds_of_a_model():
+    def one(i, j, values):
+        cka = [[0.0] * 2 for _ in range(2)]
+        cka[0][0], cka[1][1] = values
+        return {"of": [i, j], "rows": [1, 2], "columns": [1, 2], "cka": cka}
+
+    maps = [one(0, 0, (1, 1)), one(0, 1, (0.9, 0.8)), one(0, 2, (0.7, 0.6)), one(1, 2, (0.5, 0.4))]
+    clusters = [{"cka": {"contrast": c, "split": 1}} for c in (0.3, 0.2)] + [{"cka": None}]
+    names = ["model a, seed 0", "model a, seed 1", "model a, untuned"]
+    record = {"status": "done", "verb": "compare", "seconds": 1.0}
+    record["result"] = {"clusters": clusters, "maps": maps, "models": []}
+    cell = {"grid": "g", "values": {"task": "t", "models": names}, "trial": "x"}
+    frame = tidy({"cells": [cell]}, {"x": record}.get)
+    same = frame[frame.measure == "same_state"]
+    assert list(zip(same["at"], same.value, strict=True)) == [(1, 0.9), (2, 0.8)]
+    assert list(frame[frame.measure == "contrast"]["at"]) == names[:2]

@@ -53,7 +53,7 @@ MEASURES: Mapping[str, Mapping[str, str]] = {
     "compare": {
         "contrast": "of the best split of a model's states into two clusters",
         "split": "the last state of the lower cluster",
-        "same_state": "CKA of the same state of two models",
+        "same_state": "CKA of the same state of two seeds of a model",
     },
     "evaluate": {
         "metric": "of the whole model",
@@ -229,11 +229,17 @@ def _of_scan(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
 
 def _of_compare(record: Mapping[str, Any], values: Mapping[str, Any]) -> Measured:
     result = record["result"]
-    for number, found in enumerate(result["clusters"]):
-        name = values["models"][number] if "models" in values else result["models"][number]["name"]
+    names = values.get("models") or [model["name"] for model in result["models"]]
+    for name, found in zip(names, result["clusters"], strict=True):
         if found["cka"] is not None:
             yield "contrast", name, found["cka"]["contrast"]
             yield "split", name, found["cka"]["split"]
+    for one in result["maps"]:
+        first, second = (names[number].partition(", seed ") for number in one["of"])
+        if one["of"][0] != one["of"][1] and first[:2] == second[:2] and first[1]:
+            for row, line in zip(one["rows"], one["cka"], strict=True):
+                if row in one["columns"]:
+                    yield "same_state", row, line[one["columns"].index(row)]
 
 
 def _of_evaluate(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:

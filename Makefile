@@ -21,6 +21,7 @@ bench: .venv/dev
 	$(BIN)/python bench/methods.py --write docs/benchmarks-methods.md
 	$(BIN)/python bench/scores.py --write docs/benchmarks-scores.md
 	$(BIN)/python bench/compare.py --write docs/benchmarks-compare.md
+	$(BIN)/python bench/study.py --write docs/benchmarks-study.md
 
 study: .venv/dev
 	$(BIN)/python bench/trunk_dropout.py --write docs/trunk-dropout.md

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
 import yaml
 
 from layerscout.charts import (
@@ -318,13 +319,14 @@ class _Report:
             if spec.kind == "correlations":
                 found += self._correlations(spec)
                 continue
+            rows, columns = self._headed(spec)
             table = summarise(
                 self.frame,
                 title=spec.title,
                 grid=spec.grid,
                 value=spec.value,
-                rows=spec.rows,
-                columns=self._with_models(spec.rows, spec.columns),
+                rows=rows,
+                columns=columns,
                 spread=spec.spread,
                 where=spec.where,
             )
@@ -349,12 +351,15 @@ class _Report:
         ]
         return [TextTable(spec.title, head, lines)] if lines else []
 
-    def _with_models(self, rows: str | list[str], columns: str | list[str]) -> list[str]:
-        """Name the model in the columns where there are several and the rows do not."""
-        found = [columns] if isinstance(columns, str) else list(columns)
-        several = "model" in self.frame and self.frame["model"].nunique() > 1
-        named = [rows] if isinstance(rows, str) else rows
-        return ["model", *found] if several and "model" not in (*found, *named) else found
+    def _headed(self, spec: TableSpec) -> tuple[list[str], list[str]]:
+        """Give the axes of rows and columns; where there are several models, with the model."""
+        rows = [spec.rows] if isinstance(spec.rows, str) else list(spec.rows)
+        columns = [spec.columns] if isinstance(spec.columns, str) else list(spec.columns)
+        if "model" in (*rows, *columns) or self.frame.get("model", pd.Series()).nunique() < 2:
+            return rows, columns
+        if "measure" in columns:  # which are many already
+            return ["model", *rows], columns
+        return rows, ["model", *columns]
 
     def _contests(self) -> list[Section]:
         baseline = self.recipe.baseline

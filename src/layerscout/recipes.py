@@ -51,6 +51,8 @@ def _known(kind: str, names: Sequence[str]) -> AfterValidator:
 
 
 def _read_plan(value: str) -> str:
+    if value.strip().lower() == "auto":
+        raise ValueError("auto goes by a budget, so a study has no plan of that name; name others")
     # Whether it fits a model is told when there is one; here a model deep enough for any stands in.
     ranking: list[float | None] = [None, *[1.0] * 10_000]
     _told(lambda: make_plan(value, 10_000, best=5_000, ranking=ranking))

@@ -17,7 +17,14 @@ from layerscout.choosing import needs_scan
 from layerscout.edits import arranged, make_edits
 from layerscout.errors import InputError
 from layerscout.files import check_output_folder, output_folder, write_files
-from layerscout.methods import applied, check_family, check_tunes_blocks, check_untied, make_method
+from layerscout.methods import (
+    Method,
+    applied,
+    check_family,
+    check_tunes_blocks,
+    check_untied,
+    make_method,
+)
 from layerscout.plans import Plan, check_tied, make_plan
 from layerscout.presets import preset_rates
 from layerscout.prices import (
@@ -160,8 +167,11 @@ class Planner:
     """Turns the grids of a recipe into cells, running what later ones depend on.
 
     Attributes:
+        recipe: what is asked for.
+        desk: loads what trials are made of.
         run: runs trials, or pretends to.
-        record: gives the record of a trial; None where it has not run.
+        cells: what has come of the grids so far, by their names.
+        drawn: which numbers of examples are known to be there.
     """
 
     recipe: Recipe
@@ -282,20 +292,10 @@ class Planner:
             check_tunes_blocks(plan, method)
             if not given.get("untie") and not given.get("edits"):
                 check_tied(plan, shape)
-            strategy, preset = str(given.pop("plan")), given.get("preset")
-            rates: Sequence[float] | None = None
-            if "learning_rate" in grid.axes:
-                rates = list(grid.listed("learning_rate").values())
-            elif grid.rates:
-                rates = grid.rates.get(strategy, grid.rates.get("other"))
-            if rates is None and "learning_rate" in given:
-                rates = [given["learning_rate"]]
-            if rates is None and preset is not None:
-                rates = preset_rates(preset, strategy, plan, method, task.name)
-            if rates is None:
-                rates = [default_learning_rate(plan, shape.hidden_size, method)]
+            rates = _rates(grid, given, plan, method, task.name)
         except InputError as error:
             return [refused(str(error))]
+        rates = rates or [default_learning_rate(plan, shape.hidden_size, method)]
         for name in ("score", "scan_examples"):
             given.pop(name, None)
         given["plan"] = plan.as_dict() | {"embeddings": plan.embeddings}
@@ -451,6 +451,21 @@ def selected(cells: Iterable[Cell], read: Callable[[str], Mapping[str, Any] | No
         if len(rates) == 1 or any(value is not None for some in values for value in some):
             found += best_rate(list(zip(rates.values(), values, strict=True)))
     return found
+
+
+def _rates(
+    grid: Grid, given: Mapping[str, Any], plan: Plan, method: Method, task: str
+) -> Sequence[float] | None:
+    """Give the learning rates of a point: of its grid, of its settings or of its preset."""
+    strategy, preset = str(given["plan"]), given.get("preset")
+    if "learning_rate" in grid.axes:
+        return list(grid.listed("learning_rate").values())
+    named = grid.rates.get(strategy, grid.rates.get("other"))
+    if named is not None:
+        return named
+    if "learning_rate" in given:
+        return [given["learning_rate"]]
+    return None if preset is None else preset_rates(preset, strategy, plan, method, task)
 
 
 def _trials_of(cells: Iterable[Cell]) -> list[Trial]:

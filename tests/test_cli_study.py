@@ -94,6 +94,11 @@ def test_what_is_set_changes_the_recipe(run, mine, tmp_path):
         (["lodha2023-layers", "--set", "seed=[0"], "written as in YAML"),
         (["lodha2023-layers", "--set", "epochs=many"], "settings.epochs: Input should be a valid"),
         (["lodha2023-layers", "--data", "nowhere"], "`data` must be a folder"),
+        (
+            ["lodha2023-layers", "--set", "model=./none", "--set", "task=demo"],
+            "can be run: there is",
+        ),
+        (["lodha2023-layers", "--device", "gpu9"], "gpu9"),
     ],
 )
 def test_what_cannot_be_run_is_told(run, arguments, words, tmp_path, monkeypatch):
@@ -142,4 +147,28 @@ def test_what_could_not_be_run_is_told_at_the_end(run, mine, tmp_path):
     code, _, errors = run("study", mine, "-o", tmp_path, "--small", "--set", plans, "-q")
     assert code == 0 and "1 could not be run: `head` must be in 1..4" in errors
     code, _, errors = run("study", mine, "-o", tmp_path, "--small", "--set", "examples=97", "-q")
-    assert code == 0 and errors.count("could not be run: --examples must be at most") == 1
+    assert code == 2 and "nothing of 'Mine & <b>yours</b>' can be run: --examples must" in errors
+
+
+def test_a_dry_run_of_what_cannot_be_says_why(run, mine, tmp_path):
+    plans = "grids.tuned.axes.plan=[top:9]"
+    code, printed, _ = run("study", mine, "-o", tmp_path / "x", "--set", plans, "--dry-run")
+    assert code == 0 and "0 trials" in printed and "2 cannot be run: k must be in 1..4" in printed
+
+
+def test_a_report_of_what_has_not_begun(run, tmp_path):
+    recipe = {"title": "t", "grids": {"g": {"axes": {"model": ["m"], "task": ["t"]}}}}
+    content = {"layerscout": "0", "verb": "study", "recipe": recipe, "cells": []}
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    assert run("report", tmp_path)[0] == 0
+
+
+def test_tables_of_an_earlier_recipe_go(run, mine, write, tmp_path):
+    out = tmp_path / "out"
+    assert run("study", mine, "-o", out, "--small", "-q")[0] == 0
+    other = write("other.yaml", mine.read_text().replace("Strategies", "Another"))
+    assert run("study", other, "-o", out, "--small", "-q")[0] == 0
+    assert sorted(path.name for path in (out / "tables").iterdir()) == [
+        "01-another.md",
+        "01-another.tex",
+    ]

@@ -11,7 +11,6 @@ from layerscout import recipes
 from layerscout.errors import InputError
 from layerscout.recipes import changed, load_recipe, read_recipe, read_value, shipped, swept
 from layerscout.stand_ins import MODELS, TASKS
-from layerscout.summaries import MEASURES
 from layerscout.trials import DRAWING
 
 GRID = {"axes": {"model": ["demo"], "task": ["demo"]}, "settings": {"plan": "top:1"}}
@@ -85,7 +84,15 @@ def test_every_fault_is_told_at_once():
     [
         ({"settings": {}}, "a grid of tune needs a plan"),
         ({"rates": {"full": [1e-4]}, "axes": {**GRID["axes"], "learning_rate": [1e-3]}}, "rates"),
-        ({"rates": {"ful": [1e-4]}}, "rates: unknown strategy 'ful'"),
+        ({"rates": {"ful": [1e-4]}}, "rates: unknown plan of the grid 'ful'"),
+        ({"verb": ["tune"]}, "grids.tuned.verb: Input should be"),
+        ({"axes": {**GRID["axes"], 1: [2]}}, "axes.1: unknown argument '1'"),
+        ({"rates": 5}, "rates"),
+        ({"axes": {"model": [None], "task": ["demo"]}}, "axes.model: it has an empty value"),
+        ({"settings": {"plan": "Full"}}, "a plan is written in small letters"),
+        ({"settings": {"plan": "auto"}}, "a study has no plan of that name"),
+        ({"settings": {"plan": "full", "seed": 10**26}}, "less than"),
+        ({"verb": "scan", "of": "x", "settings": {"seed": 1}}, "seed: it is that of the tuned"),
         ({"of": "tuned"}, "tune starts from a checkpoint"),
         ({"verb": "tun"}, "grids.tuned.verb: Input should be 'tune', 'scan'"),
         ({"settings": {"plan": "full", "method": "loraa"}}, "did you mean 'lora'?"),
@@ -123,6 +130,8 @@ def test_names_that_stand_for_nothing_are_refused():
         ("title: !!python/object:os.system x", "is no YAML"),
         ("- 1\n- 2", "is no recipe"),
         ("title: t\ngrids: 3", "is no recipe"),
+        ("title: t\ntitle: u\ngrids: {}", "title is there twice"),
+        ("title: t\ngrids: &a {g: *a}", "is no YAML"),
     ],
 )
 def test_a_broken_file_is_refused_in_a_line(write, text, words):
@@ -154,7 +163,7 @@ def test_changes_reach_every_grid_that_takes_them():
     assert changed(content, "model", "a")["grids"]["tuned"]["axes"]["model"] == ["a"]
     found = changed(content, "axes.seed", [0, 1])
     assert found["grids"]["tuned"]["axes"]["seed"] == [0, 1]
-    assert found["grids"]["read"]["axes"]["seed"] == [0, 1]
+    assert found["grids"]["read"] == content["grids"]["read"]  # it takes those of the models
     found = changed(content, "epochs", 3)
     assert found["grids"]["tuned"]["settings"] == {"plan": "top:1", "epochs": 3}
     assert found["grids"]["read"] == content["grids"]["read"]
@@ -209,7 +218,44 @@ def test_the_documentation_names_all_that_there_is():
         *recipes.FigureSpec.model_fields,
         *recipes.TaskFile.model_fields,
         *(sweep.split(":")[0] for sweep in recipes.SWEEPS),
-        *(name.replace("{score}", "KEY") for by in MEASURES.values() for name in by),
+        *(name.replace("{score}", "KEY") for by in recipes.MEASURES.values() for name in by),
         *(shared - {"max_length", "precision", "seed"}),
     }
     assert [name for name in sorted(names - {"KEY"}) if f"`{name}" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"rows": "modell"}, "tables.0.rows: unknown axis 'modell', did you mean 'model'?"),
+        ({"where": {"kepd": 0}}, "tables.0.where: unknown axis 'kepd', did you mean 'kept'?"),
+        ({"value": "pearsn:cca"}, "tables.0.value: unknown measure 'pearsn:cca'"),
+        ({"value": "pearson:ccca"}, "tables.0.value: unknown measure"),
+        ({"value": ["metric", "seconds"]}, "a mean over several measures says nothing"),
+        ({"value": "variability_ratio"}, "variability_ratio is of every state"),
+    ],
+)
+def test_what_a_table_cannot_show_is_told(spec, words):
+    (told,) = faults(recipe(axes={**GRID["axes"]}) | {"tables": [{"title": "t", **spec}]})
+    assert words in told
+
+
+def test_a_table_may_go_by_state_or_measure():
+    tables = [
+        {
+            "title": "t",
+            "value": ["metric", "seconds"],
+            "columns": "measure",
+            "rows": ["task", "grid"],
+        },
+        {"title": "t", "value": "variability_ratio", "columns": "state", "rows": "task"},
+    ]
+    content = recipe() | {"tables": tables, "baseline": "full"}
+    assert len(read_recipe(content).tables) == 2
+    assert changed(content, "pilot", True)["grids"]["tuned"]["pilot"] is True
+    expect_refused("too many orders", swept, "permutations:20000000", 4)
+
+
+def test_a_key_of_a_task_of_one_s_own_is_told():
+    (told,) = faults(recipe(axes={"model": ["demo"], "task": [{"data": "x.csv", "txt": "a"}]}))
+    assert "axes.task: unknown key 'txt', did you mean 'text'?" in told

@@ -510,3 +510,79 @@ def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
             settings={"checkpoints": [1, 2]},
             grids={"ranked": scans},
         )
+
+
+def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path):
+    def keys(**settings):
+        wanted = recipe(tiny, reviews, axes={"plan": ["full"]}, settings=settings)
+        return [cell.trial.key for cell in estimate(wanted, tmp_path).cells]
+
+    same = [
+        {"method": "full", "max_length": 128, "keep_layer_norm": False, "metric": "accuracy"},
+        {"reinit_rate_factor": 1.0, "edits": "", "warmup": 0.06, "keep": "best", "seed": 0},
+        {"classifier": "family", "trunk_dropout": False, "schedule": "linear"},
+    ]
+    assert {tuple(keys(**one)) for one in same} == {tuple(keys())}
+    assert keys(edits="reinit: 3-4") == keys(edits="reinit:3-4")
+    written = {"weight_decay": 0.01, "warmup": 0.0, "keep": "last"}
+    assert keys(preset="lodha2023") == keys(**written)
+    others = [
+        {"max_length": 64},
+        {"keep": "last"},
+        {"metric": "f1"},
+        {"seed": 1},
+        {"edits": "skip:2"},
+    ]
+    assert len({tuple(keys(**one)) for one in ({}, *others)}) == 6
+
+
+def test_a_trial_that_another_grid_has_is_kept_for_those_who_read_it(tiny, reviews, tmp_path):
+    judged = {"verb": "evaluate", "of": "again", "settings": {"edits": ["truncate"]}}
+    wanted = recipe(tiny, reviews, axes={"plan": ["full"]})
+    content = wanted.model_dump(exclude_defaults=True)
+    content["grids"] |= {"again": content["grids"]["tuned"], "judged": judged}
+    found, _ = run(read_recipe(content), tmp_path)
+    states = {found.store.read(c.trial.key)["status"] for c in found.cells}
+    assert states == {"done"} and len(found.cells) == 3
+
+
+def test_models_that_failed_are_not_read(tiny, reviews, tmp_path, monkeypatch):
+    tune = trials.tune
+
+    def broken(*arguments, **options):
+        if options["seed"] == 1:
+            raise RuntimeError("it broke")
+        return tune(*arguments, **options)
+
+    monkeypatch.setattr(trials, "tune", broken)
+    grids = {"compared": GRIDS["compared"], "seen": GRIDS["seen"]}
+    wanted = recipe(tiny, reviews, axes={"plan": ["full"], "seed": [0, 1]}, grids=grids)
+    found, _ = run(wanted, tmp_path)
+    read = [cell for cell in found.cells if cell.grid != "tuned"]
+    assert [cell.values.get("seed") for cell in read] == [None, "0"]
+    assert {found.store.read(cell.trial.key)["status"] for cell in read} == {"done"}
+
+
+def test_models_of_other_plans_are_compared_apart(tiny, reviews, tmp_path):
+    wanted = recipe(
+        tiny,
+        reviews,
+        axes={"plan": ["full", "top:1"], "seed": [0, 1]},
+        grids={"compared": {"verb": "compare", "of": "tuned"}},
+    )
+    found = estimate(wanted, tmp_path)
+    compared = [cell for cell in found.cells if cell.grid == "compared"]
+    assert [cell.values["plan"] for cell in compared] == ["full", "top:1"]
+    assert [len(cell.trial.models) for cell in compared] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "change", [{"status": [1]}, {"result": None}, {"versions": 3}, {"verb": "dance"}]
+)
+def test_a_record_of_another_shape_is_run_again(tiny, reviews, tmp_path, change):
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:1"]})
+    found, (key,) = run(wanted, tmp_path)
+    path = found.store.path(key)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert found.store.broken(key)
+    assert run(wanted, tmp_path)[1] == [key]

@@ -203,3 +203,41 @@ def test_states_are_compared_over_the_seeds_of_a_model():
     same = frame[frame.measure == "same_state"]
     assert list(zip(same["at"], same.value, strict=True)) == [(1, 0.9), (2, 0.8)]
     assert list(frame[frame.measure == "contrast"]["at"]) == names[:2]
+
+
+def test_a_contest_keeps_other_axes_apart():
+    content, _ = study({})
+    records = {}
+    rows = [("full", 4, 0.5), ("full", 32, 0.6), ("top:1", 4, 0.5), ("top:1", 32, 0.675)]
+    for number, (plan, batch, value) in enumerate(rows):
+        values = {"model": "m", "task": "a", "plan": plan, "seed": "0", "learning_rate": "1"}
+        values |= {"batch_size": str(batch), "resolved": plan, "blocks": number}
+        content["cells"].append({"grid": "g", "values": values, "trial": str(number)})
+        records[str(number)] = tuned(value)
+    (found,) = contests(tidy(content, records.get), "g", "plan", "full")
+    assert found.difference.mean == pytest.approx(0.0375) and found.pairs == 2
+
+
+def test_rates_are_chosen_over_seeds_even_where_the_best_state_differs():
+    content, _ = study({})
+    records = {}
+    values = {("1e-4", "0"): 0.9, ("1e-4", "1"): 0.1, ("1e-3", "0"): 0.6, ("1e-3", "1"): 0.6}
+    for number, ((rate, seed), value) in enumerate(values.items()):
+        axes = {"model": "m", "task": "a", "plan": "best-down:1@top", "learning_rate": rate}
+        axes |= {"seed": seed, "best": int(seed) + 1, "resolved": f"({seed})", "blocks": 1}
+        content["cells"].append({"grid": "g", "values": axes, "trial": str(number)})
+        records[str(number)] = tuned(value)
+    frame = tidy(content, records.get)
+    chosen = frame[frame.selected & (frame.measure == "metric")]
+    assert list(chosen.learning_rate) == ["1e-3", "1e-3"]
+
+
+def test_where_goes_by_what_tables_call_a_value():
+    content, read = study(VALUES)
+    for number, cell in enumerate(content["cells"]):
+        cell["values"] |= {"keep_layer_norm": "yes" if number % 2 else "no", "kept": number}
+    content["cells"].append({"grid": "other", "values": {"task": "a"}, "trial": None})
+    frame = tidy(content, read)  # where `kept` is a float, since one cell has none
+    assert table(frame, where={"keep_layer_norm": True}).cells.keys() != {}
+    assert len(table(frame, where={"kept": 0}).cells) == 1
+    assert table(frame, where={"kepd": 0}).cells == {}

@@ -118,7 +118,7 @@ class Encoder:
             InputError: if there is no such checkpoint, its family is not supported, its weights
                 are incomplete or corrupt, or it has no usable tokenizer.
         """
-        where = _device(device)
+        where = checked_device(device)
         settled = _precision(precision, where)
         loaded = load_checkpoint(str(name))
         if loaded.family.float32_only and settled != "float32":
@@ -502,7 +502,12 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _device(name: str) -> torch.device:
+def checked_device(name: str) -> torch.device:
+    """Give the device of a name, or of "auto" the best one that is there.
+
+    Raises:
+        InputError: if there is none.
+    """
     if name == "auto":
         if torch.cuda.is_available():
             # Of several processes on a machine, each has its own.

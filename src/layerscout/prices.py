@@ -13,9 +13,9 @@ import torch
 from layerscout.answers import answers, held_out
 from layerscout.costs import Work, block_flops, cost, trunk_flops
 from layerscout.data import Task
+from layerscout.evaluation import HEAD_EXAMPLES
 from layerscout.methods import make_method
 from layerscout.plans import ModelShape, Plan
-from layerscout.presets import preset
 from layerscout.scanning import GRADIENT_EXAMPLES
 from layerscout.scores import SCORES
 from layerscout.settings import Settings
@@ -75,8 +75,9 @@ def price(trial: Trial, desk: Desk) -> Price:
     L, edits = shape.blocks, trial.arguments.get("edits", "truncate")
     passes = 1.0 + ("skip" in edits) * ((L**3 - L) / 6 + L) / L
     total = rows[1] * forward * passes
-    total += (len(trial.models) > 1) * (rows[0] + rows[1]) * forward
-    total += bool(trial.arguments.get("tune_heads")) * rows[0] * forward
+    read = min(rows[0], HEAD_EXAMPLES)
+    total += (len(trial.models) > 1) * (read + rows[1]) * forward
+    total += bool(trial.arguments.get("tune_heads")) * read * forward
     return Price(total, again=total)
 
 
@@ -85,7 +86,8 @@ def _tune(trial: Trial, shape: ModelShape, task: Task, tokens: float) -> Price:
     plan = Plan.from_dict(given["plan"])
     method = make_method(given.get("method", "full"), **given.get("method_options", {}))
     n = len(answers(task.train, task.kind))
-    settings = _settings(given, task, n)
+    lengths = ("epochs", "max_steps", "batch_size")
+    settings = Settings(**{name: given[name] for name in lengths if name in given})
     work = Work(
         examples=len(task.train),
         validation=len(held_out(task)),
@@ -99,18 +101,6 @@ def _tune(trial: Trial, shape: ModelShape, task: Task, tokens: float) -> Price:
         return Price(total, again=again)
     states = [trial.contents, [given.get(name) for name in (*DRAWING, "edits", "max_length")]]
     return Price(total - once, once, repr([states, plan.cut]), again)
-
-
-def _settings(given: dict[str, Any], task: Task, n: int) -> Settings:
-    ours: dict[str, Any] = {}
-    if "preset" in given:
-        released = bool(given.get("as_released"))
-        found = preset(given["preset"], task=task.name, examples=n, as_released=released)
-        ours = dict(found.settings)
-    if "epochs" in given:
-        ours.pop("max_steps", None)
-    names = ("epochs", "max_steps", "batch_size")
-    return Settings(**ours | {name: given[name] for name in names if name in given})
 
 
 def total_flops(prices: Iterable[Price]) -> float:

@@ -6,6 +6,7 @@ A recipe has one or several grids. A grid runs one verb with every combination o
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -27,6 +28,60 @@ from layerscout.plans import make_plan
 from layerscout.presets import PRESETS
 from layerscout.scores import SCORES
 
+# What grids that read tuned models take from those.
+READ = ("model", "task", "seed")
+
+# What follows from a point of a grid, beside its axes.
+DERIVED = ("resolved", "blocks", "best")
+
+# What a table or a figure may show of a grid, by its verb; {score} is a key of a score.
+MEASURES: Mapping[str, Mapping[str, str]] = {
+    "tune": {
+        "metric": "the metric on validation, of the epoch that counts",
+        "metric_by_epoch": "the metric after every epoch",
+        "loss_by_epoch": "the validation loss after every epoch",
+        "epoch": "the epoch that counts",
+        "seconds": "what the trial took",
+        "train_seconds": "training and validation alone",
+        "flops": "of the training, by count",
+        "share": "of full fine-tuning's FLOPs",
+        "inference_share": "of full fine-tuning's FLOPs",
+        "parameters": "of the model that is left",
+        "trainable": "parameters that were trained",
+    },
+    "scan": {
+        "{score}": "the score of every state or block",
+        "rank:{score}": "its rank, 1 being the best",
+        "best:{score}": "its best state or block",
+        "smoothness:{score}": "ζ of its curve",
+        "pearson:{score}": "its correlation with the probe over states",
+        "spearman:{score}": "the same of their ranks",
+        "r_squared:{score}": "of the probe regressed on the score",
+        "slope:{score}": "of that line",
+        "deviation:{score}": "|rank now − rank at the start| averaged, at every checkpoint",
+    },
+    "compare": {
+        "contrast": "of the best split of a model's states into two clusters",
+        "split": "the last state of the lower cluster",
+        "same_state": "CKA of the same state of two seeds of a model",
+    },
+    "evaluate": {
+        "metric": "of the whole model",
+        "untuned": "with every state fed to the tuned head",
+        "tuned": "with the head tuned again at every state",
+        "tuned_original": "with a head tuned at every state of the untuned model",
+        "majority": "of the commonest class",
+        "skip": "without a block, or a span of them",
+    },
+}
+_ALL = [name for by in MEASURES.values() for name in by]
+_SCORED = [name for name in _ALL if name.endswith(":{score}")]
+_MEASURED = [name for name in _ALL if "{score}" not in name]
+_OF_STATES = (
+    *("metric_by_epoch", "loss_by_epoch", "same_state", "contrast", "split"),
+    *("untuned", "tuned", "tuned_original", "skip"),
+)
+
 # Words that stand for one edit for each block, or run of blocks, of whatever model is at hand.
 SWEEPS: Mapping[str, str] = {
     "incremental": "draw all blocks above block k anew, for k from 0 to L",
@@ -35,6 +90,9 @@ SWEEPS: Mapping[str, str] = {
     "single": "draw one block anew, for each block, and none",
     "permutations:n": "put the blocks in n random orders",
 }
+
+# Of a model's blocks, in one sweep.
+MOST_ORDERS = 1000
 
 _SWEEP = re.compile(
     r"(incremental)(?::([0-9]+(?:,[0-9]+)*))?|(localized|permutations):([0-9]+)|(single)"
@@ -56,6 +114,8 @@ def _read_plan(value: str) -> str:
     # Whether it fits a model is told when there is one; here a model deep enough for any stands in.
     ranking: list[float | None] = [None, *[1.0] * 10_000]
     _told(lambda: make_plan(value, 10_000, best=5_000, ranking=ranking))
+    if value != value.strip().lower():
+        raise ValueError(f"a plan is written in small letters, got {value!r:.60}")
     return value
 
 
@@ -134,7 +194,7 @@ class Reading(_Strict):
     validation_examples: Examples | None = Field(
         None, description="validation examples, drawn once for all trials"
     )
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     max_length: Annotated[int, Field(ge=1)] | None = None
     precision: Literal["float32", "bfloat16", "float16", "auto"] | None = None
 
@@ -339,7 +399,16 @@ def recipe_text(name: str | Path) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain data, and 1e-4 as the number that YAML 1.2 says it is."""
+    """Reads plain data, 1e-4 as the number that YAML 1.2 says it is, and no key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Read a mapping whose keys differ."""
+        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            told = f"{twice!s:.60} is there twice"
+            raise yaml.constructor.ConstructorError(None, None, told, node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(
@@ -379,7 +448,8 @@ def load_recipe(
     text = recipe_text(name)
     try:
         content = yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        json.dumps(content)  # which goes in circles where anchors do
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         told = getattr(error, "problem", None) or "it cannot be parsed"
@@ -430,13 +500,18 @@ def changed(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
             (grid,) = grids.values()
             grid[first] = value
             return content
+    if first in ("pilot", "rates") and not rest:
+        for grid in grids.values():
+            if grid.get("verb", "tune") == "tune":
+                grid[first] = value
+        return content
     where = first if first in ("axes", "settings") else None
     name = ".".join(rest) if where else ".".join([first, *rest])
     taken = 0
     for grid in grids.values():
-        known = VERBS.get(grid.get("verb", "tune"), Reading).model_fields
+        known = VERBS.get(str(grid.get("verb", "tune")), Reading).model_fields
         axes = grid.get("axes") or {}
-        if name not in known or (where is None and name in ("model", "task") and grid.get("of")):
+        if name not in known or (name in READ and grid.get("of")):
             continue
         taken += 1
         if name in axes or where == "axes":
@@ -488,6 +563,8 @@ def _fault(one: Any) -> str:
 
 
 def _said(one: Any) -> str:
+    if one["type"] == "extra_forbidden":  # in the only mapping among the arguments of a verb
+        return str(unknown("key", str(one["loc"][-1]), TaskFile.model_fields))
     if one["type"] == "value_error":  # ours, which names the value
         return str(one["msg"]).removeprefix("Value error, ")
     return f"{one['msg']}, got {one['input']!r:.60}"
@@ -507,7 +584,7 @@ def _model_at(path: Sequence[Any]) -> type[BaseModel]:
 
 def _grid_faults(grid: Mapping[str, Any]) -> Iterator[str]:
     """Find what is wrong with the arguments of a grid's verb, each value by itself."""
-    model = VERBS.get(grid.get("verb", "tune"))
+    model = VERBS.get(str(grid.get("verb", "tune")))
     axes, settings = grid.get("axes") or {}, grid.get("settings") or {}
     if model is None or not isinstance(axes, Mapping) or not isinstance(settings, Mapping):
         return
@@ -527,7 +604,10 @@ def _grid_faults(grid: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"axes.{name}{fault}" for fault in _value_faults(model, name, value))
     for name, value in settings.items():
         yield from (f"settings.{name}{fault}" for fault in _value_faults(model, name, value))
-    given = {*axes, *settings}
+    given = {*map(str, axes), *map(str, settings)}
+    if grid.get("of"):
+        for name in sorted(given.intersection(READ)):
+            yield f"{name}: it is that of the tuned models, which `of` names; leave it out"
     if grid.get("verb", "tune") == "tune":
         if "plan" not in given:
             yield "plan: a grid of tune needs a plan, as an axis or a setting"
@@ -543,14 +623,21 @@ def _grid_faults(grid: Mapping[str, Any]) -> Iterator[str]:
     for needed in ("model", "task"):
         if needed not in given and not grid.get("of"):
             yield f"{needed}: a grid needs a {needed}, as an axis or a setting"
-    for plain in grid.get("rates") or {}:
-        if plain != "other":
-            yield from (f"rates{fault}" for fault in _value_faults(Tuning, "plan", plain))
+    rates, plans = grid.get("rates"), axes.get("plan", [settings.get("plan")])
+    written = list(plans.values()) if isinstance(plans, Mapping) else plans
+    for plan in rates if isinstance(rates, Mapping) else ():
+        if plan != "other" and isinstance(written, list) and plan not in written:
+            yield f"rates: {unknown('plan of the grid', str(plan), map(str, written))}"
+    for name in ("model", "task"):
+        if given.intersection([name]) and settings.get(name, "") is None:
+            yield f"settings.{name}: it is empty; name one"
+        if isinstance(axes.get(name), list) and None in axes[name]:
+            yield f"axes.{name}: it has an empty value; name one"
 
 
 def _value_faults(model: type[Reading], name: str, value: Any) -> Iterator[str]:
     if name not in model.model_fields:
-        yield f": {unknown('argument', name, model.model_fields)}"
+        yield f": {unknown('argument', str(name), model.model_fields)}"
         return
     try:
         model.model_validate({name: value})
@@ -585,6 +672,49 @@ def _reference_faults(
             named = spec.get("grid") if isinstance(spec, Mapping) else None
             if named is not None and str(named) not in grids:
                 yield f"{kind}.{number}.grid: {unknown('grid', str(named), grids)}"
+            if isinstance(spec, Mapping):
+                for fault in _shown_faults(kind, spec, grids):
+                    yield f"{kind}.{number}.{fault}"
+
+
+# What a table or a figure may go by besides axes; `state` and its like are the column `at`.
+_PLACES = ("at", "state", "block", "epoch", "checkpoint")
+_SHOWN = (*_PLACES, *DERIVED, *READ, "learning_rate", "measure", "grid", "family")
+_SWEPT = ("kept", "change", "first", "last", "permutation")
+
+
+def _shown_faults(
+    kind: str, spec: Mapping[str, Any], grids: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Find names of axes and measures that stand for nothing, and means over unlike things."""
+    axes = {str(axis) for grid in grids.values() for axis in grid.get("axes") or {}}
+    known = {*axes, *_SHOWN, *_SWEPT}
+    values = _names(spec.get("value", "metric"))
+    for entry in ("rows", "columns", "color", "panels", "x", "where"):
+        for name in _names(spec.get(entry)):
+            measure = entry == "x" and kind == "figures" and spec.get("kind") == "fit"
+            if name not in known and not measure:
+                yield f"{entry}: {unknown('axis', name, sorted(known))}"
+    for name in values:
+        base, colon, key = name.rpartition(":")
+        prefixes = {m.partition(":")[0] for m in _SCORED}
+        if (colon and (base not in prefixes or key not in SCORES)) or (
+            not colon and name not in SCORES and name not in _MEASURED
+        ):
+            yield f"value: {unknown('measure', name, [*_MEASURED, *_SCORED])}"
+    if kind == "tables" and spec.get("kind", "means") == "means":
+        headed = {*_names(spec.get("rows", "plan")), *_names(spec.get("columns", "task"))}
+        if len(values) > 1 and "measure" not in headed:
+            yield "value: a mean over several measures says nothing; add measure to columns"
+        wide = [v for v in values if v in SCORES or v in _OF_STATES or v.startswith("rank:")]
+        if wide and not headed.intersection(_PLACES):
+            yield f"value: {wide[0]} is of every state; add state to rows or columns"
+
+
+def _names(written: Any) -> list[str]:
+    if isinstance(written, str):
+        return [written]
+    return [str(one) for one in written] if isinstance(written, list | Mapping) else []
 
 
 def _checkpoints(grid: Mapping[str, Any]) -> list[Any]:
@@ -616,6 +746,8 @@ def swept(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
         if max(kept) > blocks:
             raise InputError(f"{written} keeps more blocks than there are, {blocks}; use fewer")
         return {f"reinit:{k + 1}-{blocks}" if k < blocks else "": {"kept": k} for k in kept}
+    if kind == "permutations" and int(number) > MOST_ORDERS:
+        raise InputError(f"{written} are too many orders; take {MOST_ORDERS} at the most")
     if kind == "permutations":
         return {f"permute:{seed}": {"permutation": seed} for seed in range(int(number))}
     if kind == "localized":

@@ -81,26 +81,29 @@ def report(
     files: dict[Path, str] = {}
     drawn: dict[str, list[alt.LayerChart]] = {}
     titles, contents = [], []
-    for folder in places:
-        for content in _contents(folder):
-            if content["verb"] == "study":
-                found = _Report.of(content, folder)
-                sections += found.sections()
-                files |= found.files(output)
-                drawn |= found.drawn()
-                titles.append(found.recipe.title)
-                contents.append({name: content[name] for name in ("layerscout", "verb", "recipe")})
-            else:
-                title, parts = sections_of(content)
-                sections += [Section(title, heading=True), *parts]
-                titles.append(title)
-                contents.append(content)
+    read = [(folder, content) for folder in places for content in _contents(folder)]
+    studies = sum(content["verb"] == "study" for _, content in read)
+    for folder, content in read:
+        if content["verb"] == "study":
+            found = _Report.of(content, folder)
+            sections += found.sections()
+            files |= found.files(output if studies == 1 else output / folder.name)
+            drawn |= found.drawn()
+            titles.append(found.recipe.title)
+            contents.append({name: content[name] for name in ("layerscout", "verb", "recipe")})
+        else:
+            title, parts = sections_of(content)
+            sections += [Section(title, heading=True), *parts]
+            titles.append(title)
+            contents.append(content)
     output_folder(output)
     one = contents[0] if len(contents) == 1 else {"verb": "report", "reports": contents}
     name = titles[0] if len(titles) == 1 else f"{len(titles)} reports"
     files[output / "report.html"] = page(name, sections, one)
     for path in {path.parent for path in files}:
         output_folder(path)
+    for left in (*output.glob("tables/[0-9][0-9]-*"), *output.glob("figures/[0-9][0-9]-*")):
+        left.unlink()  # of an earlier recipe, or of another kind of file
     write_files(files)
     written = [output / "report.html", *(path for path in files if path.name != "report.html")]
     for number, (title, charts) in enumerate(drawn.items(), start=1):
@@ -157,7 +160,7 @@ class _Report:
         """
         try:
             return cls(content, folder)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{folder / 'study.json'} is broken ({error!r:.80}); run the study again"
             ) from error
@@ -365,11 +368,8 @@ class _Report:
         baseline = self.recipe.baseline
         found = []
         for name, grid in self.recipe.grids.items():
-            axis = (
-                next((axis for axis in grid.axes if baseline in grid.listed(axis)), None)
-                if baseline
-                else None
-            )
+            axes = [axis for axis in self.frame if axis in grid.axes]
+            axis = next((a for a in axes if baseline in set(self.frame[a].map(shown))), None)
             if grid.verb != "tune" or axis is None or baseline is None:
                 continue
             rows = [

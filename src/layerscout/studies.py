@@ -6,26 +6,31 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from layerscout.answers import check_metric
+from layerscout.answers import answers, check_metric
 from layerscout.choosing import needs_scan
-from layerscout.edits import arranged, make_edits
-from layerscout.errors import InputError
+from layerscout.data import Task
+from layerscout.edits import Preserve, Reinitialize, arranged, make_edits, notation
+from layerscout.encoder import checked_device
+from layerscout.errors import InputError, LayerscoutError
 from layerscout.files import check_output_folder, output_folder, write_files
 from layerscout.methods import (
+    LoRA,
     Method,
     applied,
     check_family,
     check_tunes_blocks,
     check_untied,
+    described,
     make_method,
 )
 from layerscout.plans import Plan, check_tied, make_plan
+from layerscout.presets import preset as preset_of
 from layerscout.presets import preset_rates
 from layerscout.prices import (
     Price,
@@ -36,9 +41,10 @@ from layerscout.prices import (
     total_flops,
 )
 from layerscout.progress import progress as progress_line
-from layerscout.recipes import Grid, Recipe, called, load_recipe, swept
+from layerscout.recipes import DERIVED, Grid, Recipe, called, load_recipe, swept
 from layerscout.scanning import USUAL_FOR_NUMBERS
 from layerscout.scores import DEFAULT, SCORES
+from layerscout.settings import Settings
 from layerscout.summaries import best_rate, quality
 from layerscout.trials import DRAWING, Desk, Store, Trial
 from layerscout.trunks import DEFAULT_LIMIT
@@ -70,7 +76,8 @@ class Cell:
 
     def without(self, *axes: str) -> tuple[Any, ...]:
         """Give what tells the cell from others but for these axes."""
-        return tuple((name, value) for name, value in self.values.items() if name not in axes)
+        left = (*axes, *DERIVED)
+        return tuple((name, value) for name, value in self.values.items() if name not in left)
 
 
 # --- Where trials run ----------------------------------------------------------------------------
@@ -102,6 +109,7 @@ class Local:
             return
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor, as_completed
+        from concurrent.futures.process import BrokenProcessPool
 
         context = multiprocessing.get_context("spawn")
         devices = context.Queue()
@@ -114,6 +122,10 @@ class Local:
             for done in as_completed([pool.submit(_work_off, group) for group in groups]):
                 for trial, record, before in done.result():
                     told(trial, record, before)
+        except BrokenProcessPool as error:
+            raise LayerscoutError(
+                "a process of the study died, perhaps for want of memory; the same command goes on"
+            ) from error
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -182,9 +194,13 @@ class Planner:
 
     def work(self) -> None:
         """Go through all grids, those of tune first."""
-        grids = sorted(self.recipe.grids.items(), key=lambda item: item[1].verb != "tune")
+        read = {grid.of for grid in self.recipe.grids.values()}
+        # Those whose models are read go first, so that no other grid runs their trials without.
+        grids = sorted(
+            self.recipe.grids.items(), key=lambda one: (one[1].verb != "tune", one[0] not in read)
+        )
         for name, grid in grids:
-            kept = any(other.of == name for other in self.recipe.grids.values())
+            kept = name in read
             cells = self._tuned(name, grid, kept) if grid.verb == "tune" else self._read(name, grid)
             self.cells[name] = cells
 
@@ -212,10 +228,10 @@ class Planner:
         self.cells[name] = tried
         self.run(_trials_of(tried))
         best = {cell.without("seed") for cell in self.selected(tried)}
-        if self.desk.pretend:  # nothing has run: the first rate stands for the best
-            sweeps = {cell.without("seed", "learning_rate"): cell for cell in reversed(tried)}
-            settled = {cell.without("seed", "learning_rate") for cell in self.selected(tried)}
-            best |= {c.without("seed") for point, c in sweeps.items() if point not in settled}
+        failed = {cell.without("seed", "learning_rate") for cell in tried} - {
+            cell.without("seed", "learning_rate") for cell in self.selected(tried)
+        }
+        best |= {c.without("seed") for c in tried if c.without("seed", "learning_rate") in failed}
         others = [c for c in found if c not in tried and c.without("seed") in best]
         self.cells[name] = tried + others
         self.run(_trials_of(others))
@@ -283,21 +299,18 @@ class Planner:
                 blocks = len(arranged(make_edits(given["edits"]), blocks).order)
             plan, best = self._plan(given, scanned, blocks)
             plan = applied(plan.on(blocks), method, blocks)
-            metric = given.get("metric", self.recipe.metric.get(task.name))
-            if metric is not None:
-                check_metric(metric, task.kind)
-                given["metric"] = metric
+            given["metric"] = given.get("metric", self.recipe.metric.get(task.name, task.metric))
+            check_metric(given["metric"], task.kind)
             check_family(shape.family, method)
             check_untied(shape.family, shape.weights, method)
             check_tunes_blocks(plan, method)
             if not given.get("untie") and not given.get("edits"):
                 check_tied(plan, shape)
             rates = _rates(grid, given, plan, method, task.name)
+            given = _written_out(given, task, method)
         except InputError as error:
             return [refused(str(error))]
         rates = rates or [default_learning_rate(plan, shape.hidden_size, method)]
-        for name in ("score", "scan_examples"):
-            given.pop(name, None)
         given["plan"] = plan.as_dict() | {"embeddings": plan.embeddings}
         values = dict(point.values) | {"resolved": plan.notation, "blocks": len(plan.tuned)}
         values |= {} if best is None else {"best": best}
@@ -348,6 +361,8 @@ class Planner:
                 found.append(self._cell(point, grid.verb, (model,), task, given, seed))
         else:
             tuned = self.selected(self.cells[grid.of])
+            if not self.desk.pretend:
+                tuned = [c for c in tuned if c.trial and self._done(c.trial)]
             for point in points:
                 for models, cell in _sources(grid, tuned):
                     found.append(self._of_tuned(point, grid, models, cell))
@@ -368,6 +383,9 @@ class Planner:
             ", ".join(f"{n} {v}" for n, v in c.values.items() if n in ("model", "seed"))
             for c in models
         ]
+        if grid.verb == "evaluate" and self.desk.task(first.task).kind == "multiple_choice":
+            for name in ("tune_heads", "original"):  # heads are not tuned there
+                given.pop(name, None)
         epochs = given.pop("checkpoints", None)
         if epochs is not None:  # of one training, with its start in the first place
             sources = [first.models[0], *({"trial": first.key, "epoch": e} for e in epochs)]
@@ -420,11 +438,26 @@ class Planner:
             self.desk.examples(task, drawing)
             self.drawn.add(name)
 
+    def _done(self, trial: Trial) -> bool:
+        record = self.desk.store.read(trial.key)
+        return record is not None and record["status"] == "done"
+
     # --- Choosing rates --------------------------------------------------------------------------
 
     def selected(self, cells: Iterable[Cell]) -> list[Cell]:
         """Give the cells with the best learning rate: by the mean over the seeds that finished."""
-        return selected(cells, self.desk.store.read)
+        cells = list(cells)
+        found = selected(cells, self.desk.store.read)
+        if self.desk.pretend:  # what has not run is stood in for by its first rate
+
+            def sweep(cell: Cell) -> tuple[Any, ...]:
+                return cell.without("seed", "learning_rate")
+
+            settled = set(map(sweep, found))
+            rest = [cell for cell in cells if cell.trial and sweep(cell) not in settled]
+            first = {sweep(cell): cell.values["learning_rate"] for cell in reversed(rest)}
+            found += [c for c in rest if c.values["learning_rate"] == first[sweep(c)]]
+        return found
 
 
 @dataclass(frozen=True)
@@ -448,7 +481,7 @@ def selected(cells: Iterable[Cell], read: Callable[[str], Mapping[str, Any] | No
     found = []
     for rates in sweeps.values():
         values = [[quality(read(one.key)) for one in _trials_of(some)] for some in rates.values()]
-        if len(rates) == 1 or any(value is not None for some in values for value in some):
+        if any(value is not None for some in values for value in some):
             found += best_rate(list(zip(rates.values(), values, strict=True)))
     return found
 
@@ -468,6 +501,61 @@ def _rates(
     return None if preset is None else preset_rates(preset, strategy, plan, method, task)
 
 
+# Arguments of tune with what they are where nobody says otherwise.
+_USUAL: Mapping[str, Any] = {
+    "classifier": "family",
+    "edits": "",
+    "fresh_head": False,
+    "keep_layer_norm": False,
+    "max_length": 128,
+    "precision": "float32",
+    "reinit_rate_factor": 1.0,
+    "trunk_dropout": False,
+    "untie": False,
+}
+
+
+def _written_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[str, Any]:
+    """Give the arguments of a tuning so that whoever means the same writes the same.
+
+    Presets and defaults are written out, and what makes no difference is left out.
+    """
+    found = {name: value for name, value in given.items() if name not in ("score", "scan_examples")}
+    asked = {f.name: found.pop(f.name) for f in fields(Settings) if found.get(f.name) is not None}
+    edits = make_edits(found.pop("edits", None) or ())
+    redraws = any(isinstance(one, Reinitialize | Preserve) for one in edits)
+    preset, released = found.pop("preset", None), bool(found.pop("as_released", False))
+    ours: dict[str, Any] = {}
+    if preset is not None:
+        n = found.get("examples", "all")
+        if found.get("per_class"):
+            n = sum(found["per_class"])
+        elif n == "all":
+            n = len(answers(task.train, task.kind))
+        paper = preset_of(preset, task=task.name, examples=n, as_released=released)
+        ours = dict(paper.settings)
+        found.setdefault("classifier", paper.classifier)
+        if "epochs" in asked:
+            ours.pop("max_steps", None)
+    if not redraws and (found.get("keep_layer_norm") or found.get("reinit_rate_factor", 1) != 1):
+        raise InputError(
+            "`keep_layer_norm` and `reinit_rate_factor` are for blocks that are drawn anew; give "
+            "edits such as reinit:9-12"
+        )
+    if found.get("classifier") == "mean-linear" and isinstance(method, LoRA):
+        raise InputError("LoRA has no classifier mean-linear; use another method or classifier")
+    settings = asdict(Settings(**ours | asked))
+    if settings["max_steps"] is not None:
+        if "epochs" in asked:
+            raise InputError("`epochs` and `max_steps` both say how long to train; give one")
+        del settings["epochs"]
+    found |= {name: value for name, value in settings.items() if value is not None}
+    found |= {"edits": notation(edits), "method": method.name, "method_options": described(method)}
+    if released and redraws:
+        found["as_released"] = True
+    return {name: value for name, value in found.items() if value != _USUAL.get(name, found)}
+
+
 def _trials_of(cells: Iterable[Cell]) -> list[Trial]:
     return [cell.trial for cell in cells if cell.trial is not None]
 
@@ -475,16 +563,16 @@ def _trials_of(cells: Iterable[Cell]) -> list[Trial]:
 def _sources(
     grid: Grid, tuned: Sequence[Cell]
 ) -> Iterator[tuple[Sequence[Cell], Mapping[str, Any]]]:
-    """Give the tuned models that one trial reads: all of a task for compare, else one."""
+    """Give the tuned models that one trial reads: all that differ in model and seed, or one."""
     if grid.verb != "compare":
         for cell in tuned:
             yield [cell], cell.values
         return
-    groups: dict[str, list[Cell]] = {}
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in tuned:
-        groups.setdefault(cell.values["task"], []).append(cell)
-    for task, cells in groups.items():
-        yield cells, {"task": task}
+        groups.setdefault(cell.without("model", "seed", "learning_rate"), []).append(cell)
+    for shared, cells in groups.items():
+        yield cells, dict(shared)
 
 
 def _drawing(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -513,7 +601,8 @@ def grouped(trials: Iterable[Trial]) -> list[list[Trial]]:
 
     groups: dict[str, list[Trial]] = {}
     for trial in sorted(trials, key=lambda one: json.dumps(list(one.contents))):
-        groups.setdefault(shared(trial), []).append(trial)
+        whole = trial.verb == "tune" and trial.arguments["plan"]["embeddings"]
+        groups.setdefault(trial.key if whole else shared(trial), []).append(trial)
     return list(groups.values())
 
 
@@ -592,6 +681,8 @@ def study(
             written.
     """
     recipe, desk = _opened(recipe, output, small, changes, data, cache_limit)
+    for name in device.split(","):
+        checked_device(name)
     desk.store.tidy()
     backend = backend or BACKENDS["local"](device)
     known: dict[str, Trial] = {}
@@ -606,6 +697,8 @@ def study(
                 told(trial, record, before)
 
         def run(trials: Sequence[Trial]) -> None:
+            if not trials:
+                return
             fresh = {trial.key: trial for trial in trials if trial.key not in known}
             known.update(fresh)
             if retry_failed:
@@ -623,6 +716,10 @@ def study(
 
         planner = Planner(recipe, desk, run)
         planner.work()
+        cells = [cell for some in planner.cells.values() for cell in some]
+        reasons = dict.fromkeys(cell.refused for cell in cells if cell.refused is not None)
+        if reasons and all(cell.trial is None for cell in cells):
+            raise InputError(f"nothing of {recipe.title!r} can be run: {'; '.join(reasons)}")
         return written()
 
 

@@ -17,53 +17,13 @@ import pandas as pd
 from scipy import stats
 
 from layerscout.diagnostics import ranks
+from layerscout.recipes import DERIVED, called
 
 # Columns of `summary.csv` that are no axes.
 FIXED = ("measure", "at", "value", "selected", "trial", "status")
 
 # Measures that are whole numbers.
 COUNTED = ("best:", "rank:", "epoch", "parameters", "trainable", "split")
-
-# What a table or a figure may show of a grid, by its verb; {score} is a key of a score.
-MEASURES: Mapping[str, Mapping[str, str]] = {
-    "tune": {
-        "metric": "the metric on validation, of the epoch that counts",
-        "metric_by_epoch": "the metric after every epoch",
-        "loss_by_epoch": "the validation loss after every epoch",
-        "epoch": "the epoch that counts",
-        "seconds": "what the trial took",
-        "train_seconds": "training and validation alone",
-        "flops": "of the training, by count",
-        "share": "of full fine-tuning's FLOPs",
-        "inference_share": "of full fine-tuning's FLOPs",
-        "parameters": "of the model that is left",
-        "trainable": "parameters that were trained",
-    },
-    "scan": {
-        "{score}": "the score of every state or block",
-        "rank:{score}": "its rank, 1 being the best",
-        "best:{score}": "its best state or block",
-        "smoothness:{score}": "ζ of its curve",
-        "pearson:{score}": "its correlation with the probe over states",
-        "spearman:{score}": "the same of their ranks",
-        "r_squared:{score}": "of the probe regressed on the score",
-        "slope:{score}": "of that line",
-        "deviation:{score}": "|rank now − rank at the start| averaged, at every checkpoint",
-    },
-    "compare": {
-        "contrast": "of the best split of a model's states into two clusters",
-        "split": "the last state of the lower cluster",
-        "same_state": "CKA of the same state of two seeds of a model",
-    },
-    "evaluate": {
-        "metric": "of the whole model",
-        "untuned": "with every state fed to the tuned head",
-        "tuned": "with the head tuned again at every state",
-        "tuned_original": "with a head tuned at every state of the untuned model",
-        "majority": "of the commonest class",
-        "skip": "without a block, or a span of them",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -131,7 +91,7 @@ def tidy(study: Mapping[str, Any], read: Callable[[str], Mapping[str, Any] | Non
         measured = _MEASURED[record["verb"]](record, cell["values"])
         for measure, at, value in chain([("seconds", None, record["seconds"])], measured):
             rows.append(shared | {"measure": measure, "at": at, "value": value} | told)
-    axes = dict.fromkeys(name for row in rows for name in row if name not in FIXED)
+    axes = dict.fromkeys(["grid", *(name for row in rows for name in row if name not in FIXED)])
     return pd.DataFrame(rows, columns=[*axes, *FIXED])
 
 
@@ -146,10 +106,8 @@ def _chosen(
         if "learning_rate" not in values:
             found.add(number)
             continue
-        rest = (
-            cell["grid"],
-            *((k, v) for k, v in values.items() if k not in ("seed", "learning_rate")),
-        )
+        left = ("seed", "learning_rate", *DERIVED)
+        rest = (cell["grid"], *((k, v) for k, v in values.items() if k not in left))
         sweeps.setdefault(rest, {}).setdefault(values["learning_rate"], []).append(number)
     for rates in sweeps.values():
         found.update(
@@ -369,8 +327,7 @@ def chosen_rows(frame: pd.DataFrame, grid: str | None, where: Mapping[str, Any])
     if grid is not None:
         found = found[found["grid"] == grid]
     for axis, value in where.items():
-        if axis in found:
-            found = found[found[axis].astype(str) == str(value)]
+        found = found[found[axis].map(shown) == called(value)] if axis in found else found[:0]
     return found
 
 
@@ -423,7 +380,8 @@ def summarise(
 
 
 def _listed(axes: str | Sequence[str]) -> list[str]:
-    return [axes] if isinstance(axes, str) else list(axes)
+    named = [axes] if isinstance(axes, str) else list(axes)
+    return ["at" if name in ("state", "block", "epoch", "checkpoint") else name for name in named]
 
 
 def _heading(row: Mapping[Any, Any], axes: Sequence[str]) -> str:
@@ -533,11 +491,8 @@ def contests(frame: pd.DataFrame, grid: str, axis: str, baseline: str) -> list[C
     """
     found = chosen_rows(frame, grid, {})
     found = found[found["measure"] == "metric"]
-    rest = [
-        name
-        for name in ("model", "task", "method", "edits", "examples")
-        if name in found and name != axis
-    ]
+    left = (*FIXED, *DERIVED, "grid", "seed", "learning_rate", axis)
+    rest = [name for name in found if name not in left]
     by: dict[str, dict[Any, dict[str, float]]] = {}
     for row in found.to_dict("records"):
         place = tuple(shown(row[name]) for name in rest)

@@ -323,7 +323,7 @@ def report_estimate(found: Estimate, *, as_json: bool) -> None:
     _say(
         console,
         f"\n{len(keys):,} trials, {len(found.done):,} of them done; {whole:.3g} FLOPs, "
-        f"{whole / again:.0%} of what they take without the shared trunks. About "
+        f"{whole / (again or 1):.0%} of what they take without the shared trunks. About "
         f"{_time(rest / found.speed)} left at {found.speed / 1e9:,.0f} GFLOP/s ({found.because}).",
     )
     if found.assumed:

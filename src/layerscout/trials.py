@@ -95,8 +95,7 @@ class Store:
             record = json.loads(self.path(key).read_bytes())
         except (OSError, ValueError, RecursionError):
             return None
-        whole = isinstance(record, dict) and record.get("key") == key and "status" in record
-        return record if whole else None
+        return record if _whole(record, key) else None
 
     def ended(self, trial: Trial) -> dict[str, Any] | None:
         """Give the record of a trial that need not run again, or None."""
@@ -231,7 +230,9 @@ class Desk:
             options = {key: value for key, value in given.items() if key not in ("name", "data")}
             loaded = Task.load(given["data"], **options)
             return loaded if given.get("name") is None else replace(loaded, name=given["name"])
-        if given in KNOWN and not Path(given).exists():
+        if (
+            given in KNOWN
+        ):  # whatever stands in the working folder; that is written as {data: ./cola}
             own = None if self.data is None else self.data / given
             return Task.load(own if own and own.is_dir() else KNOWN[given].hub, task=given)
         return Task.load(given)
@@ -306,7 +307,9 @@ class Desk:
         if self.stands_in(given):
             return str(given)
         if name not in self._fingerprints:
-            self._fingerprints[name] = task_fingerprint(task)
+            # Rates of probes go by the name of a known task, and verbs judge by its metric.
+            known = task.name if task.name in KNOWN else ""
+            self._fingerprints[name] = f"{task_fingerprint(task)} {known} {task.metric}"
         return self._fingerprints[name]
 
     def content(self, given: Any) -> str:
@@ -360,6 +363,17 @@ class Desk:
         return record
 
 
+def _whole(record: Any, key: str) -> bool:
+    """Tell whether a record has what those that were written have."""
+    if not isinstance(record, dict) or record.get("key") != key:
+        return False
+    status, numbers = record.get("status"), isinstance(record.get("seconds"), float)
+    known = record.get("verb") in RUN and isinstance(record.get("versions"), dict) and numbers
+    if status == "failed":
+        return known and isinstance(record.get("error"), str)
+    return known and status == "done" and isinstance(record.get("result"), dict)
+
+
 @cache
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("layerscout", "torch", "transformers")}
@@ -397,14 +411,16 @@ def _tune(desk: Desk, trial: Trial) -> dict[str, Any]:
     folder = desk.store.model(trial.key)
     if trial.keep:
         shutil.rmtree(folder, ignore_errors=True)  # what another run may have left of it
-    epochs = given.pop("checkpoints", []) if trial.keep else []
+    epochs = given.pop("checkpoints", [])
     result = tune(
         encoder,
         desk.examples(trial.task, drawing),
         plan,
         method=method,
         cache_limit=desk.cache_limit,
-        checkpoints={epoch: folder / "epochs" / str(epoch) for epoch in epochs},
+        checkpoints={
+            epoch: folder / "epochs" / str(epoch) for epoch in (epochs if trial.keep else [])
+        },
         measure=False,
         progress=False,
         **given,

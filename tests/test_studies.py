@@ -586,3 +586,9 @@ def test_a_record_of_another_shape_is_run_again(tiny, reviews, tmp_path, change)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     assert found.store.broken(key)
     assert run(wanted, tmp_path)[1] == [key]
+
+
+def test_data_of_one_s_own_that_are_not_there_are_told_by_an_estimate_too(tiny, tmp_path):
+    wanted = recipe(tiny, tmp_path / "none.csv", axes={"plan": ["full"]})
+    (cell,) = estimate(wanted, tmp_path).cells
+    assert "no such file" in cell.refused

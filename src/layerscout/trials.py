@@ -202,7 +202,7 @@ class Desk:
             try:
                 self._tasks[name] = validated(self._load(given), 0)
             except InputError:
-                if not self.pretend or given not in TASKS:
+                if not (self.pretend and isinstance(given, str) and given in TASKS):
                     raise
                 self._tasks[name] = stand_in_task(given)
                 self._stand_ins.add(given)
@@ -230,9 +230,7 @@ class Desk:
             options = {key: value for key, value in given.items() if key not in ("name", "data")}
             loaded = Task.load(given["data"], **options)
             return loaded if given.get("name") is None else replace(loaded, name=given["name"])
-        if (
-            given in KNOWN
-        ):  # whatever stands in the working folder; that is written as {data: ./cola}
+        if given in KNOWN:  # a folder of that name elsewhere is written as {data: ./cola}
             own = None if self.data is None else self.data / given
             return Task.load(own if own and own.is_dir() else KNOWN[given].hub, task=given)
         return Task.load(given)

@@ -31,7 +31,7 @@ from layerscout.figures import (
 )
 from layerscout.files import output_folder, write_files
 from layerscout.recipes import FigureSpec, Recipe, TableSpec
-from layerscout.study_charts import KINDS, pareto
+from layerscout.study_charts import figure, pareto
 from layerscout.summaries import (
     Summary,
     TextTable,
@@ -88,7 +88,7 @@ def report(
             found = _Report.of(content, folder)
             sections += found.sections()
             files |= found.files(output if studies == 1 else output / folder.name)
-            drawn |= found.drawn()
+            drawn |= found.charts
             titles.append(found.recipe.title)
             contents.append({name: content[name] for name in ("layerscout", "verb", "recipe")})
         else:
@@ -183,10 +183,6 @@ class _Report:
             found[output / "tables" / f"{name}.tex"] = text.latex()
         return found
 
-    def drawn(self) -> dict[str, list[alt.LayerChart]]:
-        """Give the figures by title."""
-        return self.charts
-
     # --- Parts -----------------------------------------------------------------------------------
 
     def sections(self) -> list[Section]:
@@ -278,15 +274,7 @@ class _Report:
                 for name in dict.fromkeys(["model", *panels])
                 if name in self.frame or name == "measure"
             ]
-            found[spec.title] = KINDS[spec.kind](
-                self.frame,
-                grid=spec.grid,
-                value=spec.value,
-                x=spec.x,
-                color=spec.color,
-                panels=panels,
-                where=spec.where,
-            )
+            found[spec.title] = figure(self.frame, spec, panels)
         for name, grid in self.recipe.grids.items():
             if grid.verb == "tune" and {"plan", "method"} & grid.axes.keys():
                 found[

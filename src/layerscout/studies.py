@@ -45,7 +45,7 @@ from layerscout.recipes import DERIVED, Grid, Recipe, called, load_recipe, swept
 from layerscout.scanning import USUAL_FOR_NUMBERS
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.settings import Settings
-from layerscout.summaries import best_rate, quality
+from layerscout.summaries import best_rates, quality
 from layerscout.trials import DRAWING, Desk, Store, Trial
 from layerscout.trunks import DEFAULT_LIMIT
 from layerscout.tuning import default_learning_rate
@@ -472,18 +472,15 @@ class _Point:
 
 
 def selected(cells: Iterable[Cell], read: Callable[[str], Mapping[str, Any] | None]) -> list[Cell]:
-    """Give the cells of tune with the best learning rate; see `best_rate`."""
-    sweeps: dict[tuple[Any, ...], dict[str, list[Cell]]] = {}
-    for cell in cells:
-        if cell.trial is not None:
-            rates = sweeps.setdefault(cell.without("seed", "learning_rate"), {})
-            rates.setdefault(cell.values["learning_rate"], []).append(cell)
-    found = []
-    for rates in sweeps.values():
-        values = [[quality(read(one.key)) for one in _trials_of(some)] for some in rates.values()]
-        if any(value is not None for some in values for value in some):
-            found += best_rate(list(zip(rates.values(), values, strict=True)))
-    return found
+    """Give the cells of tune with the best learning rate, where any came through."""
+    known = [
+        (cell, cell.without("seed", "learning_rate"), cell.values["learning_rate"], quality(record))
+        for cell in cells
+        if cell.trial is not None
+        for record in [read(cell.trial.key)]
+    ]
+    settled = {rest for _, rest, _, value in known if value is not None}
+    return list(itertools.chain(*best_rates(point for point in known if point[1] in settled)))
 
 
 def _rates(

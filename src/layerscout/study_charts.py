@@ -11,8 +11,9 @@ import pandas as pd
 from layerscout.charts import BEST, CURVE, MUTED, THIRD
 from layerscout.diagnostics import against_probe
 from layerscout.findings import heading
+from layerscout.recipes import FigureSpec
 from layerscout.scores import SCORES
-from layerscout.summaries import chosen_rows, mean_of, shown
+from layerscout.summaries import chosen_rows, mean_of, shown, trials_of
 
 # Colours of up to ten things; they read well on white and on near-black.
 COLOURS = (
@@ -35,15 +36,14 @@ def pareto(frame: pd.DataFrame, grid: str) -> list[alt.LayerChart]:
     A point is the mean over seeds; those that nothing cheaper reaches are joined.
     """
     found = chosen_rows(frame, grid, {})
-    wide = _wide(found, ("metric", "flops", "share", "seconds"))
+    measures = ("metric", "share", "seconds")
+    trials = trials_of(found[found["measure"].isin(measures)], measures)
+    wide = [{name: _plain(entry) for name, entry in row.items()} for row in trials]
     charts = []
     for name, rows in _split(wide, ("model", "task")):
         points: list[dict[str, Any]] = []
         for plan, some in _split(rows, _varying(rows, "plan")):
-            values = {
-                key: mean_of([row[key] for row in some])
-                for key in ("metric", "flops", "share", "seconds")
-            }
+            values = {key: mean_of([row[key] for row in some]) for key in measures}
             metric = values["metric"]
             points.append(
                 {
@@ -116,38 +116,25 @@ def family_of(plan: str) -> str:
     return f"{head}@{place}" if place else head
 
 
-def lines(
-    frame: pd.DataFrame,
-    *,
-    grid: str | None,
-    value: str | Sequence[str],
-    x: str,
-    color: str | None,
-    panels: Sequence[str],
-    where: Mapping[str, Any],
-) -> list[alt.LayerChart]:
-    """Draw means over seeds as lines, with 95 % intervals."""
-    found = _measured(frame, grid, value, where)
-    return [
-        _means(name, rows, _column(x), color, line=True) for name, rows in _split(found, panels)
-    ]
+def figure(frame: pd.DataFrame, spec: FigureSpec, panels: Sequence[str]) -> list[alt.LayerChart]:
+    """Draw a figure of a recipe, other than maps.
 
-
-def points(
-    frame: pd.DataFrame,
-    *,
-    grid: str | None,
-    value: str | Sequence[str],
-    x: str,
-    color: str | None,
-    panels: Sequence[str],
-    where: Mapping[str, Any],
-) -> list[alt.LayerChart]:
-    """Draw means over seeds as points, with 95 % intervals."""
-    found = _measured(frame, grid, value, where)
-    return [
-        _means(name, rows, _column(x), color, line=False) for name, rows in _split(found, panels)
-    ]
+    Args:
+        frame: as `layerscout.summaries.tidy` gives it.
+        spec: what it shows.
+        panels: axes, each combination of which has a panel.
+    """
+    wanted = [spec.value] if isinstance(spec.value, str) else list(spec.value)
+    measures = [spec.x, wanted[0]] if spec.kind == "fit" else wanted
+    found = _measured(frame, spec.grid, measures, spec.where)
+    split = _split([row for row in found if spec.kind != "fit" or row["at"] != 0], panels)
+    match spec.kind:
+        case "strip":
+            return [_strip(name, rows, spec.x, spec.color) for name, rows in split]
+        case "fit":
+            return [_fit(name, rows, spec.x, wanted[0]) for name, rows in split]
+    x, line = _column(spec.x), spec.kind == "lines"
+    return [_means(name, rows, x, spec.color, line=line) for name, rows in split]
 
 
 def _means(
@@ -217,147 +204,102 @@ def _means(
     )
 
 
-def strip(
-    frame: pd.DataFrame,
-    *,
-    grid: str | None,
-    value: str | Sequence[str],
-    x: str,
-    color: str | None,
-    panels: Sequence[str],
-    where: Mapping[str, Any],
-) -> list[alt.LayerChart]:
+def _strip(
+    name: str, rows: Sequence[Mapping[str, Any]], x: str, color: str | None
+) -> alt.LayerChart:
     """Draw every trial as a point, and the means."""
-    found = _measured(frame, grid, value, where)
-    charts = []
-    for name, rows in _split(found, panels):
-        at = _column(x)
-        values = [
-            {
-                "x": row.get(at),
-                "value": row["value"],
-                "seed": shown(row.get("seed")),
-                "color": _named(row, color) if color else "",
-            }
-            for row in rows
-        ]
-        numeric = all(isinstance(row["x"], int | float) for row in values)
-        order = list(dict.fromkeys(row["x"] for row in values))
-        base = alt.Chart().encode(
-            alt.X(
-                "x:O",
-                title=x.replace("_", " "),
-                sort=sorted(order) if numeric else order,
-                axis=alt.Axis(grid=False, labelAngle=0 if numeric else -40),
-            ),
-        )
-        colors = list(dict.fromkeys(row["color"] for row in values))
-        up = alt.Scale(zero=False, nice=False, padding=16)
-        dots = base.mark_point(filled=True, opacity=0.5, size=40).encode(
-            alt.Y("value:Q", title=_title(rows), scale=up),
-            _colour("color", colors),
-            tooltip=[
-                alt.Tooltip("x:O", title=x),
-                alt.Tooltip("value:Q", format=".3f"),
-                alt.Tooltip("seed:N"),
-            ],
-        )
-        means = base.mark_tick(thickness=3, size=22, color=BEST).encode(
-            alt.Y("mean(value):Q", scale=up)
-        )
-        charts.append(
-            alt.LayerChart(
-                data=alt.InlineData(values=values),
-                layer=[means, dots],  # points on top, so that they answer to a pointer
-                title=name,
-                description=f"{name}: {_title(rows)} of every trial by {x}; the bars are means.",
-            )
-        )
-    return charts
-
-
-def fit(
-    frame: pd.DataFrame,
-    *,
-    grid: str | None,
-    value: str | Sequence[str],
-    x: str,
-    color: str | None,
-    panels: Sequence[str],
-    where: Mapping[str, Any],
-) -> list[alt.LayerChart]:
-    """Draw a measure of every state over another one, with the line that fits best."""
-    wanted = value if isinstance(value, str) else value[0]
-    found = [row for row in _measured(frame, grid, [x, wanted], where) if row["at"] != 0]
-    charts = []
-    for name, rows in _split(found, panels):
-        pairs = {
-            m: {row["at"]: row["value"] for row in rows if row["measure"] == m} for m in (x, wanted)
+    at = _column(x)
+    values = [
+        {
+            "x": row.get(at),
+            "value": row["value"],
+            "seed": shown(row.get("seed")),
+            "color": _named(row, color) if color else "",
         }
-        states = sorted(pairs[x].keys() & pairs[wanted].keys())
-        values = [{"state": s, "x": pairs[x][s], "y": pairs[wanted][s]} for s in states]
-        line = against_probe(
-            [None, *(row["x"] for row in values)], [None, *(row["y"] for row in values)]
-        )
-        told = "" if line.pearson is None else f"ρ = {line.pearson:.2f}, R² = {line.r_squared:.2f}"
-        base = alt.Chart().encode(
-            alt.X(
-                "x:Q",
-                title=_name(x),
-                scale=alt.Scale(zero=False, nice=False, padding=16),
-                axis=alt.Axis(grid=False),
-            ),
-            alt.Y("y:Q", title=_name(wanted), scale=alt.Scale(zero=False, nice=False, padding=16)),
-        )
-        dots = base.mark_point(filled=True, opacity=1, color=CURVE, size=50).encode(
-            tooltip=[
-                alt.Tooltip("state:Q"),
-                alt.Tooltip("x:Q", title=_name(x), format=".4~g"),
-                alt.Tooltip("y:Q", title=_name(wanted), format=".3f"),
-            ]
-        )
-        layers: list[Any] = []
-        if line.slope is not None and line.intercept is not None and values:
-            ends = [min(row["x"] for row in values), max(row["x"] for row in values)]
-            drawn = [{"x": end, "y": line.intercept + line.slope * end} for end in ends]
-            layers.append(base.properties(data=alt.InlineData(values=drawn)).mark_line(color=BEST))
-        layers.append(dots)  # on top, so that they answer to a pointer
-        charts.append(
-            alt.LayerChart(
-                data=alt.InlineData(values=values),
-                layer=layers,
-                title=alt.TitleParams(name, subtitle=told),
-                description=f"{name}: {_name(wanted)} over {_name(x)} of every state; {told}.",
-            )
-        )
-    return charts
+        for row in rows
+    ]
+    numeric = all(isinstance(row["x"], int | float) for row in values)
+    order = list(dict.fromkeys(row["x"] for row in values))
+    base = alt.Chart().encode(
+        alt.X(
+            "x:O",
+            title=x.replace("_", " "),
+            sort=sorted(order) if numeric else order,
+            axis=alt.Axis(grid=False, labelAngle=0 if numeric else -40),
+        ),
+    )
+    colors = list(dict.fromkeys(row["color"] for row in values))
+    up = alt.Scale(zero=False, nice=False, padding=16)
+    dots = base.mark_point(filled=True, opacity=0.5, size=40).encode(
+        alt.Y("value:Q", title=_title(rows), scale=up),
+        _colour("color", colors),
+        tooltip=[
+            alt.Tooltip("x:O", title=x),
+            alt.Tooltip("value:Q", format=".3f"),
+            alt.Tooltip("seed:N"),
+        ],
+    )
+    means = base.mark_tick(thickness=3, size=22, color=BEST).encode(
+        alt.Y("mean(value):Q", scale=up)
+    )
+    return alt.LayerChart(
+        data=alt.InlineData(values=values),
+        layer=[means, dots],  # points on top, so that they answer to a pointer
+        title=name,
+        description=f"{name}: {_title(rows)} of every trial by {x}; the bars are means.",
+    )
 
 
-KINDS = {"lines": lines, "points": points, "strip": strip, "fit": fit}
+def _fit(name: str, rows: Sequence[Mapping[str, Any]], x: str, wanted: str) -> alt.LayerChart:
+    """Draw a measure of every state over another one, with the line that fits best."""
+    pairs = {
+        m: {row["at"]: row["value"] for row in rows if row["measure"] == m} for m in (x, wanted)
+    }
+    states = sorted(pairs[x].keys() & pairs[wanted].keys())
+    values = [{"state": s, "x": pairs[x][s], "y": pairs[wanted][s]} for s in states]
+    line = against_probe(
+        [None, *(row["x"] for row in values)], [None, *(row["y"] for row in values)]
+    )
+    told = "" if line.pearson is None else f"ρ = {line.pearson:.2f}, R² = {line.r_squared:.2f}"
+    base = alt.Chart().encode(
+        alt.X(
+            "x:Q",
+            title=_name(x),
+            scale=alt.Scale(zero=False, nice=False, padding=16),
+            axis=alt.Axis(grid=False),
+        ),
+        alt.Y("y:Q", title=_name(wanted), scale=alt.Scale(zero=False, nice=False, padding=16)),
+    )
+    dots = base.mark_point(filled=True, opacity=1, color=CURVE, size=50).encode(
+        tooltip=[
+            alt.Tooltip("state:Q"),
+            alt.Tooltip("x:Q", title=_name(x), format=".4~g"),
+            alt.Tooltip("y:Q", title=_name(wanted), format=".3f"),
+        ]
+    )
+    layers: list[Any] = []
+    if line.slope is not None and line.intercept is not None and values:
+        ends = [min(row["x"] for row in values), max(row["x"] for row in values)]
+        drawn = [{"x": end, "y": line.intercept + line.slope * end} for end in ends]
+        layers.append(base.properties(data=alt.InlineData(values=drawn)).mark_line(color=BEST))
+    layers.append(dots)  # on top, so that they answer to a pointer
+    return alt.LayerChart(
+        data=alt.InlineData(values=values),
+        layer=layers,
+        title=alt.TitleParams(name, subtitle=told),
+        description=f"{name}: {_name(wanted)} over {_name(x)} of every state; {told}.",
+    )
 
 
 # --- Rows ----------------------------------------------------------------------------------------
 
 
 def _measured(
-    frame: pd.DataFrame, grid: str | None, value: str | Sequence[str], where: Mapping[str, Any]
+    frame: pd.DataFrame, grid: str | None, wanted: Sequence[str], where: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    wanted = [value] if isinstance(value, str) else list(value)
     found = chosen_rows(frame, grid, where)
     rows = found[found["measure"].isin(wanted)].to_dict("records")
     return [{str(name): _plain(entry) for name, entry in row.items()} for row in rows]
-
-
-def _wide(frame: pd.DataFrame, measures: Sequence[str]) -> list[dict[str, Any]]:
-    """Give a row for each trial, with its measures in columns."""
-    axes = [name for name in frame.columns if name not in ("measure", "at", "value")]
-    found: dict[Any, dict[str, Any]] = {}
-    for row in frame[frame["measure"].isin(measures)].to_dict("records"):
-        key = tuple(shown(row[name]) for name in axes)
-        found.setdefault(key, {name: _plain(row[name]) for name in axes})[row["measure"]] = float(
-            row["value"]
-        )
-    return list(found.values())
 
 
 def _plain(entry: Any) -> Any:

@@ -10,6 +10,11 @@ import typer
 from layerscout.errors import InputError, LayerscoutError
 from layerscout.options import CacheLimit, Device, Json, Quiet, interruptible, size_in_bytes
 
+Figures = Annotated[
+    Literal["svg", "png", "pdf"] | None,
+    typer.Option(help="Also write every figure as a file of this kind."),
+]
+
 
 def study(
     recipe: Annotated[
@@ -60,10 +65,7 @@ def study(
         Literal["local"], typer.Option(help="Where trials run: on this machine.")
     ] = "local",
     device: Device = "auto",
-    figures: Annotated[
-        Literal["svg", "png", "pdf"] | None,
-        typer.Option(help="Also write every figure as a file of this kind."),
-    ] = None,
+    figures: Figures = None,
     cache_limit: CacheLimit = "20GB",
     json: Json = False,
     quiet: Quiet = False,
@@ -134,10 +136,7 @@ def report(
             "--output", "-o", help="Folder for report.html.", show_default="the first DIR"
         ),
     ] = None,
-    figures: Annotated[
-        Literal["svg", "png", "pdf"] | None,
-        typer.Option(help="Also write every figure as a file of this kind."),
-    ] = None,
+    figures: Figures = None,
     quiet: Quiet = False,
 ) -> None:
     """Write one page that needs nothing else, of studies or of whatever the verbs wrote."""

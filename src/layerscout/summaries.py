@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from statistics import mean, stdev
@@ -99,26 +99,36 @@ def _chosen(
     cells: Sequence[Mapping[str, Any]], records: Mapping[str, Mapping[str, Any] | None]
 ) -> set[int]:
     """Number the cells whose learning rate has the best mean over the seeds that came through."""
-    sweeps: dict[Any, dict[Any, list[int]]] = {}
+    left = ("seed", "learning_rate", *DERIVED)
+    points: list[Point] = []
     found = set()
     for number, cell in enumerate(cells):
         values = cell["values"]
         if "learning_rate" not in values:
             found.add(number)
             continue
-        left = ("seed", "learning_rate", *DERIVED)
         rest = (cell["grid"], *((k, v) for k, v in values.items() if k not in left))
-        sweeps.setdefault(rest, {}).setdefault(values["learning_rate"], []).append(number)
-    for rates in sweeps.values():
-        found.update(
-            best_rate(
-                [
-                    (some, [quality(records[cells[n]["trial"]]) for n in some])
-                    for some in rates.values()
-                ]
-            )
-        )
-    return found
+        points.append((number, rest, values["learning_rate"], quality(records[cell["trial"]])))
+    return found.union(*best_rates(points))
+
+
+# What is chosen from, all that a rate is chosen for, the rate, and the metric that it gave.
+Point = tuple[Any, Any, Any, float | None]
+
+
+def best_rates(points: Iterable[Point]) -> list[list[Any]]:
+    """Choose for everything that a rate is chosen for the one with the best mean over seeds.
+
+    Returns:
+        What was to be chosen from of the best rate, in a list each; see `best_rate`.
+    """
+    sweeps: dict[Any, dict[Any, list[tuple[Any, float | None]]]] = {}
+    for one, rest, rate, value in points:
+        sweeps.setdefault(rest, {}).setdefault(rate, []).append((one, value))
+    return [
+        best_rate([([one for one, _ in some], [v for _, v in some]) for some in rates.values()])
+        for rates in sweeps.values()
+    ]
 
 
 def best_rate(rates: Sequence[tuple[Any, Sequence[float | None]]]) -> Any:
@@ -523,13 +533,15 @@ def contests(frame: pd.DataFrame, grid: str, axis: str, baseline: str) -> list[C
     return contested
 
 
-def trials_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Give a row for every point of the grids: its axes, status, metric and seconds."""
+def trials_of(
+    frame: pd.DataFrame, measures: Sequence[str] = ("metric", "seconds")
+) -> list[dict[str, Any]]:
+    """Give a row for every point of the grids: its axes, status, and these measures of it."""
     axes = [name for name in frame.columns if name not in ("measure", "at", "value")]
     found: dict[Any, dict[str, Any]] = {}
     for row in frame.to_dict("records"):
         key = tuple(shown(row[name]) for name in axes)
         point = found.setdefault(key, {name: row[name] for name in axes})
-        if row["measure"] in ("metric", "seconds"):
+        if row["measure"] in measures:
             point[row["measure"]] = row["value"]
     return list(found.values())

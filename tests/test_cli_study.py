@@ -163,6 +163,19 @@ def test_a_report_of_what_has_not_begun(run, tmp_path):
     assert run("report", tmp_path)[0] == 0
 
 
+def test_a_baseline_that_is_not_there_is_told(run, tmp_path):
+    grid = {"axes": {"model": ["m"], "task": ["t"], "plan": ["top:1"]}}
+    recipe = {"title": "t", "grids": {"tuned": grid}, "baseline": "full"}
+    cell = {"grid": "tuned", "values": {"plan": "top:1"}, "trial": "0" * 64}
+    content = {"layerscout": "0", "verb": "study", "recipe": recipe, "cells": [cell]}
+    for plan, told in (("top:1", True), ("full", False)):
+        cell["values"]["plan"] = plan
+        (tmp_path / "study.json").write_text(json.dumps(content))
+        assert run("report", tmp_path)[0] == 0
+        page = (tmp_path / "report.html").read_text()
+        assert ("Nothing is compared with the baseline full" in page) is told
+
+
 def test_tables_of_an_earlier_recipe_go(run, mine, write, tmp_path):
     out = tmp_path / "out"
     assert run("study", mine, "-o", out, "--small", "-q")[0] == 0

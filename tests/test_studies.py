@@ -279,6 +279,24 @@ def test_what_is_impossible_is_told_before_anything_runs(tiny, reviews, tmp_path
     assert not (tmp_path / "trials").exists()
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"method": "adapter"}, "adapter with the classifier family leaves no whole checkpoint"),
+        ({"classifier": "mean-linear"}, "full with the classifier mean-linear leaves no whole"),
+        ({"method": "lora", "checkpoints": [1]}, "LoRA keeps no checkpoints of epochs"),
+        ({"checkpoints": [1, 3], "epochs": 2}, "\\[1, 3\\] are to be kept of 2 epochs"),
+    ],
+)
+def test_a_tuning_that_leaves_nothing_to_read_is_refused(tiny, reviews, tmp_path, settings, told):
+    seen = {"verb": "scan", "of": "tuned", "settings": {"scores": "fisher"}}
+    asked = {"axes": {"plan": ["full"]}, "settings": settings}
+    with pytest.raises(InputError, match=told):
+        run(recipe(tiny, reviews, **asked, grids={"seen": seen}), tmp_path)
+    assert not (tmp_path / "trials").exists()
+    study(recipe(tiny, reviews, **asked), tmp_path, progress=False)  # where nobody reads it
+
+
 GRIDS = {
     "tuned": {"settings": QUICK | {"plan": "full", "learning_rate": 1e-3}},
     "seen": {"verb": "scan", "of": "tuned", "settings": {"scores": ["variability_ratio", "probe"]}},

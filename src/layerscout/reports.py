@@ -30,7 +30,7 @@ from layerscout.figures import (
     sections_of,
 )
 from layerscout.files import output_folder, write_files
-from layerscout.recipes import FigureSpec, Recipe, TableSpec
+from layerscout.recipes import FigureSpec, Grid, Recipe, TableSpec
 from layerscout.study_charts import figure, pareto
 from layerscout.summaries import (
     Summary,
@@ -252,6 +252,12 @@ class _Report:
             found.append(
                 f"{broken} records are cut short or broken; running the study again mends them."
             )
+        grids = [grid for grid in self.recipe.grids.values() if grid.verb == "tune"]
+        if self.recipe.baseline is not None and not any(map(self._compared, grids)):
+            found.append(
+                f"Nothing is compared with the baseline {self.recipe.baseline}: it is no value of "
+                "an axis."
+            )
         told: Counter[str] = Counter()
         for record in self._records.values():
             if record is not None and record["status"] == "done":
@@ -352,12 +358,17 @@ class _Report:
             return ["model", *rows], columns
         return rows, ["model", *columns]
 
+    def _compared(self, grid: Grid) -> str | None:
+        """Name the axis of a grid that the baseline is a value of."""
+        axes = [str(axis) for axis in self.frame if axis in grid.axes]
+        baseline = self.recipe.baseline
+        return next((a for a in axes if baseline in set(self.frame[a].map(shown))), None)
+
     def _contests(self) -> list[Section]:
         baseline = self.recipe.baseline
         found = []
         for name, grid in self.recipe.grids.items():
-            axes = [axis for axis in self.frame if axis in grid.axes]
-            axis = next((a for a in axes if baseline in set(self.frame[a].map(shown))), None)
+            axis = self._compared(grid)
             if grid.verb != "tune" or axis is None or baseline is None:
                 continue
             rows = [

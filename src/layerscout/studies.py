@@ -20,6 +20,7 @@ from layerscout.encoder import checked_device
 from layerscout.errors import InputError, LayerscoutError
 from layerscout.files import check_output_folder, output_folder, write_files
 from layerscout.methods import (
+    Full,
     LoRA,
     Method,
     applied,
@@ -308,6 +309,8 @@ class Planner:
                 check_tied(plan, shape)
             rates = _rates(grid, given, plan, method, task.name)
             given = _written_out(given, task, method)
+            if keep:
+                _check_readable(given, method)
         except InputError as error:
             return [refused(str(error))]
         rates = rates or [default_learning_rate(plan, shape.hidden_size, method)]
@@ -551,6 +554,34 @@ def _written_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[s
     if released and redraws:
         found["as_released"] = True
     return {name: value for name, value in found.items() if value != _USUAL.get(name, found)}
+
+
+def _check_readable(given: Mapping[str, Any], method: Method) -> None:
+    """Refuse a tuning that leaves no model for the grids that read it.
+
+    Args:
+        given: its arguments, written out.
+        method: how blocks are tuned.
+
+    Raises:
+        InputError: if it does not leave what they ask for.
+    """
+    head = given.get("classifier", _USUAL["classifier"])
+    if head != "family" or not isinstance(method, Full | LoRA):
+        raise InputError(
+            f"{method.name} with the classifier {head} leaves no whole checkpoint for the grids "
+            "that read it (of); use the method full or lora and the classifier family"
+        )
+    epochs = given.get("checkpoints")
+    if not epochs:
+        return
+    if isinstance(method, LoRA):
+        raise InputError("LoRA keeps no checkpoints of epochs; use the method full")
+    if max(epochs) > given.get("epochs", max(epochs)):
+        raise InputError(
+            f"the checkpoints {epochs} are to be kept of {given['epochs']} epochs; name epochs up "
+            "to that"
+        )
 
 
 def _trials_of(cells: Iterable[Cell]) -> list[Trial]:

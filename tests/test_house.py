@@ -74,6 +74,8 @@ FLOORS = {
     "summaries": 6,
     "trials": 12,
     "prices": 13,
+    "backends": 13,
+    "cluster": 2,
     "studies": 14,
     "reports": 15,
     "study_commands": 16,
@@ -93,6 +95,7 @@ HOMES = {
     "typer": {"cli", "options", "study_commands"},
     "accelerate": {"examples", "surgery", "tracking", "training"},
     "peft": {"adapting", "surgery"},
+    "ray": {"cluster"},
     "scipy": {
         "diagnostics",
         "folds",

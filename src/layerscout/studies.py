@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from layerscout.answers import answers, check_metric
+from layerscout.backends import Backend, Local, Told
 from layerscout.choosing import needs_scan
 from layerscout.data import Task
 from layerscout.edits import Preserve, Reinitialize, arranged, make_edits, notation
 from layerscout.encoder import checked_device
-from layerscout.errors import InputError, LayerscoutError
+from layerscout.errors import InputError
 from layerscout.files import check_output_folder, output_folder, write_files
 from layerscout.methods import (
     Full,
@@ -51,12 +51,6 @@ from layerscout.trials import DRAWING, Desk, Store, Trial
 from layerscout.trunks import DEFAULT_LIMIT
 from layerscout.tuning import default_learning_rate
 
-# What is told of each trial that ends: it, its record, and whether it was there before.
-Told = Callable[[Trial, Mapping[str, Any], bool], None]
-
-# How long to wait for trials that another process has taken, between two looks, in seconds.
-PATIENCE = 1.0
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -79,97 +73,6 @@ class Cell:
         """Give what tells the cell from others but for these axes."""
         left = (*axes, *DERIVED)
         return tuple((name, value) for name, value in self.values.items() if name not in left)
-
-
-# --- Where trials run ----------------------------------------------------------------------------
-
-
-class Backend(Protocol):
-    """Where trials run. What it is given travels to other processes by pickle."""
-
-    def run(self, desk: Desk, groups: Sequence[Sequence[Trial]], told: Told) -> None:
-        """Run all trials, those of a group one after another, since they share what they read."""
-
-
-@dataclass(frozen=True)
-class Local:
-    """Trials on this machine, in one process for each device.
-
-    Attributes:
-        devices: as for `Encoder.load`.
-    """
-
-    devices: tuple[str, ...] = ("auto",)
-
-    def run(self, desk: Desk, groups: Sequence[Sequence[Trial]], told: Told) -> None:
-        """Run all trials; see `Backend`."""
-        if len(self.devices) == 1:
-            work_through(
-                replace(desk, device=self.devices[0]), list(itertools.chain(*groups)), told
-            )
-            return
-        import multiprocessing
-        from concurrent.futures import ProcessPoolExecutor, as_completed
-        from concurrent.futures.process import BrokenProcessPool
-
-        context = multiprocessing.get_context("spawn")
-        devices = context.Queue()
-        for device in self.devices:
-            devices.put(device)
-        pool = ProcessPoolExecutor(
-            len(self.devices), context, initializer=_set_up, initargs=(desk, devices)
-        )
-        try:
-            for done in as_completed([pool.submit(_work_off, group) for group in groups]):
-                for trial, record, before in done.result():
-                    told(trial, record, before)
-        except BrokenProcessPool as error:
-            raise LayerscoutError(
-                "a process of the study died, perhaps for want of memory; the same command goes on"
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-_desk: Desk | None = None
-
-
-def _set_up(desk: Desk, devices: Any) -> None:
-    global _desk
-    _desk = replace(desk, device=devices.get())
-
-
-def _work_off(group: Sequence[Trial]) -> list[tuple[Trial, Mapping[str, Any], bool]]:
-    ended: list[tuple[Trial, Mapping[str, Any], bool]] = []
-    if _desk is not None:
-        work_through(_desk, group, lambda *one: ended.append(one))
-    return ended
-
-
-def work_through(desk: Desk, trials: Sequence[Trial], told: Told) -> None:
-    """Run trials one after another; those that another process has taken are looked at again."""
-    waiting = list(trials)
-    while waiting:
-        taken = []
-        for trial in waiting:
-            record = desk.store.ended(trial)
-            if record is not None:
-                told(trial, record, True)
-                continue
-            with desk.store.claimed(trial.key) as ours:
-                if not ours:
-                    taken.append(trial)
-                    continue
-                record = desk.store.ended(trial)  # another process may just have been through
-                told(trial, record or desk.perform(trial), record is not None)
-        if len(taken) == len(waiting):
-            time.sleep(PATIENCE)
-        waiting = taken
-
-
-BACKENDS: Mapping[str, Callable[[str], Backend]] = {
-    "local": lambda device: Local(tuple(device.split(",")))
-}
 
 
 # --- From a recipe to trials ---------------------------------------------------------------------
@@ -698,7 +601,7 @@ def study(
         data: a folder with the known tasks in folders of their names, such as `cola`; without
             it they come from the hub.
         device: as for `Encoder.load`; several, with commas between, get a process each.
-        backend: where trials run; by default here.
+        backend: where trials run, such as `layerscout.backends.Ray`; without one here, on `device`.
         retry_failed: run trials again that failed.
         cache_limit: bytes that the cache may hold once new states are added.
         progress: show a bar on the terminal.
@@ -709,13 +612,14 @@ def study(
             written.
     """
     recipe, desk = _opened(recipe, output, small, changes, data, cache_limit)
-    for name in device.split(","):
-        checked_device(name)
+    if backend is None:
+        backend = Local(tuple(device.split(",")))
+        for name in backend.devices:
+            checked_device(name)
     desk.store.tidy()
-    backend = backend or BACKENDS["local"](device)
     known: dict[str, Trial] = {}
     ended = 0
-    with progress_line(progress) as show:
+    with progress_line(progress) as show, backend.ready():
 
         def tell(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
             nonlocal ended

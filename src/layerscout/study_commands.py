@@ -62,8 +62,24 @@ def study(
         bool, typer.Option("--retry-failed", help="Run trials again that failed.")
     ] = False,
     backend: Annotated[
-        Literal["local"], typer.Option(help="Where trials run: on this machine.")
+        Literal["local", "ray"],
+        typer.Option(help="Where trials run: on this machine, or on a Ray cluster."),
     ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Ray cluster to join, or auto; without it RAY_ADDRESS, or a new one here.",
+        ),
+    ] = None,
+    cpus: Annotated[
+        int | None,
+        typer.Option(help="Cores of a trial on a cluster.", show_default="4, or a machine's"),
+    ] = None,
+    gpus: Annotated[
+        float | None,
+        typer.Option(help="GPUs of a trial on a cluster, such as 0.5.", show_default="1 if any"),
+    ] = None,
     device: Device = "auto",
     figures: Figures = None,
     cache_limit: CacheLimit = "20GB",
@@ -97,14 +113,20 @@ def study(
         terminal.report_estimate(found, as_json=json)
         return
     with interruptible(remedy="; the same command goes on"):
-        from layerscout import reports, studies
+        from layerscout import backends, reports, studies
+
+        where: backends.Backend | None = None
+        if backend == "ray":
+            where = backends.Ray(address, cpus, gpus, device)
+        elif given := [n for n, v in (("address", address), ("cpus", cpus), ("gpus", gpus)) if v]:
+            raise InputError(f"--{given[0]} is of a cluster; add --backend ray, or leave it out")
 
         result = studies.study(
             loaded,
             folder,
             data=data,
             device=device,
-            backend=studies.BACKENDS[backend](device),
+            backend=where,
             retry_failed=retry_failed,
             cache_limit=limit,
             progress=not quiet,

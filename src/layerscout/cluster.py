@@ -1,0 +1,177 @@
+"""A Ray cluster: joining one, and work that is done again when a machine dies."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from layerscout.errors import InputError, LayerscoutError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# How often a piece of work is given to another machine after those that had it died.
+RETRIES = 5
+
+# Cores of a piece of work unless told otherwise; small batches gain little from more.
+CORES = 4
+
+# How long a cluster may take to answer, in seconds.
+PATIENCE = 10.0
+
+
+@contextmanager
+def joined(address: str | None = None) -> Iterator[Any]:
+    """Join a cluster, or start one on this machine, and leave it at the end.
+
+    In a process that has joined one already, that one is taken and stays.
+
+    Args:
+        address: HOST:PORT or ray://HOST:PORT of a cluster, or "auto" for the one that runs on this
+            machine; None for what the variable RAY_ADDRESS says, or else a new one here.
+
+    Raises:
+        InputError: if Ray is not installed, or no cluster answers.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked to send any
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError(
+            "a cluster needs Ray, which is not installed; pip install 'layerscout[ray]'"
+        ) from error
+    if ray.is_initialized():
+        yield ray
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    if address is not None and address not in ("auto", "local"):
+        _check_answers(address)
+    new: dict[str, Any] = {"include_dashboard": False} if address in (None, "local") else {}
+    try:
+        ray.init(
+            address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **new
+        )
+    except Exception as error:  # of many kinds, depending on what is amiss
+        raise InputError(
+            f"no Ray cluster at {address or 'this machine'} could be joined "
+            f"({_first_line(error)}); start "
+            "one with ray start --head, or leave --address out for one on this machine"
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address where nothing listens, for which Ray would wait minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise InputError(
+            f"--address is HOST:PORT, ray://HOST:PORT or auto, got {address}; ray start --head "
+            "tells it"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"no Ray cluster answers at {address} ({error}); start one with ray start --head, or "
+            "leave --address out for one on this machine"
+        ) from error
+
+
+def spread(
+    ray: Any,
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    cpus: int | None = None,
+    gpus: float = 0,
+) -> Iterator[Result]:
+    """Do a piece of work for each item on the machines of a cluster; give what comes of it.
+
+    A piece whose machine dies is done again on another one.
+
+    Args:
+        ray: as `joined` gives it.
+        work: what is done; it travels by pickle, as do the items.
+        items: what it is done for.
+        cpus: cores that a piece takes, and threads that it computes with; None for `CORES`, or
+            all of a machine with fewer.
+        gpus: accelerators that it takes; a part of one is shared.
+
+    Yields:
+        Results, as they come.
+
+    Raises:
+        LayerscoutError: if a piece fails, or the cluster has no such machine.
+    """
+    cpus = _room(ray, cpus, gpus)
+    options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
+    remote = ray.remote(**options)(_piece)
+    here, shared = str(Path.cwd()), ray.put(work)
+    waiting = [remote.remote(shared, item, here, cpus) for item in items]
+    try:
+        while waiting:
+            ready, waiting = ray.wait(waiting)
+            for one in ready:
+                try:
+                    yield ray.get(one)
+                except ray.exceptions.RayTaskError as error:
+                    if isinstance(error.cause, ray.exceptions.RayError):
+                        raise LayerscoutError(
+                            f"the cluster cannot do the work ({_first_line(error.cause)}); its "
+                            "machines need the same layerscout"
+                        ) from error
+                    raise error.cause from error
+                except ray.exceptions.RayError as error:
+                    raise LayerscoutError(
+                        f"processes of the cluster died {RETRIES + 1} times with the same work, "
+                        "perhaps for want of memory; the same command goes on"
+                    ) from error
+    finally:
+        for one in waiting:
+            with suppress(Exception):
+                ray.cancel(one, force=True)
+
+
+def cards(ray: Any) -> float:
+    """Count the accelerators of the machine of a cluster that has the most."""
+    return float(max(n["Resources"].get("GPU", 0) for n in ray.nodes() if n["Alive"]))
+
+
+def _room(ray: Any, cpus: int | None, gpus: float) -> int:
+    """Give the cores of a piece of work; refuse one that no machine has room for.
+
+    It would wait for ever.
+    """
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    found = [(int(node.get("CPU", 0)), node.get("GPU", 0)) for node in machines]
+    if cpus is None:
+        cpus = min(CORES, max([cores for cores, has in found if has >= gpus] or [1]))
+    if not any(cpus <= cores and gpus <= has for cores, has in found):
+        told = ", one with ".join(f"{cores} cores and {has:g} GPUs" for cores, has in found)
+        raise InputError(
+            f"no machine of the cluster has the {cpus} cores and {gpus:g} GPUs of a trial; there "
+            f"is one with {told}"
+        )
+    return cpus
+
+
+def _piece(work: Callable[[Item], Result], item: Item, folder: str, cpus: int) -> Result:
+    """Do the work on a machine of the cluster, in the folder of the process that asked for it."""
+    import torch
+
+    with suppress(OSError):
+        os.chdir(folder)
+    torch.set_num_threads(cpus)
+    return work(item)

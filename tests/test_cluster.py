@@ -1,0 +1,121 @@
+"""A cluster of two machines on this one: the same records, whichever machine dies."""
+
+import os
+import socket
+
+import pytest
+
+from layerscout.backends import Ray
+from layerscout.cluster import joined, spread
+from layerscout.errors import InputError, LayerscoutError
+from layerscout.studies import study
+from layerscout.trials import Store
+from test_studies import recipe, records, run
+
+ray = pytest.importorskip("ray", reason="needs Ray")
+
+
+@pytest.fixture(scope="module")
+def machines():
+    """Start a cluster of a machine with one core, to which others can be added; give it."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    found = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    yield found
+    found.shutdown()
+
+
+def test_a_machine_that_dies_leaves_the_records_of_the_local_back_end(
+    tiny, reviews, tmp_path, machines
+):
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:1", "full"], "seed": [0, 1, 2]})
+    run(wanted, tmp_path / "local")
+    mortal = machines.add_node(num_cpus=1)
+    ended = []
+
+    def told(trial, record, before):
+        if not ended:  # while the other machine works
+            machines.remove_node(mortal, allow_graceful=False)
+        ended.append((trial.key, before))
+
+    back = Ray(machines.address, cpus=1)
+    found = study(wanted, tmp_path / "ray", backend=back, told=told, progress=False)
+    assert sorted(key for key, _ in ended) == sorted({cell.trial.key for cell in found.cells})
+    threads = {"threads": 1}
+    ours, theirs = (
+        {
+            key: record | {"result": record["result"] | threads}
+            for key, record in records(tmp_path / name).items()
+        }
+        for name in ("local", "ray")
+    )
+    assert ours == theirs and len(ours) == 6
+    assert not list((tmp_path / "ray" / "trials").glob(".*"))
+
+
+@pytest.mark.parametrize("error", [InputError, ValueError])
+def test_what_a_piece_of_work_raises_is_raised_here(machines, error):
+    with joined(machines.address) as cluster, pytest.raises(error, match="^not 3$"):
+
+        def fails(item):
+            raise error(f"not {item}")
+
+        list(spread(cluster, fails, [3], cpus=1))
+
+
+def dying():
+    """Give work that kills its process; a nested function travels without its module."""
+
+    def dies(_):
+        os._exit(1)
+
+    return dies
+
+
+def test_work_that_kills_every_process_ends(machines, monkeypatch):
+    monkeypatch.setattr("layerscout.cluster.RETRIES", 1)
+    with (
+        joined(machines.address) as cluster,
+        pytest.raises(LayerscoutError, match="processes of the cluster died 2 times"),
+    ):
+        list(spread(cluster, dying(), [0], cpus=1))
+
+
+def test_work_that_no_machine_has_room_for_is_refused(machines):
+    with joined(machines.address) as cluster:
+        with pytest.raises(InputError, match="no machine .* 64 cores and 0 GPUs .* with 1 cores"):
+            list(spread(cluster, dying(), [0], cpus=64))
+        with pytest.raises(InputError, match="1 cores and 2 GPUs"):
+            list(spread(cluster, dying(), [0], gpus=2))
+
+
+def test_a_cluster_that_does_not_answer_is_told_in_a_line(tiny, reviews, tmp_path, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"):
+        study(recipe(tiny, reviews), tmp_path, backend=Ray(address), progress=False)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"), joined():
+        pass
+    for given in ("there", "there:six", ":1"):
+        with pytest.raises(InputError, match="--address is HOST:PORT"), joined(given):
+            pass
+    assert Store(tmp_path).folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"device": "cuda:1"}, "`device` is auto, cpu or cuda, got cuda:1"),
+        ({"device": "cpu", "gpus": 1}, "trials on the cpu take no GPUs, got 1"),
+        ({"gpus": -1}, "`gpus` must be 0 or more, got -1"),
+        ({"cpus": 0}, "`cpus` must be 1 or more, got 0"),
+    ],
+)
+def test_resources_that_make_no_sense_are_refused(given, told):
+    with pytest.raises(InputError, match=told):
+        Ray(**given)

@@ -1,15 +1,18 @@
-"""A cluster of two machines on this one: the same records, whichever machine dies."""
+"""A cluster of two machines on this one: the same results, whichever machine dies."""
 
 import os
 import socket
 
 import pytest
 
+from layerscout import spreading
 from layerscout.backends import Ray
 from layerscout.cluster import joined, spread
 from layerscout.errors import InputError, LayerscoutError
+from layerscout.spreading import scan_shards
 from layerscout.studies import study
 from layerscout.trials import Store
+from sharded import shards
 from test_studies import recipe, records, run
 
 ray = pytest.importorskip("ray", reason="needs Ray")
@@ -21,75 +24,12 @@ def machines():
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    found = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-    )
+    head = {"num_cpus": 1, "include_dashboard": False}
+    found = Cluster(initialize_head=True, head_node_args=head)
+    ray.init(found.address, logging_level="ERROR", log_to_driver=False)
     yield found
+    ray.shutdown()
     found.shutdown()
-
-
-def test_a_machine_that_dies_leaves_the_records_of_the_local_back_end(
-    tiny, reviews, tmp_path, machines
-):
-    wanted = recipe(tiny, reviews, axes={"plan": ["top:1", "full"], "seed": [0, 1, 2]})
-    run(wanted, tmp_path / "local")
-    mortal = machines.add_node(num_cpus=1)
-    ended = []
-
-    def told(trial, record, before):
-        if not ended:  # while the other machine works
-            machines.remove_node(mortal, allow_graceful=False)
-        ended.append((trial.key, before))
-
-    back = Ray(machines.address, cpus=1)
-    found = study(wanted, tmp_path / "ray", backend=back, told=told, progress=False)
-    assert sorted(key for key, _ in ended) == sorted({cell.trial.key for cell in found.cells})
-    threads = {"threads": 1}
-    ours, theirs = (
-        {
-            key: record | {"result": record["result"] | threads}
-            for key, record in records(tmp_path / name).items()
-        }
-        for name in ("local", "ray")
-    )
-    assert ours == theirs and len(ours) == 6
-    assert not list((tmp_path / "ray" / "trials").glob(".*"))
-
-
-@pytest.mark.parametrize("error", [InputError, ValueError])
-def test_what_a_piece_of_work_raises_is_raised_here(machines, error):
-    with joined(machines.address) as cluster, pytest.raises(error, match="^not 3$"):
-
-        def fails(item):
-            raise error(f"not {item}")
-
-        list(spread(cluster, fails, [3], cpus=1))
-
-
-def dying():
-    """Give work that kills its process; a nested function travels without its module."""
-
-    def dies(_):
-        os._exit(1)
-
-    return dies
-
-
-def test_work_that_kills_every_process_ends(machines, monkeypatch):
-    monkeypatch.setattr("layerscout.cluster.RETRIES", 1)
-    with (
-        joined(machines.address) as cluster,
-        pytest.raises(LayerscoutError, match="processes of the cluster died 2 times"),
-    ):
-        list(spread(cluster, dying(), [0], cpus=1))
-
-
-def test_work_that_no_machine_has_room_for_is_refused(machines):
-    with joined(machines.address) as cluster:
-        with pytest.raises(InputError, match="no machine .* 64 cores and 0 GPUs .* with 1 cores"):
-            list(spread(cluster, dying(), [0], cpus=64))
-        with pytest.raises(InputError, match="1 cores and 2 GPUs"):
-            list(spread(cluster, dying(), [0], gpus=2))
 
 
 def test_a_cluster_that_does_not_answer_is_told_in_a_line(tiny, reviews, tmp_path, monkeypatch):
@@ -119,3 +59,84 @@ def test_a_cluster_that_does_not_answer_is_told_in_a_line(tiny, reviews, tmp_pat
 def test_resources_that_make_no_sense_are_refused(given, told):
     with pytest.raises(InputError, match=told):
         Ray(**given)
+
+
+def test_a_machine_that_dies_leaves_the_records_of_the_local_back_end(
+    tiny, reviews, tmp_path, machines
+):
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:1", "full"], "seed": [0, 1, 2]})
+    run(wanted, tmp_path / "local")
+    mortal = machines.add_node(num_cpus=1)
+    ended = []
+
+    def told(trial, record, before):
+        if not ended:  # while the other machine works
+            machines.remove_node(mortal, allow_graceful=False)
+        ended.append((trial.key, before))
+
+    back = Ray(cpus=1)
+    found = study(wanted, tmp_path / "ray", backend=back, told=told, progress=False)
+    assert sorted(key for key, _ in ended) == sorted({cell.trial.key for cell in found.cells})
+    threads = {"threads": 1}
+    ours, theirs = (
+        {
+            key: record | {"result": record["result"] | threads}
+            for key, record in records(tmp_path / name).items()
+        }
+        for name in ("local", "ray")
+    )
+    assert ours == theirs and len(ours) == 6
+    assert not list((tmp_path / "ray" / "trials").glob(".*"))
+
+
+@pytest.mark.parametrize("error", [InputError, ValueError])
+def test_what_a_piece_of_work_raises_is_raised_here(machines, error):
+    with joined() as cluster, pytest.raises(error, match="^not 3$"):
+
+        def fails(item):
+            raise error(f"not {item}")
+
+        list(spread(cluster, fails, [3], cpus=1))
+
+
+def dying():
+    """Give work that kills its process; a nested function travels without its module."""
+
+    def dies(_):
+        os._exit(1)
+
+    return dies
+
+
+def test_work_that_kills_every_process_ends(machines, monkeypatch):
+    monkeypatch.setattr("layerscout.cluster.RETRIES", 1)
+    with (
+        joined() as cluster,
+        pytest.raises(LayerscoutError, match="processes of the cluster died 2 times"),
+    ):
+        list(spread(cluster, dying(), [0], cpus=1))
+
+
+def test_work_that_no_machine_has_room_for_is_refused(machines):
+    with joined() as cluster:
+        with pytest.raises(InputError, match="no machine .* 64 cores and 0 GPUs .* with 1 cores"):
+            list(spread(cluster, dying(), [0], cpus=64))
+        with pytest.raises(InputError, match="1 cores and 2 GPUs"):
+            list(spread(cluster, dying(), [0], gpus=2))
+
+
+def test_a_machine_that_dies_leaves_a_scan_as_it_is(tiny, tmp_path, machines, monkeypatch):
+    folder, _ = shards(tmp_path / "shards", "parquet", [50] * 6)
+    options = {"cpus": 1, "progress": False}
+    whole = scan_shards(tiny, folder, **options)
+    mortal = machines.add_node(num_cpus=1)
+
+    def spread_until_one_dies(*given, **options):
+        for number, result in enumerate(spread(*given, **options)):
+            yield result
+            if number == 0 and "gpus" in options:  # while the other machine adds up
+                machines.remove_node(mortal, allow_graceful=False)
+
+    monkeypatch.setattr(spreading, "spread", spread_until_one_dies)
+    assert scan_shards(tiny, folder, **options).scores == whole.scores
+    assert not mortal.any_processes_alive()

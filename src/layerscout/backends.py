@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from layerscout.cluster import cards, joined, spread
+from layerscout.cluster import given_gpus, joined, spread
 from layerscout.errors import InputError, LayerscoutError
 from layerscout.trials import Desk, Store, Trial
 
@@ -147,9 +147,7 @@ class Ray:
     def run(self, desk: Desk, groups: Sequence[Sequence[Trial]], told: Told) -> None:
         """Run all trials; see `Backend`."""
         with self.ready() as ray:
-            gpus = self.gpus
-            if gpus is None:
-                gpus = min(1.0, cards(ray)) if self.device != "cpu" else 0
+            gpus = given_gpus(ray, self.gpus, self.device)
             elsewhere = replace(
                 desk,
                 store=Store(desk.store.folder.absolute()),

@@ -12,15 +12,19 @@ import typer
 
 from layerscout.errors import InputError, LayerscoutError
 from layerscout.options import (
+    Address,
+    Backend,
     Balanced,
     BestScore,
     Bottleneck,
     Budget,
     CacheLimit,
+    Cpus,
     Data,
     Device,
     Epochs,
     Examples,
+    Gpus,
     Json,
     KnownTask,
     Label,
@@ -43,6 +47,7 @@ from layerscout.options import (
     Validation,
     VirtualTokens,
     interruptible,
+    on_cluster,
     size_in_bytes,
 )
 from layerscout.study_commands import report, study
@@ -142,6 +147,10 @@ def scan(
             help="A later checkpoint of the same model, to see how ranks move; may be repeated.",
         ),
     ] = None,
+    backend: Backend = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     cache_limit: CacheLimit = "20GB",
     plot: Plot = None,
     json: Json = False,
@@ -151,6 +160,7 @@ def scan(
     from layerscout import terminal
 
     limit = size_in_bytes(cache_limit)
+    spread = on_cluster(backend, address=address, cpus=cpus, gpus=gpus)
     with interruptible(), terminal.loading(quiet):
         # Heavy imports are part of what the spinner stands for.
         from layerscout.charts import check_plot
@@ -162,35 +172,61 @@ def scan(
         if plot is not None:
             check_plot(plot)
             check_output_folder(plot.parent, plot.name)
-        loaded_task = Task.load(
-            data,
-            task=task,
-            text=text,
-            text_pair=text_pair,
-            label=label,
-            regression=regression,
-            validation=validation,
-            seed=seed,
-        )
-        encoder = Encoder.load(model, device=device, precision=precision)
+        columns = {"task": task, "text": text, "text_pair": text_pair, "label": label}
+        if not spread:
+            loaded_task = Task.load(
+                data, **columns, regression=regression, validation=validation, seed=seed
+            )
+            encoder = Encoder.load(model, device=device, precision=precision)
     with interruptible():
         from layerscout import charts, scanning
 
-        result = scanning.scan(
-            encoder,
-            loaded_task,
-            scores=scores,
-            examples=_examples(examples),
-            balanced=balanced,
-            per_class=None if per_class is None else _numbers("--per-class", per_class),
-            pooling=pooling,
-            max_length=max_length,
-            seed=seed,
-            options=scanning.Options(probe, fisher_mode, as_released, fisher_parts, head_seeds),
-            checkpoints=checkpoints or (),
-            cache_limit=limit,
-            progress=not quiet,
-        )
+        if spread:
+            from layerscout.spreading import scan_shards
+
+            others = {
+                "--regression": regression,
+                "--validation": validation,
+                "--examples": examples not in ("auto", "all"),
+                "--balanced": balanced,
+                "--per-class": per_class,
+                "--checkpoint": checkpoints,
+            }
+            if given := [name for name, value in others.items() if value]:
+                raise InputError(
+                    f"{given[0]} does not go with --backend ray, which sums over all rows of tasks "
+                    "with classes; leave one out"
+                )
+            result = scan_shards(
+                model,
+                data,
+                **columns,
+                scores=scores,
+                pooling=pooling,
+                max_length=max_length,
+                precision=precision,
+                device=device,
+                address=address,
+                cpus=cpus,
+                gpus=gpus,
+                progress=not quiet,
+            )
+        else:
+            result = scanning.scan(
+                encoder,
+                loaded_task,
+                scores=scores,
+                examples=_examples(examples),
+                balanced=balanced,
+                per_class=None if per_class is None else _numbers("--per-class", per_class),
+                pooling=pooling,
+                max_length=max_length,
+                seed=seed,
+                options=scanning.Options(probe, fisher_mode, as_released, fisher_parts, head_seeds),
+                checkpoints=checkpoints or (),
+                cache_limit=limit,
+                progress=not quiet,
+            )
         result.save(output)
         if plot is not None:
             charts.plot(result, plot)

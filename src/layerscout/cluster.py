@@ -96,6 +96,7 @@ def spread(
     *,
     cpus: int | None = None,
     gpus: float = 0,
+    in_order: bool = False,
 ) -> Iterator[Result]:
     """Do a piece of work for each item on the machines of a cluster; give what comes of it.
 
@@ -108,9 +109,7 @@ def spread(
         cpus: cores that a piece takes, and threads that it computes with; None for `CORES`, or
             all of a machine with fewer.
         gpus: accelerators that it takes; a part of one is shared.
-
-    Yields:
-        Results, as they come.
+        in_order: give the results in the order of the items, instead of as they come.
 
     Raises:
         LayerscoutError: if a piece fails, or the cluster has no such machine.
@@ -119,34 +118,60 @@ def spread(
     options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
     remote = ray.remote(**options)(_piece)
     here, shared = str(Path.cwd()), ray.put(work)
-    waiting = [remote.remote(shared, item, here, cpus) for item in items]
+    asked = {remote.remote(shared, item, here, cpus): at for at, item in enumerate(items)}
+    waiting, held, at = list(asked), {}, 0
     try:
         while waiting:
             ready, waiting = ray.wait(waiting)
             for one in ready:
-                try:
-                    yield ray.get(one)
-                except ray.exceptions.RayTaskError as error:
-                    if isinstance(error.cause, ray.exceptions.RayError):
-                        raise LayerscoutError(
-                            f"the cluster cannot do the work ({_first_line(error.cause)}); its "
-                            "machines need the same layerscout"
-                        ) from error
-                    raise error.cause from error
-                except ray.exceptions.RayError as error:
-                    raise LayerscoutError(
-                        f"processes of the cluster died {RETRIES + 1} times with the same work, "
-                        "perhaps for want of memory; the same command goes on"
-                    ) from error
+                if not in_order:
+                    yield _result(ray, one)
+                    continue
+                held[asked[one]] = one
+                while at in held:
+                    yield _result(ray, held.pop(at))
+                    at += 1
     finally:
         for one in waiting:
             with suppress(Exception):
                 ray.cancel(one, force=True)
 
 
-def cards(ray: Any) -> float:
-    """Count the accelerators of the machine of a cluster that has the most."""
-    return float(max(n["Resources"].get("GPU", 0) for n in ray.nodes() if n["Alive"]))
+def _result(ray: Any, one: Any) -> Any:
+    """Give what a piece of work gave, or raise what it raised."""
+    try:
+        return ray.get(one)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, ray.exceptions.RayError):
+            raise LayerscoutError(
+                f"the cluster cannot do the work ({_first_line(error.cause)}); its machines need "
+                "the same layerscout"
+            ) from error
+        raise error.cause from error
+    except ray.exceptions.RayError as error:
+        raise LayerscoutError(
+            f"processes of the cluster died {RETRIES + 1} times with the same work, perhaps for "
+            "want of memory; the same command goes on"
+        ) from error
+
+
+def given_gpus(ray: Any, gpus: float | None, device: str) -> float:
+    """Settle how many accelerators a piece of work gets: one, where there are any.
+
+    Args:
+        ray: as `joined` gives it.
+        gpus: what was asked for.
+        device: "cpu" for none.
+    """
+    if gpus is not None:
+        return gpus
+    return 0.0 if device == "cpu" else min(1.0, max(cards for _, cards in _machines(ray)))
+
+
+def _machines(ray: Any) -> list[tuple[int, float]]:
+    """Give the cores and accelerators of each machine of a cluster."""
+    found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [(int(one.get("CPU", 0)), float(one.get("GPU", 0))) for one in found]
 
 
 def _room(ray: Any, cpus: int | None, gpus: float) -> int:
@@ -154,8 +179,7 @@ def _room(ray: Any, cpus: int | None, gpus: float) -> int:
 
     It would wait for ever.
     """
-    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    found = [(int(node.get("CPU", 0)), node.get("GPU", 0)) for node in machines]
+    found = _machines(ray)
     if cpus is None:
         cpus = min(CORES, max([cores for cores, has in found if has >= gpus] or [1]))
     if not any(cpus <= cores and gpus <= has for cores, has in found):

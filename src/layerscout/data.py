@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -369,6 +369,51 @@ def _class_names(
     numbers = {value: _whole(table, column, value) for value in distinct}
     names = {value: str(number) for value, number in numbers.items()}
     return [names[value] for value in values], tuple(map(str, sorted(set(numbers.values()))))
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of labels that were counted.
+
+    Attributes:
+        labels: class names by id.
+        ids: the id of each label that was counted.
+        counts: examples by id.
+        warnings: what was accepted but should be known.
+    """
+
+    labels: tuple[str, ...]
+    ids: tuple[int, ...]
+    counts: tuple[int, ...]
+    warnings: tuple[str, ...]
+
+
+def counted_classes(
+    counted: Sequence[tuple[Any, int]], source: Source, column: str, task: str | None
+) -> Classes:
+    """Give the classes of labels that were counted, with the checks of `Task.load`.
+
+    Args:
+        counted: every label, and how often it occurs.
+        source: where they come from.
+        column: their column.
+        task: a key of `KNOWN`, or None.
+
+    Raises:
+        InputError: if they are no classes of a task.
+    """
+    known = None if task is None else KNOWN[task]
+    fixed = known.labels if known else _brought(source, source, column)
+    # Two rows of a label stand for many, which is all that the checks count.
+    first = [value for value, _ in counted]
+    again = [value for value, count in counted if count > 1]
+    table = Table(source.name, {column: first + again}, located=False)
+    warnings: list[str] = []
+    names, order = _class_names(table, column, fixed)
+    labels = _classes(table, column, names, order, known, warnings)
+    ids = _ids(table, column, names, labels)[: len(first)]
+    counts = np.bincount(ids, [count for _, count in counted], len(labels))
+    return Classes(labels, tuple(ids.tolist()), tuple(counts.astype(int).tolist()), tuple(warnings))
 
 
 def _whole(table: Table, column: str, value: Any) -> int:

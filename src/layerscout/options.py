@@ -115,6 +115,29 @@ Untie = Annotated[
 Plot = Annotated[
     Path | None, typer.Option(help="Also draw the curve into this .png, .svg or .pdf.")
 ]
+Backend = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="Where the work is done: on this machine, or on a Ray cluster."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Ray cluster to join, or auto; without it that of RAY_ADDRESS, or a new one here.",
+    ),
+]
+Cpus = Annotated[
+    int | None,
+    typer.Option(
+        help="Cores of a piece of work on a cluster.", show_default="4, or all of a machine's"
+    ),
+]
+Gpus = Annotated[
+    float | None,
+    typer.Option(
+        help="GPUs of a piece of work on a cluster, such as 0.5.", show_default="1 if any"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
 
@@ -143,3 +166,15 @@ def size_in_bytes(written: str) -> int:
     if size is None or size[2] not in units:
         raise InputError(f"--cache-limit takes a size such as 20GB or 500MB, got {written!r}")
     return int(float(size[1]) * units[size[2]])
+
+
+def on_cluster(backend: str, **given: object) -> bool:
+    """Tell whether a cluster is asked for; refuse what is said of it where none is.
+
+    Raises:
+        InputError: if it is said without `--backend ray`.
+    """
+    told = [name for name, value in given.items() if value is not None]
+    if backend != "ray" and told:
+        raise InputError(f"--{told[0]} is of a cluster; add --backend ray, or leave it out")
+    return backend == "ray"

@@ -192,6 +192,19 @@ def streamed(reader: Reader, drawing: Drawing) -> Reading:
     split = drawing.task.train.take(drawing.fixed())
     tokens = reader.tokens(split)
     weights = class_weights(torch.from_numpy(np.bincount(split.labels)))
+    moments = summed(reader, tokens, split.labels, weights)
+    return Reading(split, tokens.lengths, tokens.truncated, tokens.empty, moments)
+
+
+def summed(reader: Reader, tokens: Tokens, labels: np.ndarray, weights: torch.Tensor) -> Moments:
+    """Add up the moments of some texts.
+
+    Args:
+        reader: what reads them; its first pooling counts.
+        tokens: of n texts, 1 or more.
+        labels: their class ids, (n,).
+        weights: as of `Moments`.
+    """
     moments, encoder = None, reader.encoder
     with _bar(tokens, reader.show, "scanning") as advance:
         for chunk in _chunks(encoder.batches(tokens)):
@@ -208,8 +221,9 @@ def streamed(reader: Reader, drawing: Drawing) -> Reading:
             with reader.timed("scores"):
                 if moments is None:
                     moments = Moments.empty(states.mean(dim=1), weights)
-                moments.add_(states, torch.from_numpy(split.labels[np.concatenate(chunk)]))
-    return Reading(split, tokens.lengths, tokens.truncated, tokens.empty, moments)
+                moments.add_(states, torch.from_numpy(labels[np.concatenate(chunk)]))
+    assert moments is not None, "there are texts"
+    return moments
 
 
 def kept_states(reader: Reader, drawing: Drawing, *, decide: bool) -> Reading:

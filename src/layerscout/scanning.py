@@ -20,6 +20,7 @@ from layerscout.errors import InputError, unknown
 from layerscout.gradients import BlockScores, fisher, gradient_scores
 from layerscout.heads import family_head
 from layerscout.metrics import evaluate, pearson_spearman
+from layerscout.moments import Moments
 from layerscout.plans import weight_sets
 from layerscout.probes import (
     FAMILY_RATE,
@@ -178,7 +179,7 @@ def scan(
         scores=results,
         warnings=(*task.warnings, *_warnings(asked, reading, results, broken)),
         seconds={"tokenize": 0.0, "forward": 0.0, "scores": 0.0} | reader.seconds,
-        diagnostics=_diagnostics(results),
+        diagnostics=diagnostics_of(results),
     )
     if not checkpoints:
         return found
@@ -266,11 +267,7 @@ class _Asked:
             )
         if reading.moments is None:
             return {}, []
-        scores = {key: SCORES[key].of_moments(reading.moments) for key in keys}
-        if pooling == "cls":
-            scores = {key: score.without_embeddings() for key, score in scores.items()}
-        finite = reading.moments.total.isfinite().all(dim=2).all(dim=1)
-        return scores, (~finite).nonzero().flatten().tolist()
+        return score_moments(reading.moments, keys, pooling)
 
     def _held_out(self) -> Split:
         if self.task.validation is None:
@@ -381,6 +378,21 @@ class _Asked:
         return {"weight_snr": Score("blocks", "higher", signal.values, details=details)}
 
 
+def score_moments(
+    moments: Moments, keys: Sequence[str], pooling: Pooling
+) -> tuple[dict[str, Score], list[int]]:
+    """Compute scores of the source "moments".
+
+    Returns:
+        The scores, and the states that hold values that are not finite.
+    """
+    scores = {key: SCORES[key].of_moments(moments) for key in keys}
+    if pooling == "cls":
+        scores = {key: score.without_embeddings() for key, score in scores.items()}
+    finite = moments.total.isfinite().all(dim=2).all(dim=1)
+    return scores, (~finite).nonzero().flatten().tolist()
+
+
 def _judging(task: Task, held_out: Split) -> Metric:
     """Choose what judges the logits of a probe on held-out examples."""
     if task.kind == "regression":
@@ -472,7 +484,7 @@ def _matrices(encoder: Encoder) -> dict[tuple[int, str], np.ndarray]:
     }
 
 
-def _diagnostics(scores: Mapping[str, Score]) -> dict[str, Any]:
+def diagnostics_of(scores: Mapping[str, Score]) -> dict[str, Any]:
     """Tell how smooth the curves are, and how the scores agree with each other and the probe."""
     of_states = {key: score for key, score in scores.items() if score.of == "states"}
     found: dict[str, Any] = {

@@ -8,7 +8,19 @@ from typing import Annotated, Any, Literal
 import typer
 
 from layerscout.errors import InputError, LayerscoutError
-from layerscout.options import CacheLimit, Device, Json, Quiet, interruptible, size_in_bytes
+from layerscout.options import (
+    Address,
+    Backend,
+    CacheLimit,
+    Cpus,
+    Device,
+    Gpus,
+    Json,
+    Quiet,
+    interruptible,
+    on_cluster,
+    size_in_bytes,
+)
 
 Figures = Annotated[
     Literal["svg", "png", "pdf"] | None,
@@ -61,25 +73,10 @@ def study(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run trials again that failed.")
     ] = False,
-    backend: Annotated[
-        Literal["local", "ray"],
-        typer.Option(help="Where trials run: on this machine, or on a Ray cluster."),
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Ray cluster to join, or auto; without it RAY_ADDRESS, or a new one here.",
-        ),
-    ] = None,
-    cpus: Annotated[
-        int | None,
-        typer.Option(help="Cores of a trial on a cluster.", show_default="4, or a machine's"),
-    ] = None,
-    gpus: Annotated[
-        float | None,
-        typer.Option(help="GPUs of a trial on a cluster, such as 0.5.", show_default="1 if any"),
-    ] = None,
+    backend: Backend = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     device: Device = "auto",
     figures: Figures = None,
     cache_limit: CacheLimit = "20GB",
@@ -116,11 +113,8 @@ def study(
         from layerscout import backends, reports, studies
 
         where: backends.Backend | None = None
-        if backend == "ray":
+        if on_cluster(backend, address=address, cpus=cpus, gpus=gpus):
             where = backends.Ray(address, cpus, gpus, device)
-        elif given := [n for n, v in (("address", address), ("cpus", cpus), ("gpus", gpus)) if v]:
-            raise InputError(f"--{given[0]} is of a cluster; add --backend ray, or leave it out")
-
         result = studies.study(
             loaded,
             folder,

@@ -50,16 +50,19 @@ class Table:
         columns: a list of n values each, by name.
         lines: where the n rows start in a text file, counted from 1; None where there are no lines.
         all_strings: whether numbers come as strings, because CSV and TSV do not tell 1 from "1".
+        located: whether a row's number says where it is; it does not for a piece of many files.
     """
 
     name: str
     columns: Mapping[str, list[Any]]
     lines: Sequence[int] | None = None
     all_strings: bool = False
+    located: bool = True
 
     def fault(self, rule: str, found: str, column: str, row: int, remedy: str) -> InputError:
         """Build the error for a value that breaks a rule, saying where it is in the file."""
         where = f"line {self.lines[row]}" if self.lines else f"row {row} (counted from 0)"
+        where = where if self.located else "a row"
         return InputError(
             f"{rule}: {self.name} has {found} in {where}, column {column!r}; {remedy}"
         )
@@ -256,7 +259,7 @@ def _hub_split(name: str, split: Any) -> Source:
         table = split.select_columns(list(wanted)).with_format("arrow")[:]
         return Table(name, {column: table[column].to_pylist() for column in wanted})
 
-    columns = {column.name: _holds_text(column.type) for column in split.features.arrow_schema}
+    columns = {column.name: holds_text(column.type) for column in split.features.arrow_schema}
     labels = {name: label for name, label in split.features.items() if hasattr(label, "names")}
     classes = {name: tuple(label.names) for name, label in labels.items()}
     return Source(name, columns, read, classes)
@@ -474,11 +477,11 @@ def _open_parquet(path: Path) -> Source:
     with opened() as file:
         schema = file.schema_arrow
     _check_unique(path, schema.names)
-    columns = {column.name: _holds_text(column.type) for column in schema}
-    return Source(str(path), columns, read, _class_names(schema.metadata))
+    columns = {column.name: holds_text(column.type) for column in schema}
+    return Source(str(path), columns, read, class_names_in(schema.metadata))
 
 
-def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
+def class_names_in(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
     """Return the class names that the `datasets` library notes in a schema, where it wrote it."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"].items()
@@ -495,7 +498,7 @@ def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str,
     }
 
 
-def _holds_text(arrow: Any) -> bool:
+def holds_text(arrow: Any) -> bool:
     """Tell whether an Arrow type holds strings."""
     import pyarrow.types as types
 

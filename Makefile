@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench study clean
+.PHONY: demo test check bench docs study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -22,6 +22,10 @@ bench: .venv/dev
 	$(BIN)/python bench/scores.py --write docs/benchmarks-scores.md
 	$(BIN)/python bench/compare.py --write docs/benchmarks-compare.md
 	$(BIN)/python bench/study.py --write docs/benchmarks-study.md
+
+docs: .venv/dev
+	$(BIN)/python -m typer layerscout.cli utils docs --name layerscout --title 'All options' --output docs/cli.md
+	$(BIN)/python -m mkdocs build --strict --site-dir build/docs
 
 study: .venv/dev
 	$(BIN)/python bench/trunk_dropout.py --write docs/trunk-dropout.md

@@ -56,7 +56,6 @@ app = typer.Typer(
     name="layerscout",
     help="Find out which layers of a pretrained text encoder are worth tuning, before you tune.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from layerscout.errors import InputError
+
+
+def _completing(module: str, table: str) -> Callable[[str], list[str]]:
+    """Make what completes the last of some keys of a table, separated by commas.
+
+    The module is imported when somebody presses the key.
+    """
+
+    def complete(begun: str) -> list[str]:
+        before, comma, last = begun.rpartition(",")
+        known = getattr(import_module(f"layerscout.{module}"), table)
+        return [f"{before}{comma}{key}" for key in known if key.startswith(last)]
+
+    return complete
+
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]
 Data = Annotated[
@@ -25,7 +41,12 @@ Text = Annotated[str | None, typer.Option(help="Column of the text.")]
 TextPair = Annotated[str | None, typer.Option(help="Column of the second text.")]
 Label = Annotated[str | None, typer.Option(help="Column of the label.")]
 KnownTask = Annotated[
-    str | None, typer.Option("--task", help="A known task, such as cola: its columns and labels.")
+    str | None,
+    typer.Option(
+        "--task",
+        help="A known task, such as cola: its columns and labels.",
+        autocompletion=_completing("columns", "KNOWN"),
+    ),
 ]
 Regression = Annotated[
     bool, typer.Option("--regression", help="The labels are numbers to predict.")
@@ -60,6 +81,7 @@ Scores = Annotated[
     typer.Option(
         "--score",
         metavar="KEY,KEY,...",
+        autocompletion=_completing("scores", "SCORES"),
         help="Scores to compute, or 'all'; by default the variability ratios, or cca, ridge and "
         "logme for numbers.",
     ),

@@ -28,11 +28,20 @@ Figures = Annotated[
 ]
 
 
+def _recipes(begun: str) -> list[str]:
+    """Complete the name of a recipe."""
+    from layerscout.recipes import shipped
+
+    return [name for name in shipped() if name.startswith(begun)]
+
+
 def study(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RECIPE]", help="A recipe that ships (see --list), or a YAML file."
+            metavar="[RECIPE]",
+            help="A recipe that ships (see --list), or a YAML file.",
+            autocompletion=_recipes,
         ),
     ] = None,
     output: Annotated[
@@ -45,7 +54,8 @@ def study(
         bool, typer.Option("--list", help="List the recipes that ship, with what they reproduce.")
     ] = False,
     show: Annotated[
-        str | None, typer.Option("--show", metavar="NAME", help="Print a recipe.")
+        str | None,
+        typer.Option("--show", metavar="NAME", help="Print a recipe.", autocompletion=_recipes),
     ] = None,
     small: Annotated[
         bool, typer.Option("--small", help="The recipe's variant for a laptop.")

@@ -1,0 +1,97 @@
+"""The pages say what is so: the tutorial runs, options come from the code, links lead somewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from layerscout.cli import app
+from test_house import FLOORS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def run(command, where, cache):
+    """Run a command where the layerscout that is tested is the first on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = os.environ | {"PATH": path, "LAYERSCOUT_CACHE": str(cache), "COLUMNS": "80"}
+    done = subprocess.run(
+        command, shell=True, cwd=where, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_tutorial_does_what_it_says(tmp_path, cache):
+    text = (DOCS / "tutorial.md").read_text()
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    shown = ""
+    for language, block in blocks:
+        if language == "bash":
+            shown += run(block, tmp_path, cache)
+        elif language == "python":
+            (tmp_path / "block.py").write_text(block)
+            shown += run("python block.py", tmp_path, cache)
+    # What it quotes is what came out, but for numbers that differ from machine to machine.
+    assert "◀ best" in shown and "plan (1, 2, 2): best-down:2@best needs 32.1 %" in shown
+    assert re.search(
+        r"tuned 2 of 6 blocks, 32% of the FLOPs of full fine-tuning, accuracy 0\.", shown
+    )
+    assert "'label': 'acceptable'" in shown or "'label': 'unacceptable'" in shown
+
+
+def test_options_are_those_of_the_code(tmp_path):
+    command = f"{sys.executable} -m typer layerscout.cli utils docs --name layerscout"
+    run(f"{command} --title 'All options' --output {tmp_path / 'cli.md'}", ROOT, tmp_path)
+    assert (tmp_path / "cli.md").read_text() == (DOCS / "cli.md").read_text(), "run make docs"
+
+
+def test_pages_are_built_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs")
+    run(f"{sys.executable} -m mkdocs build --quiet --strict -d {tmp_path}", ROOT, tmp_path)
+    assert (tmp_path / "tutorial" / "index.html").exists()
+
+
+def test_every_verb_has_a_page():
+    verbs = {command.name or command.callback.__name__ for command in app.registered_commands}
+    told = "".join(path.read_text() for path in DOCS.glob("*.md") if path.name != "cli.md")
+    assert [verb for verb in sorted(verbs) if not re.search(rf"layerscout\*? {verb}\b", told)] == []
+
+
+def test_architecture_names_every_module():
+    text = (DOCS / "architecture.md").read_text()
+    assert [module for module in FLOORS if f"`{module}`" not in text] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_links_of_the_repository_lead_to_files(page):
+    links = re.findall(r"\]\(([^)#:]+)[#)]", (ROOT / page).read_text())
+    assert links and [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_names_in_contributing_are_in_the_code():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    code = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    names = re.findall(r"`([A-Z]{3,}|make_plan|costs\.options)`", text)
+    assert len(names) >= 5
+    assert [name for name in names if name.rpartition(".")[2] not in code] == []
+
+
+@pytest.mark.parametrize(
+    ("begun", "completed"),
+    [
+        ("layerscout sc", ["scan"]),
+        ("layerscout study tamkin2020-e", ["tamkin2020-epochs"]),
+        ("layerscout scan demo demo --task co", ["cola", "copa", "cosmos_qa"]),
+        ("layerscout scan demo demo --score cca,nc", ["cca,nc1"]),
+    ],
+)
+def test_the_shell_completes_what_is_begun(tmp_path, cache, monkeypatch, begun, completed):
+    monkeypatch.setenv("_LAYERSCOUT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", begun)
+    monkeypatch.setenv("COMP_CWORD", str(len(begun.split()) - 1))
+    assert run("layerscout", tmp_path, cache).split() == completed

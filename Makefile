@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench docs study clean
+.PHONY: demo test check bench docs fuzz study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -22,6 +22,10 @@ bench: .venv/dev
 	$(BIN)/python bench/scores.py --write docs/benchmarks-scores.md
 	$(BIN)/python bench/compare.py --write docs/benchmarks-compare.md
 	$(BIN)/python bench/study.py --write docs/benchmarks-study.md
+
+# Loaders and notations against files that nobody wrote by hand; about ten minutes.
+fuzz: .venv/dev
+	FUZZ_EFFORT=50 $(BIN)/pytest -n auto tests/test_fuzz.py
 
 docs: .venv/dev
 	$(BIN)/python -m typer layerscout.cli utils docs --name layerscout --title 'All options' --output docs/cli.md

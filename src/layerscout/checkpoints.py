@@ -325,14 +325,14 @@ def _load_config(name: str, folder: Path) -> Any:
                 f"{name} holds only what a method trained; load it with layerscout.load, or give "
                 f"its base, {content['base']['source']}"
             )
-        family = content["model_type"]
+        family = str(content["model_type"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"cannot read the configuration of {name}: {first_line(error)}; its config.json must "
             "name the model_type"
         ) from error
     if family not in FAMILIES:
-        raise unknown("model family", str(family), FAMILIES)
+        raise unknown("model family", family, FAMILIES)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:

@@ -1,11 +1,22 @@
 """What can go wrong, told in one line: the rule, the value seen, the remedy."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+# What would move the cursor, colour the terminal or turn the text around.
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 class LayerscoutError(Exception):
-    """Anything that layerscout itself raises."""
+    """Anything that layerscout itself raises.
+
+    Its message may quote what is in a file: control characters are written as escapes.
+    """
+
+    def __str__(self) -> str:
+        """Give the message."""
+        return _CONTROL.sub(lambda found: repr(found.group())[1:-1], super().__str__())
 
 
 class InputError(LayerscoutError):

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench docs fuzz study clean
+.PHONY: demo test check bench docs fuzz kills study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -26,6 +26,10 @@ bench: .venv/dev
 # Loaders and notations against files that nobody wrote by hand; about ten minutes.
 fuzz: .venv/dev
 	FUZZ_EFFORT=50 $(BIN)/pytest -n auto tests/test_fuzz.py
+
+# SIGKILL at random moments, 30 times for each kind of work; about twenty minutes.
+kills: .venv/dev
+	$(BIN)/python bench/kills.py --write docs/kills.md
 
 docs: .venv/dev
 	$(BIN)/python -m typer layerscout.cli utils docs --name layerscout --title 'All options' --output docs/cli.md

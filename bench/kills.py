@@ -1,0 +1,215 @@
+"""Kill runs at random moments, 30 each, and see whether they end as if nothing had happened.
+
+A tiny encoder and made-up reviews; every run is a process of its own, with a cache of its own:
+
+    python bench/kills.py --write docs/kills.md
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from measuring import table
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+TIMES = 30
+
+# What two runs never have in common.
+PASSING = ("seconds", "ended", "examples_per_second", "versions")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Work that is killed.
+
+    Attributes:
+        name: of it.
+        command: arguments of layerscout; FOLDER stands for where it writes.
+        again: what is added to go on.
+        other: what is added to make it other work, which finds nothing that was kept.
+        result: gives what has to be the same.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    again: tuple[str, ...]
+    other: tuple[str, ...]
+    result: Callable[[Path], Any]
+
+
+def lasting(content: Any) -> Any:
+    """Leave out what two runs never have in common."""
+    if isinstance(content, dict):
+        return {name: lasting(v) for name, v in content.items() if name not in PASSING}
+    return [lasting(one) for one in content] if isinstance(content, list) else content
+
+
+def scanned(folder: Path) -> Any:
+    return lasting(json.loads((folder / "scan.json").read_text()))
+
+
+def tuned(folder: Path) -> Any:
+    weights = hashlib.sha256((folder / "model" / "model.safetensors").read_bytes()).hexdigest()
+    content = json.loads((folder / "result.json").read_text())
+    return content["runs"][0]["curve"], content["best"], content["parameters"], weights
+
+
+def studied(folder: Path) -> Any:
+    records = folder.glob("trials/[!.]*.json")
+    return {path.name: lasting(json.loads(path.read_text())) for path in records}
+
+
+def cases(model: Path, data: Path, recipe: Path) -> list[Case]:
+    """Give the work that is killed."""
+    scan = ("scan", str(model), str(data), "--examples", "all", "--score", "all")
+    tune = ("tune", str(model), str(data))
+    end = ("-o", "FOLDER", "-q")
+    trunk = ("--plan", "head:3", "--epochs", "1")
+    long = ("--plan", "(3, 4, 4)", "--epochs", "12", "--batch-size", "8")
+    other = ("--max-length", "40")
+    return [
+        Case("scan with kept states", (*scan, *end), (), other, scanned),
+        Case("trunk of a tuning", (*tune, *trunk, *end), ("--resume",), other, tuned),
+        Case("tuning", (*tune, *long, *end), ("--resume",), other, tuned),
+        Case("study", ("study", str(recipe), *end), (), ("--set", "max_length=40"), studied),
+    ]
+
+
+class Run:
+    """A folder and a cache in which a case runs."""
+
+    def __init__(self, case: Case, place: Path) -> None:
+        self.case, self.place = case, place
+        self.folder = place / "out"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        """Start it, or go on."""
+        command = [str(self.folder) if one == "FOLDER" else one for one in self.case.command]
+        code = "from layerscout.cli import main; main()"
+        return subprocess.Popen(
+            [sys.executable, "-c", code, *command, *more],
+            env=os.environ | {"LAYERSCOUT_CACHE": str(self.place / "cache")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self, *more: str) -> float:
+        """Run it to its end; give the seconds."""
+        started = time.perf_counter()
+        process = self.start(*more)
+        _, errors = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"{self.case.name}: exit code {process.returncode}\n{errors}")
+        return time.perf_counter() - started
+
+    def left(self) -> list[Path]:
+        """List what is half-written."""
+        found = [path for path in self.place.rglob("*") if path.is_file()]
+        return [path for path in found if path.name.startswith(".") or ".tmp" in path.name]
+
+
+def killed(case: Case, place: Path, chance: random.Random) -> list[str]:
+    """Kill a case at random moments; give a line of the table."""
+    whole = Run(case, place / "whole")
+    seconds = whole.finish()
+    expected, same, left, at_work = case.result(whole.folder), 0, 0, 0
+    for _ in range(TIMES):
+        run = Run(case, place / "killed")
+        process = run.start()
+        try:
+            process.wait(timeout=chance.uniform(0.2, 1.0) * seconds)
+        except subprocess.TimeoutExpired:
+            at_work += 1
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+        left += bool(run.left())
+        run.finish(*case.again)
+        same += case.result(run.folder) == expected
+        for path in run.left():  # two days later nobody can be at work on it
+            os.utime(path, (time.time() - 2 * 86400,) * 2)
+        if case.name != "study":
+            run.folder = run.place / "other"
+        run.finish(*case.other)
+        if strays := run.left():
+            raise SystemExit(f"{case.name}: {strays} stay")
+    print(case.name, same, at_work, left, file=sys.stderr)
+    counted = [f"{at_work} of {TIMES}", f"{same} of {TIMES}", f"{left} of {TIMES}"]
+    return [case.name, f"{seconds:.1f} s", *counted]
+
+
+def made(folder: Path) -> tuple[Path, Path, Path]:
+    """Make a tiny encoder, reviews and a recipe."""
+    from tiny import SENTENCES, tiny_checkpoint
+
+    model = tiny_checkpoint(folder / "model", "bert")
+    words = " ".join(SENTENCES).replace(",", "").replace('"', "").split()
+    draw = np.random.default_rng(0)
+    data = folder / "reviews.csv"
+    rows = (f"{' '.join(draw.choice(words, 20))},{('bad', 'good')[n % 2]}\n" for n in range(600))
+    data.write_text("text,label\n" + "".join(rows))
+    recipe = folder / "mine.yaml"
+    content: Mapping[str, Any] = {
+        "title": "a study",
+        "grids": {
+            "tuned": {
+                "axes": {
+                    "model": {"tiny": str(model)},
+                    "task": [{"data": str(data), "name": "reviews"}],
+                    "plan": ["top:1", "top:2", "best-down:1@best"],
+                    "seed": [0, 1],
+                },
+                "settings": {"epochs": 2, "examples": 128, "sample_seed": 0, "learning_rate": 1e-3},
+            }
+        },
+    }
+    recipe.write_text(json.dumps(content))
+    return model, data, recipe
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--write", type=Path)
+    given = parser.parse_args()
+    chance = random.Random(0)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        lines = [killed(case, folder, chance) for case in cases(*made(folder))]
+    heads = ["work", "takes", "killed at work", "the same in the end", "left something"]
+    page = f"""# Kills
+
+`python bench/kills.py --write docs/kills.md` starts each of these {TIMES} times as a process of its
+own, kills it (SIGKILL) at a random moment between a fifth of its time and its end, gives the same
+command again, with `--resume` where there is such a thing. What comes out is compared with a run
+that nobody stopped: scores, curves, weights and records, to the last bit.
+
+{table(heads, lines)}
+
+Half-written files have names of their own and are never read. Those that a kill leaves are removed
+once they are a day old, when nobody can be at work on them any more, by the next run that writes to
+the cache or the study; after each of these kills it was seen to.
+"""
+    print(page)
+    if given.write:
+        given.write.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""What people rely on: no network, nothing unsafe, nothing outside its folder, no surprise."""
+
+import ast
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from layerscout import recipes
+from layerscout.studies import study
+from test_studies import recipe
+
+SOURCE = Path(__file__).parents[1] / "src" / "layerscout"
+
+# What no two runs have in common.
+PASSING = ("seconds", "ended", "examples_per_second", "origin", "folder")
+
+
+def lasting(content):
+    """Leave out what no two runs have in common."""
+    if isinstance(content, dict):
+        return {name: lasting(v) for name, v in content.items() if name not in PASSING}
+    return [lasting(one) for one in content] if isinstance(content, list) else content
+
+
+@pytest.fixture
+def verbs(run, tiny, reviews):
+    """Give what runs every verb into a folder; it gives the content of their JSON files."""
+
+    def all_of_them(out):
+        commands = [
+            ("scan", tiny, reviews, "--score", "all", "-o", out / "scan"),
+            ("plan", out / "scan", "--strategy", "top:1"),
+            ("tune", tiny, reviews, "--plan", "top:1", "--epochs", 1, "-o", out / "tuned"),
+            ("compare", tiny, reviews, "--validation", 0.2, "-o", out / "compared"),
+            ("evaluate", out / "tuned" / "model", reviews, "-o", out / "judged"),
+            ("truncate", tiny, "--head", 2, "-o", out / "short"),
+            ("report", out / "scan", out / "tuned", "-o", out / "report"),
+        ]
+        for command in commands:
+            code, _, errors = run(*command, "-q")
+            assert code == 0, (command[0], errors)
+        found = {}
+        for path in sorted(out.rglob("*.json")):
+            if "model" not in path.parts and "short" not in path.parts:
+                found[str(path.relative_to(out))] = lasting(json.loads(path.read_text()))
+        return found
+
+    return all_of_them
+
+
+def test_no_verb_opens_a_connection(verbs, tmp_path, monkeypatch):
+    def refused(self, address):
+        raise AssertionError(f"a connection to {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    monkeypatch.setattr(socket, "create_connection", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **_: refused(None, given))
+    assert len(verbs(tmp_path / "out")) >= 5
+
+
+def test_what_a_seed_gives_once_it_gives_again(verbs, tmp_path, monkeypatch):
+    found = []
+    for name in ("one", "two"):
+        monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / f"cache of {name}"))
+        written = json.dumps(verbs(tmp_path / name)).replace(str(tmp_path / name), "")
+        found.append(json.loads(written))
+    assert found[0] == found[1]
+
+
+def test_a_clock_that_jumps_harms_nothing(run, tiny, reviews, tmp_path, cache, monkeypatch):
+    command = ("scan", tiny, reviews, "--json")
+    first = lasting(json.loads(run(*command, "-o", tmp_path / "a")[1]))
+    for offset in (-10, 10):  # years
+        moment = time.time() + offset * 365 * 86400
+        for path in cache.rglob("*"):
+            os.utime(path, (moment, moment))
+        assert lasting(json.loads(run(*command, "-o", tmp_path / "b")[1])) == first
+        monkeypatch.setattr(time, "time", lambda moment=moment: moment)
+        assert lasting(json.loads(run(*command, "-o", tmp_path / "c")[1])) == first
+        monkeypatch.undo()
+        monkeypatch.setenv("LAYERSCOUT_CACHE", str(cache))
+
+
+def test_no_name_leaves_its_folder(tiny, reviews, run, tmp_path):
+    from layerscout.reports import report
+
+    evil = "../../../evil/\\..\\x\0\n"[:-2]
+    rows = reviews.read_text().replace(",good", ',"../../good"').replace(",bad", ',"/etc/bad"')
+    data = tmp_path / "data" / "reviews.csv"
+    data.parent.mkdir()
+    data.write_text(rows)
+    wanted = recipe(
+        tiny,
+        data,
+        axes={"plan": {evil: "top:1"}, "task": [{"data": str(data), "name": evil}]},
+        tables=[{"title": evil, "rows": "plan", "columns": "task"}],
+        figures=[{"title": evil, "x": "plan", "kind": "points"}],
+    )
+    study(wanted, tmp_path / "out" / "study", progress=False)
+    report(tmp_path / "out" / "study", figures="svg")
+    code, _, _ = run("tune", tiny, data, "--plan", "top:1", "--epochs", 1, "-o", tmp_path / "tuned")
+    assert code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"cache", "data", "out", "tuned"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"study"}
+
+
+# Calls that are safe with this argument alone; None for never.
+CALLS = {
+    "torch.load": ("weights_only", "True"),
+    "yaml.load": ("Loader", "_Loader"),
+    "os.system": None,
+    "os.popen": None,
+}
+
+
+def test_yaml_is_read_by_a_loader_that_makes_no_objects():
+    assert issubclass(recipes._Loader, yaml.SafeLoader)
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.glob("*.py")), ids=lambda path: path.stem)
+def test_no_module_does_what_is_unsafe(path):
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, "module", None) or ""
+            names = {f"{module}.{alias.name}".strip(".") for alias in node.names}
+            names -= {"pickle.UnpicklingError"}  # which torch's safe loader raises
+            roots = {name.partition(".")[0] for name in names}
+            assert not roots & {"pickle", "marshal", "shelve", "dill", "cloudpickle", "subprocess"}
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec", "compile", "__import__")
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            assert given.get("trust_remote_code", "False") == "False"
+            assert given.get("allow_pickle", "False") == "False"
+            assert given.get("shell", "False") == "False"
+            call = ast.unparse(node.func)
+            if call in CALLS:
+                needed = CALLS[call]
+                assert needed is not None and given.get(needed[0]) == needed[1], call

@@ -73,6 +73,14 @@ def test_links_of_the_repository_lead_to_files(page):
     assert links and [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_every_fault_has_its_test():
+    lines = [line for line in (DOCS / "faults.md").read_text().splitlines() if line[:2] == "| "]
+    named = [re.findall(r"`(\w+\.py)::(\w+)`", line) for line in lines[1:]]
+    assert len(named) > 20 and all(named)
+    for file, test in (one for some in named for one in some):
+        assert f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+
+
 def test_names_in_contributing_are_in_the_code():
     text = (ROOT / "CONTRIBUTING.md").read_text()
     code = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))

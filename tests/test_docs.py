@@ -1,5 +1,6 @@
 """The pages say what is so: the tutorial runs, options come from the code, links lead somewhere."""
 
+import json
 import os
 import re
 import subprocess
@@ -103,3 +104,15 @@ def test_the_shell_completes_what_is_begun(tmp_path, cache, monkeypatch, begun, 
     monkeypatch.setenv("COMP_WORDS", begun)
     monkeypatch.setenv("COMP_CWORD", str(len(begun.split()) - 1))
     assert run("layerscout", tmp_path, cache).split() == completed
+
+
+def test_the_notebook_runs(tmp_path, cache):
+    content = json.loads((DOCS / "example.ipynb").read_text())
+    assert (content["nbformat"], content["nbformat_minor"]) == (4, 5)
+    cells = ["".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
+    shown = [
+        f"{body}\nprint(repr(({last})))" for body, _, last in (c.rpartition("\n") for c in cells)
+    ]
+    (tmp_path / "notebook.py").write_text("\n".join(shown))
+    printed = run("python notebook.py", tmp_path, cache)
+    assert "best-down:1@best" in printed and "BertForSequenceClassification" in printed

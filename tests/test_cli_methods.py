@@ -438,23 +438,51 @@ def test_what_is_given_goes_before_a_preset(run, tiny, reviews, tmp_path):
 # --- Several processes -------------------------------------------------------------------------
 
 
-def test_two_processes_reach_the_same(run, reviews, tmp_path, cache):
+# Runs the command line, and notes how many texts of the trunk each process computes.
+NOTING = """
+import atexit, json, os
+from layerscout import encoder, trunks
+from layerscout.cli import main
+
+encoder.CPU_TOKENS = 64
+counts, numbers = [], trunks._Source.numbers
+
+def noting(self, rows):
+    counts.append(len(rows))
+    return numbers(self, rows)
+
+def note():
+    with open("{folder}/rows-" + os.environ["RANK"] + ".json", "w") as file:
+        json.dump(counts, file)
+
+trunks._Source.numbers = noting
+atexit.register(note)
+main()
+"""
+
+
+def test_two_processes_reach_the_same(run, reviews, tmp_path, cache, monkeypatch):
     calm = tiny_checkpoint(tmp_path / "calm", "bert", **NO_DROPOUT)
+    monkeypatch.setattr("layerscout.encoder.CPU_TOKENS", 64)
     options = ("--plan", "top:2", *QUICK, "--batch-size", 5)  # so that the last batch is uneven
     assert run("tune", calm, reviews, *options, "-q", "-o", tmp_path / "one")[0] == 0
     launched = "from accelerate.commands.launch import main; main()"
     several = ("--multi_gpu", "--num_processes", 2, "--num_machines", 1, "--main_process_port", 0)
-    several += ("--mixed_precision", "no", "--dynamo_backend", "no", COMMAND)
+    several += ("--mixed_precision", "no", "--dynamo_backend", "no", tmp_path / "noting.py")
+    (tmp_path / "noting.py").write_text(NOTING.format(folder=tmp_path))
     arguments = (*several, "tune", calm, reviews, *options, "-o", tmp_path / "two")
     done = subprocess.run(
         [sys.executable, "-c", launched, *map(str, arguments)],
-        env=os.environ | {"ACCELERATE_USE_CPU": "true"},
+        env=os.environ | {"ACCELERATE_USE_CPU": "true", "LAYERSCOUT_CACHE": str(cache / "of two")},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("tuned 2 of 4 blocks") == done.stdout.count("wrote ") == 1
+    rows = [json.loads((tmp_path / f"rows-{rank}.json").read_text()) for rank in "01"]
+    assert sum(map(sum, rows)) == 96  # each text ran through the trunk once, in one of the two
+    assert all(len(some) >= 3 for some in rows) and abs(sum(rows[0]) - sum(rows[1])) <= 24
     one, two = content(tmp_path / "one"), content(tmp_path / "two")
     assert (one["settings"]["processes"], two["settings"]["processes"]) == (1, 2)
     for mine, theirs in zip(one["runs"][0]["curve"], two["runs"][0]["curve"], strict=True):

@@ -6,6 +6,8 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,11 +18,11 @@ from transformers import AutoModel
 
 from conftest import flip, real, truncate
 from layerscout import encoder as encoder_module
-from layerscout import files, fingerprints
+from layerscout import files, fingerprints, trunks
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.files import cache_entries, cache_folder
-from layerscout.trunks import trunk
+from layerscout.trunks import Team, trunk
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)
@@ -452,3 +454,71 @@ def test_what_is_in_use_does_not_make_way(encoder):
     assert trunk(encoder, training, 2).cached
     assert trunk(encoder, validation, 2, limit=limit).kept
     assert not trunk(encoder, training, 2).cached
+
+
+def team_of(size):
+    """Make processes that are threads here."""
+    barrier, said = threading.Barrier(size), [None] * size
+
+    def member(own):
+        def meet(mine):
+            said[own] = mine
+            barrier.wait(timeout=60)
+            heard = list(said)
+            barrier.wait(timeout=60)
+            return heard
+
+        return Team(own, size, meet)
+
+    return [member(own) for own in range(size)]
+
+
+def together(size, work):
+    """Run work for every member of a team at the same time; give what each gives."""
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(work, team_of(size)))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_processes_compute_a_part_each(tiny, tokens, monkeypatch, cache, size):
+    monkeypatch.setattr("layerscout.encoder.CPU_TOKENS", 40)
+    alone = trunk(Encoder.load(tiny), tokens, 2)
+    expected = alone.path.read_bytes()
+    alone.path.unlink()
+    computed, numbers = [], trunks._Source.numbers
+
+    def noting(self, rows):
+        computed.append(rows)
+        return numbers(self, rows)
+
+    monkeypatch.setattr(trunks._Source, "numbers", noting)
+    found = together(size, lambda team: trunk(Encoder.load(tiny), tokens, 2, team=team))
+    assert all(one.kept and not one.cached for one in found)
+    assert found[0].path.read_bytes() == expected
+    assert sorted(np.concatenate(computed)) == list(range(len(tokens)))
+    computed.clear()
+    found = together(size, lambda team: trunk(Encoder.load(tiny), tokens, 2, team=team))
+    assert all(one.cached for one in found) and not computed
+    assert not list(cache.rglob(".*"))
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_a_process_that_cannot_write_leaves_all_without(tiny, tokens, monkeypatch, cache, culprit):
+    write = trunks._write_part
+
+    def full(team, *given):
+        if team.own == culprit:
+            raise OSError(28, "No space left on device")
+        write(team, *given)
+
+    monkeypatch.setattr(trunks, "_write_part", full)
+    found = together(2, lambda team: trunk(Encoder.load(tiny), tokens, 2, team=team))
+    assert not any(one.kept for one in found)
+    assert all("No space left" in one.warning for one in found)
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_a_first_process_without_room_leaves_all_without(tiny, tokens):
+    found = together(2, lambda team: trunk(Encoder.load(tiny), tokens, 2, limit=1, team=team))
+    assert not any(one.kept for one in found)
+    assert "the cache may hold" in found[0].warning

@@ -18,7 +18,7 @@ from layerscout.plans import Plan
 from layerscout.sampling import length_batches
 from layerscout.settings import Classifier
 from layerscout.surgery import base_of, reads_first_token
-from layerscout.trunks import DEFAULT_LIMIT, Trunk, trunk
+from layerscout.trunks import DEFAULT_LIMIT, Team, Trunk, trunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,7 @@ class Examples:
         limit: int = DEFAULT_LIMIT,
         spare: Trunk | None = None,
         progress: Callable[[np.ndarray], None] | None = None,
+        team: Team | None = None,
     ) -> Examples:
         """Run the trunk of a plan over examples, or find in the cache what it gave.
 
@@ -73,6 +74,7 @@ class Examples:
             limit: see `trunk`.
             spare: see `trunk`.
             progress: see `trunk`.
+            team: see `trunk`.
         """
         if plan.cut is None:
             return cls(tokens, labels, None, choices)
@@ -86,6 +88,7 @@ class Examples:
             limit=limit,
             spare=spare,
             progress=progress,
+            team=team,
         )
         return cls(tokens.first() if first_only else tokens, labels, states, choices)
 
@@ -216,6 +219,16 @@ def plain_accelerator() -> Any:
         ) from error
     accelerator.gradient_accumulation_steps = 1  # whatever the environment says
     return accelerator
+
+
+def together() -> Team:
+    """Give the processes that `accelerate launch` started."""
+    from accelerate.utils import gather_object
+
+    accelerator = plain_accelerator()
+    return Team(
+        accelerator.process_index, accelerator.num_processes, lambda said: gather_object([said])
+    )
 
 
 def first_process() -> bool:

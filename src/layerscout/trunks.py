@@ -10,7 +10,8 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -24,8 +25,8 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from layerscout.encoder import Encoder, Tokens, eval_mode
-from layerscout.errors import InputError
-from layerscout.files import CacheError, cache_path, caching, find_cached
+from layerscout.errors import InputError, LayerscoutError
+from layerscout.files import CacheError, cache_path, caching, find_cached, sha256_of
 from layerscout.fingerprints import content_key, encoder_fingerprint
 from layerscout.sampling import length_batches
 
@@ -74,6 +75,21 @@ class Trunk:
         return self._read(rows)
 
 
+@dataclass(frozen=True)
+class Team:
+    """Processes that run a trunk together and share a file system; by default one alone.
+
+    Attributes:
+        own: which of them this is, counted from 0.
+        size: how many there are.
+        meet: takes what this one says and gives what all say, in their order; waits for all.
+    """
+
+    own: int = 0
+    size: int = 1
+    meet: Callable[[Any], list[Any]] = lambda said: [said]
+
+
 def trunk(
     encoder: Encoder,
     tokens: Tokens,
@@ -83,6 +99,7 @@ def trunk(
     limit: int = DEFAULT_LIMIT,
     spare: Trunk | None = None,
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
+    team: Team | None = None,
 ) -> Trunk:
     """Run the trunk, blocks 1..`cut`, once over all texts, or find in the cache what it gave.
 
@@ -97,6 +114,7 @@ def trunk(
         limit: bytes that all entries of the cache may take together; 0 keeps nothing.
         spare: a trunk that is not to make way for this one.
         progress: called with the rows of each batch that was computed.
+        team: processes that all call this alike, and each compute a part.
 
     Raises:
         InputError: if `cut` or `limit` is out of range, or a single text is more than the
@@ -112,11 +130,13 @@ def trunk(
         return lost(None)
     path = cache_path("trunks", source.key())
     spared = spare.path if spare is not None else None
+    team = team or Team()
     about = find_cached(path, source.bytes)
-    cached = about is not None
+    cached = all(team.meet(about is not None))
     try:
-        if about is None:
-            about = _store(source, path, limit, spared, progress)
+        if not cached or about is None:
+            store = _store if team.size == 1 else partial(_store_together, team)
+            about = store(source, path, limit, spared, progress)
         read = source.reader(path)
     except (CacheError, OSError) as error:
         return lost(f"the states at the cut are computed anew in every epoch: {error}")
@@ -149,8 +169,28 @@ class _Source:
 
     @property
     def bytes(self) -> int:
-        t, d = self.shape
-        return t * d * np.dtype(_STORED[self.encoder.precision][1]).itemsize
+        return self.size_of(np.arange(len(self.tokens)))
+
+    def size_of(self, rows: Int64[np.ndarray, " b"]) -> int:
+        """Count the bytes of the states of some texts."""
+        numbers = int(self.kept[rows].sum()) * self.shape[1]
+        return numbers * np.dtype(_STORED[self.encoder.precision][1]).itemsize
+
+    def about(self, digest: str, seconds: float) -> dict[str, Any]:
+        """Give what is told beside the file of the states with that hash."""
+        return {
+            "kind": "trunk",
+            "model": self.encoder.name,
+            "cut": self.cut,
+            "first_only": self.first_only,
+            "texts": len(self.tokens),
+            "shape": self.shape,
+            "dtype": self.encoder.precision,
+            "bytes": self.bytes,
+            "sha256": digest,
+            "seconds": seconds,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
 
     def states(self, rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
         """Compute what `reader` would read, rounded alike."""
@@ -221,7 +261,7 @@ def _store(
     limit: int,
     spare: Path | None,
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Compute all states batch by batch straight into the file; returns what is told about it."""
     with caching(path, source.bytes, limit, spare) as (data, sidecar):
         start = time.perf_counter()
@@ -233,18 +273,71 @@ def _store(
                 digest.update(numbers.data)
                 if progress:
                     progress(rows)
-        about = {
-            "kind": "trunk",
-            "model": source.encoder.name,
-            "cut": source.cut,
-            "first_only": source.first_only,
-            "texts": len(source.tokens),
-            "shape": source.shape,
-            "dtype": source.encoder.precision,
-            "bytes": source.bytes,
-            "sha256": digest.hexdigest(),
-            "seconds": time.perf_counter() - start,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
+        about = source.about(digest.hexdigest(), time.perf_counter() - start)
         sidecar.write_text(json.dumps(about, indent=1), encoding="utf-8")
     return about
+
+
+def _store_together(
+    team: Team,
+    source: _Source,
+    path: Path,
+    limit: int,
+    spare: Path | None,
+    progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
+) -> Mapping[str, Any]:
+    """Compute the states in several processes, each its batches; the first one keeps the file."""
+    with ExitStack() as held:
+        start = time.perf_counter()
+        data = sidecar = None
+        fault: LayerscoutError | OSError | None = None
+        if team.own == 0:
+            try:
+                data, sidecar = held.enter_context(caching(path, source.bytes, limit, spare))
+                with data.open("wb") as file:
+                    file.truncate(source.bytes)
+            except (CacheError, OSError) as error:
+                fault = error
+        place = team.meet(None if fault or data is None else str(data))[0]
+        if place is None:
+            raise fault or CacheError("the first process cannot keep them")
+        try:
+            _write_part(team, source, Path(place), progress)
+        except (InputError, OSError) as error:
+            fault = error
+        faults = team.meet(None if fault is None else str(fault))
+        if fault is not None:
+            raise fault
+        if any(faults):
+            raise CacheError(
+                f"another process could not compute its part: {max(filter(None, faults))}"
+            )
+        try:
+            if data is not None and sidecar is not None:
+                about = source.about(sha256_of(data), time.perf_counter() - start)
+                sidecar.write_text(json.dumps(about, indent=1), encoding="utf-8")
+            held.close()  # moves the files to their place
+        finally:
+            team.meet(None)
+    found = find_cached(path, source.bytes)
+    if found is None:
+        raise CacheError("the states that were computed together are not there")
+    return found
+
+
+def _write_part(
+    team: Team,
+    source: _Source,
+    path: Path,
+    progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
+) -> None:
+    """Write the batches of this process into their places in the file."""
+    place = 0
+    with path.open("r+b") as file:
+        for number, rows in enumerate(source.encoder.batches(source.tokens)):
+            if number % team.size == team.own:
+                file.seek(place)
+                file.write(source.numbers(rows).data)
+            place += source.size_of(rows)
+            if progress:
+                progress(rows)

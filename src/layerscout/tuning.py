@@ -25,7 +25,7 @@ from layerscout.editing import edited
 from layerscout.edits import Edit, Editing, Preserve, Redraw, Reinitialize, make_edits, parted
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError, LayerscoutError, unknown
-from layerscout.examples import Examples, plain_accelerator
+from layerscout.examples import Examples, plain_accelerator, together
 from layerscout.exports import export
 from layerscout.files import alone, check_checkpoint_folder, check_output_folder
 from layerscout.fingerprints import content_key, encoder_fingerprint
@@ -487,8 +487,7 @@ def _several(name: str, given: Any, checked: Callable[[Any], Number]) -> list[Nu
 def _tuned(material: Material, sweep: Sweep, aside: _Aside) -> Tuned:
     """Train a plan with every rate and seed, and choose the run that counts."""
     plan, settings = sweep.choice.plan, material.settings
-    with plain_accelerator().main_process_first():  # the others find the states in the cache
-        training, validation = _examples(material, plan, aside.show)
+    training, validation = _examples(material, plan, aside.show)
     runs: list[Run] = []
     champion: _Champion | None = None
     for rate in sweep.rates:
@@ -578,6 +577,8 @@ def _examples(material: Material, plan: Plan, show: Show) -> tuple[Examples, Exa
         examples = done // material.training.answers.choices
         show(stage, examples, total, f"{examples:,} of {total:,} examples")
 
+    team = together()
+
     def prepare(part: Part, spare: Trunk | None) -> Examples:
         return Examples.prepare(
             material.encoder,
@@ -589,6 +590,7 @@ def _examples(material: Material, plan: Plan, show: Show) -> tuple[Examples, Exa
             limit=material.cache_limit,
             spare=spare,
             progress=advance,
+            team=team,
         )
 
     first = prepare(material.training, None)

@@ -99,6 +99,18 @@ def test_what_a_piece_of_work_raises_is_raised_here(machines, error):
         list(spread(cluster, fails, [3], cpus=1))
 
 
+def test_results_come_in_order_where_that_matters(machines):
+    def slow_at_first(item):
+        import time
+
+        time.sleep(0.3 if item == 0 else 0)
+        return item
+
+    with joined() as cluster:
+        assert list(spread(cluster, slow_at_first, range(4), cpus=1, in_order=True)) == [0, 1, 2, 3]
+        assert sorted(spread(cluster, slow_at_first, range(4), cpus=1)) == [0, 1, 2, 3]
+
+
 def dying():
     """Give work that kills its process; a nested function travels without its module."""
 

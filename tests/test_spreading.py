@@ -30,7 +30,7 @@ def here(monkeypatch):
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_shards_give_what_one_file_gives(tiny, tmp_path, here, monkeypatch, kind):
     monkeypatch.setattr(spreading, "ROWS", 40)
-    folder, whole = shards(tmp_path / kind, kind, [70, 0, 30, 120, 1])
+    folder, whole = shards(tmp_path / kind, kind, [70, 0, 30, 120, 1, 0])
     found = scan_shards(tiny, f"file://{folder}", progress=False)
     wanted = scan(
         tiny, whole, scores=spreading.SCORED, examples="all", cache_limit=0, progress=False
@@ -42,7 +42,14 @@ def test_shards_give_what_one_file_gives(tiny, tmp_path, here, monkeypatch, kind
     assert found.task["tokens_per_example"] == pytest.approx(wanted.task["tokens_per_example"])
     assert found.model == wanted.model and found.best() == wanted.best()
     assert found.settings.keys() - wanted.settings.keys() == {"files"}
+    assert found.settings["device"] == "cpu" and found.settings["precision"] == "float32"
     found.save(tmp_path / "out")
+
+
+def test_files_without_rows_are_refused(tiny, tmp_path, here):
+    folder, _ = shards(tmp_path / "shards", "parquet", [0, 0])
+    with pytest.raises(InputError, match="shards has no rows"):
+        scan_shards(tiny, folder, progress=False)
 
 
 def test_sums_of_parts_are_the_sums_of_all(tiny, tmp_path, here, monkeypatch):

@@ -118,16 +118,17 @@ def spread(
     options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
     remote = ray.remote(**options)(_piece)
     here, shared = str(Path.cwd()), ray.put(work)
-    asked = {remote.remote(shared, item, here, cpus): at for at, item in enumerate(items)}
-    waiting, held, at = list(asked), {}, 0
+    # What is held here stays in the memory of the cluster, so nothing is that was given.
+    places = {remote.remote(shared, item, here, cpus): at for at, item in enumerate(items)}
+    waiting, held, at = list(places), {}, 0
     try:
         while waiting:
             ready, waiting = ray.wait(waiting)
-            for one in ready:
-                if not in_order:
-                    yield _result(ray, one)
-                    continue
-                held[asked[one]] = one
+            while ready:
+                one = ready.pop()
+                place = places.pop(one)
+                held[place if in_order else at] = one
+                del one
                 while at in held:
                     yield _result(ray, held.pop(at))
                     at += 1

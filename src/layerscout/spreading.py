@@ -64,7 +64,7 @@ def scan_shards(
 ) -> Scan:
     """Score every state of an encoder on all examples in many files, on a Ray cluster.
 
-    The files are read twice, the labels first, some rows at a time. Actors that have the encoder
+    The files are read twice, the labels first, some rows at a time. Processes that have the encoder
     add up the moments of a file each, which are merged in the order of the files: whichever machine
     dies on the way, the result is the same. It is that of `layerscout.scan` with `examples="all"`,
     but for the rounding of the forward pass, which computes other batches.
@@ -82,8 +82,8 @@ def scan_shards(
         precision: as for `Encoder.load`.
         device: "auto", "cpu" or "cuda".
         address: see `layerscout.cluster.joined`.
-        cpus: cores of an actor; see `layerscout.cluster.spread`.
-        gpus: accelerators of an actor; None for one where there are any.
+        cpus: cores of such a process; see `layerscout.cluster.spread`.
+        gpus: accelerators of such a process; None for one where there are any.
         progress: show a bar on the terminal.
 
     Raises:
@@ -113,6 +113,8 @@ def scan_shards(
         for done, part in enumerate(spread(ray, count, found.paths, cpus=1, in_order=True), 1):
             counts.update(part)
             show("counting labels", done, len(found.paths))
+        if not counts:
+            raise InputError(f"{found.name} has no rows; name files that have some")
         values = [json.loads(written) for written in counts]
         counted = list(zip(values, counts.values(), strict=True))
         classes = counted_classes(counted, found.source, inputs.label, task)
@@ -262,8 +264,8 @@ class _Read:
             self.truncated + other.truncated,
             self.empty + other.empty,
             self.blank + other.blank,
-            other.device,
-            other.precision,
+            other.device or self.device,
+            other.precision or self.precision,
         )
 
 

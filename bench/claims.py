@@ -1,0 +1,569 @@
+"""What the four papers claim, and how the values of a study judge it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscout.scores import SCORES
+from layerscout.summaries import Mean, agreements, chosen_rows, mean_of, rounded
+
+# A difference of a metric within which two are near each other, and below which one does not help.
+NEAR, NO_HELP = 0.05, 0.02
+
+HELD, NOT_HELD, UNCLEAR = "held", "not held", "unclear"
+
+
+# --- What a claim is judged by -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, and what the values say to it."""
+
+    recipe: str
+    text: str
+    verdict: str
+    numbers: str
+
+
+def above(found: Mean, limit: float = 0.0) -> str:
+    """Judge by the 95 % interval whether a mean is above a limit."""
+    if found.low is None or found.high is None:
+        return UNCLEAR
+    return HELD if found.low > limit else NOT_HELD if found.high < limit else UNCLEAR
+
+
+def near(found: Mean, reach: float = NEAR) -> str:
+    """Judge by the 95 % interval whether a mean is within so much of 0."""
+    if found.low is None or found.high is None:
+        return UNCLEAR
+    if -reach <= found.low and found.high <= reach:
+        return HELD
+    return NOT_HELD if found.high < -reach or found.low > reach else UNCLEAR
+
+
+def everywhere(flags: Iterable[bool]) -> str:
+    """Judge whether something is so in every case, or in none."""
+    listed = list(flags)
+    return HELD if listed and all(listed) else NOT_HELD if not any(listed) else UNCLEAR
+
+
+def told(found: Mean, of: str) -> str:
+    """Write a mean with its interval."""
+    interval = ""
+    if found.low is not None:
+        interval = f", 95 % interval {rounded(found.low)} to {rounded(found.high)}"
+    return f"{rounded(found.mean)} ({found.n} {of}{interval})"
+
+
+def values(frame: pd.DataFrame, measure: str, by: Sequence[str], **where: Any) -> dict[Any, float]:
+    """Average a measure over all but some axes."""
+    found = chosen_rows(frame, where.pop("grid", None), where)
+    groups: dict[Any, list[float]] = {}
+    for row in found[found["measure"] == measure].to_dict("records"):
+        key = tuple(row[axis] for axis in by)
+        groups.setdefault(key if len(by) > 1 else key[0], []).append(float(row["value"]))
+    return {key: mean(some) for key, some in groups.items()}
+
+
+def gain(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> Mean:
+    """Average how much better the first of each pair of strategies is, over models and tasks.
+
+    Where both are the same plan, as where the best state is the top one, nothing is compared.
+    """
+    found = values(frame, "metric", ("model", "task", "plan", "resolved"))
+    plans = {(m, t, plan): (resolved, value) for (m, t, plan, resolved), value in found.items()}
+    gains = []
+    for model, task in dict.fromkeys(key[:2] for key in plans):
+        both = [[plans.get((model, task, name)) for name in pair] for pair in pairs]
+        differences = [a[1] - b[1] for a, b in both if a and b and a[0] != b[0]]
+        if differences:
+            gains.append(mean(differences))
+    return mean_of(gains)
+
+
+def span(found: Iterable[float]) -> str:
+    """Write the least and the most."""
+    listed = list(found)
+    return f"{rounded(min(listed))} to {rounded(max(listed))}"
+
+
+def correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    """Give Pearson's correlation."""
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def curve(frame: pd.DataFrame, measure: str, **where: Any) -> dict[int, float]:
+    """Give a measure by state, in their order."""
+    return dict(sorted(values(frame, measure, ("at",), **where).items()))
+
+
+def toward(found: Mapping[Any, float], better: str) -> dict[Any, float]:
+    """Give correlations with something good the sign that says whether the better goes with it."""
+    return {key: -value if better == "lower" else value for key, value in found.items()}
+
+
+# --- Xie et al. 2022 -----------------------------------------------------------------------------
+
+
+def scores(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge which score goes with probing."""
+    ratio, cca, rank, debiased = (
+        toward(values(frame, f"pearson:{key}", ("model", "task")), SCORES[key].better)
+        for key in ("variability_ratio", "cca", "numerical_rank", "variability_ratio_debiased")
+    )
+    predicted = mean_of(list(ratio.values()))
+    yield Claim(
+        name,
+        "ν predicts probing: the lower ν of a state, the better its probe",
+        above(predicted),
+        f"r towards better probes {told(predicted, 'models and tasks')}: "
+        + ", ".join(f"{m} {t} {rounded(v)}" for (m, t), v in ratio.items()),
+    )
+    for text, better, worse in (
+        ("CCA predicts probing at least as well as ν", cca, ratio),
+        ("ν predicts probing better than the numerical rank", ratio, rank),
+        ("(ours) the debiased ν predicts probing better than ν", debiased, ratio),
+    ):
+        common = [key for key in better if key in worse]
+        one = mean_of([better[key] - worse[key] for key in common])
+        yield Claim(
+            name,
+            text,
+            above(one),
+            f"r towards better probes is higher by {told(one, 'models and tasks')}",
+        )
+
+
+def pooling(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge which pooling gives the smoother curve."""
+    found = values(frame, "smoothness:variability_ratio", ("model", "task", "pooling"))
+    gains = [found[m, t, "cls"] - value for (m, t, p), value in found.items() if p == "mean"]
+    one = mean_of(gains)
+    yield Claim(
+        name,
+        "ν over states is smoother of the mean than of the first token",
+        above(one),
+        f"ζ lower by {told(one, 'models and tasks')}, lower in {sum(g > 0 for g in gains)} of them",
+    )
+
+
+def strategies(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge plans by ℓ*."""
+    few = range(1, 4)
+    for text, pairs, judge in (
+        (
+            "1 to 3 blocks at ℓ* beat as many top blocks (head on top)",
+            [(f"best-down:{k}@top", f"top:{k}") for k in few],
+            above,
+        ),
+        (
+            "1 to 3 blocks at ℓ* beat as many top blocks (head at ℓ*)",
+            [(f"best-down:{k}@best", f"top:{k}") for k in few],
+            above,
+        ),
+        (
+            "with these, the head on top beats the head at ℓ*",
+            [(f"best-down:{k}@top", f"best-down:{k}@best") for k in few],
+            above,
+        ),
+        (f"best-up is near full fine-tuning (±{NEAR})", [("best-up", "full")], near),
+        (f"(1, ℓ*, ℓ*) is near full fine-tuning (±{NEAR})", [("best-down:all@best", "full")], near),
+    ):
+        one = gain(frame, pairs)
+        yield Claim(name, text, judge(one), f"difference {told(one, 'models and tasks')}")
+
+
+def middle(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge ℓ* against the middle."""
+    pairs = [
+        (f"best-down:{k}@{head}", f"middle-down:{k}@{head.replace('best', 'middle')}")
+        for k in range(1, 4)
+        for head in ("best", "top")
+    ]
+    one = gain(frame, pairs)
+    text = f"difference {told(one, 'models and tasks where the two differ')}"
+    yield Claim(name, "blocks at ℓ* beat blocks at the middle state", above(one), text)
+
+
+def imbalance(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge ν by how skewed the classes are."""
+    drawn = list(dict.fromkeys(frame[frame["grid"] == "sst2"]["per_class"]))
+    curves = {p: curve(frame, "variability_ratio", grid="sst2", per_class=p) for p in drawn}
+    states = {p: min(found, key=found.__getitem__) for p, found in curves.items()}
+    even = drawn[0]
+    alike = {
+        p: correlation(list(curves[even].values()), list(curves[p].values())) for p in drawn[1:]
+    }
+    text = "; ".join(f"{p}: r = {r:.2f}, ℓ* {states[p]}" for p, r in alike.items())
+    robust = everywhere(r >= 0.9 for p, r in alike.items() if float(p.split("=")[1]) >= 0.1)
+    yield Claim(
+        name,
+        "ν is robust where the smaller class has p ≥ 0.1 (SST-2; curves correlate 0.9)",
+        robust,
+        f"{text}; {even}: ℓ* {states[even]}",
+    )
+    moved = {}
+    for key in ("variability_ratio", "nc1"):
+        found = {p: curve(frame, key, grid="sst2", per_class=p) for p in drawn}
+        steps = [
+            abs(log(found[p][at] / value))
+            for p in drawn[1:]
+            for at, value in found[even].items()
+            if value and found[p].get(at)
+        ]
+        moved[key] = mean(steps)
+    yield Claim(
+        name,
+        "ν moves less with imbalance than the form of Papyan et al.",
+        everywhere([moved["variability_ratio"] < moved["nc1"]]),
+        f"mean |log ratio to p = 0.5| of SST-2: {moved['variability_ratio']:.2f}, "
+        f"of Papyan's {moved['nc1']:.2f}",
+    )
+
+
+def scarcity(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge ν by the number of examples."""
+    drawn = list(dict.fromkeys(frame[frame["grid"] == "sst2"]["per_class"]))
+    for key, ours in (
+        ("variability_ratio", ""),
+        ("variability_ratio_debiased", "(ours) debiased: "),
+    ):
+        curves = {n: curve(frame, key, grid="sst2", per_class=n) for n in drawn}
+        most = curves[drawn[0]]
+        away = {
+            n: max(abs(found[at] / value - 1) for at, value in most.items() if at in found)
+            for n, found in curves.items()
+        }
+        states = {n: min(found, key=found.__getitem__) for n, found in curves.items()}
+        text = "; ".join(f"{n}: {away[n]:.0%} away at most, ℓ* {states[n]}" for n in drawn[1:])
+        yield Claim(
+            name,
+            f"{ours}ν of N ≥ 5,000 examples overlaps with that of {drawn[0]} (SST-2, 10 %)",
+            everywhere(away[n] <= 0.1 for n in drawn[1:] if int(n.replace(",", "")) >= 5000),
+            f"{text}; {drawn[0]}: ℓ* {states[drawn[0]]}",
+        )
+
+
+def after_tuning(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge what tuning does to ν."""
+    lines, flags = [], []
+    before = values(frame, "variability_ratio", ("task", "at"), grid="before")
+    after = values(frame, "variability_ratio", ("task", "at"), grid="after")
+    for task in dict.fromkeys(task for task, _ in before):
+        top = max(at for t, at in before if t == task)
+        logs = {at: log(after[task, at] / before[task, at]) for t, at in before if t == task}
+        upper = mean(value for at, value in logs.items() if at > top / 2)
+        lower = mean(value for at, value in logs.items() if at <= top / 2)
+        flags.append(upper < 0 and upper < lower)
+        lines.append(
+            f"{task}: ×{np.exp(lower):.2f} in the lower half, ×{np.exp(upper):.2f} in the upper"
+        )
+    yield Claim(
+        name,
+        "tuning lowers ν of the upper states more than of the lower",
+        everywhere(flags),
+        "; ".join(lines),
+    )
+
+
+# --- Phang et al. 2021 ---------------------------------------------------------------------------
+
+
+def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge what tuned models lose without some of their blocks."""
+    whole = values(frame, "metric", ("task",), grid="evaluated")
+    untuned, tuned, original = (
+        values(frame, key, ("task", "at")) for key in ("untuned", "tuned", "tuned_original")
+    )
+    spared = {}
+    for task, value in whole.items():
+        tops = sorted((at for t, at in untuned if t == task), reverse=True)
+        good = [untuned[task, at] >= value - NEAR for at in tops[1:]]
+        spared[task] = (good.index(False) if False in good else len(good), len(tops) - 1)
+    yield Claim(
+        name,
+        f"top blocks can go from a tuned model without any tuning (−{NEAR})",
+        everywhere(number > 0 for number, _ in spared.values()),
+        ", ".join(
+            f"{task}: {number} of {blocks} blocks" for task, (number, blocks) in spared.items()
+        ),
+    )
+    flags, lines = [], []
+    for task in whole:
+        gaps = [
+            value - original[t, at]
+            for (t, at), value in tuned.items()
+            if t == task and at and (t, at) in original
+        ]
+        flags.append(mean(gaps) > NEAR)
+        lines.append(f"{task}: by {rounded(mean(gaps))} over states 1 to {len(gaps)}")
+    yield Claim(
+        name,
+        f"heads on the tuned model (TUNED) are more than {NEAR} above heads on the original one "
+        "(TUNEDORIG)",
+        everywhere(flags),
+        "; ".join(lines),
+    )
+    skips = values(frame, "skip", ("task", "at"))
+    flags, lines = [], []
+    for task, value in whole.items():
+        lost = {at: value - v for (t, at), v in skips.items() if t == task and isinstance(at, int)}
+        others = [v for at, v in lost.items() if at != 1]
+        flags.append(lost[1] > max(others))
+        lines.append(
+            f"{task}: {rounded(lost[1])} lost without it, "
+            f"{rounded(max(others))} at most without another"
+        )
+    yield Claim(
+        name,
+        "skipping block 1 hurts more than skipping any other",
+        everywhere(flags),
+        "; ".join(lines),
+    )
+
+
+def clusters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge what tuning does to the similarity of states."""
+    found = values(frame, "contrast", ("task", "at"))
+    flags, lines = [], []
+    for task in dict.fromkeys(task for task, _ in found):
+        before = [v for (t, model), v in found.items() if t == task and "untuned" in str(model)]
+        after = [v for (t, model), v in found.items() if t == task and "untuned" not in str(model)]
+        flags.append(min(after) > max(before))
+        lines.append(f"{task}: {rounded(mean(before))} before, {span(after)} after")
+    yield Claim(
+        name,
+        "tuning makes two clusters of states (their contrast grows)",
+        everywhere(flags),
+        "; ".join(lines),
+    )
+    same = values(frame, "same_state", ("task", "at"))
+    flags, lines = [], []
+    for task in dict.fromkeys(task for task, _ in same):
+        top = max(at for t, at in same if t == task)
+        upper = {at: value for (t, at), value in same.items() if t == task and at > top / 2}
+        flags.append(min(upper.values()) >= 0.8)
+        lines.append(f"{task}: {span(upper.values())}")
+    yield Claim(
+        name,
+        "the upper states of two seeds agree (CKA of each 0.8 or more)",
+        everywhere(flags),
+        "; ".join(lines),
+    )
+
+
+# --- Tamkin et al. 2020 --------------------------------------------------------------------------
+
+
+def incremental(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge pretrained blocks by transfer and by probing."""
+    found = values(frame, "metric", ("task", "examples", "kept"))
+    probes = values(frame, "probe", ("task", "at"), grid="probed")
+    sizes = sorted({size for _, size, _ in found})
+    alike, lower, lines, gains = [], [], [], []
+    for task in dict.fromkeys(task for task, _, _ in found):
+        probed = [probes[task, at] for at in sorted(at for t, at in probes if t == task)]
+        curves = {
+            size: [
+                found[task, size, k]
+                for k in sorted(k for t, s, k in found if (t, s) == (task, size))
+            ]
+            for size in sizes
+        }
+        r = [correlation(some, probed) for some in curves.values()]
+        alike.append(r[0] > r[-1])
+        lines.append(
+            f"{task}: "
+            + ", ".join(f"r = {one:.2f} with {size:,g}" for one, size in zip(r, sizes, strict=True))
+        )
+        half = len(probed) // 2
+        low = [some[half] - some[0] for some in curves.values()]
+        lower.append(low[-1] > low[0])
+        gains.append(
+            f"{task}: "
+            + ", ".join(
+                f"{rounded(one)} with {size:,g}" for one, size in zip(low, sizes, strict=True)
+            )
+        )
+    yield Claim(
+        name,
+        "probes go with transfer when there is little data, less when there is more",
+        everywhere(alike),
+        "; ".join(lines),
+    )
+    yield Claim(
+        name,
+        "the lower half of the pretrained blocks matters more with more data",
+        everywhere(lower),
+        "gain over no pretrained block: " + "; ".join(gains),
+    )
+
+
+def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge pretrained blocks in another order."""
+    shuffled = values(frame, "metric", ("task", "permutation"), grid="tuned")
+    ends = values(frame, "metric", ("task", "kept"), grid="ends")
+    shares, lines = [], []
+    for task in dict.fromkeys(task for task, _ in shuffled):
+        low, high = ends[task, min(k for _, k in ends)], ends[task, max(k for _, k in ends)]
+        some = [v for (t, _), v in shuffled.items() if t == task]
+        if high - low > NO_HELP:  # or else pretraining does nothing that could be lost
+            shares.append((mean(some) - low) / (high - low))
+        lines.append(
+            f"{task}: none pretrained {rounded(low)}, shuffled {rounded(mean(some))} "
+            f"({span(some)}), in order {rounded(high)}"
+        )
+    yield Claim(
+        name,
+        "with its blocks shuffled a model is nearer to a random one than to itself",
+        everywhere(share < 0.5 for share in shares),
+        "; ".join(lines),
+    )
+    agreed = agreements(frame, grid="tuned", value="metric", of="task", over="permutation")
+    yield Claim(
+        name,
+        "which orders are good is the same for all tasks (ρ > 0, p < 0.05)",
+        everywhere(one.pearson > 0 and one.pearson_p < 0.05 for one in agreed),
+        "; ".join(f"{one.pair}: r = {one.pearson:.2f}, p = {one.pearson_p:.2f}" for one in agreed),
+    )
+
+
+def single(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge what a single block that is drawn anew does."""
+    found = values(frame, "metric", ("edits", "seed"))
+    seeds = sorted({seed for _, seed in found})
+    edits = [edit for edit in dict.fromkeys(edit for edit, _ in found) if edit != "none"]
+    lost = {edit: mean(found[edit, seed] - found["none", seed] for seed in seeds) for edit in edits}
+    worst = min(lost, key=lost.__getitem__)
+    one = mean_of(
+        [mean(found[edit, seed] - found["none", seed] for edit in edits) for seed in seeds]
+    )
+    yield Claim(
+        name,
+        f"one block drawn anew does no harm (±{NEAR}, each)",
+        everywhere(value >= -NEAR for value in lost.values()),
+        f"difference {told(one, 'seeds')}; the most with {worst}, {rounded(lost[worst])}",
+    )
+
+
+def helps(name: str, frame: pd.DataFrame, axis: str, text: str) -> Claim:
+    """Judge whether a setting helps with blocks that are drawn anew."""
+    found = values(frame, "metric", (axis, "task", "kept", "seed"))
+    usual, other = sorted({key[0] for key in found})
+    both = [key[1:] for key in found if key[0] == usual and (other, *key[1:]) in found]
+    one = mean_of([found[(other, *key)] - found[(usual, *key)] for key in both])
+    verdict = UNCLEAR
+    if one.low is not None and one.high is not None:
+        verdict = NOT_HELD if one.low > NO_HELP else HELD if one.high < NO_HELP else UNCLEAR
+    return Claim(
+        name,
+        f"{text} (by {NO_HELP} or more)",
+        verdict,
+        f"difference {told(one, 'pairs of trials')}",
+    )
+
+
+def rate(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge a higher rate for what is drawn anew."""
+    yield helps(
+        name,
+        frame,
+        "reinit_rate_factor",
+        "5 times the rate does not help blocks that are drawn anew",
+    )
+
+
+def norms(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge whether to keep the norms of what is drawn anew."""
+    yield helps(
+        name, frame, "keep_layer_norm", "keeping the norms does not help blocks that are drawn anew"
+    )
+
+
+# --- Lodha et al. 2023 ---------------------------------------------------------------------------
+
+
+def layers(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge the k blocks with the most Fisher information."""
+    found = values(frame, "metric", ("task", "plan"))
+    gains = {task: v - found[task, "full"] for (task, plan), v in found.items() if plan == "rank:5"}
+    yield Claim(
+        name,
+        f"the 5 best blocks are within {NEAR} of full fine-tuning",
+        everywhere(abs(value) <= NEAR for value in gains.values()),
+        ", ".join(f"{task}: {rounded(value)}" for task, value in gains.items()),
+    )
+    gains = {
+        task: v - found[task, "rank-bottom:1"]
+        for (task, plan), v in found.items()
+        if plan == "rank:1"
+    }
+    yield Claim(
+        name,
+        "the best block alone beats the worst alone",
+        everywhere(value > 0 for value in gains.values()),
+        ", ".join(f"{task}: by {rounded(value)}" for task, value in gains.items()),
+    )
+
+
+def ranks(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge whether Fisher ranks last."""
+    found = values(frame, "deviation:fisher", ("grid", "task", "at"))
+    blocks = 6
+    random = (blocks**2 - 1) / (3 * blocks)
+    for grid, text in (("ranked", "with a real schedule"), ("ranked as released", "as released")):
+        moves = {(t, at): v for (g, t, at), v in found.items() if g == grid and at}
+        tasks = dict.fromkeys(task for task, _ in moves)
+        last = {task: moves[task, max(at for t, at in moves if t == task)] for task in tasks}
+        yield Claim(
+            name,
+            f"Fisher ranks of blocks hold during training ({text}): they move by less than 1",
+            everywhere(value < 1 for value in last.values()),
+            ", ".join(f"{task}: {rounded(v)} after the last epoch" for task, v in last.items())
+            + f" (shuffled ranks would move by {random:.2f})",
+        )
+
+
+# --- What judges which study ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a study is for.
+
+    Attributes:
+        judge: reads its values.
+        both: whether both encoders are read, or the demo's alone.
+        measures: how those begin that are kept.
+    """
+
+    judge: Callable[[str, pd.DataFrame], Iterator[Claim]]
+    both: bool = False
+    measures: tuple[str, ...] = ("metric", "share", "probe")
+
+
+RATIO = ("best:", "pearson:", "variability_ratio")
+STUDIES: Mapping[str, Evidence] = {
+    "xie2022-scores": Evidence(scores, both=True, measures=(*RATIO, "probe")),
+    "xie2022-pooling": Evidence(pooling, both=True, measures=("smoothness:", "variability_ratio")),
+    "xie2022-table6": Evidence(strategies, both=True),
+    "xie2022-middle": Evidence(middle, both=True),
+    "xie2022-imbalance": Evidence(imbalance, measures=(*RATIO, "nc1")),
+    "xie2022-scarcity": Evidence(scarcity, measures=RATIO),
+    "xie2022-after-tuning": Evidence(after_tuning, measures=("metric", *RATIO, "probe")),
+    "phang2021-truncation": Evidence(truncated, measures=("metric", "untuned", "tuned", "skip")),
+    "phang2021-cka": Evidence(clusters, measures=("metric", "contrast", "split", "same_state")),
+    "tamkin2020-incremental": Evidence(incremental),
+    "tamkin2020-permutation": Evidence(permutation),
+    "tamkin2020-single": Evidence(single),
+    "tamkin2020-rate": Evidence(rate),
+    "tamkin2020-norms": Evidence(norms),
+    "lodha2023-layers": Evidence(layers),
+    "lodha2023-ranks": Evidence(ranks, measures=("metric", "deviation:")),
+}

@@ -1,0 +1,298 @@
+"""Set what small encoders say beside the claims of the four papers.
+
+Run the studies (hours; what has a record is not run again), keep their values, write the page:
+
+    python bench/results.py --shared ../shared --run STUDIES
+    python bench/results.py --shared ../shared --keep STUDIES
+    python bench/results.py --shared ../shared --write docs/results.md
+
+What is kept of a study is `docs/results/RECIPE.csv`, its summary without what nothing here reads,
+and an entry in `docs/results/studies.json`. The page is made from these alone.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from claims import NEAR, STUDIES, Claim
+from layerscout.charts import save_chart, side_by_side
+from layerscout.recipes import load_recipe
+from layerscout.studies import study
+from layerscout.study_charts import figure
+from layerscout.summaries import (
+    summarise,
+    tidy,
+)
+from layerscout.trials import Store
+from measuring import table
+
+KEPT = Path(__file__).parents[1] / "docs" / "results"
+
+# --- Running and keeping -------------------------------------------------------------------------
+
+
+def encoders(both: bool, stacked: Path | str) -> dict[str, Any]:
+    """Give what is set in a recipe to read the demo's encoder, or both."""
+    return {"model": {"MiniLM-L6": "demo"} | ({"stacked-12": str(stacked)} if both else {})}
+
+
+def run(studies: Path, shared: Path) -> None:
+    """Run what has no record yet."""
+    for name, evidence in STUDIES.items():
+        print(name)
+        study(
+            name,
+            studies / name,
+            small=True,
+            changes=encoders(evidence.both, shared / "models" / "stacked-minilm-12"),
+            data=shared / "data",
+        )
+
+
+def keep(studies: Path) -> None:
+    """Keep the values of every study that is there whole."""
+    KEPT.mkdir(exist_ok=True)
+    path = KEPT / "studies.json"
+    told = json.loads(path.read_text()) if path.exists() else {}
+    for name, evidence in STUDIES.items():
+        folder = studies / name
+        if not (folder / "study.json").exists():
+            continue
+        content = json.loads((folder / "study.json").read_text())
+        store = Store(folder)
+        records = {
+            cell["trial"]: store.read(cell["trial"]) for cell in content["cells"] if cell["trial"]
+        }
+        if not all(record and record["status"] == "done" for record in records.values()):
+            raise SystemExit(f"{name} has trials that failed or have not run; see its report")
+        frame = tidy(content, store.read)
+        read = frame["measure"].fillna("").str.startswith(evidence.measures)
+        frame = frame[read & frame["selected"] & ~frame["measure"].fillna("").str.contains("_by_")]
+        left = ["status", "selected", *(axis for axis in frame if frame[axis].isna().all())]
+        frame = frame.drop(columns=left).assign(trial=frame["trial"].str[:12])
+        frame["value"] = frame["value"].map(lambda value: f"{value:.6g}")
+        frame.to_csv(KEPT / f"{name}.csv", index=False)
+        known = [record for record in records.values() if record]
+        told[name] = {
+            "trials": len(known),
+            "hours": round(sum(record["seconds"] for record in known) / 3600, 2),
+            "versions": known[0]["versions"],
+            "refused": sorted(
+                {cell["refused"] for cell in content["cells"] if cell.get("refused")}
+            ),
+        }
+    path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+
+
+def kept(name: str) -> pd.DataFrame:
+    """Read the values that were kept of a study, as `tidy` gives them."""
+    frame = pd.read_csv(KEPT / f"{name}.csv", dtype={"seed": str, "trial": str})
+    absent = {"at": None, "status": "done", "selected": True}
+    frame = frame.assign(
+        **{column: value for column, value in absent.items() if column not in frame}
+    )
+    frame["at"] = [_number(at) for at in frame["at"]]
+    return frame
+
+
+def _number(at: Any) -> Any:
+    """Read a state's number, where it is one."""
+    try:
+        return int(float(at)) if pd.notna(at) else None
+    except ValueError:
+        return at
+
+
+# --- The page ------------------------------------------------------------------------------------
+
+INTRODUCTION = """# What the papers say, and what small encoders do
+
+The recipes of [study.md](study.md), run in their `small` form on two small encoders, beside what
+the four papers say of large ones. **A small encoder may well disagree with a paper, and on
+several points it does.** That says something of small encoders, little data and few epochs, not
+that a paper is wrong.
+
+- **MiniLM-L6** is the encoder of `layerscout demo`, all-MiniLM-L6-v2: 6 blocks, 384 wide. It was
+  tuned on sentence pairs, those of QQP, QNLI and MNLI among them, so these tasks are no news to
+  it.
+- **stacked-12** has 12 blocks of the same width: each block of MiniLM-L6 twice, then three
+  quarters of an hour of masked-word training. It is a real checkpoint, and a weak one.
+- The tasks are GLUE's and SuperGLUE's, with as many examples as the recipes' `small` variants
+  say. CoLA is measured by Matthews correlation, QQP by F1, the others by accuracy.
+
+`python bench/results.py --write docs/results.md` makes this page from the values kept in
+`docs/results/`, which `--keep` takes from the records of the studies."""
+
+RULES = f"""**Held**, **not held** or **unclear** goes by the rule that the claim tells. Where
+there is an interval (Student's t, 95 %), a claim is held if all of it is on the claim's side, not
+held if all of it is on the other, unclear if it reaches to both. Where there is none, a claim is
+held if it is so in every task, not held if in none. A model on a task counts as one, after the
+mean over seeds; these are few, and two models of which one was made of the other are hardly
+independent. "Near" is within {NEAR} of the metric. ℓ* of strategies is the state with the lowest
+plug-in ν on all training examples."""
+
+PAPERS = {
+    "xie2022": "Xie et al. 2022: hidden-state variability",
+    "phang2021": "Phang et al. 2021: CKA clusters",
+    "tamkin2020": "Tamkin et al. 2020: partial reinitialisation",
+    "lodha2023": "Lodha et al. 2023: Fisher-guided surgical tuning",
+}
+
+
+def there() -> list[str]:
+    """Name the studies that were run."""
+    return [name for name in STUDIES if (KEPT / f"{name}.csv").exists()]
+
+
+def claims() -> list[Claim]:
+    """Judge all claims."""
+    return [claim for name in there() for claim in STUDIES[name].judge(name, kept(name))]
+
+
+def means(name: str, title: str, rows: str, columns: str | Sequence[str], **more: Any) -> str:
+    """Write a table of means."""
+    asked = {"grid": None, "value": "metric", "spread": "error", "where": {}} | more
+    frame = kept(name)
+    if by := asked.pop("sort", None):
+        frame = frame.sort_values(list(by), kind="stable")
+    found = summarise(frame, title=title, rows=rows, columns=columns, **asked)
+    return f"### {title}\n\n{found.written().markdown()}"
+
+
+def tables() -> list[str]:
+    """Write what the papers show as tables."""
+    scores = ("variability_ratio", "cca", "numerical_rank", "mutual_information")
+    correlations = [f"pearson:{key}" for key in (*scores, "variability_ratio_debiased")]
+    sizes = ("task", "examples")
+    heads = ["untuned", "tuned", "tuned_original"]
+    found: list[tuple[str, str, str, Sequence[str], dict[str, Any]]] = [
+        (
+            "xie2022-table6",
+            "Strategies by ℓ* (mean ± standard error over 3 seeds)",
+            "plan",
+            ("model", "task"),
+            {},
+        ),
+        (
+            "xie2022-scores",
+            "Correlation of each score with probing (Xie et al., Table 1)",
+            "measure",
+            ("model", "task"),
+            {"value": correlations},
+        ),
+        (
+            "lodha2023-layers",
+            "The k best blocks by Fisher information (mean ± standard error over 3 seeds)",
+            "plan",
+            ["task"],
+            {},
+        ),
+        (
+            "tamkin2020-incremental",
+            "First blocks that stay pretrained (mean ± standard error)",
+            "kept",
+            sizes,
+            {"sort": sizes},
+        ),
+        (
+            "phang2021-truncation",
+            "Heads on every state of a tuned model, and of the original one",
+            "at",
+            ("task", "measure"),
+            {"value": heads, "spread": "none"},
+        ),
+    ]
+    return [
+        means(name, title, rows, columns, **more)
+        for name, title, rows, columns, more in found
+        if name in there()
+    ]
+
+
+# What is drawn: the recipe, the title of one of its figures, and the axes with a panel each.
+DRAWN = {
+    "tamkin2020-incremental": ("Metric by the number of pretrained blocks kept", ["task"]),
+    "phang2021-truncation": ("Metric by the state that the head reads", ["task"]),
+    "xie2022-table6": ("Metric over the number of tuned blocks", ["model", "task"]),
+}
+
+
+def draw() -> None:
+    """Draw some of it."""
+    for name, (title, panels) in DRAWN.items():
+        if name not in there():
+            continue
+        recipe = load_recipe(name, small=True)
+        [spec] = [one for one in recipe.figures if one.title == title]
+        charts = [
+            chart.properties(width=260, height=200) for chart in figure(kept(name), spec, panels)
+        ]
+        save_chart(side_by_side(charts, min(3, len(charts))), KEPT / f"{name}.svg")
+
+
+def command(name: str) -> str:
+    """Write the command of a study."""
+    models = ", ".join(
+        f"{k}: {v}" for k, v in encoders(STUDIES[name].both, "STACKED")["model"].items()
+    )
+    return f"layerscout study {name} --small --set 'model={{{models}}}' --data DATA"
+
+
+def page() -> str:
+    """Write the page from what is kept."""
+    parts = [INTRODUCTION, f"## Claims\n\n{RULES}"]
+    judged = claims()
+    for start, paper in PAPERS.items():
+        rows = [
+            [claim.text, f"**{claim.verdict}**", claim.numbers, f"`{claim.recipe}`"]
+            for claim in judged
+            if claim.recipe.startswith(start)
+        ]
+        parts.append(f"### {paper}\n\n" + table(["claim", "", "numbers", "recipe"], rows))
+    parts.append("## Values")
+    parts += tables()
+    parts += [
+        f"### {title} (`{name}`)\n\n![{title}](results/{name}.svg)"
+        for name, (title, _) in DRAWN.items()
+        if name in there()
+    ]
+    told = json.loads((KEPT / "studies.json").read_text())
+    versions = ", ".join(f"{k} {v}" for k, v in sorted(told["xie2022-scores"]["versions"].items()))
+    hours = sum(one["hours"] for one in told.values())
+    rows = [[f"`{command(n)}`", str(told[n]["trials"]), f"{told[n]['hours']:.2f}"] for n in there()]
+    parts.append(
+        "## How it was run\n\nOn one core for each study, two at a time and next to other work, so "
+        f"the hours are no benchmark; {hours:.1f} in all. {versions}. DATA holds the tasks "
+        "(`DATA/cola/train.parquet`, ...), STACKED is the folder of stacked-12.\n\n"
+        + table(["command", "trials", "hours"], rows)
+    )
+    left = [f"- `{n}`: {why}." for n in there() for why in told[n]["refused"]]
+    if missing := [name for name in STUDIES if name not in there()]:
+        parts.append(f"Not run yet: {', '.join(missing)}.")
+    if left:
+        parts.append("What could not be run:\n\n" + "\n".join(left))
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--run", type=Path, metavar="STUDIES")
+    parser.add_argument("--keep", type=Path, metavar="STUDIES")
+    parser.add_argument("--write", type=Path)
+    given = parser.parse_args()
+    if given.run:
+        run(given.run, given.shared)
+    if given.keep:
+        keep(given.keep)
+    if given.write:
+        draw()
+        given.write.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -53,6 +53,13 @@ def everywhere(flags: Iterable[bool]) -> str:
     return HELD if listed and all(listed) else NOT_HELD if not any(listed) else UNCLEAR
 
 
+def by_task(name: str, text: str, cases: Sequence[tuple[bool, str]], start: str = "") -> Claim:
+    """Judge a claim by every task: whether it is so there, and in which numbers."""
+    return Claim(
+        name, text, everywhere(so for so, _ in cases), start + "; ".join(line for _, line in cases)
+    )
+
+
 def told(found: Mean, of: str) -> str:
     """Write a mean with its interval."""
     interval = ""
@@ -252,7 +259,7 @@ def scarcity(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
 
 def after_tuning(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what tuning does to ν."""
-    lines, flags = [], []
+    cases = []
     before = values(frame, "variability_ratio", ("task", "at"), grid="before")
     after = values(frame, "variability_ratio", ("task", "at"), grid="after")
     for task in dict.fromkeys(task for task, _ in before):
@@ -260,15 +267,12 @@ def after_tuning(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         logs = {at: log(after[task, at] / before[task, at]) for t, at in before if t == task}
         upper = mean(value for at, value in logs.items() if at > top / 2)
         lower = mean(value for at, value in logs.items() if at <= top / 2)
-        flags.append(upper < 0 and upper < lower)
-        lines.append(
-            f"{task}: ×{np.exp(lower):.2f} in the lower half, ×{np.exp(upper):.2f} in the upper"
-        )
-    yield Claim(
+        line = f"{task}: ×{np.exp(lower):.2f} in the lower half, ×{np.exp(upper):.2f} in the upper"
+        cases.append((upper < 0 and upper < lower, line))
+    yield by_task(
         name,
         "tuning lowers ν of the upper states more than of the lower",
-        everywhere(flags),
-        "; ".join(lines),
+        cases,
     )
 
 
@@ -294,67 +298,67 @@ def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             f"{task}: {number} of {blocks} blocks" for task, (number, blocks) in spared.items()
         ),
     )
-    flags, lines = [], []
+    cases = []
     for task in whole:
         gaps = [
             value - original[t, at]
             for (t, at), value in tuned.items()
             if t == task and at and (t, at) in original
         ]
-        flags.append(mean(gaps) > NEAR)
-        lines.append(f"{task}: by {rounded(mean(gaps))} over states 1 to {len(gaps)}")
-    yield Claim(
+        cases.append(
+            (mean(gaps) > NEAR, f"{task}: by {rounded(mean(gaps))} over states 1 to {len(gaps)}")
+        )
+    yield by_task(
         name,
         f"heads on the tuned model (TUNED) are more than {NEAR} above heads on the original one "
         "(TUNEDORIG)",
-        everywhere(flags),
-        "; ".join(lines),
+        cases,
     )
     skips = values(frame, "skip", ("task", "at"))
-    flags, lines = [], []
+    cases = []
     for task, value in whole.items():
         lost = {at: value - v for (t, at), v in skips.items() if t == task and isinstance(at, int)}
         others = [v for at, v in lost.items() if at != 1]
-        flags.append(lost[1] > max(others))
-        lines.append(
+        line = (
             f"{task}: {rounded(lost[1])} lost without it, "
             f"{rounded(max(others))} at most without another"
         )
-    yield Claim(
+        cases.append((lost[1] > max(others), line))
+    yield by_task(
         name,
         "skipping block 1 hurts more than skipping any other",
-        everywhere(flags),
-        "; ".join(lines),
+        cases,
     )
 
 
 def clusters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what tuning does to the similarity of states."""
     found = values(frame, "contrast", ("task", "at"))
-    flags, lines = [], []
+    cases = []
     for task in dict.fromkeys(task for task, _ in found):
         before = [v for (t, model), v in found.items() if t == task and "untuned" in str(model)]
         after = [v for (t, model), v in found.items() if t == task and "untuned" not in str(model)]
-        flags.append(min(after) > max(before))
-        lines.append(f"{task}: {rounded(mean(before))} before, {span(after)} after")
-    yield Claim(
+        cases.append(
+            (
+                min(after) > max(before),
+                f"{task}: {rounded(mean(before))} before, {span(after)} after",
+            )
+        )
+    yield by_task(
         name,
         "tuning makes two clusters of states (their contrast grows)",
-        everywhere(flags),
-        "; ".join(lines),
+        cases,
     )
     same = values(frame, "same_state", ("task", "at"))
-    flags, lines = [], []
+    cases = []
     for task in dict.fromkeys(task for task, _ in same):
         top = max(at for t, at in same if t == task)
         upper = {at: value for (t, at), value in same.items() if t == task and at > top / 2}
-        flags.append(min(upper.values()) >= 0.8)
-        lines.append(f"{task}: {span(upper.values())}")
-    yield Claim(
+        cases.append((min(upper.values()) >= 0.8, f"{task}: {span(upper.values())}"))
+    yield by_task(
         name,
         "the upper states of two seeds agree (CKA of each 0.8 or more)",
-        everywhere(flags),
-        "; ".join(lines),
+        cases,
     )
 
 
@@ -366,7 +370,7 @@ def incremental(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     found = values(frame, "metric", ("task", "examples", "kept"))
     probes = values(frame, "probe", ("task", "at"), grid="probed")
     sizes = sorted({size for _, size, _ in found})
-    alike, lower, lines, gains = [], [], [], []
+    transfer, gains = [], []
     for task in dict.fromkeys(task for task, _, _ in found):
         probed = [probes[task, at] for at in sorted(at for t, at in probes if t == task)]
         curves = {
@@ -377,31 +381,22 @@ def incremental(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             for size in sizes
         }
         r = [correlation(some, probed) for some in curves.values()]
-        alike.append(r[0] > r[-1])
-        lines.append(
-            f"{task}: "
-            + ", ".join(f"r = {one:.2f} with {size:,g}" for one, size in zip(r, sizes, strict=True))
-        )
+        line = ", ".join(f"r = {one:.2f} with {n:,g}" for one, n in zip(r, sizes, strict=True))
+        transfer.append((r[0] > r[-1], f"{task}: {line}"))
         half = len(probed) // 2
         low = [some[half] - some[0] for some in curves.values()]
-        lower.append(low[-1] > low[0])
-        gains.append(
-            f"{task}: "
-            + ", ".join(
-                f"{rounded(one)} with {size:,g}" for one, size in zip(low, sizes, strict=True)
-            )
-        )
-    yield Claim(
+        line = ", ".join(f"{rounded(one)} with {n:,g}" for one, n in zip(low, sizes, strict=True))
+        gains.append((low[-1] > low[0], f"{task}: {line}"))
+    yield by_task(
         name,
         "probes go with transfer when there is little data, less when there is more",
-        everywhere(alike),
-        "; ".join(lines),
+        transfer,
     )
-    yield Claim(
+    yield by_task(
         name,
         "the lower half of the pretrained blocks matters more with more data",
-        everywhere(lower),
-        "gain over no pretrained block: " + "; ".join(gains),
+        gains,
+        "gain over no pretrained block: ",
     )
 
 

@@ -103,6 +103,18 @@ def start(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
     )
 
 
+def shell(command: str, where: Path, cache: Path) -> str:
+    """Run a command where the layerscout that is tested is the first on the path."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = kept | {"PATH": path, "LAYERSCOUT_CACHE": str(cache)}
+    done = subprocess.run(
+        command, shell=True, cwd=where, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+    return done.stdout
+
+
 def truncate(path: Path) -> None:
     """Cut off the end of a file."""
     os.truncate(path, path.stat().st_size - 4)

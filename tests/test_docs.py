@@ -1,30 +1,18 @@
 """The pages say what is so: the tutorial runs, options come from the code, links lead somewhere."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from conftest import shell
 from layerscout.cli import app
 from test_house import FLOORS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-
-
-def run(command, where, cache):
-    """Run a command where the layerscout that is tested is the first on the path."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    variables = os.environ | {"PATH": path, "LAYERSCOUT_CACHE": str(cache), "COLUMNS": "80"}
-    done = subprocess.run(
-        command, shell=True, cwd=where, env=variables, capture_output=True, text=True
-    )
-    assert done.returncode == 0, f"{command}\n{done.stderr}"
-    return done.stdout
 
 
 def test_the_tutorial_does_what_it_says(tmp_path, cache):
@@ -33,10 +21,10 @@ def test_the_tutorial_does_what_it_says(tmp_path, cache):
     shown = ""
     for language, block in blocks:
         if language == "bash":
-            shown += run(block, tmp_path, cache)
+            shown += shell(block, tmp_path, cache)
         elif language == "python":
             (tmp_path / "block.py").write_text(block)
-            shown += run("python block.py", tmp_path, cache)
+            shown += shell("python block.py", tmp_path, cache)
     # What it quotes is what came out, but for numbers that differ from machine to machine.
     assert "◀ best" in shown and "plan (1, 2, 2): best-down:2@best needs 32.1 %" in shown
     assert re.search(
@@ -47,13 +35,13 @@ def test_the_tutorial_does_what_it_says(tmp_path, cache):
 
 def test_options_are_those_of_the_code(tmp_path):
     command = f"{sys.executable} -m typer layerscout.cli utils docs --name layerscout"
-    run(f"{command} --title 'All options' --output {tmp_path / 'cli.md'}", ROOT, tmp_path)
+    shell(f"{command} --title 'All options' --output {tmp_path / 'cli.md'}", ROOT, tmp_path)
     assert (tmp_path / "cli.md").read_text() == (DOCS / "cli.md").read_text(), "run make docs"
 
 
 def test_pages_are_built_without_a_warning(tmp_path):
     pytest.importorskip("mkdocs")
-    run(f"{sys.executable} -m mkdocs build --quiet --strict -d {tmp_path}", ROOT, tmp_path)
+    shell(f"{sys.executable} -m mkdocs build --quiet --strict -d {tmp_path}", ROOT, tmp_path)
     assert (tmp_path / "tutorial" / "index.html").exists()
 
 
@@ -103,7 +91,7 @@ def test_the_shell_completes_what_is_begun(tmp_path, cache, monkeypatch, begun, 
     monkeypatch.setenv("_LAYERSCOUT_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", begun)
     monkeypatch.setenv("COMP_CWORD", str(len(begun.split()) - 1))
-    assert run("layerscout", tmp_path, cache).split() == completed
+    assert shell("layerscout", tmp_path, cache).split() == completed
 
 
 def test_the_notebook_runs(tmp_path, cache):
@@ -114,5 +102,5 @@ def test_the_notebook_runs(tmp_path, cache):
         f"{body}\nprint(repr(({last})))" for body, _, last in (c.rpartition("\n") for c in cells)
     ]
     (tmp_path / "notebook.py").write_text("\n".join(shown))
-    printed = run("python notebook.py", tmp_path, cache)
+    printed = shell("python notebook.py", tmp_path, cache)
     assert "best-down:1@best" in printed and "BertForSequenceClassification" in printed

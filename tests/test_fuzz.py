@@ -129,24 +129,7 @@ texts = st.one_of(
     st.from_regex(r"[a-z]{2,12}(-[a-z]{2,6})?(:[0-9a-z,-]{0,9})?(@[a-z0-9]{0,7})?", fullmatch=True),
     st.from_regex(r"\(?-?[0-9]{1,30}, ?[0-9]{0,3}, ?[0-9]{0,3}\)?", fullmatch=True),
     st.lists(
-        st.sampled_from(
-            [
-                "reinit",
-                "preserve",
-                "skip",
-                "permute",
-                "truncate",
-                ":",
-                ",",
-                "-",
-                "1",
-                "12",
-                "3-4",
-                "0",
-                "top",
-                "full",
-            ]
-        ),
+        st.sampled_from(WORDS),
         max_size=9,
     ).map("".join),
 )

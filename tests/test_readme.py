@@ -1,13 +1,12 @@
 """The commands of README do what it says, in the order in which they stand."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from conftest import shell
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,16 +28,7 @@ def commands():
 
 def run(command, where):
     """Run a command where the layerscout that is tested is the first on the path."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    variables = kept | {"PATH": path, "LAYERSCOUT_CACHE": str(where / "cache")}
-    if command.startswith("make"):
-        where = ROOT
-    done = subprocess.run(
-        command, shell=True, cwd=where, env=variables, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return shell(command, ROOT if command.startswith("make") else where, where / "cache")
 
 
 def test_make(tmp_path):

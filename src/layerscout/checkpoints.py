@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscout.errors import InputError, unknown
+from layerscout.errors import InputError, first_line, unknown
 from layerscout.plans import ModelShape, Parameters, weight_sets
 from layerscout.settings import Classifier
 
@@ -402,12 +402,6 @@ def _load_model(name: str, folder: Path, config: Any) -> Any:
             f"such as {missing[0]}; the checkpoint is incomplete"
         )
     return model
-
-
-def first_line(error: Exception) -> str:
-    """Give the first line of a library's message; what follows is advice for its own users."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 @contextmanager

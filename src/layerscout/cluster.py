@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from layerscout.errors import InputError, LayerscoutError
+from layerscout.errors import InputError, LayerscoutError, first_line
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -59,17 +59,13 @@ def joined(address: str | None = None) -> Iterator[Any]:
     except Exception as error:  # of many kinds, depending on what is amiss
         raise InputError(
             f"no Ray cluster at {address or 'this machine'} could be joined "
-            f"({_first_line(error)}); start "
+            f"({first_line(error):.160}); start "
             "one with ray start --head, or leave --address out for one on this machine"
         ) from error
     try:
         yield ray
     finally:
         ray.shutdown()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def _check_answers(address: str) -> None:
@@ -145,8 +141,8 @@ def _result(ray: Any, one: Any) -> Any:
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, ray.exceptions.RayError):
             raise LayerscoutError(
-                f"the cluster cannot do the work ({_first_line(error.cause)}); its machines need "
-                "the same layerscout"
+                f"the cluster cannot do the work ({first_line(error.cause):.160}); its machines "
+                "need the same layerscout"
             ) from error
         raise error.cause from error
     except ray.exceptions.RayError as error:

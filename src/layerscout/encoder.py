@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
 from torch import Tensor, nn
 
-from layerscout.checkpoints import Family, first_line, load_checkpoint, model_shape
+from layerscout.checkpoints import Family, load_checkpoint, model_shape
 from layerscout.edits import Editing
-from layerscout.errors import InputError, unknown
+from layerscout.errors import InputError, first_line, unknown
 from layerscout.plans import ModelShape
 from layerscout.sampling import length_batches
 from layerscout.settings import Classifier

@@ -35,3 +35,9 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> InputError:
     close = get_close_matches(got, names, n=1)
     guess = f", did you mean {close[0]!r}?" if close else ";"
     return InputError(f"unknown {kind} {got!r}{guess} known: {', '.join(names) or 'none'}")
+
+
+def first_line(error: Exception) -> str:
+    """Give the first line of a library's message; what follows is advice for its own users."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -10,12 +10,11 @@ from typing import Any
 
 from layerscout.checkpoints import (
     Checkpoint,
-    first_line,
     load_checkpoint,
     model_shape,
     quiet_transformers,
 )
-from layerscout.errors import InputError
+from layerscout.errors import InputError, first_line
 from layerscout.files import replacing_folder
 from layerscout.plans import Plan, check_tied, whole
 from layerscout.surgery import (

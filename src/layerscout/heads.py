@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from layerscout.answers import plain
-from layerscout.checkpoints import first_line, model_class, quiet_transformers
+from layerscout.checkpoints import model_class, quiet_transformers
 from layerscout.data import Kind
 from layerscout.encoder import Encoder
-from layerscout.errors import InputError
+from layerscout.errors import InputError, first_line
 from layerscout.plans import Plan
 from layerscout.surgery import base_of, classifier, reads_first_token
 

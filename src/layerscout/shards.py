@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,13 +9,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from layerscout.errors import InputError
+from layerscout.errors import InputError, first_line
 from layerscout.tables import (
     GLANCE,
     Source,
     Table,
     class_names_in,
     holds_text,
+    json_record,
     listed,
 )
 
@@ -61,7 +61,9 @@ class Shards:
             else:
                 found = files.glob(path) if "*" in path else [path] if files.isfile(path) else []
         except (OSError, ValueError, ImportError, RuntimeError) as error:
-            raise InputError(f"cannot read {given}: {_told(error)}; check the address") from error
+            raise InputError(
+                f"cannot read {given}: {first_line(error):.200}; check the address"
+            ) from error
         kinds = {
             "parquet": sorted(one for one in found if one.lower().endswith(PARQUET)),
             "jsonl": sorted(one for one in found if one.lower().endswith(LINES)),
@@ -104,9 +106,9 @@ class Shards:
                     columns = {column.name: holds_text(column.type) for column in schema}
                     return Source(self.name, columns, _unread, class_names_in(schema.metadata))
                 first = islice(enumerate(file, 1), GLANCE)
-                rows = [_record(line, path, number) for number, line in first if line.strip()]
+                rows = [json_record(line, path, number) for number, line in first if line.strip()]
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {path}: {_told(error)}") from error
+            raise InputError(f"cannot read {path}: {first_line(error):.200}") from error
         names = dict.fromkeys(name for row in rows if row for name in row)
         columns = {
             name: all(isinstance(row.get(name), str) for row in rows if row) for name in names
@@ -129,7 +131,7 @@ class Shards:
             with self.filesystem.open(path, "rb") as file:
                 yield from read(file, path, list(wanted), rows)
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {path}: {_told(error)}") from error
+            raise InputError(f"cannot read {path}: {first_line(error):.200}") from error
 
     def _parquet(self, file: Any, path: str, wanted: list[str], rows: int) -> Iterator[Table]:
         from pyarrow.parquet import ParquetFile
@@ -142,7 +144,7 @@ class Shards:
     def _lines(self, file: Any, path: str, wanted: list[str], rows: int) -> Iterator[Table]:
         numbered = ((number, line) for number, line in enumerate(file, 1) if line.strip())
         while some := list(islice(numbered, rows)):
-            found = [_record(line, path, number) for number, line in some]
+            found = [json_record(line, path, number) for number, line in some]
             for row in found:
                 _check_columns(path, wanted, row)
             columns = {name: [row[name] for row in found] for name in wanted}
@@ -160,19 +162,3 @@ def _check_columns(path: str, wanted: Sequence[str], there: Iterable[str]) -> No
                 f"every row must have the column {column!r}: {path} has {listed(there)}; name "
                 "files of one kind"
             )
-
-
-def _record(line: bytes, path: str, number: int) -> dict[str, Any]:
-    """Read a line of a file with one JSON object a line."""
-    rule = f"{path} must hold one JSON object a line, line {number} is"
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{rule} not JSON: {_told(error)}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{rule} a {type(found).__name__}")
-    return found
-
-
-def _told(error: Exception) -> str:
-    return (str(error) or type(error).__name__).partition("\n")[0][:200]

@@ -15,13 +15,12 @@ from torch import Tensor, nn
 from layerscout.checkpoints import (
     FAMILIES,
     Family,
-    first_line,
     model_class,
     quiet_transformers,
 )
 from layerscout.data import Kind
 from layerscout.encoder import Encoder
-from layerscout.errors import InputError, unknown
+from layerscout.errors import InputError, first_line, unknown
 from layerscout.plans import Plan, check_tied, make_plan, ranges, weight_sets, whole
 from layerscout.settings import Classifier
 

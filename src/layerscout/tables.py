@@ -402,20 +402,29 @@ def _cell_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise InputError(f"{path} has no rows; it needs some below the column names")
 
 
+def json_record(line: str | bytes, path: str | Path, number: int) -> dict[str, Any]:
+    """Read a line of a file with one JSON object a line.
+
+    Raises:
+        InputError: if it is not one.
+    """
+    rule = f"{path} must hold one JSON object a line, line {number} is"
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        raise InputError(f"{rule} not JSON: {reason}") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{rule} a {type(record).__name__}")
+    return record
+
+
 def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, values by key) of a file with one JSON object a line; blank ones are skipped."""
     for number, line in _lines(path):
         if not line.strip():
             continue
-        rule = f"{path} must hold one JSON object a line, line {number} is"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-            raise InputError(f"{rule} not JSON: {reason}") from error
-        if not isinstance(record, dict):
-            raise InputError(f"{rule} a {type(record).__name__}")
-        yield number, record
+        yield number, json_record(line, path, number)
 
 
 def _open_text(path: Path) -> Source:

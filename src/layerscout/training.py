@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.checkpoints import first_line
 from layerscout.encoder import Encoder
-from layerscout.errors import InputError
+from layerscout.errors import InputError, first_line
 from layerscout.examples import Examples, logits, loss_of, plain_accelerator, predict
 from layerscout.metrics import evaluate
 from layerscout.sampling import shuffled_batches

@@ -164,6 +164,21 @@ def test_heads_tuned_again_tell_the_classes_from_what_the_states_hold(tmp_path, 
     json.dumps(found.content, allow_nan=False)
 
 
+def test_a_head_is_tuned_again_at_the_rate_that_suits_its_state(tmp_path, telling, monkeypatch):
+    task = ls.Task.load(telling, validation=0.3)
+    base = tiny_checkpoint(tmp_path / "base", "bert")
+    cheaply(base, task, "full", epochs=1).save(tmp_path)
+    rates, single = evaluation.HEAD_RATES, {}
+    for given in (*[(rate,) for rate in rates], rates):
+        monkeypatch.setattr(evaluation, "HEAD_RATES", given)
+        found = quietly(tmp_path / "model", task, tune_heads=True)
+        assert found.content["settings"]["heads"]["learning_rates"] == list(given)
+        single[given] = found.content["truncation"]["tuned"]
+    best = single.pop(rates)
+    assert best == [max(values) for values in zip(*single.values(), strict=True)]
+    assert len(set(map(tuple, single.values()))) > 1  # or the rates would not matter
+
+
 def test_classes_are_found_by_their_names(tmp_path):
     task = task_of(n=24, held=17, classes=3)
     whole = saved(tmp_path, "bert", task)

@@ -3,14 +3,18 @@
 import ast
 import json
 import os
+import re
 import socket
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from layerscout import recipes
+from layerscout import recipes, reports
 from layerscout.studies import study
 from test_studies import recipe
 
@@ -53,14 +57,20 @@ def verbs(run, tiny, reviews):
     return all_of_them
 
 
-def test_no_verb_opens_a_connection(verbs, tmp_path, monkeypatch):
+def test_no_verb_opens_a_connection_or_passes_on_a_warning(verbs, tmp_path, monkeypatch, caplog):
     def refused(self, address):
         raise AssertionError(f"a connection to {address}")
 
     monkeypatch.setattr(socket.socket, "connect", refused)
     monkeypatch.setattr(socket, "create_connection", refused)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **_: refused(None, given))
-    assert len(verbs(tmp_path / "out")) >= 5
+    with warnings.catch_warnings(record=True) as passed_on:
+        warnings.simplefilter("default")
+        for never_shown in (DeprecationWarning, PendingDeprecationWarning, ImportWarning):
+            warnings.simplefilter("ignore", never_shown)
+        assert len(verbs(tmp_path / "out")) >= 5
+    assert [str(one.message) for one in passed_on] == []
+    assert [one.getMessage() for one in caplog.records if one.levelname != "DEBUG"] == []
 
 
 def test_what_a_seed_gives_once_it_gives_again(verbs, tmp_path, monkeypatch):
@@ -143,3 +153,29 @@ def test_no_module_does_what_is_unsafe(path):
             if call in CALLS:
                 needed = CALLS[call]
                 assert needed is not None and given.get(needed[0]) == needed[1], call
+
+
+# What Python has on some systems only.
+SOME_SYSTEMS = {"fcntl", "grp", "msvcrt", "posix", "pwd", "resource", "termios", "tty", "winreg"}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.glob("*.py")), ids=lambda path: path.stem)
+def test_no_module_needs_one_system(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+            assert not SOME_SYSTEMS & set(names)
+        # Elsewhere files are not UTF-8 unless one says so.
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+            call = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            told = [ast.unparse(one) for one in (*node.args, *(k.value for k in node.keywords))]
+            if call in ("read_text", "write_text"):
+                assert any("utf-8" in one for one in told), (path.name, node.lineno)
+
+
+NAMES = st.text(min_size=1, max_size=40)
+
+
+@given(title=NAMES)
+def test_a_title_becomes_a_name_that_any_system_takes(title):
+    assert re.fullmatch(r"[a-z0-9-]{1,60}", reports._slug(title))

@@ -11,7 +11,7 @@ import pytest
 
 from conftest import start, truncate
 from inputs import expect_refused
-from layerscout import trials
+from layerscout import studies, trials
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.recipes import read_recipe
@@ -530,7 +530,9 @@ def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
         )
 
 
-def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path):
+def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path, monkeypatch):
+    monkeypatch.setattr(studies, "measured_speed", lambda shape, tokens: 1e9)  # takes a while
+
     def keys(**settings):
         wanted = recipe(tiny, reviews, axes={"plan": ["full"]}, settings=settings)
         return [cell.trial.key for cell in estimate(wanted, tmp_path).cells]

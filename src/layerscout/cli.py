@@ -832,7 +832,7 @@ def demo(
             terminal.say_command(f"layerscout {command} -o {output}")
 
     # Of six blocks, little fits into half the cost.
-    budget, epochs = 0.7, 4
+    budget, epochs = 0.7, 3
     chosen = str(output / "plan.json")
     say("scan demo demo")
     scan("demo", "demo", output, plot=plot, quiet=quiet)

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench docs fuzz kills study clean
+.PHONY: demo test check bench bench-whole scale docs fuzz kills study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -15,17 +15,29 @@ check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/dev
-	$(BIN)/python bench/scan.py --write docs/benchmarks.md
+# Every benchmark in brief; twenty minutes, with nothing else on the machine.
+bench: .venv/dev .venv/peers/ranker .venv/peers/cka
+	$(BIN)/python bench/all.py --write docs/benchmarks.md \
+		--ranker-python .venv/peers/ranker/bin/python --torch-cka-python .venv/peers/cka/bin/python
+
+# The same from more examples and repeats, a page each; hours.
+bench-whole: .venv/dev .venv/peers/ranker .venv/peers/cka
+	$(BIN)/python bench/scan.py --write docs/benchmarks-scan.md
 	$(BIN)/python bench/tune.py --write docs/benchmarks-tuning.md
 	$(BIN)/python bench/methods.py --write docs/benchmarks-methods.md
-	$(BIN)/python bench/scores.py --write docs/benchmarks-scores.md
-	$(BIN)/python bench/compare.py --write docs/benchmarks-compare.md
+	$(BIN)/python bench/scores.py --all-rows --ranker-python .venv/peers/ranker/bin/python \
+		--write docs/benchmarks-scores.md
+	$(BIN)/python bench/compare.py --torch-cka-python .venv/peers/cka/bin/python \
+		--write docs/benchmarks-compare.md
 	$(BIN)/python bench/study.py --write docs/benchmarks-study.md
+
+# How time and memory grow; a quarter of an hour, with nothing else on the machine.
+scale: .venv/dev
+	$(BIN)/python bench/scale.py --write docs/scale.md
 
 # Loaders and notations against files that nobody wrote by hand; about ten minutes.
 fuzz: .venv/dev
-	FUZZ_EFFORT=50 $(BIN)/pytest -n auto tests/test_fuzz.py
+	$(BIN)/python bench/fuzz.py --write docs/fuzz.md
 
 # SIGKILL at random moments, 30 times for each kind of work; about twenty minutes.
 kills: .venv/dev
@@ -57,3 +69,13 @@ clean:
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch .venv/demo $@
+
+# Packages that are compared with, each in an environment of its own; a folder appears when whole.
+TORCH = torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.split("+")[0])')
+.venv/peers/ranker: PACKAGES = 'transformer-ranker==0.2.0' 'datasets<4'
+.venv/peers/cka: PACKAGES = 'torch_cka==0.21' numpy tqdm matplotlib
+.venv/peers/ranker .venv/peers/cka: | .venv/dev
+	rm -rf $@.part
+	$(PYTHON) -m venv $@.part
+	$@.part/bin/python -m pip install --quiet $(PACKAGES) "$(TORCH)"
+	mv $@.part $@

@@ -229,7 +229,7 @@ def imbalance(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         name,
         "ν moves less with imbalance than the form of Papyan et al.",
         everywhere([moved["variability_ratio"] < moved["nc1"]]),
-        f"mean |log ratio to p = 0.5| of SST-2: {moved['variability_ratio']:.2f}, "
+        f"mean absolute log ratio to p = 0.5 of SST-2: {moved['variability_ratio']:.2f}, "
         f"of Papyan's {moved['nc1']:.2f}",
     )
 

@@ -39,6 +39,7 @@ from layerscout.surgery import base_of, classifier
 from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
 
 REPEATS, EXAMPLES = 5, 400
+BRIEF_REPEATS, BRIEF_EXAMPLES = 3, 64
 MODEL = "stacked-minilm-12"
 ENVIRONMENT = (
     "One is made by `python3 -m venv cka && cka/bin/pip install torch_cka numpy tqdm matplotlib "
@@ -46,7 +47,9 @@ ENVIRONMENT = (
 )
 
 
-def against_torch_cka(encoder: Encoder, task: ls.Task, python: Path | None) -> Section:
+def against_torch_cka(
+    encoder: Encoder, task: ls.Task, python: Path | None, repeats: int
+) -> Section:
     """Compare all pairs of states by torch_cka and by ours."""
     title = "CKA of all pairs of states"
     if python is None:
@@ -59,7 +62,7 @@ def against_torch_cka(encoder: Encoder, task: ls.Task, python: Path | None) -> S
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "states.npy"
         np.save(path, np.stack(list(states)))
-        ours, theirs, matrix, version = _turns(states, path, python)
+        ours, theirs, matrix, version = _turns(states, path, python, repeats)
     difference = np.abs(np.array(found.debiased, dtype=float) - matrix).max()
     rows = [
         [
@@ -85,11 +88,11 @@ def against_torch_cka(encoder: Encoder, task: ls.Task, python: Path | None) -> S
 
 
 def _turns(
-    states: Sequence[np.ndarray], path: Path, python: Path
+    states: Sequence[np.ndarray], path: Path, python: Path, repeats: int
 ) -> tuple[list[float], list[float], list[list[float]], str]:
     """Time both in turns; of the first round, in float64, only the values count."""
     script = Path(__file__).with_name("torch_cka_peer.py")
-    command = [str(python), str(script), str(path), str(torch.get_num_threads()), str(1 + REPEATS)]
+    command = [str(python), str(script), str(path), str(torch.get_num_threads()), str(1 + repeats)]
     ours: list[float] = []
     theirs: list[float] = []
     told: list[dict[str, Any]] = []
@@ -98,7 +101,7 @@ def _turns(
     ) as process:
         assert process.stdin
         assert process.stdout
-        for _ in range(1 + REPEATS):
+        for _ in range(1 + repeats):
             answer = process.stdout.readline()
             if not answer:
                 raise SystemExit(f"{' '.join(command)} ended")
@@ -114,9 +117,9 @@ def _turns(
     return ours[1:], theirs[1:], told[0]["matrix"], told[0]["version"]
 
 
-def evaluations(encoder: Encoder, task: ls.Task) -> list[Section]:
+def evaluations(encoder: Encoder, task: ls.Task, examples: int, repeats: int) -> list[Section]:
     """Time the truncation curve and the skip matrix against a forward pass and plain loops."""
-    L, split = encoder.blocks, held_out(task).take(np.arange(EXAMPLES))
+    L, split = encoder.blocks, held_out(task).take(np.arange(examples))
     model = classifier(encoder, Plan((), L), task.labels)
     encoder = replace(encoder, model=base_of(model)[0])
     given_ = answers(split, task.kind)
@@ -144,7 +147,7 @@ def evaluations(encoder: Encoder, task: ls.Task) -> list[Section]:
                         predict(encoder, model, data)
 
     once = in_turns(
-        REPEATS,
+        repeats,
         {"forward pass": lambda: predict(encoder, model, data), "curve": curve, "loop": cut_each},
     )
     about = (
@@ -202,14 +205,15 @@ def main() -> None:
         "is the median over repeats done in turns in one run, with its minimum and maximum."
     )
     shared = arguments.shared
+    repeats, examples = (BRIEF_REPEATS, BRIEF_EXAMPLES) if arguments.brief else (REPEATS, EXAMPLES)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")
         real = Encoder.load(shared / "models" / MODEL, device="cpu")
         cola, sst2 = (ls.Task.load(shared / "data" / n, task=n) for n in ("cola", "sst2"))
-        sections = [against_torch_cka(real, cola, arguments.torch_cka_python)]
+        sections = [against_torch_cka(real, cola, arguments.torch_cka_python, repeats)]
         tokenizer = shared / "models" / MODEL
         plain = Encoder.load(random_encoder(Path(folder) / "model", tokenizer), device="cpu")
-        sections += evaluations(plain, sst2)
+        sections += evaluations(plain, sst2, examples, repeats)
         clear_cache()
     write_page(introduction, sections, arguments.write)
 

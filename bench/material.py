@@ -3,10 +3,11 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import layerscout as ls
@@ -58,19 +59,31 @@ class Texts:
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """What the sections read, and how often."""
+    """What the sections read, and how often.
+
+    Attributes:
+        examples: that scores of states are computed from.
+        few: what the peer and the published procedure read.
+        many: rows of the data that `--examples auto` may draw from; None for all.
+        held_out: what Fisher information is computed from.
+    """
 
     shared: Path
     random: Path
     examples: int
     few: int
+    many: int | None
+    held_out: int
     repeats: int
     ranker: Path | None
     all_rows: bool
 
     @cached_property
     def task(self) -> ls.Task:
-        return ls.Task.load(self.shared / "data" / "sst2")
+        task = ls.Task.load(self.shared / "data" / "sst2")
+        if self.many is None:
+            return task
+        return replace(task, train=task.train.take(np.arange(self.many)))
 
     def model(self, name: str) -> Path:
         return self.shared / "models" / name

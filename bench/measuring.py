@@ -88,6 +88,7 @@ def options(page: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=page.split("\n")[0])
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--brief", action="store_true", help="fewer examples and repeats")
     return parser
 
 

@@ -310,30 +310,35 @@ def saved_by(
 
 
 def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--quick", action="store_true", help="few examples, each thing once")
+    parser = options(__doc__ or "")
     arguments = given(parser)
-    count, repeats, saves = (96, 1, 1) if arguments.quick else (EXAMPLES, REPEATS, SNAPSHOTS)
-    split = drawn(ls.Task.load(arguments.shared / "data" / "sst2"), count)
+    # Snapshots are set against an epoch, which has to have its usual length.
+    count, repeats, saves = (192, 2, 3) if arguments.brief else (EXAMPLES, REPEATS, SNAPSHOTS)
+    task = ls.Task.load(arguments.shared / "data" / "sst2")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
         tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
         encoder = Encoder.load(str(random_encoder(folder / "model", tokenizer)))
-        bench = Bench(encoder, encoder.tokenize(split.texts), split.labels)
+
+        def bench_of(examples: int) -> Bench:
+            split = drawn(task, examples)
+            return Bench(encoder, encoder.tokenize(split.texts), split.labels)
+
+        bench = bench_of(count)
         found = timings(bench, repeats)
         sections = [
             by_plan(bench, found),
             against_peft(bench, found),
-            snapshots(bench, folder / "snapshots", saves),
+            snapshots(bench_of(EXAMPLES), folder / "snapshots", saves),
         ]
     introduction = (
-        "# Benchmarks of methods and snapshots\n\nWritten by `make bench`. A ratio is the median "
-        "over repeats done in turns in one run, with its minimum and maximum. The model is a BERT "
-        f"of {BLOCKS} blocks, 384 wide, with random weights, and ℓ* is taken to be {BEST}; the "
-        f"data are {count:,} examples of SST-2. Timed is what lies between the first trunk block "
-        "and the last optimiser step, the cache's writing included; loading, the making of "
-        "adapters, tokenisation and validation are left out on both sides."
+        "# Benchmarks of methods and snapshots\n\nWritten by `python bench/methods.py`. A ratio is "
+        "the median over repeats done in turns in one run, with its minimum and maximum. The model "
+        f"is a BERT of {BLOCKS} blocks, 384 wide, with random weights, and ℓ* is taken to be "
+        f"{BEST}; the data are {count:,} examples of SST-2. Timed is what lies between the first "
+        "trunk block and the last optimiser step, the cache's writing included; loading, the "
+        "making of adapters, tokenisation and validation are left out on both sides."
     )
     write_page(introduction, sections, arguments.write)
 

@@ -3,7 +3,7 @@
 Every speed is a ratio of two things done in this one run, in turns, with its spread. Run it alone
 on the machine:
 
-    python bench/scan.py --shared ../shared --write docs/benchmarks.md
+    python bench/scan.py --shared ../shared --write docs/benchmarks-scan.md
 
 The published procedure (Xie et al. 2022, §3.1) is stated again here as the text has it: one run
 for each layer of the model cut at that layer, batches of 8 in random order, each padded to its
@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +35,28 @@ from measuring import (
     write_page,
 )
 
-EXAMPLES = 2000
-REPEATS = 5
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured.
+
+    Attributes:
+        repeats: of what is short.
+        examples: of the scan against a forward pass.
+        published: examples that the published procedure reads.
+        precision: examples that both precisions read.
+        rows: of a small and of a large scan whose memory is compared.
+    """
+
+    repeats: int
+    examples: int
+    published: int
+    precision: int
+    rows: tuple[int, int]
+
+
+WHOLE = Size(5, 2000, 2000, 2000, (5_000, 60_000))
+BRIEF = Size(3, 1000, 400, 500, (5_000, 20_000))
 
 
 def naive_ratio(H: np.ndarray, y: np.ndarray) -> float:
@@ -78,12 +99,12 @@ def published(folder: Path, split: Split, max_length: int = 128) -> list[float]:
     return found
 
 
-def against_forward(folder: Path, task: ls.Task) -> Section:
+def against_forward(folder: Path, task: ls.Task, size: Size) -> Section:
     """Compare a whole scan with the forward pass of the same model on the same batches."""
     rows = []
     for precision in ("float32", "bfloat16"):
         encoder = ls.Encoder.load(folder, device="cpu", precision=precision)
-        split = drawn(task, EXAMPLES)
+        split = drawn(task, size.examples)
         tokens = encoder.tokenize(split.texts)
         batches = [encoder.batch(tokens, rows) for rows in encoder.batches(tokens)]
 
@@ -94,16 +115,18 @@ def against_forward(folder: Path, task: ls.Task) -> Section:
                     encoder.model(**inputs)
 
         def scan(encoder: ls.Encoder = encoder) -> None:
-            ls.scan(encoder, task, scores=list(ls.scores.SCORES), examples=EXAMPLES, progress=False)
+            every = list(ls.scores.SCORES)
+            ls.scan(encoder, task, scores=every, examples=size.examples, progress=False)
 
-        seconds = in_turns(REPEATS, {"forward": forward, f"scan {precision}": scan})
-        rate = EXAMPLES / statistics.median(seconds[f"scan {precision}"])
+        seconds = in_turns(size.repeats, {"forward": forward, f"scan {precision}": scan})
+        rate = size.examples / statistics.median(seconds[f"scan {precision}"])
         share = ratio(seconds["forward"], seconds[f"scan {precision}"])
         rows.append([precision, share, f"{rate:,.0f}"])
     text = (
         "Examples per second of the whole scan (drawing, tokenising, forward pass, pooling, "
         "moments, all scores; loading left out on both sides) over those of the bare forward pass "
-        "on the same length-sorted batches. Wanted: 0.90 or more.\n\n"
+        f"on the same length-sorted batches of {size.examples:,} examples. Wanted: 0.90 or "
+        "more.\n\n"
     )
     return Section(
         "Scan against a bare forward pass",
@@ -111,9 +134,9 @@ def against_forward(folder: Path, task: ls.Task) -> Section:
     )
 
 
-def against_published(folder: Path, task: ls.Task) -> Section:
+def against_published(folder: Path, task: ls.Task, examples: int) -> Section:
     """Compare a scan with the published procedure, loading included on both sides."""
-    split = drawn(task, EXAMPLES)
+    split = drawn(task, examples)
     found: dict[str, list[float]] = {}
 
     def by_text() -> None:
@@ -121,7 +144,7 @@ def against_published(folder: Path, task: ls.Task) -> Section:
 
     def by_scan(precision: str) -> None:
         encoder = ls.Encoder.load(folder, device="cpu", precision=precision)
-        result = ls.scan(encoder, task, examples=EXAMPLES, progress=False)
+        result = ls.scan(encoder, task, examples=examples, progress=False)
         found[precision] = list(result.scores["variability_ratio"].values[1:])
 
     works = {
@@ -140,7 +163,7 @@ def against_published(folder: Path, task: ls.Task) -> Section:
         )
     text = (
         f"Time of the published procedure over the time of a scan, both from loading to ν of "
-        f"states 1..12. The published procedure, in float32, took "
+        f"states 1..12, on {examples:,} examples. The published procedure, in float32, took "
         f"{statistics.median(seconds['published']):.0f} s. `auto` was {settled} here. "
         "Wanted: 10 or more in float32 with the same ν to 1e-4 relative, 15 or more in auto.\n\n"
     )
@@ -172,7 +195,7 @@ def both_precisions(
     return states, in_turns(3, {e.precision: lambda e=e: read(e) for e in encoders})
 
 
-def precision_on_real_tasks(shared: Path) -> Section:
+def precision_on_real_tasks(shared: Path, examples: int) -> Section:
     """Compare bfloat16 with float32 on real checkpoints and tasks: speed, and the change in ν."""
     rows = []
     for name, data in (
@@ -181,7 +204,7 @@ def precision_on_real_tasks(shared: Path) -> Section:
         ("stacked-minilm-12", "sst2"),
         ("stacked-minilm-12", "cola"),
     ):
-        split = drawn(ls.Task.load(shared / "data" / data), EXAMPLES)
+        split = drawn(ls.Task.load(shared / "data" / data), examples)
         states, seconds = both_precisions(shared / "models" / name, split)
         exact, low = (np.array([naive_ratio(H, split.labels) for H in states[p]]) for p in states)
         errors = np.array([jackknife_error(H, split.labels) for H in states["float32"]])
@@ -198,7 +221,7 @@ def precision_on_real_tasks(shared: Path) -> Section:
             ]
         )
     text = (
-        f"{EXAMPLES} examples. The change is the largest of |log ν(bfloat16) − log ν(float32)| "
+        f"{examples:,} examples. The change is the largest of |log ν(bfloat16) − log ν(float32)| "
         "over the states; the sampling error is that of log ν by a jackknife over 20 groups (the "
         "smallest over the states is shown). `--precision auto` takes bfloat16 where the processor "
         "computes it natively; it may, as long as it is faster and the change stays below the "
@@ -225,11 +248,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
-def memory(shared: Path) -> Section:
+def memory(shared: Path, sizes: tuple[int, int]) -> Section:
     """Compare the peak memory of a small and a large scan, each of a file and in a process."""
     task = ls.Task.load(shared / "data" / "sst2")
     peaks = {}
-    for examples in (5000, 60000):
+    for examples in sizes:
         split = drawn(task, examples)
         with tempfile.TemporaryDirectory() as folder:
             data = Path(folder) / "rows.tsv"
@@ -240,10 +263,11 @@ def memory(shared: Path) -> Section:
             output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         peaks[examples] = float(output.split()[-1])
         print(f"  peak of {examples}: {peaks[examples]:.0f} MB", file=sys.stderr)
+    few, many = sizes
     text = (
         "Peak resident memory of a scan of all rows of a TSV with all-MiniLM-L6-v2, a process "
-        f"each: {peaks[5000]:.0f} MB for 5,000 rows of SST-2, {peaks[60000]:.0f} MB for 60,000: "
-        f"{peaks[60000] - peaks[5000]:+.0f} MB. Wanted: within 100 MB."
+        f"each: {peaks[few]:.0f} MB for {few:,} rows of SST-2, {peaks[many]:.0f} MB for {many:,}: "
+        f"{peaks[many] - peaks[few]:+.0f} MB. Wanted: within 100 MB."
     )
     return Section("Memory", text)
 
@@ -263,21 +287,22 @@ def start_up() -> Section:
 
 
 def main() -> None:
-    arguments = given(options(__doc__))
+    arguments = given(options(__doc__ or ""))
+    size = BRIEF if arguments.brief else WHOLE
     task = ls.Task.load(arguments.shared / "data" / "sst2")
     with tempfile.TemporaryDirectory() as folder:
         random = random_encoder(Path(folder), arguments.shared / "models" / "all-MiniLM-L6-v2")
         sections = [
             start_up(),
-            against_forward(random, task),
-            against_published(random, task),
-            precision_on_real_tasks(arguments.shared),
-            memory(arguments.shared),
+            against_forward(random, task, size),
+            against_published(random, task, size.published),
+            precision_on_real_tasks(arguments.shared, size.precision),
+            memory(arguments.shared, size.rows),
         ]
     introduction = (
-        "# Benchmarks of the scan\n\nWritten by `make bench`. A ratio is the median over repeats "
-        "done in turns in one run, with its minimum and maximum. Unless a model is named it is a "
-        f"BERT of 12 blocks, 384 wide, with random weights, on {EXAMPLES:,} examples of SST-2."
+        "# Benchmarks of the scan\n\nWritten by `python bench/scan.py`. A ratio is the median over "
+        "repeats done in turns in one run, with its minimum and maximum. Unless a model is "
+        "named it is a BERT of 12 blocks, 384 wide, with random weights, on examples of SST-2."
     )
     write_page(introduction, sections, arguments.write)
 

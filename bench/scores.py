@@ -176,7 +176,9 @@ def against_loop(bench: Bench) -> Section:
     """Compare Fisher information with a plain loop."""
     encoder = Encoder.load(bench.model(DEEP), device="cpu")
     labels, held_out = bench.task.labels, bench.task.validation
-    rows = sample(held_out, len(labels), examples=HELD_OUT, balanced=False, per_class=None, seed=0)
+    rows = sample(
+        held_out, len(labels), examples=bench.held_out, balanced=False, per_class=None, seed=0
+    )
     split = held_out.take(rows)
     values: dict[str, np.ndarray] = {}
 
@@ -254,7 +256,7 @@ class Decided:
 def auto_examples(bench: Bench) -> Section:
     """Compare scans that read as much as they need with the published procedure on all rows."""
     rows, procedure = [], []
-    for name in (DEEP, SMALL):
+    for name in (SMALL,) if bench.many else (DEEP, SMALL):
         reference = _all_rows(bench, name) if bench.all_rows else None
         found, seconds = _decided(bench, name)
         rows += [decided.row(reference) for decided in found]
@@ -348,20 +350,21 @@ SECTIONS: Mapping[str, Callable[[Bench], Section]] = {
 
 
 def main() -> None:
-    parser = options(__doc__)
+    parser = options(__doc__ or "")
     parser.add_argument("--section", action="append", choices=SECTIONS, help="all unless given")
     parser.add_argument("--ranker-python", type=Path, help="of an environment that has it")
     parser.add_argument("--all-rows", action="store_true", help="check ℓ* on all rows: minutes")
-    parser.add_argument("--quick", action="store_true", help="few examples, once: for a look only")
     arguments = given(parser)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")
         bench = Bench(
             arguments.shared,
             random_encoder(Path(folder) / "model", arguments.shared / "models" / SMALL),
-            examples=500 if arguments.quick else 5000,
-            few=200 if arguments.quick else FEW,
-            repeats=1 if arguments.quick else 5,
+            examples=5000,
+            few=400 if arguments.brief else FEW,
+            many=20_000 if arguments.brief else None,
+            held_out=40 if arguments.brief else HELD_OUT,
+            repeats=2 if arguments.brief else 5,
             ranker=arguments.ranker_python,
             all_rows=arguments.all_rows,
         )

@@ -115,11 +115,17 @@ def check(found: Study) -> None:
         raise SystemExit(f"a trial failed: {failed[0]}")
 
 
-def wall(shared: Path) -> Section:
+def wall(shared: Path, examples: int, held_out: int) -> Section:
     """Time the same study with the trunk kept and without, start-up apart."""
     rows, seconds = [], {}
     for kept in (True, False):
-        wanted = recipe(shared, examples=2000, epochs=3, trunk_dropout=not kept)
+        wanted = recipe(
+            shared,
+            examples=examples,
+            validation_examples=held_out,
+            epochs=3,
+            trunk_dropout=not kept,
+        )
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
             found = study(wanted, folder, data=shared / "data", progress=True)
@@ -136,10 +142,10 @@ def wall(shared: Path) -> Section:
     ratios = [a / b for a, b in zip(seconds[True], seconds[False], strict=True)]
     share = sum(seconds[True]) / sum(seconds[False])
     text = (
-        "The same strategies, 2,000 examples of SST-2 to train on and 872 to validate on, 3 "
-        f"epochs. All of it with kept trunks takes {share:.2f} of the time without; a single trial "
-        f"{min(ratios):.2f} to {max(ratios):.2f}. Start-up is what the study takes besides its "
-        "trials: loading, hashing, storing."
+        f"The same strategies, {examples:,} examples of SST-2 to train on and "
+        f"{held_out} to validate on, 3 epochs. All of it with kept trunks takes {share:.2f} of the "
+        f"time without; a single trial {min(ratios):.2f} to {max(ratios):.2f}. Start-up is what "
+        "the study takes besides its trials: loading, hashing, storing."
     )
     columns = ["", "all trials", "a trial", "start-up"]
     return Section("Time", f"{text}\n\n{table(columns, rows)}")
@@ -222,7 +228,8 @@ def main() -> None:
     found = given(parser)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["LAYERSCOUT_CACHE"] = cache
-        sections = [work(found.shared), bookkeeping(found.shared), wall(found.shared)]
+        sections = [work(found.shared), bookkeeping(found.shared)]
+        sections.append(wall(found.shared, *((128, 64) if found.brief else (2000, 872))))
     write_page(
         "# Studies: work, time and bookkeeping\n\nMade by `python bench/study.py` "
         "([study.md](study.md)).",

@@ -44,6 +44,20 @@ from measuring import Section, drawn, given, options, random_encoder, ratio, tab
 
 BLOCKS, BEST, EPOCHS, EXAMPLES = 12, 8, 5, 1000
 
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured: training examples, and repeats of the sections by their batch size."""
+
+    examples: int
+    plans: Mapping[int, int]
+    trainer: int
+    grid: int
+
+
+WHOLE = Size(EXAMPLES, {32: 5, 8: 3}, trainer=5, grid=2)
+BRIEF = Size(128, {32: 3, 8: 2}, trainer=3, grid=2)
+
 # Against the Trainer all epochs cost the same: there is nothing to compute once.
 TRAINER_EPOCHS = 2
 LABELS = ("negative", "positive")
@@ -259,7 +273,7 @@ def against_full(bench: Bench, batch_size: int, repeats: int) -> Section:
     names = ["full", *LIMITS]
     seconds = timed(repeats, {name: lambda n=name: ours(bench, n, batch_size) for name in names})
     shape = bench.encoder.shape(2)
-    work = Work(EXAMPLES, 0, float(bench.tokens.lengths.mean()), EPOCHS)
+    work = Work(len(bench.tokens), 0, float(bench.tokens.lengths.mean()), EPOCHS)
     full = cost(plan_of("full"), shape, work).train
     rows = []
     for name, limit in LIMITS.items():
@@ -327,14 +341,13 @@ def grid(bench: Bench, repeats: int) -> Section:
     return Section(f"A grid of learning rates and seeds, {repeats} repeats", text)
 
 
-def memory(folder: Path, shared: Path) -> Section:
+def memory(folder: Path, shared: Path, brief: bool) -> Section:
     """Measure the growth of resident memory over the loaded encoder, a process each."""
     grown = {}
     for strategy in ("full", "best-down:3@best"):
         command = [sys.executable, __file__, "--shared", str(shared), "--memory", strategy]
-        found = subprocess.run(
-            [*command, str(folder)], check=True, capture_output=True, text=True
-        ).stdout
+        command += [str(folder), *(["--brief"] if brief else [])]
+        found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         grown[strategy] = float(found.split()[-1])
     share = grown["best-down:3@best"] / grown["full"]
     text = (
@@ -369,17 +382,18 @@ def disk(bench: Bench) -> Section:
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     exact = int(bench.tokens.lengths.sum()) * 384 * 4
     text = (
-        f"States of {EXAMPLES:,} examples in float32: {used:,} bytes, all files together, "
+        f"States of {len(bench.tokens):,} examples in float32: {used:,} bytes, all files together, "
         f"{used / exact:.4f} of real tokens × 384 × 4. Wanted: at most 1.05."
     )
     return Section("Cache on disk", text)
 
 
 def main() -> None:
-    parser = options(__doc__)
+    parser = options(__doc__ or "")
     parser.add_argument("--memory", nargs=2, metavar=("STRATEGY", "MODEL"))
     arguments = given(parser)
-    split = drawn(ls.Task.load(arguments.shared / "data" / "sst2"), EXAMPLES)
+    size = BRIEF if arguments.brief else WHOLE
+    split = drawn(ls.Task.load(arguments.shared / "data" / "sst2"), size.examples)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")
         if arguments.memory:
@@ -393,20 +407,19 @@ def main() -> None:
             memory_of(bench, strategy)
             return
         sections = [
-            against_full(bench, 32, 5),
-            against_full(bench, 8, 3),
-            against_trainer(bench, 32, 5),
-            grid(bench, 2),
-            memory(Path(model), arguments.shared),
+            *(against_full(bench, batch, repeats) for batch, repeats in size.plans.items()),
+            against_trainer(bench, 32, size.trainer),
+            grid(bench, size.grid),
+            memory(Path(model), arguments.shared, arguments.brief),
             disk(bench),
         ]
     introduction = (
-        "# Benchmarks of tuning\n\nWritten by `make bench`. A ratio is the median over repeats "
-        "done in turns in one run, with its minimum and maximum. The model is a BERT of 12 blocks, "
-        f"384 wide, with random weights, and ℓ* is taken to be {BEST}; the data are {EXAMPLES:,} "
-        f"examples of SST-2, {EPOCHS} epochs. Timed is what lies between the first trunk block "
-        "and the last optimiser step, the cache's writing included; loading, tokenisation and "
-        "validation are left out on both sides."
+        "# Benchmarks of tuning\n\nWritten by `python bench/tune.py`. A ratio is the median over "
+        "repeats done in turns in one run, with its minimum and maximum. The model is a BERT of 12 "
+        f"blocks, 384 wide, with random weights, and ℓ* is taken to be {BEST}; the data are "
+        f"{size.examples:,} examples of SST-2, {EPOCHS} epochs. Timed is what lies between the "
+        "first trunk block and the last optimiser step, the cache's writing included; loading, "
+        "tokenisation and validation are left out on both sides."
     )
     write_page(introduction, sections, arguments.write)
 

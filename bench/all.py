@@ -1,0 +1,62 @@
+"""Run every benchmark in brief, one after another, and make one page of them; twenty minutes.
+
+Run it alone on the machine:
+
+    python bench/all.py --write docs/benchmarks.md
+
+Each stands in a process of its own. The pages that the scripts write by themselves have the same
+sections, from more examples and repeats.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measuring import Section, given, machine, options, write_page
+
+SCRIPTS = ("scan", "tune", "methods", "scores", "compare", "study")
+
+# The scripts that run a peer in an environment of its own, by the option that names its Python.
+PEERS = {"scores": "--ranker-python", "compare": "--torch-cka-python"}
+
+
+def section(text: str, script: str, seconds: float) -> Section:
+    """Make a section of a script's page."""
+    title, *parts = text.removeprefix("# ").replace("\n## ", "\n### ").split("\n\n")
+    more = f"`python bench/{script}.py` with `--brief`: {seconds:.0f} s."
+    return Section(title, "\n\n".join([more, *(p for p in parts if p.strip() != machine())]))
+
+
+def main() -> None:
+    parser = options(__doc__ or "")
+    for script, option in PEERS.items():
+        parser.add_argument(option, type=Path, help=f"of the peer in {script}.py")
+    arguments = given(parser)
+    sections, began = [], time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for script in SCRIPTS:
+            page = Path(folder) / f"{script}.md"
+            command = [sys.executable, str(Path(__file__).with_name(f"{script}.py")), "--brief"]
+            command += ["--shared", str(arguments.shared), "--write", str(page)]
+            option = PEERS.get(script)
+            python = getattr(arguments, option[2:].replace("-", "_")) if option else None
+            command += [str(option), str(python)] if python else []
+            print(f"{script}.py", file=sys.stderr, flush=True)
+            started = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            seconds = time.perf_counter() - started
+            sections.append(section(page.read_text("utf-8"), script, seconds))
+    minutes = (time.perf_counter() - began) / 60
+    introduction = (
+        f"# Benchmarks\n\n`make bench` writes this page; it took {minutes:.0f} minutes. Every "
+        "speed is a ratio of things done in turns in one run: the median over repeats, with the "
+        "minimum and the maximum. Few examples and repeats keep it short; the pages beside this "
+        "one have the same from more."
+    )
+    write_page(introduction, sections, arguments.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Measure how the cost of scanning and tuning grows, and the memory of a scan of a million rows.
+
+Random encoders and random texts; one thing grows at a time. Run it alone on the machine:
+
+    python bench/scale.py --write docs/scale.md
+"""
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from scipy.stats import linregress, t
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+import layerscout as ls
+from layerscout.files import clear_cache
+from layerscout.spreading import scan_shards
+from measuring import Section, given, options, table, write_page
+
+REPEATS = 3
+
+# Rows of the scans of shards, and of each of their files.
+ROWS, SHARD = (100_000, 1_000_000), 50_000
+WORDS = ("film", "plot", "actor", "scene", "music", "story", "good", "bad", "old", "new")
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is measured.
+
+    Attributes:
+        examples: n, of which the same number again is held out, up to 8.
+        blocks: L.
+        width: d.
+        tokens: of a text, the tokenizer's own among them.
+    """
+
+    examples: int = 512
+    blocks: int = 6
+    width: int = 192
+    tokens: int = 32
+
+
+GROWING: Mapping[str, list[Size]] = {
+    "examples n": [Size(examples=n) for n in (256, 512, 1024, 2048)],
+    "blocks L": [Size(blocks=count) for count in (3, 6, 12, 24)],
+    "width d": [Size(width=width) for width in (96, 192, 384, 768)],
+    "tokens T": [Size(tokens=length) for length in (16, 32, 64, 128)],
+}
+
+
+def encoder_of(size: Size, tokenizer: Path, folder: Path) -> ls.Encoder:
+    """Make an encoder with random weights."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        hidden_size=size.width,
+        num_hidden_layers=size.blocks,
+        num_attention_heads=max(1, size.width // 32),
+        intermediate_size=4 * size.width,
+    )
+    BertModel(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
+    return ls.Encoder.load(folder, device="cpu")
+
+
+def task_of(size: Size) -> ls.Task:
+    """Make texts of one length, with labels by chance."""
+    draw = np.random.default_rng(0)
+    rows = size.examples + 8
+    texts = [" ".join(draw.choice(WORDS, size.tokens - 2)) for _ in range(rows)]
+    labels = [str(n % 2) for n in range(rows)]
+    held_out = (texts[size.examples :], labels[size.examples :])
+    return ls.Task.from_lists(texts[: size.examples], labels[: size.examples], validation=held_out)
+
+
+def scanning(encoder: ls.Encoder, task: ls.Task) -> float:
+    """Give the seconds of the forward pass and the sums of a scan."""
+    found = ls.scan(
+        encoder, task, scores="variability_ratio", examples="all", cache_limit=0, progress=False
+    )
+    return found.seconds["forward"] + found.seconds["scores"]
+
+
+def tuning(plan: str) -> Callable[[ls.Encoder, ls.Task], float]:
+    """Give what measures the seconds of a plan's trunk and of an epoch of training."""
+
+    def tune(encoder: ls.Encoder, task: ls.Task) -> float:
+        found = ls.tune(
+            encoder,
+            task,
+            plan,
+            epochs=1,
+            batch_size=16,
+            learning_rate=1e-5,
+            cache_limit=0 if plan == "full" else 10**10,
+            measure=False,
+            progress=False,
+        )
+        return float(found.content["seconds"]["trunk"] + found.content["seconds"]["train"])
+
+    return tune
+
+
+WORKS = {"scan": scanning, "tune full": tuning("full"), "tune top:1": tuning("top:1")}
+
+
+def measured(sizes: list[Size], grown: str, folder: Path, tokenizer: Path) -> Iterator[list[str]]:
+    """Measure works over some sizes, in turns; give lines of the table."""
+    name = {"n": "examples", "L": "blocks", "d": "width", "T": "tokens"}[grown.split()[-1]]
+    at = [getattr(size, name) for size in sizes]
+    seconds: dict[str, list[list[float]]] = {work: [[] for _ in sizes] for work in WORKS}
+    for repeat in range(REPEATS + 1):
+        for number, size in enumerate(sizes):
+            task = task_of(size)
+            encoder = encoder_of(size, tokenizer, folder / f"{grown}-{number}")
+            for work, run in WORKS.items():
+                clear_cache()
+                took = run(encoder, task)
+                if repeat:
+                    seconds[work][number].append(took)
+                print(f"  {grown} {at[number]}, {work}: {took:.2f} s", file=sys.stderr)
+    for work, times in seconds.items():
+        x = np.repeat(np.log(at), REPEATS)
+        y = np.log(np.concatenate(times))
+        fit = linregress(x, y)
+        reach = t.ppf(0.975, len(x) - 2) * fit.stderr
+        medians = ", ".join(f"{np.median(some):.2f}" for some in times)
+        power = f"{fit.slope:.2f} ({fit.slope - reach:.2f}–{fit.slope + reach:.2f})"
+        yield [grown, ", ".join(map(str, at)), work, medians, power, f"{fit.rvalue**2:.3f}"]
+
+
+def growth(folder: Path, tokenizer: Path) -> Section:
+    """Measure how time grows."""
+    lines: list[list[str]] = []
+    for grown, sizes in GROWING.items():
+        lines += measured(sizes, grown, folder, tokenizer)
+    size = Size()
+    heads = ["grows", "values", "work", "seconds", "exponent (95 %)", "r²"]
+    text = (
+        "The forward pass and the sums of a scan; the trunk and one epoch of a tuning. Where it is "
+        f"not what grows, n = {size.examples}, L = {size.blocks}, d = {size.width} (feed-forward "
+        f"layers 4 d, attention heads of 32), T = {size.tokens}. Seconds are medians of "
+        f"{REPEATS}; the exponent is the slope of the logarithm of time over that of what grows, "
+        "over all runs. By counting FLOPs everything is of the power 1 in n and L (`tune top:1` "
+        "less in L: its trunk runs once, and one block trains), of 2 in d, and a little above 1 in "
+        "T, where attention adds T²; small matrices are slower than their FLOPs say, so that "
+        "measured powers lie lower.\n\n" + table(heads, lines)
+    )
+    return Section("How time grows", text)
+
+
+@contextmanager
+def watched() -> Iterator[list[float]]:
+    """Note the largest resident memory, in MB, of any process below this one."""
+    largest, over = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.25):
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    largest[0] = max(largest[0], process.memory_info().rss / 2**20)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield largest
+    finally:
+        over.set()
+        watcher.join()
+
+
+def million(folder: Path, tokenizer: Path) -> Section:
+    """Scan shards of a hundred thousand and of a million short texts on a local cluster."""
+    model = folder / "tiny"
+    encoder_of(Size(blocks=2, width=32), tokenizer, model)
+    lines = []
+    for rows in ROWS:
+        data = folder / f"rows-{rows}"
+        data.mkdir()
+        for number in range(rows // SHARD):
+            ids = np.random.default_rng(number).integers(0, len(WORDS), (SHARD, 4))
+            texts = [" ".join(WORDS[i] for i in row) for row in ids]
+            shard = pa.table({"text": texts, "label": ids.sum(axis=1) % 2})
+            pq.write_table(shard, data / f"train-{number:03}.parquet")
+        started = time.perf_counter()
+        with watched() as largest:
+            found = scan_shards(model, data, cpus=1, progress=False)
+        seconds = time.perf_counter() - started
+        lines.append(
+            [
+                f"{found.task['examples_used']:,}",
+                f"{rows // SHARD}",
+                f"{seconds:.0f} s",
+                f"{largest[0]:.0f} MB",
+            ]
+        )
+        print(f"  {lines[-1]}", file=sys.stderr)
+    text = (
+        "`layerscout scan --backend ray --cpus 1` of Parquet shards of four words a text, with an "
+        "encoder of 2 blocks, 32 wide, on a local cluster, from its start to the result. The "
+        "memory is the resident one of the largest process, Ray's own among them.\n\n"
+    )
+    columns = ["rows", "shards", "time", "largest process"]
+    return Section("A million rows", text + table(columns, lines))
+
+
+def main() -> None:
+    arguments = given(options(__doc__ or ""))
+    tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["LAYERSCOUT_CACHE"] = str(Path(place) / "cache")
+        sections = [million(Path(place), tokenizer), growth(Path(place), tokenizer)]
+    write_page(
+        "# How cost grows\n\n`make scale` measures this: random encoders, random texts.",
+        sections,
+        arguments.write,
+    )
+
+
+if __name__ == "__main__":
+    main()

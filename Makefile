@@ -70,12 +70,12 @@ clean:
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch .venv/demo $@
 
-# Packages that are compared with, each in an environment of its own; a folder appears when whole.
-TORCH = torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.split("+")[0])')
-.venv/peers/ranker: PACKAGES = 'transformer-ranker==0.2.0' 'datasets<4'
-.venv/peers/cka: PACKAGES = 'torch_cka==0.21' numpy tqdm matplotlib
-.venv/peers/ranker .venv/peers/cka: | .venv/dev
-	rm -rf $@.part
-	$(PYTHON) -m venv $@.part
-	$@.part/bin/python -m pip install --quiet $(PACKAGES) "$(TORCH)"
-	mv $@.part $@
+# Packages that are compared with, each in an environment of its own with the same torch.
+SAME = $(shell $(BIN)/python -m pip freeze | grep -E '^(torch|transformers)==' | sed 's/+.*//')
+.venv/peers/ranker: PACKAGES = 'transformer-ranker==0.2.0' 'datasets<4' $(SAME)
+.venv/peers/cka: PACKAGES = 'torch_cka==0.21' numpy tqdm matplotlib $(filter torch==%,$(SAME))
+.venv/peers/ranker .venv/peers/cka: .venv/dev
+	rm -rf $@
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet $(PACKAGES) || (rm -rf $@; false)
+	touch $@

@@ -24,13 +24,14 @@ PEERS = {"scores": "--ranker-python", "compare": "--torch-cka-python"}
 
 def section(text: str, script: str, seconds: float) -> Section:
     """Make a section of a script's page."""
-    title, *parts = text.removeprefix("# ").replace("\n## ", "\n### ").split("\n\n")
-    more = f"`python bench/{script}.py` with `--brief`: {seconds:.0f} s."
+    text = text.removeprefix("# ").replace("\n## ", "\n### ")
+    title, *parts = text.replace(f"Written by `python bench/{script}.py`. ", "").split("\n\n")
+    more = f"`python bench/{script}.py --brief`: {seconds:.0f} s."
     return Section(title, "\n\n".join([more, *(p for p in parts if p.strip() != machine())]))
 
 
 def main() -> None:
-    parser = options(__doc__ or "")
+    parser = options(__doc__ or "", brief=False)
     for script, option in PEERS.items():
         parser.add_argument(option, type=Path, help=f"of the peer in {script}.py")
     arguments = given(parser)
@@ -50,10 +51,11 @@ def main() -> None:
             sections.append(section(page.read_text("utf-8"), script, seconds))
     minutes = (time.perf_counter() - began) / 60
     introduction = (
-        f"# Benchmarks\n\n`make bench` writes this page; it took {minutes:.0f} minutes. Every "
-        "speed is a ratio of things done in turns in one run: the median over repeats, with the "
-        "minimum and the maximum. Few examples and repeats keep it short; the pages beside this "
-        "one have the same from more."
+        f"# Benchmarks\n\n`make bench` writes this page; it took {minutes:.0f} minutes. A ratio "
+        "is one of things done in turns in one run: the median over repeats, with the minimum and "
+        "the maximum. Examples and repeats are so few that what a run costs once, however long it "
+        "is, weighs against its ratio; the pages that the scripts write without `--brief` have "
+        "more of both."
     )
     write_page(introduction, sections, arguments.write)
 

@@ -42,8 +42,8 @@ REPEATS, EXAMPLES = 5, 400
 BRIEF_REPEATS, BRIEF_EXAMPLES = 3, 64
 MODEL = "stacked-minilm-12"
 ENVIRONMENT = (
-    "One is made by `python3 -m venv cka && cka/bin/pip install torch_cka numpy tqdm matplotlib "
-    f"torch=={torch.__version__.split('+')[0]}`."
+    "One is made by `python3 -m venv cka && cka/bin/pip install torch_cka==0.21 numpy tqdm "
+    f"matplotlib torch=={torch.__version__.split('+')[0]}`."
 )
 
 

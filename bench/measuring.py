@@ -77,18 +77,20 @@ def drawn(task: ls.Task, examples: int) -> Split:
     return task.train.take(rows)
 
 
-def options(page: str) -> argparse.ArgumentParser:
+def options(page: str, brief: bool = True) -> argparse.ArgumentParser:
     """Make the parser of a script that measures on real texts and writes a page.
 
     Args:
         page: the script's docstring.
+        brief: there is a small size of it.
     """
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     parser = argparse.ArgumentParser(description=page.split("\n")[0])
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--write", type=Path)
-    parser.add_argument("--brief", action="store_true", help="fewer examples and repeats")
+    if brief:
+        parser.add_argument("--brief", action="store_true", help="fewer examples and repeats")
     return parser
 
 

@@ -313,7 +313,7 @@ def main() -> None:
     parser = options(__doc__ or "")
     arguments = given(parser)
     # Snapshots are set against an epoch, which has to have its usual length.
-    count, repeats, saves = (192, 2, 3) if arguments.brief else (EXAMPLES, REPEATS, SNAPSHOTS)
+    count, repeats = (192, 2) if arguments.brief else (EXAMPLES, REPEATS)
     task = ls.Task.load(arguments.shared / "data" / "sst2")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -330,15 +330,16 @@ def main() -> None:
         sections = [
             by_plan(bench, found),
             against_peft(bench, found),
-            snapshots(bench_of(EXAMPLES), folder / "snapshots", saves),
+            snapshots(bench_of(EXAMPLES), folder / "snapshots", SNAPSHOTS),
         ]
     introduction = (
         "# Benchmarks of methods and snapshots\n\nWritten by `python bench/methods.py`. A ratio is "
         "the median over repeats done in turns in one run, with its minimum and maximum. The model "
         f"is a BERT of {BLOCKS} blocks, 384 wide, with random weights, and ℓ* is taken to be "
-        f"{BEST}; the data are {count:,} examples of SST-2. Timed is what lies between the first "
-        "trunk block and the last optimiser step, the cache's writing included; loading, the "
-        "making of adapters, tokenisation and validation are left out on both sides."
+        f"{BEST}; the data are {count:,} examples of SST-2, {EXAMPLES:,} for "
+        "snapshots. Timed is what lies between the first trunk block and the last optimiser step, "
+        "the cache's writing included; loading, the making of adapters, tokenisation and "
+        "validation are left out on both sides."
     )
     write_page(introduction, sections, arguments.write)
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from scipy.stats import linregress, t
+from scipy.stats import linregress
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 import layerscout as ls
@@ -40,7 +40,7 @@ class Size:
     """What is measured.
 
     Attributes:
-        examples: n, of which the same number again is held out, up to 8.
+        examples: n to train on; 8 more are held out.
         blocks: L.
         width: d.
         tokens: of a text, the tokenizer's own among them.
@@ -52,16 +52,17 @@ class Size:
     tokens: int = 32
 
 
-GROWING: Mapping[str, list[Size]] = {
-    "examples n": [Size(examples=n) for n in (256, 512, 1024, 2048)],
-    "blocks L": [Size(blocks=count) for count in (3, 6, 12, 24)],
-    "width d": [Size(width=width) for width in (96, 192, 384, 768)],
-    "tokens T": [Size(tokens=length) for length in (16, 32, 64, 128)],
+# What grows, by its letter and the field that holds it.
+GROWING: Mapping[tuple[str, str], tuple[int, ...]] = {
+    ("n", "examples"): (256, 512, 1024, 2048),
+    ("L", "blocks"): (3, 6, 12, 24),
+    ("d", "width"): (96, 192, 384, 768),
+    ("T", "tokens"): (16, 32, 64, 128),
 }
 
 
-def encoder_of(size: Size, tokenizer: Path, folder: Path) -> ls.Encoder:
-    """Make an encoder with random weights."""
+def encoder_of(size: Size, folder: Path, name: str) -> ls.Encoder:
+    """Make an encoder with random weights, with the tokenizer of the folder."""
     torch.manual_seed(0)
     config = BertConfig(
         hidden_size=size.width,
@@ -69,13 +70,13 @@ def encoder_of(size: Size, tokenizer: Path, folder: Path) -> ls.Encoder:
         num_attention_heads=max(1, size.width // 32),
         intermediate_size=4 * size.width,
     )
-    BertModel(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
-    return ls.Encoder.load(folder, device="cpu")
+    BertModel(config).save_pretrained(folder / name)
+    AutoTokenizer.from_pretrained(folder / "tokenizer").save_pretrained(folder / name)
+    return ls.Encoder.load(folder / name, device="cpu")
 
 
 def task_of(size: Size) -> ls.Task:
-    """Make texts of one length, with labels by chance."""
+    """Make texts of one length, with labels in turn."""
     draw = np.random.default_rng(0)
     rows = size.examples + 8
     texts = [" ".join(draw.choice(WORDS, size.tokens - 2)) for _ in range(rows)]
@@ -115,59 +116,63 @@ def tuning(plan: str) -> Callable[[ls.Encoder, ls.Task], float]:
 WORKS = {"scan": scanning, "tune full": tuning("full"), "tune top:1": tuning("top:1")}
 
 
-def measured(sizes: list[Size], grown: str, folder: Path, tokenizer: Path) -> Iterator[list[str]]:
+def exponents(at: Sequence[int], times: Sequence[Sequence[float]]) -> list[float]:
+    """Give the slope of log time over log size of each repeat, from times by size and repeat."""
+    return [
+        float(linregress(np.log(at), np.log(repeat)).slope) for repeat in zip(*times, strict=True)
+    ]
+
+
+def measured(letter: str, field: str, at: Sequence[int], folder: Path) -> Iterator[list[str]]:
     """Measure works over some sizes, in turns; give lines of the table."""
-    name = {"n": "examples", "L": "blocks", "d": "width", "T": "tokens"}[grown.split()[-1]]
-    at = [getattr(size, name) for size in sizes]
-    seconds: dict[str, list[list[float]]] = {work: [[] for _ in sizes] for work in WORKS}
+    seconds: dict[str, list[list[float]]] = {work: [[] for _ in at] for work in WORKS}
+    sizes = [Size(**{field: value}) for value in at]
+    models = [encoder_of(size, folder, f"{letter}-{size}") for size in sizes]
     for repeat in range(REPEATS + 1):
-        for number, size in enumerate(sizes):
+        for number, (size, encoder) in enumerate(zip(sizes, models, strict=True)):
             task = task_of(size)
-            encoder = encoder_of(size, tokenizer, folder / f"{grown}-{number}")
             for work, run in WORKS.items():
                 clear_cache()
                 took = run(encoder, task)
                 if repeat:
                     seconds[work][number].append(took)
-                print(f"  {grown} {at[number]}, {work}: {took:.2f} s", file=sys.stderr)
+                print(f"  {letter} = {at[number]}, {work}: {took:.2f} s", file=sys.stderr)
     for work, times in seconds.items():
-        x = np.repeat(np.log(at), REPEATS)
-        y = np.log(np.concatenate(times))
-        fit = linregress(x, y)
-        reach = t.ppf(0.975, len(x) - 2) * fit.stderr
+        found = exponents(at, times)
+        power = f"{np.median(found):.2f} ({min(found):.2f}–{max(found):.2f})"
         medians = ", ".join(f"{np.median(some):.2f}" for some in times)
-        power = f"{fit.slope:.2f} ({fit.slope - reach:.2f}–{fit.slope + reach:.2f})"
-        yield [grown, ", ".join(map(str, at)), work, medians, power, f"{fit.rvalue**2:.3f}"]
+        yield [f"{field} {letter}", ", ".join(map(str, at)), work, medians, power]
 
 
-def growth(folder: Path, tokenizer: Path) -> Section:
+def growth(folder: Path) -> Section:
     """Measure how time grows."""
     lines: list[list[str]] = []
-    for grown, sizes in GROWING.items():
-        lines += measured(sizes, grown, folder, tokenizer)
+    for (letter, field), at in GROWING.items():
+        lines += measured(letter, field, at, folder)
     size = Size()
-    heads = ["grows", "values", "work", "seconds", "exponent (95 %)", "r²"]
     text = (
         "The forward pass and the sums of a scan; the trunk and one epoch of a tuning. Where it is "
         f"not what grows, n = {size.examples}, L = {size.blocks}, d = {size.width} (feed-forward "
         f"layers 4 d, attention heads of 32), T = {size.tokens}. Seconds are medians of "
-        f"{REPEATS}; the exponent is the slope of the logarithm of time over that of what grows, "
-        "over all runs. By counting FLOPs everything is of the power 1 in n and L (`tune top:1` "
-        "less in L: its trunk runs once, and one block trains), of 2 in d, and a little above 1 in "
-        "T, where attention adds T²; small matrices are slower than their FLOPs say, so that "
-        "measured powers lie lower.\n\n" + table(heads, lines)
+        f"{REPEATS} repeats. The exponent is the slope of the logarithm of time over that of what "
+        "grows, fitted to the four sizes in each repeat: median, least and most. By counting FLOPs "
+        "of blocks it is 1 in n and L (for `tune top:1` less in L: its trunk runs once, and one "
+        "block trains), 2 in d, and a little above 1 in T, where attention adds T². `tune full` "
+        "also pays for the optimiser's pass over the embeddings in each step, whatever L and T "
+        "are.\n\n" + table(["what grows", "values", "work", "seconds", "exponent"], lines)
     )
     return Section("How time grows", text)
 
 
 @contextmanager
 def watched() -> Iterator[list[float]]:
-    """Note the largest resident memory, in MB, of any process below this one."""
+    """Note the largest resident memory, in MB, of this process or any below it."""
     largest, over = [0.0], threading.Event()
 
     def watch() -> None:
         while not over.wait(0.25):
-            for process in psutil.Process().children(recursive=True):
+            this = psutil.Process()
+            for process in (this, *this.children(recursive=True)):
                 with suppress(psutil.Error):
                     largest[0] = max(largest[0], process.memory_info().rss / 2**20)
 
@@ -180,10 +185,9 @@ def watched() -> Iterator[list[float]]:
         watcher.join()
 
 
-def million(folder: Path, tokenizer: Path) -> Section:
+def million(folder: Path) -> Section:
     """Scan shards of a hundred thousand and of a million short texts on a local cluster."""
-    model = folder / "tiny"
-    encoder_of(Size(blocks=2, width=32), tokenizer, model)
+    encoder_of(Size(blocks=2, width=32), folder, "tiny")
     lines = []
     for rows in ROWS:
         data = folder / f"rows-{rows}"
@@ -195,7 +199,7 @@ def million(folder: Path, tokenizer: Path) -> Section:
             pq.write_table(shard, data / f"train-{number:03}.parquet")
         started = time.perf_counter()
         with watched() as largest:
-            found = scan_shards(model, data, cpus=1, progress=False)
+            found = scan_shards(folder / "tiny", data, cpus=1, progress=False)
         seconds = time.perf_counter() - started
         lines.append(
             [
@@ -208,19 +212,22 @@ def million(folder: Path, tokenizer: Path) -> Section:
         print(f"  {lines[-1]}", file=sys.stderr)
     text = (
         "`layerscout scan --backend ray --cpus 1` of Parquet shards of four words a text, with an "
-        "encoder of 2 blocks, 32 wide, on a local cluster, from its start to the result. The "
-        "memory is the resident one of the largest process, Ray's own among them.\n\n"
+        "encoder of 2 blocks, 32 wide, on a local cluster with a process for each core, from its "
+        "start to the result. The memory is the resident one of the largest process, Ray's own "
+        "and the one that merges among them, looked at four times a second.\n\n"
     )
     columns = ["rows", "shards", "time", "largest process"]
     return Section("A million rows", text + table(columns, lines))
 
 
 def main() -> None:
-    arguments = given(options(__doc__ or ""))
-    tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
+    arguments = given(options(__doc__ or "", brief=False))
+    tokenizer = AutoTokenizer.from_pretrained(arguments.shared / "models" / "all-MiniLM-L6-v2")
     with tempfile.TemporaryDirectory() as place:
-        os.environ["LAYERSCOUT_CACHE"] = str(Path(place) / "cache")
-        sections = [million(Path(place), tokenizer), growth(Path(place), tokenizer)]
+        folder = Path(place)
+        os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
+        tokenizer.save_pretrained(folder / "tokenizer")
+        sections = [million(folder), growth(folder)]
     write_page(
         "# How cost grows\n\n`make scale` measures this: random encoders, random texts.",
         sections,

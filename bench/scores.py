@@ -268,13 +268,13 @@ def auto_examples(bench: Bench) -> Section:
     available = len(bench.task.train)
     settled = Encoder.load(bench.model(SMALL), device="cpu", precision="auto").precision
     text = (
-        f"`--examples auto` on all {available:,} rows of SST-2 by `{KEY}`, from loading the model "
-        "to the result, with nothing in the cache; each repeat draws with a seed of its own. "
-        f"`auto` precision was {settled} here. The published procedure was run on {bench.few:,} "
-        "stratified examples in the same turns, in float32, and extrapolated: what a run on 8 "
-        "examples takes (loading the model cut at every layer) once, the rest in proportion to the "
-        f"rows: {', '.join(procedure)}. Wanted: 50 or more, and the ℓ* of all rows or a state "
-        f"within {CLOSE:.0%} of it."
+        f"`--examples auto` on {'the first' if bench.many else 'all'} {available:,} rows of SST-2 "
+        f"by `{KEY}`, from loading the model to the result, with nothing in the cache; each repeat "
+        f"draws with a seed of its own. `auto` precision was {settled} here. The published "
+        f"procedure was run on {bench.few:,} stratified examples in the same turns, in float32, "
+        "and extrapolated: what a run on 8 examples takes (loading the model cut at every layer) "
+        f"once, the rest in proportion to the rows: {', '.join(procedure)}. Wanted: 50 or more, "
+        f"and the ℓ* of all rows or a state within {CLOSE:.0%} of it."
     )
     columns = ["model", "precision", "time", "examples read", "times faster", "ℓ*"]
     if bench.all_rows:
@@ -371,9 +371,10 @@ def main() -> None:
         sections = [SECTIONS[name](bench) for name in arguments.section or SECTIONS]
     introduction = (
         "# Benchmarks of the scores\n\nWritten by `python bench/scores.py`. A ratio is the median "
-        f"over repeats ({bench.repeats}, or 3 where models are loaded) done in turns in one run, "
-        "with its minimum and maximum. Unless a model is named it is a BERT of 12 blocks, 384 "
-        f"wide, with random weights, on {bench.examples:,} examples of SST-2."
+        f"over repeats ({bench.repeats}, or {min(bench.repeats, 3)} where models are loaded) "
+        "done in turns in one run, with its minimum and maximum. Unless a model is named it is a "
+        f"BERT of 12 blocks, 384 wide, with random weights, on {bench.examples:,} examples of "
+        "SST-2."
     )
     write_page(introduction, sections, arguments.write)
 

@@ -17,6 +17,7 @@ from typing import Any
 from transformers.models.bert.modeling_bert import BertAttention
 
 from layerscout import trials
+from layerscout.files import clear_cache
 from layerscout.plans import make_plan
 from layerscout.recipes import Recipe, read_recipe
 from layerscout.reports import report
@@ -126,6 +127,7 @@ def wall(shared: Path, examples: int, held_out: int) -> Section:
             epochs=3,
             trunk_dropout=not kept,
         )
+        clear_cache()
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
             found = study(wanted, folder, data=shared / "data", progress=True)
@@ -231,8 +233,8 @@ def main() -> None:
         sections = [work(found.shared), bookkeeping(found.shared)]
         sections.append(wall(found.shared, *((128, 64) if found.brief else (2000, 872))))
     write_page(
-        "# Studies: work, time and bookkeeping\n\nMade by `python bench/study.py` "
-        "([study.md](study.md)).",
+        "# Benchmarks of studies\n\nWritten by `python bench/study.py`. What a study is, "
+        "[study.md](study.md) says.",
         sections,
         found.write,
     )

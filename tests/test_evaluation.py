@@ -173,15 +173,15 @@ def test_a_head_is_tuned_again_at_the_rate_that_suits_its_state(tmp_path, tellin
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=1).save(tmp_path)
     monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 4)
-    rates, single = evaluation.HEAD_RATES, {}
+    rates, curves = evaluation.HEAD_RATES, {}
     for given in (*[(rate,) for rate in rates], rates):
         monkeypatch.setattr(evaluation, "HEAD_RATES", given)
         found = quietly(tmp_path / "model", task, tune_heads=True)
         assert found.content["settings"]["heads"]["learning_rates"] == list(given)
-        single[given] = found.content["truncation"]["tuned"]
-    best = single.pop(rates)
-    assert best == [max(values) for values in zip(*single.values(), strict=True)]
-    assert len(set(map(tuple, single.values()))) > 1  # or the rates would not matter
+        curves[given] = found.content["truncation"]["tuned"]
+    best = curves.pop(rates)
+    assert best == [max(values) for values in zip(*curves.values(), strict=True)]
+    assert len(set(map(tuple, curves.values()))) > 1  # or the rates would not matter
 
 
 def test_classes_are_found_by_their_names(tmp_path):

@@ -49,7 +49,7 @@ from layerscout.trunks import DEFAULT_LIMIT
 HEAD_EXAMPLES = 5000
 
 # How heads are tuned again: as Xie et al. 2022 probe (App. B.3), but at several rates, because at
-# their one rate of a task (Table 3) a head can fall for the commonest class at some of the states.
+# their one rate of a task (Table 3) a head can end with the commonest class at some of the states.
 HEAD_EPOCHS, HEAD_BATCH = 20, 8
 HEAD_RATES = (1e-4, 3e-4, 1e-3)
 
@@ -382,7 +382,8 @@ def _heads(
                 progress=partial(reader.show, f"tuning heads of {name} at the rate {rate:g}"),
             )
             for values, value in zip(reached, found.values, strict=True):
-                values += [] if value is None else [value]
+                if value is not None:
+                    values.append(value)
     return [max(values, default=None) for values in reached]
 
 

@@ -137,7 +137,7 @@ def _contents(folder: Path) -> list[dict[str, Any]]:
 
 
 def _slug(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or "figure"
+    return re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-") or "figure"
 
 
 class _Report:

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from layerscout import reports
 from layerscout.comparison import compare
 from layerscout.evaluation import evaluate
 from layerscout.figures import comparison_page, evaluation_page, scan_page
 from layerscout.recipes import read_recipe
 from layerscout.reports import report
 from layerscout.studies import Cell, Study
+from layerscout.summaries import Summary, mean_of
 from layerscout.trials import Store, Trial
 from scan_content import full, scan, score
 from tuned import cheaply, task_of
@@ -480,3 +482,20 @@ def test_charts_and_tables_are_printed(browse: Browse, name: str):
         assert set(page.locator(".scroll").evaluate_all(overflow)) == {"visible"}
         assert not page.locator("[data-chart] summary").first.is_visible()
         page.emulate_media(media="screen")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "caption"),
+    [
+        ([], "No trial."),
+        ([1, 1], "One trial each."),
+        ([1, 3], "Means of 1 to 3 trials ± standard error."),
+        ([3], "Means of 3 trials ± standard error."),
+    ],
+)
+def test_a_table_says_how_many_trials_it_is_of(numbers, caption):
+    cells = {(0, c): mean_of([0.5] * n) for c, n in enumerate(numbers)}
+    columns = [f"c{c}" for c in range(len(numbers))]
+    assert (
+        reports._as_table(Summary("t", "plan", ["a"], columns, cells, "error")).caption == caption
+    )

@@ -472,14 +472,11 @@ def _as_table(table: Summary | TextTable) -> Table:
         "interval": " with the 95 % interval",
     }
     n = sorted({cell.n for cell in table.cells.values()})
-    trials = f"{n[0]}" if len(n) == 1 else f"{n[0]} to {n[-1]}" if n else "no"
-    caption = f"Means of {trials} trials{told.get(table.spread, '') if n and n[-1] > 1 else ''}."
-    return Table(
-        caption,
-        text.head,
-        text.lines,
-        sortable=True,
-    )
+    caption = "One trial each." if n == [1] else "No trial."
+    if n and n[-1] > 1:
+        trials = f"{n[0]}" if len(n) == 1 else f"{n[0]} to {n[-1]}"
+        caption = f"Means of {trials} trials{told.get(table.spread, '')}."
+    return Table(caption, text.head, text.lines, sortable=True)
 
 
 def _signed(value: float | None) -> str:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def studied(folder: Path) -> Any:
 
 def cases(model: Path, data: Path, recipe: Path) -> list[Case]:
     """Give the work that is killed."""
-    scan = ("scan", str(model), str(data), "--examples", "all", "--score", "all")
+    scan = ("scan", str(model), str(data), "--examples", "all")
     tune = ("tune", str(model), str(data))
     end = ("-o", "FOLDER", "-q")
     trunk = ("--plan", "head:3", "--epochs", "1")
@@ -105,7 +106,9 @@ class Run:
         code = "from layerscout.cli import main; main()"
         return subprocess.Popen(
             [sys.executable, "-c", code, *command, *more],
-            env=os.environ | {"LAYERSCOUT_CACHE": str(self.place / "cache")},
+            # A thread each: cases run side by side.
+            env=os.environ
+            | {"LAYERSCOUT_CACHE": str(self.place / "cache"), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -126,8 +129,10 @@ class Run:
         return [path for path in found if path.name.startswith(".") or ".tmp" in path.name]
 
 
-def killed(case: Case, place: Path, chance: random.Random) -> list[str]:
+def killed(case: Case, place: Path) -> list[str]:
     """Kill a case at random moments; give a line of the table."""
+    place.mkdir()
+    chance = random.Random(case.name)
     whole = Run(case, place / "whole")
     seconds = whole.finish()
     expected, same, left, at_work = case.result(whole.folder), 0, 0, 0
@@ -188,10 +193,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--write", type=Path)
     given = parser.parse_args()
-    chance = random.Random(0)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        lines = [killed(case, folder, chance) for case in cases(*made(folder))]
+    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(os.cpu_count()) as pool:
+        all_cases = cases(*made(Path(place)))
+        places = [Path(place) / f"case-{number}" for number, _ in enumerate(all_cases)]
+        lines = list(pool.map(killed, all_cases, places))
     heads = ["work", "takes", "killed at work", "the same in the end", "left something"]
     page = f"""# Kills
 

@@ -444,12 +444,13 @@ def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     for task in dict.fromkeys(task for task, _ in shuffled):
         low, high = ends[task, min(k for _, k in ends)], ends[task, max(k for _, k in ends)]
         some = [v for (t, _), v in shuffled.items() if t == task]
-        if high - low > NO_HELP:  # or else pretraining does nothing that could be lost
+        line = f"{task}: none pretrained {rounded(low)}, shuffled {rounded(mean(some))} "
+        line += f"({span(some)}), in order {rounded(high)}"
+        if high - low > NO_HELP:
             shares.append((mean(some) - low) / (high - low))
-        lines.append(
-            f"{task}: none pretrained {rounded(low)}, shuffled {rounded(mean(some))} "
-            f"({span(some)}), in order {rounded(high)}"
-        )
+        else:
+            line += ", too little between them to judge"
+        lines.append(line)
     yield Claim(
         name,
         "with its blocks shuffled a model is nearer to a random one than to itself",
@@ -457,10 +458,12 @@ def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         "; ".join(lines),
     )
     agreed = agreements(frame, grid="tuned", value="metric", of="task", over="permutation")
+    clear = [one.pearson for one in agreed if one.pearson_p < 0.05]
+    verdict = everywhere(r > 0 for r in clear) if len(clear) == len(agreed) else UNCLEAR
     yield Claim(
         name,
         "which orders are good is the same for all tasks (ρ > 0, p < 0.05)",
-        everywhere(one.pearson > 0 and one.pearson_p < 0.05 for one in agreed),
+        verdict,
         "; ".join(f"{one.pair}: r = {one.pearson:.2f}, p = {one.pearson_p:.2f}" for one in agreed),
     )
 

@@ -391,9 +391,9 @@ LOST = 0.02
 
 # What a truncation curve is of, as Phang et al. 2021 call it and in words.
 CURVES: Mapping[str, str] = {
-    "untuned": "head as it was tuned (UNTUNED)",
-    "tuned": "head tuned again there (TUNED)",
-    "tuned_original": "head tuned on the untuned model (TUNEDORIG)",
+    "untuned": "UNTUNED: head as it was",
+    "tuned": "TUNED: head tuned again",
+    "tuned_original": "TUNEDORIG: untuned model",
 }
 
 

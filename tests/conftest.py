@@ -40,7 +40,7 @@ install_import_hook([f"layerscout.{name}" for name in SHAPED], "beartype.beartyp
 
 # No deadlines: time never decides a test.
 torch.set_num_threads(1)
-settings.register_profile("layerscout", deadline=None, max_examples=40)
+settings.register_profile("layerscout", deadline=None, max_examples=25)
 settings.load_profile("layerscout")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -88,9 +88,9 @@ def test_options_reach_the_scan(run, tiny, reviews, tmp_path):
     assert settings["named"]["task"]["columns"] == {"text": "text", "label": "label"}
 
 
-def test_options_of_single_scores_reach_them(run, tiny, telling, tmp_path, cache):
+def test_options_of_single_scores_reach_them(run, tiny, reviews, tmp_path, cache):
     def scanned(*options):
-        assert run("scan", tiny, telling, "-o", tmp_path / "out", "-q", *options)[0] == 0
+        assert run("scan", tiny, reviews, "-o", tmp_path / "out", "-q", *options)[0] == 0
         return json.loads((tmp_path / "out" / "scan.json").read_text())
 
     found = scanned(

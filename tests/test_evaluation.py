@@ -154,7 +154,7 @@ def test_heads_tuned_again_tell_the_classes_from_what_the_states_hold(
     task = ls.Task.load(telling, validation=0.3)
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=3).save(tmp_path)
-    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 8)
+    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 5)
     found = quietly(tmp_path / "model", task, tune_heads=True, original=base)
     curves = found.content["truncation"]
     assert set(curves) == {"untuned", "tuned", "tuned_original"}

@@ -27,13 +27,13 @@ def section(text: str, script: str, seconds: float) -> Section:
     text = text.removeprefix("# ").replace("\n## ", "\n### ")
     title, *parts = text.replace(f"Written by `python bench/{script}.py`. ", "").split("\n\n")
     more = f"`python bench/{script}.py --brief`: {seconds:.0f} s."
-    return Section(title, "\n\n".join([more, *(p for p in parts if p.strip() != machine())]))
+    return Section(title, "\n\n".join([more, *(p for p in parts if p != machine())]))
 
 
 def main() -> None:
     parser = options(__doc__ or "", brief=False)
     for script, option in PEERS.items():
-        parser.add_argument(option, type=Path, help=f"of the peer in {script}.py")
+        parser.add_argument(option, dest=script, type=Path, metavar="PYTHON")
     arguments = given(parser)
     sections, began = [], time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -41,14 +41,13 @@ def main() -> None:
             page = Path(folder) / f"{script}.md"
             command = [sys.executable, str(Path(__file__).with_name(f"{script}.py")), "--brief"]
             command += ["--shared", str(arguments.shared), "--write", str(page)]
-            option = PEERS.get(script)
-            python = getattr(arguments, option[2:].replace("-", "_")) if option else None
-            command += [str(option), str(python)] if python else []
+            if python := vars(arguments).get(script):
+                command += [PEERS[script], str(python)]
             print(f"{script}.py", file=sys.stderr, flush=True)
             started = time.perf_counter()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             seconds = time.perf_counter() - started
-            sections.append(section(page.read_text("utf-8"), script, seconds))
+            sections.append(section(page.read_text("utf-8").rstrip(), script, seconds))
     minutes = (time.perf_counter() - began) / 60
     introduction = (
         f"# Benchmarks\n\n`make bench` writes this page; it took {minutes:.0f} minutes. A ratio "

@@ -78,6 +78,21 @@ def values(frame: pd.DataFrame, measure: str, by: Sequence[str], **where: Any) -
     return {key: mean(some) for key, some in groups.items()}
 
 
+def by_first(found: Mapping[tuple[Any, Any], float]) -> dict[Any, dict[Any, float]]:
+    """Group values by the first of their two axes."""
+    groups: dict[Any, dict[Any, float]] = {}
+    for (first, second), value in found.items():
+        groups.setdefault(first, {})[second] = value
+    return groups
+
+
+def halves(found: Mapping[int, float]) -> tuple[list[float], list[float]]:
+    """Part the values of states into those of the lower half and those of the upper."""
+    top = max(found)
+    lower = [value for at, value in found.items() if at <= top / 2]
+    return lower, [value for at, value in found.items() if at > top / 2]
+
+
 def gain(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> Mean:
     """Average how much better the first of each pair of strategies is, over models and tasks.
 
@@ -291,17 +306,13 @@ def scarcity(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
 def after_tuning(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what tuning does to ν."""
     cases = []
-    before = values(frame, "variability_ratio", ("task", "at"), grid="before")
-    after = values(frame, "variability_ratio", ("task", "at"), grid="after")
-    for task in dict.fromkeys(task for task, _ in before):
-        top = max(at for t, at in before if t == task)
-        logs = {
-            at: log(after[task, at] / value)
-            for (t, at), value in before.items()
-            if t == task and at
-        }
-        upper = mean(value for at, value in logs.items() if at > top / 2)
-        lower = mean(value for at, value in logs.items() if at <= top / 2)
+    before, after = (
+        by_first(values(frame, "variability_ratio", ("task", "at"), grid=grid))
+        for grid in ("before", "after")
+    )
+    for task, curve_before in before.items():
+        logs = {at: log(after[task][at] / value) for at, value in curve_before.items() if at}
+        lower, upper = (mean(half) for half in halves(logs))
         line = f"{task}: ×{np.exp(lower):.2f} in the lower half, ×{np.exp(upper):.2f} in the upper"
         cases.append((upper < 0 and upper < lower, line))
     yield by_task(
@@ -317,14 +328,15 @@ def after_tuning(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
 def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what tuned models lose without some of their blocks."""
     whole = values(frame, "metric", ("task",), grid="evaluated")
-    untuned, tuned, original = (
-        values(frame, key, ("task", "at")) for key in ("untuned", "tuned", "tuned_original")
+    untuned, tuned, original, skips = (
+        by_first(values(frame, key, ("task", "at")))
+        for key in ("untuned", "tuned", "tuned_original", "skip")
     )
     spared = {}
     for task, value in whole.items():
-        tops = sorted((at for t, at in untuned if t == task), reverse=True)
-        good = [untuned[task, at] >= value - NEAR for at in tops[1:]]
-        spared[task] = (good.index(False) if False in good else len(good), len(tops) - 1)
+        _, *cut = sorted(untuned[task], reverse=True)
+        good = [untuned[task][at] >= value - NEAR for at in cut]
+        spared[task] = (good.index(False) if False in good else len(good), len(cut))
     yield Claim(
         name,
         f"top blocks can go from a tuned model without any tuning (−{NEAR})",
@@ -336,9 +348,9 @@ def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     cases = []
     for task in whole:
         gaps = [
-            value - original[t, at]
-            for (t, at), value in tuned.items()
-            if t == task and at and (t, at) in original
+            value - original[task][at]
+            for at, value in tuned[task].items()
+            if at and at in original[task]
         ]
         cases.append(
             (mean(gaps) > NEAR, f"{task}: by {rounded(mean(gaps))} over states 1 to {len(gaps)}")
@@ -349,10 +361,9 @@ def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         "(TUNEDORIG)",
         cases,
     )
-    skips = values(frame, "skip", ("task", "at"))
     cases = []
     for task, value in whole.items():
-        lost = {at: value - v for (t, at), v in skips.items() if t == task and isinstance(at, int)}
+        lost = {at: value - v for at, v in skips[task].items() if isinstance(at, int)}
         others = [v for at, v in lost.items() if at != 1]
         line = (
             f"{task}: {rounded(lost[1])} lost without it, "
@@ -368,11 +379,10 @@ def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
 
 def clusters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what tuning does to the similarity of states."""
-    found = values(frame, "contrast", ("task", "at"))
     cases = []
-    for task in dict.fromkeys(task for task, _ in found):
-        before = [v for (t, model), v in found.items() if t == task and "untuned" in str(model)]
-        after = [v for (t, model), v in found.items() if t == task and "untuned" not in str(model)]
+    for task, found in by_first(values(frame, "contrast", ("task", "at"))).items():
+        before = [v for model, v in found.items() if "untuned" in str(model)]
+        after = [v for model, v in found.items() if "untuned" not in str(model)]
         cases.append(
             (
                 min(after) > max(before),
@@ -385,12 +395,10 @@ def clusters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         "also would if states merely drifted)",
         cases,
     )
-    same = values(frame, "same_state", ("task", "at"))
     cases = []
-    for task in dict.fromkeys(task for task, _ in same):
-        top = max(at for t, at in same if t == task)
-        upper = {at: value for (t, at), value in same.items() if t == task and at > top / 2}
-        cases.append((min(upper.values()) >= 0.8, f"{task}: {span(upper.values())}"))
+    for task, same in by_first(values(frame, "same_state", ("task", "at"))).items():
+        _, upper = halves(same)
+        cases.append((min(upper) >= 0.8, f"{task}: {span(upper)}"))
     yield by_task(
         name,
         "the upper states of two seeds agree (CKA of each 0.8 or more)",
@@ -404,11 +412,11 @@ def clusters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
 def incremental(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge pretrained blocks by transfer and by probing."""
     found = values(frame, "metric", ("task", "examples", "kept"))
-    probes = values(frame, "probe", ("task", "at"), grid="probed")
+    probes = by_first(values(frame, "probe", ("task", "at"), grid="probed"))
     sizes = sorted({size for _, size, _ in found})
     transfer, gains = [], []
     for task in dict.fromkeys(task for task, _, _ in found):
-        probed = [probes[task, at] for at in sorted(at for t, at in probes if t == task)]
+        probed = [value for _, value in sorted(probes[task].items())]
         curves = {
             size: [
                 found[task, size, k]
@@ -438,12 +446,12 @@ def incremental(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
 
 def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge pretrained blocks in another order."""
-    shuffled = values(frame, "metric", ("task", "permutation"), grid="tuned")
-    ends = values(frame, "metric", ("task", "kept"), grid="ends")
+    shuffled = by_first(values(frame, "metric", ("task", "permutation"), grid="tuned"))
+    ends = by_first(values(frame, "metric", ("task", "kept"), grid="ends"))
     shares, lines = [], []
-    for task in dict.fromkeys(task for task, _ in shuffled):
-        low, high = ends[task, min(k for _, k in ends)], ends[task, max(k for _, k in ends)]
-        some = [v for (t, _), v in shuffled.items() if t == task]
+    for task, orders in shuffled.items():
+        low, high = ends[task][min(ends[task])], ends[task][max(ends[task])]
+        some = list(orders.values())
         line = f"{task}: none pretrained {rounded(low)}, shuffled {rounded(mean(some))} "
         line += f"({span(some)}), in order {rounded(high)}"
         if high - low > NO_HELP:
@@ -492,13 +500,10 @@ def helps(name: str, frame: pd.DataFrame, axis: str, text: str) -> Claim:
     usual, other = sorted({key[0] for key in found})
     both = [key[1:] for key in found if key[0] == usual and (other, *key[1:]) in found]
     one = mean_of([found[(other, *key)] - found[(usual, *key)] for key in both])
-    verdict = UNCLEAR
-    if one.low is not None and one.high is not None:
-        verdict = NOT_HELD if one.low > NO_HELP else HELD if one.high < NO_HELP else UNCLEAR
     return Claim(
         name,
         f"{text} (by {NO_HELP} or more)",
-        verdict,
+        {HELD: NOT_HELD, NOT_HELD: HELD}.get(above(one, NO_HELP), UNCLEAR),
         f"difference {told(one, 'pairs of trials')}",
     )
 

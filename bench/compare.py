@@ -41,10 +41,7 @@ from measuring import Section, given, in_turns, options, random_encoder, ratio, 
 REPEATS, EXAMPLES = 5, 400
 BRIEF_REPEATS, BRIEF_EXAMPLES = 3, 64
 MODEL = "stacked-minilm-12"
-ENVIRONMENT = (
-    "One is made by `python3 -m venv cka && cka/bin/pip install torch_cka==0.21 numpy tqdm "
-    f"matplotlib torch=={torch.__version__.split('+')[0]}`."
-)
+ENVIRONMENT = "`make .venv/peers/cka` makes one."
 
 
 def against_torch_cka(

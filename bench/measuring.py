@@ -53,11 +53,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def random_encoder(folder: Path, tokenizer: Path) -> Path:
-    """Save a 12-block, 384-wide BERT with random weights and a real tokenizer."""
+def random_encoder(folder: Path, tokenizer: Path, blocks: int = 12, width: int = 384) -> Path:
+    """Save a BERT with random weights, attention heads of 32, and a real tokenizer."""
     torch.manual_seed(0)
     config = BertConfig(
-        num_hidden_layers=12, hidden_size=384, num_attention_heads=12, intermediate_size=1536
+        num_hidden_layers=blocks,
+        hidden_size=width,
+        num_attention_heads=width // 32,
+        intermediate_size=4 * width,
     )
     BertModel(config).save_pretrained(folder)
     AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)

@@ -19,10 +19,7 @@ from layerscout.files import clear_cache
 from material import DEEP, SMALL, Bench, Texts, clocked, middle
 from measuring import Section, drawn, ratio, table
 
-ENVIRONMENT = (
-    "One is made by `python3 -m venv ranker && ranker/bin/pip install transformer-ranker==0.2.0 "
-    f"'datasets<4' torch=={torch.__version__.split('+')[0]}`."
-)
+ENVIRONMENT = "`make .venv/peers/ranker` makes one."
 
 Ask = Callable[..., dict[str, Any]]
 

@@ -23,10 +23,7 @@ from layerscout.charts import save_chart, side_by_side
 from layerscout.recipes import load_recipe
 from layerscout.studies import study
 from layerscout.study_charts import figure
-from layerscout.summaries import (
-    summarise,
-    tidy,
-)
+from layerscout.summaries import summarise, tidy
 from layerscout.trials import Store
 from measuring import table
 

@@ -19,14 +19,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from scipy.stats import linregress
-from transformers import AutoTokenizer, BertConfig, BertModel
 
 import layerscout as ls
 from layerscout.files import clear_cache
 from layerscout.spreading import scan_shards
-from measuring import Section, given, options, table, write_page
+from measuring import Section, given, options, random_encoder, table, write_page
 
 REPEATS = 3
 
@@ -59,20 +57,6 @@ GROWING: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("d", "width"): (96, 192, 384, 768),
     ("T", "tokens"): (16, 32, 64, 128),
 }
-
-
-def encoder_of(size: Size, folder: Path, name: str) -> ls.Encoder:
-    """Make an encoder with random weights, with the tokenizer of the folder."""
-    torch.manual_seed(0)
-    config = BertConfig(
-        hidden_size=size.width,
-        num_hidden_layers=size.blocks,
-        num_attention_heads=max(1, size.width // 32),
-        intermediate_size=4 * size.width,
-    )
-    BertModel(config).save_pretrained(folder / name)
-    AutoTokenizer.from_pretrained(folder / "tokenizer").save_pretrained(folder / name)
-    return ls.Encoder.load(folder / name, device="cpu")
 
 
 def task_of(size: Size) -> ls.Task:
@@ -123,11 +107,17 @@ def exponents(at: Sequence[int], times: Sequence[Sequence[float]]) -> list[float
     ]
 
 
-def measured(letter: str, field: str, at: Sequence[int], folder: Path) -> Iterator[list[str]]:
+def measured(
+    letter: str, field: str, at: Sequence[int], folder: Path, tokenizer: Path
+) -> Iterator[list[str]]:
     """Measure works over some sizes, in turns; give lines of the table."""
     seconds: dict[str, list[list[float]]] = {work: [[] for _ in at] for work in WORKS}
     sizes = [Size(**{field: value}) for value in at]
-    models = [encoder_of(size, folder, f"{letter}-{size}") for size in sizes]
+    paths = [
+        random_encoder(folder / f"{letter}-{value}", tokenizer, size.blocks, size.width)
+        for value, size in zip(at, sizes, strict=True)
+    ]
+    models = [ls.Encoder.load(path, device="cpu") for path in paths]
     for repeat in range(REPEATS + 1):
         for number, (size, encoder) in enumerate(zip(sizes, models, strict=True)):
             task = task_of(size)
@@ -144,11 +134,11 @@ def measured(letter: str, field: str, at: Sequence[int], folder: Path) -> Iterat
         yield [f"{field} {letter}", ", ".join(map(str, at)), work, medians, power]
 
 
-def growth(folder: Path) -> Section:
+def growth(folder: Path, tokenizer: Path) -> Section:
     """Measure how time grows."""
     lines: list[list[str]] = []
     for (letter, field), at in GROWING.items():
-        lines += measured(letter, field, at, folder)
+        lines += measured(letter, field, at, folder, tokenizer)
     size = Size()
     text = (
         "The forward pass and the sums of a scan; the trunk and one epoch of a tuning. Where it is "
@@ -185,9 +175,9 @@ def watched() -> Iterator[list[float]]:
         watcher.join()
 
 
-def million(folder: Path) -> Section:
+def million(folder: Path, tokenizer: Path) -> Section:
     """Scan shards of a hundred thousand and of a million short texts on a local cluster."""
-    encoder_of(Size(blocks=2, width=32), folder, "tiny")
+    model = random_encoder(folder / "tiny", tokenizer, blocks=2, width=32)
     lines = []
     for rows in ROWS:
         data = folder / f"rows-{rows}"
@@ -199,7 +189,7 @@ def million(folder: Path) -> Section:
             pq.write_table(shard, data / f"train-{number:03}.parquet")
         started = time.perf_counter()
         with watched() as largest:
-            found = scan_shards(folder / "tiny", data, cpus=1, progress=False)
+            found = scan_shards(model, data, cpus=1, progress=False)
         seconds = time.perf_counter() - started
         lines.append(
             [
@@ -222,12 +212,11 @@ def million(folder: Path) -> Section:
 
 def main() -> None:
     arguments = given(options(__doc__ or "", brief=False))
-    tokenizer = AutoTokenizer.from_pretrained(arguments.shared / "models" / "all-MiniLM-L6-v2")
+    tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
-        tokenizer.save_pretrained(folder / "tokenizer")
-        sections = [million(folder), growth(folder)]
+        sections = [million(folder, tokenizer), growth(folder, tokenizer)]
     write_page(
         "# How cost grows\n\n`make scale` measures this: random encoders, random texts.",
         sections,

@@ -248,7 +248,6 @@ def precision_on_real_tasks(shared: Path, examples: int) -> Section:
 PEAK = """
 import resource, sys
 import layerscout as ls
-from layerscout.files import clear_cache
 encoder = ls.Encoder.load(sys.argv[1], device="cpu")
 ls.scan(encoder, ls.Task.load(sys.argv[2]), examples="all", progress=False)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

@@ -640,7 +640,7 @@ def _curve_table(content: Mapping[str, Any]) -> Table:
         [f"{state} (embeddings)" if state == 0 else str(state), *map(number, values)]
         for state, values in enumerate(zip_longest(*found.values()))
     ]
-    columns = ["State", *(CURVES[key][0].upper() + CURVES[key][1:] for key in found)]
+    columns = ["State", *(CURVES[key] for key in found)]
     return Table("To four digits.", columns, rows, folded=True)
 
 

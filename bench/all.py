@@ -1,4 +1,4 @@
-"""Run every benchmark in brief, one after another, and make one page of them; twenty minutes.
+"""Run every benchmark in brief, one after another, and make one page of them.
 
 Run it alone on the machine:
 

@@ -154,7 +154,8 @@ def test_heads_tuned_again_tell_the_classes_from_what_the_states_hold(
     task = ls.Task.load(telling, validation=0.3)
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=3).save(tmp_path)
-    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 5)
+    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 4)
+    monkeypatch.setattr(evaluation, "HEAD_RATES", (3e-3,))
     found = quietly(tmp_path / "model", task, tune_heads=True, original=base)
     curves = found.content["truncation"]
     assert set(curves) == {"untuned", "tuned", "tuned_original"}
@@ -162,7 +163,8 @@ def test_heads_tuned_again_tell_the_classes_from_what_the_states_hold(
     # The best of some epochs on the very state that the head was tuned on.
     assert curves["tuned"][4] >= curves["untuned"][4] - 0.05
     assert max(curves["tuned_original"][1:]) > 0.6
-    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 2)
+    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 1)
+    monkeypatch.setattr(evaluation, "HEAD_RATES", (1e-3, 3e-3))
     twice = [quietly(tmp_path / "model", task, tune_heads=True, original=base) for _ in range(2)]
     assert twice[0].content["truncation"] == twice[1].content["truncation"]
     json.dumps(found.content, allow_nan=False)
@@ -172,7 +174,7 @@ def test_a_head_is_tuned_again_at_the_rate_that_suits_its_state(tmp_path, tellin
     task = ls.Task.load(telling, validation=0.3)
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=1).save(tmp_path)
-    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 4)
+    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 2)
     rates, curves = evaluation.HEAD_RATES, {}
     for given in (*[(rate,) for rate in rates], rates):
         monkeypatch.setattr(evaluation, "HEAD_RATES", given)

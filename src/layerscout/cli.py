@@ -831,15 +831,24 @@ def demo(
         if not quiet:
             terminal.say_command(f"layerscout {command} -o {output}")
 
-    # Of six blocks, little fits into half the cost.
-    budget, epochs = 0.7, 3
+    # Of six blocks, little fits into half the cost. Half of the sentences show as much, sooner.
+    budget, epochs, examples = 0.7, 3, 1000
     chosen = str(output / "plan.json")
     say("scan demo demo")
     scan("demo", "demo", output, plot=plot, quiet=quiet)
     say(f"plan {output} --budget {budget} --epochs {epochs}")
     plan(output, budget=budget, epochs=epochs, quiet=quiet)
-    say(f"tune demo demo --plan {chosen} --epochs {epochs} --against full")
-    tune("demo", "demo", chosen, output=output, epochs=epochs, against="full", quiet=quiet)
+    say(f"tune demo demo --plan {chosen} --examples {examples} --epochs {epochs} --against full")
+    tune(
+        "demo",
+        "demo",
+        chosen,
+        output=output,
+        examples=examples,
+        epochs=epochs,
+        against="full",
+        quiet=quiet,
+    )
 
 
 def _examples(examples: str, *, auto: bool = True) -> int | Literal["all", "auto"]:

@@ -60,7 +60,7 @@ class Size:
 MOMENTS = [key for key, score in ls.scores.SCORES.items() if score.source == "moments"]
 
 WHOLE = Size(5, 2000, 2000, 2000, (5_000, 60_000))
-BRIEF = Size(3, 1000, 400, 500, (5_000, 20_000))
+BRIEF = Size(3, 1000, 300, 500, (5_000, 10_000))
 
 
 def naive_ratio(H: np.ndarray, y: np.ndarray) -> float:

@@ -362,7 +362,7 @@ def main() -> None:
             random_encoder(Path(folder) / "model", arguments.shared / "models" / SMALL),
             examples=5000,
             few=400 if arguments.brief else FEW,
-            many=20_000 if arguments.brief else None,
+            many=10_000 if arguments.brief else None,
             held_out=40 if arguments.brief else HELD_OUT,
             repeats=2 if arguments.brief else 5,
             ranker=arguments.ranker_python,

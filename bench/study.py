@@ -231,7 +231,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["LAYERSCOUT_CACHE"] = cache
         sections = [work(found.shared), bookkeeping(found.shared)]
-        sections.append(wall(found.shared, *((128, 64) if found.brief else (2000, 872))))
+        sections.append(wall(found.shared, *((64, 64) if found.brief else (2000, 872))))
     write_page(
         "# Benchmarks of studies\n\nWritten by `python bench/study.py`. What a study is, "
         "[study.md](study.md) says.",

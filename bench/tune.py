@@ -56,7 +56,7 @@ class Size:
 
 
 WHOLE = Size(EXAMPLES, {32: 5, 8: 3}, trainer=5, grid=2)
-BRIEF = Size(128, {32: 3, 8: 2}, trainer=3, grid=2)
+BRIEF = Size(128, {32: 2, 8: 2}, trainer=2, grid=2)
 
 # Against the Trainer all epochs cost the same: there is nothing to compute once.
 TRAINER_EPOCHS = 2

@@ -832,7 +832,7 @@ def demo(
             terminal.say_command(f"layerscout {command} -o {output}")
 
     # Of six blocks, little fits into half the cost. Half of the sentences show as much, sooner.
-    budget, epochs, examples = 0.7, 3, 1000
+    budget, epochs, examples = 0.7, 3, "1000"
     chosen = str(output / "plan.json")
     say("scan demo demo")
     scan("demo", "demo", output, plot=plot, quiet=quiet)

@@ -24,6 +24,7 @@ from layerscout.files import (
     find_cached,
     output_folder,
     replacing,
+    tidy,
     unfinished,
     write_files,
 )
@@ -215,7 +216,7 @@ def test_data_that_nothing_is_told_about_count_and_go_first(cached):
 
 def test_temporary_files_go_when_they_are_stale(cached):
     folder = cached("a").parent
-    old, new = (folder / f".{'b' * 64}-{part}.tmp.bin" for part in ("old", "new"))
+    old, new = (folder / f".{'b' * 64}-{part}.layerscout.bin" for part in ("old", "new"))
     old.touch()
     new.touch()
     long_ago = time.time() - STALE - 1
@@ -227,16 +228,41 @@ def test_temporary_files_go_when_they_are_stale(cached):
 def test_clearing_removes_what_the_cache_wrote_and_nothing_else(cached):
     folder = cached("a").parent
     cached("b").unlink()
-    (folder / f".{'c' * 64}-x_1.tmp.bin").write_bytes(b"half")
-    (folder / f".{'c' * 64}-x_1.tmp.json").touch()
+    (folder / f".{'c' * 64}-x_1.layerscout.bin").write_bytes(b"half")
+    (folder / f".{'c' * 64}-x_1.layerscout.json").touch()
     assert unfinished() == (2, 4)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    theirs = [folder / "notes.json", folder / ".b.tmp.bin", folder.parent / f"{'a' * 64}.bin"]
+    theirs = [
+        folder / "notes.json",
+        folder / ".b.layerscout.bin",
+        folder.parent / f"{'a' * 64}.bin",
+    ]
     for path in theirs:
         path.write_text("theirs")
     assert clear_cache() == size
     assert cache_entries() == [] and unfinished() == (0, 0)
     assert sorted(p for p in folder.parent.rglob("*") if p.is_file()) == sorted(theirs)
+
+
+def test_what_killed_runs_left_in_a_folder_goes_after_a_day(tmp_path):
+    old = [f".{name}-ab12cd_4.layerscout" for name in ("scan.json", "model")]
+    old[0] = ".scan-ab12cd_4.layerscout.json"
+    earlier = [f".{name}-ab12cd_4.layerscout.earlier" for name in ("model", "other")]
+    kept = ["mine", ".mine-ab12cd_4.tmp", ".a-b.layerscout", "scan-ab12cd_4.layerscout.json"]
+    fresh = ".plan-ab12cd_4.layerscout.json"
+    for name in (old[0], fresh, *kept):
+        (tmp_path / name).write_text("{")
+    for name in (old[1], *earlier, "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(name)
+    for name in (*old, *kept, *earlier):
+        os.utime(tmp_path / name, (0, 0))
+    output_folder(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted([*kept, fresh, "model", "other"])
+    # A kill between two renames had left no model; there was another one of the other name.
+    assert (tmp_path / "model" / "config.json").read_text() == earlier[0]
+    assert (tmp_path / "other" / "config.json").read_text() == "other"
+    tidy(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError, InputError])

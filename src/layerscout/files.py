@@ -24,6 +24,9 @@ from layerscout.errors import InputError, LayerscoutError
 
 # A temporary file that nobody has written to for so many seconds was left by a killed run.
 STALE = 24 * 60 * 60
+# What temporary files and folders have in their names, and an earlier folder that makes way.
+_MARK, _EARLIER = ".layerscout", ".earlier"
+_HALF_WRITTEN = re.compile(rf"\.(.+)-\w{{8}}{re.escape(_MARK)}(\.\w+)?")
 
 
 @contextmanager
@@ -43,7 +46,7 @@ def replacing(*paths: Path) -> Iterator[list[Path]]:
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "there is a folder of that name")
             handle, name = tempfile.mkstemp(
-                dir=path.parent, prefix=f".{path.stem}-", suffix=f".tmp{path.suffix}"
+                dir=path.parent, prefix=f".{path.stem}-", suffix=f"{_MARK}{path.suffix}"
             )
             os.close(handle)
             temporaries.append(Path(name))
@@ -115,7 +118,7 @@ def check_output_folder(path: Path, *files: str) -> None:
 
 
 def output_folder(path: Path) -> Path:
-    """Make the folder `path`, with those above it, and give it back.
+    """Make the folder `path`, with those above it, and give it back, cleared as by `tidy`.
 
     Raises:
         InputError: if it cannot be made.
@@ -126,7 +129,35 @@ def output_folder(path: Path) -> Path:
         raise InputError(
             f"cannot make the folder {path}: {error.strerror or error}; choose another"
         ) from error
+    tidy(path)
     return path
+
+
+def half_written(path: Path) -> bool:
+    """Tell by its name whether a file or folder is one that is being written, or never will be."""
+    return _HALF_WRITTEN.fullmatch(path.name) is not None
+
+
+def tidy(folder: Path) -> None:
+    """Remove what killed runs have left half-written in a folder, once it is a day old.
+
+    A checkpoint that a kill caught on its way out is put back where no other has come.
+    """
+    try:
+        found = [path for path in folder.iterdir() if half_written(path)]
+    except OSError:
+        return
+    for left in found:
+        with suppress(OSError):  # what cannot be removed harms nobody
+            if time.time() - left.lstat().st_mtime <= STALE:
+                continue
+            whole = left.with_name(_HALF_WRITTEN.sub(r"\1", left.name))
+            if left.suffix == _EARLIER and not whole.exists():
+                left.rename(whole)
+            elif left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -179,7 +210,7 @@ class CacheEntry:
 
 # What the cache writes, and nothing else: its folder may be the user's own.
 _DATA = re.compile(r"[0-9a-f]{64}\.bin")
-_TEMPORARY = re.compile(r"\.[0-9a-f]{64}-\w+\.tmp\.(bin|json)")
+_TEMPORARY = re.compile(rf"\.[0-9a-f]{{64}}-\w+{re.escape(_MARK)}\.(bin|json)")
 _ANY = re.compile(rf"[0-9a-f]{{64}}\.json|{_DATA.pattern}|{_TEMPORARY.pattern}")
 
 
@@ -366,7 +397,9 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         folder = folder.expanduser().resolve()
         check_checkpoint_folder(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+        tidy(folder.parent)
+        made = tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-", suffix=_MARK)
+        temporary = Path(made)
         yield temporary
         _open_to_others(temporary)
         _exchange(temporary, folder)
@@ -405,9 +438,10 @@ def _open_to_others(folder: Path) -> None:
 
 
 def _exchange(new: Path, folder: Path) -> None:
-    earlier = Path(f"{new}.earlier")
+    earlier = Path(f"{new}{_EARLIER}")
     try:
         if folder.exists():
+            os.utime(folder)  # or it would be stale from the start
             folder.rename(earlier)
         new.rename(folder)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,7 +24,7 @@ from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.evaluation import evaluate
-from layerscout.files import STALE, output_folder, sha256_of, write_files
+from layerscout.files import output_folder, sha256_of, tidy, write_files
 from layerscout.fingerprints import task_fingerprint
 from layerscout.methods import make_method
 from layerscout.plans import ModelShape, Plan
@@ -34,6 +33,7 @@ from layerscout.sampling import sample
 from layerscout.scanning import Options, scan
 from layerscout.settings import Classifier
 from layerscout.stand_ins import MODELS, TASKS, stand_in_task
+from layerscout.summaries import measured
 from layerscout.trunks import DEFAULT_LIMIT
 from layerscout.tuning import tune
 
@@ -115,16 +115,19 @@ class Store:
         Raises:
             InputError: if it cannot be written.
         """
-        output_folder(self.folder / "trials")
+        self._made()
         text = json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
         write_files({self.path(record["key"]): text})
 
     def tidy(self) -> None:
         """Remove what killed runs have left half-written."""
-        for path in self.folder.glob("trials/.*.tmp.json"):
-            with suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > STALE:
-                    path.unlink()
+        for folder in (self.folder, self.folder / "trials"):
+            tidy(folder)
+
+    def _made(self) -> Path:
+        """Make the folder of the records, without a look at all of them each time."""
+        folder = self.folder / "trials"
+        return folder if folder.is_dir() else output_folder(folder)
 
     def forget_failed(self, keys: Iterable[str]) -> None:
         """Remove the records of those trials that failed."""
@@ -141,7 +144,7 @@ class Store:
         """
         from filelock import FileLock, Timeout
 
-        lock = FileLock(output_folder(self.folder / "trials") / f".{key}.lock")
+        lock = FileLock(self._made() / f".{key}.lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -369,7 +372,12 @@ def _whole(record: Any, key: str) -> bool:
     known = record.get("verb") in RUN and isinstance(record.get("versions"), dict) and numbers
     if status == "failed":
         return known and isinstance(record.get("error"), str)
-    return known and status == "done" and isinstance(record.get("result"), dict)
+    if not known or status != "done" or not isinstance(record.get("result"), dict):
+        return False
+    try:
+        return all(True for _ in measured(record, {}))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return False
 
 
 @cache

@@ -132,9 +132,12 @@ def test_broken_snapshots_are_refused(tmp_path):
     kept.of("run-0").save(1, 1, {}, numbers(1), numbers(10))
     folder = tmp_path / "training" / "run-0"
     state = (folder / "state.json").read_text()
-    files = '{"files": {"parameters": null, "optimizer": null, "kept": "../kept"}}'
-    numberless = '{"loss": NaN, "files": {"parameters": null, "optimizer": null, "kept": null}}'
-    for broken in ("", "[]", "{}", '{"files": 3}', '{"files": {}}', files, numberless):
+    files = '"files": {"parameters": null, "optimizer": null, "kept": "../kept"}'
+    numberless = '"loss": NaN, "files": {"parameters": null, "optimizer": null, "kept": null}'
+    for inside in ('"files": 3', '"files": {}', files, numberless):
+        (folder / "state.json").write_text('{"checksums": {"../kept": 0}' + f", {inside}}}")
+        expect_refused("state.json", kept.of("run-0").load)
+    for broken in ("", "[]", "{}", state.replace("checksums", "sums")):
         (folder / "state.json").write_text(broken)
         expect_refused("state.json", kept.of("run-0").load)
     (folder / "state.json").write_text(state)
@@ -143,6 +146,25 @@ def test_broken_snapshots_are_refused(tmp_path):
     expect_refused("optimizer-1", kept.of("run-0").load)
     (tmp_path / "training" / "training.json").write_text("{")
     expect_refused("training.json", opened, tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("part", ["parameters", "optimizer"])
+def test_a_flipped_bit_in_a_snapshot_is_seen(tmp_path, part):
+    kept = opened(tmp_path).of("run-0")
+    kept.save(1, 1, {}, numbers(1), numbers(10))
+    kept.save(2, 1, {}, numbers(2), numbers(20))
+    assert same(kept.load().kept, numbers(1))
+    [path] = (tmp_path / "training" / "run-0").glob(f"{part}-2.*")
+    whole = bytearray(path.read_bytes())
+    whole[-1] ^= 1
+    path.write_bytes(whole)
+    expect_refused(f"{part}-2", kept.load)
+
+
+def test_what_a_kill_leaves_before_the_first_snapshot_is_nobody_s(tmp_path):
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / ".training-ab12cd34.layerscout.json").touch()
+    opened(tmp_path)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):

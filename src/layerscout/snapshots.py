@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from layerscout.errors import InputError
-from layerscout.files import output_folder, replacing, write_files
+from layerscout.files import half_written, output_folder, replacing, write_files
 
 ABOUT = "training.json"
 STATE = "state.json"
@@ -80,7 +81,8 @@ class Snapshots:
         path = folder / ABOUT
         around = dict(surroundings or {})
         if not any(folder.glob(f"*/{STATE}")) or not path.exists():  # nothing that could be lost
-            if not path.exists() and folder.is_dir() and any(folder.iterdir()):
+            others = folder.is_dir() and not all(map(half_written, folder.iterdir()))
+            if not path.exists() and others:
                 raise InputError(
                     f"snapshots need a folder of their own, got {folder}, which holds something "
                     "else; name another"
@@ -145,12 +147,12 @@ class RunSnapshots:
             return None
         state = _read(path)
         try:
-            files = state.pop("files")
+            files, sums = state.pop("files"), state.pop("checksums")
             named = {part: files[part] for part in ("parameters", "optimizer", "kept")}
             if not all(name is None or _FILE.fullmatch(name) for name in named.values()):
                 raise ValueError("a name that is none of ours")
             parts = {
-                part: {} if name is None else _tensors(path.parent / name)
+                part: {} if name is None else _tensors(path.parent / name, sums[name])
                 for part, name in named.items()
             }
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -186,10 +188,16 @@ class RunSnapshots:
             "kept": None if kept is None else f"parameters-{kept}.safetensors",
         }
         try:
+            before = _read(folder / STATE) if (folder / STATE).exists() else {}
+            sums = before.get("checksums", {}) | {
+                name: _checksum(part) for name, part in written.items()
+            }
+            named = {name: sums[name] for name in files.values() if name is not None}
+            state = {**state, "files": files, "checksums": named}
             unnamed = self._unnamed()
             anew = {k: v for k, v in written.items() if not _reused(unnamed, folder / k, v)}
             _write_tensors(folder, anew)
-            write_files({folder / STATE: json.dumps({**state, "files": files}) + "\n"})
+            write_files({folder / STATE: json.dumps(state) + "\n"})
         except (InputError, OSError) as error:
             raise InputError(
                 f"{error}; the snapshot before is still there: make room and go on with it "
@@ -264,7 +272,18 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no number")
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def _checksum(part: Mapping[str, Tensor]) -> int:
+    """Add up the bytes of tensors, eight at a time; a hash would take longer than writing them."""
+    total = 0
+    for name in sorted(part):
+        values = part[name].detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+        whole = len(values) // 8 * 8
+        added = int(values[:whole].view(np.uint64).sum()) + int(values[whole:].sum())
+        total = (31 * total + added) % 2**64
+    return total
+
+
+def _tensors(path: Path, checksum: int) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -272,6 +291,8 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         found: dict[str, Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
         raise _broken(path) from error
+    if _checksum(found) != checksum:
+        raise _broken(path)
     return found
 
 

@@ -1,6 +1,7 @@
 """The verbs study and report, as a person uses them."""
 
 import json
+import shutil
 
 import pytest
 
@@ -64,6 +65,27 @@ def test_a_study_from_the_command_line(run, mine, tmp_path):
     assert (tmp_path / "elsewhere" / "report.html").read_text() == page
     found = json.loads(run("study", mine, "-o", out, "--json")[1])
     assert len(found["cells"]) == 4
+    # What an earlier recipe left goes; figures stay, and so does what is somebody else's.
+    gone = [out / "tables" / "07-old.md", out / "tables" / "07-old.tex"]
+    half = out / "tables" / ".01-x-ab12cd34.layerscout.md"
+    theirs = tmp_path / "paper" / "figures" / "01-method.pdf"
+    theirs.parent.mkdir(parents=True)
+    for path in (*gone, half, theirs):
+        path.touch()
+    code, _, errors = run("study", mine, "-o", out)
+    assert (code, errors) == (0, "") and not any(path.exists() for path in gone)
+    assert (out / "figures" / "01-metric-by-blocks.svg").exists()
+    assert run("report", out, "-o", tmp_path / "paper", "--figures", "pdf")[0] == 0
+    assert theirs.exists()
+    # Several studies have a folder each, whatever they are called.
+    (tmp_path / "again").mkdir()
+    shutil.copytree(out, tmp_path / "again" / "out")
+    both = tmp_path / "both"
+    studies = (out / ".." / "out", tmp_path / "again" / "out")
+    assert run("report", *studies, "-o", both, "--figures", "svg")[0] == 0
+    names = sorted(path.name for path in both.iterdir())
+    assert names == ["figures", "out", "out-2", "report.html"]
+    assert len(list((both / "figures").glob("*.svg"))) == 2 * len(list((out / "figures").iterdir()))
 
 
 def test_a_dry_run_lists_and_runs_nothing(run, mine, tmp_path):
@@ -113,9 +135,14 @@ def test_a_report_of_what_is_none_is_refused(run, tmp_path):
     assert code == 2 and "holds none of study.json, scan.json" in errors
     (tmp_path / "study.json").write_text('{"verb": "study", "cells": []}')
     code, _, errors = run("report", tmp_path)
-    assert code == 2 and "study.json is broken" in errors
+    assert code == 2 and "is not what layerscout writes" in errors
     (tmp_path / "study.json").write_text("[]")
     assert "is not what layerscout writes" in run("report", tmp_path)[2]
+    (tmp_path / "study.json").unlink()
+    for harmed in ('{"verb": "scan"}', '{"verb": "dance"}'):
+        (tmp_path / "scan.json").write_text(harmed)
+        code, _, errors = run("report", tmp_path)
+        assert code == 2 and "is not what layerscout writes" in errors
 
 
 def test_a_report_of_several_verbs_is_one_page(run, tiny, reviews, tmp_path):

@@ -193,12 +193,43 @@ def test_a_record_that_was_cut_short_is_run_again(tiny, reviews, tmp_path):
 
 def test_what_killed_runs_left_is_removed_in_time(tiny, reviews, tmp_path):
     (tmp_path / "trials").mkdir()
-    left, fresh = (tmp_path / "trials" / f".{name}.tmp.json" for name in ("left", "fresh"))
-    for path in (left, fresh):
+    names = ("left-ab12cd34", "fresh-ab12cd34")
+    left, fresh = (tmp_path / "trials" / f".{name}.layerscout.json" for name in names)
+    beside = tmp_path / ".study-ab12cd34.layerscout.json"
+    for path in (left, fresh, beside):
         path.write_text("{")
-    os.utime(left, (0, 0))
+    for path in (left, beside):
+        os.utime(path, (0, 0))
     run(recipe(tiny, reviews, axes={"plan": ["top:1"]}), tmp_path)
-    assert fresh.exists() and not left.exists()
+    assert fresh.exists() and not left.exists() and not beside.exists()
+
+
+def test_a_record_without_what_was_measured_is_run_again(tiny, reviews, tmp_path):
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:1"]})
+    found, [key] = run(wanted, tmp_path)
+    before = records(tmp_path)
+    record = found.store.read(key)
+    for hollow in ({}, {**record["result"], "curve": 3}, {**record["result"], "flops": {}}):
+        found.store.path(key).write_text(json.dumps({**record, "result": hollow}))
+        assert found.store.broken(key)
+        assert run(wanted, tmp_path)[1] == [key]
+        assert records(tmp_path) == before
+
+
+def test_a_study_on_its_way_does_not_forget_what_it_knew(tiny, reviews, tmp_path, monkeypatch):
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:1", "best-down:1@best"]})
+    run(wanted, tmp_path)
+    before = (tmp_path / "study.json").read_bytes()
+    for path in (tmp_path / "trials").glob("*.json"):
+        path.unlink()
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "write", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(wanted, tmp_path)
+    assert (tmp_path / "study.json").read_bytes() == before
 
 
 def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypatch):

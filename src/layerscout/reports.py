@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import re
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 # A page with more rows would be slow; the file has them all.
 LISTED = 2000
+# The names of tables and figures of a study, without what says their kind.
+NUMBERED = "[0-9][0-9]-*"
 
 
 def report(
@@ -82,28 +85,33 @@ def report(
     drawn: dict[str, list[alt.LayerChart]] = {}
     titles, contents = [], []
     read = [(folder, content) for folder in places for content in _contents(folder)]
-    studies = sum(content["verb"] == "study" for _, content in read)
+    studies = _named([folder for folder, content in read if content["verb"] == "study"])
     for folder, content in read:
-        if content["verb"] == "study":
-            found = _Report.of(content, folder)
-            sections += found.sections()
-            files |= found.files(output if studies == 1 else output / folder.name)
-            drawn |= found.charts
-            titles.append(found.recipe.title)
-            contents.append({name: content[name] for name in ("layerscout", "verb", "recipe")})
-        else:
-            title, parts = sections_of(content)
-            sections += [Section(title, heading=True), *parts]
-            titles.append(title)
-            contents.append(content)
+        try:
+            if content["verb"] == "study":
+                found, name = _Report(content, folder), studies[folder]
+                sections += found.sections()
+                files |= found.files(output if len(studies) == 1 else output / name)
+                several = f"{name}: " if len(studies) > 1 else ""
+                drawn |= {f"{several}{title}": charts for title, charts in found.charts.items()}
+                titles.append(found.recipe.title)
+                contents.append({name: content[name] for name in ("layerscout", "verb", "recipe")})
+            else:
+                title, parts = sections_of(content)
+                sections += [Section(title, heading=True), *parts]
+                titles.append(title)
+                contents.append(content)
+        except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
+            raise InputError(
+                f"what {folder} holds is not what layerscout writes ({error!r:.80}); run the verb "
+                "again"
+            ) from error
     output_folder(output)
     one = contents[0] if len(contents) == 1 else {"verb": "report", "reports": contents}
     name = titles[0] if len(titles) == 1 else f"{len(titles)} reports"
     files[output / "report.html"] = page(name, sections, one)
     for path in {path.parent for path in files}:
         output_folder(path)
-    for left in (*output.glob("tables/[0-9][0-9]-*"), *output.glob("figures/[0-9][0-9]-*")):
-        left.unlink()  # of an earlier recipe, or of another kind of file
     write_files(files)
     written = [output / "report.html", *(path for path in files if path.name != "report.html")]
     for number, (title, charts) in enumerate(drawn.items(), start=1):
@@ -112,7 +120,30 @@ def report(
             sized = [chart.properties(width=300, height=220) for chart in charts]
             save_chart(side_by_side(sized, min(3, len(sized))), path)
             written.append(path)
+    if output.resolve() in [folder.resolve() for folder in studies]:  # a folder of ours
+        _forget(output / "tables", ("md", "tex"), written)
+        if figures is not None:
+            _forget(output / "figures", ("svg", "png", "pdf"), written)
     return written
+
+
+def _named(folders: Sequence[Path]) -> dict[Path, str]:
+    """Name folders for their parts of a report, no two alike."""
+    names: dict[Path, str] = {}
+    for folder in dict.fromkeys(folders):
+        stem = folder.resolve().name or "study"
+        taken = set(names.values())
+        several = itertools.chain([stem], (f"{stem}-{n}" for n in itertools.count(2)))
+        names[folder] = next(name for name in several if name not in taken)
+    return names
+
+
+def _forget(folder: Path, kinds: Sequence[str], written: Sequence[Path]) -> None:
+    """Remove what an earlier report wrote of a recipe that has changed since."""
+    for kind in kinds:
+        for left in folder.glob(f"{NUMBERED}.{kind}"):
+            if left not in written:
+                left.unlink()
 
 
 def _contents(folder: Path) -> list[dict[str, Any]]:
@@ -150,20 +181,6 @@ class _Report:
         self.frame = tidy(content, self.read)
         self.charts = self._draw()
         self.tables = self._tables()
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any], folder: Path) -> _Report:
-        """Read a study.
-
-        Raises:
-            InputError: if `study.json` is broken.
-        """
-        try:
-            return cls(content, folder)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{folder / 'study.json'} is broken ({error!r:.80}); run the study again"
-            ) from error
 
     def read(self, key: str) -> dict[str, Any] | None:
         """Give a record; each file is read once."""

@@ -636,14 +636,16 @@ def study(
             if retry_failed:
                 desk.store.forget_failed(fresh)
             show("trials", ended, len(known), f"{ended:,} of {len(known):,}")
-            written()
+            written(on_the_way=True)
             backend.run(desk, grouped(fresh.values()), tell)
 
-        def written() -> Study:  # also on the way, so that a report can be made at any time
+        def written(*, on_the_way: bool = False) -> Study:
+            # On the way too, so that a report can be made at any time, unless there was more.
             cells = (cell for name in recipe.grids for cell in planner.cells.get(name, ()))
             found = Study(recipe, tuple(cells), desk.store)
-            text = json.dumps(found.as_dict(), allow_nan=False) + "\n"
-            write_files({output_folder(desk.store.folder) / "study.json": text})
+            path = output_folder(desk.store.folder) / "study.json"
+            if not on_the_way or len(found.cells) > _known_cells(path, recipe):
+                write_files({path: json.dumps(found.as_dict(), allow_nan=False) + "\n"})
             return found
 
         planner = Planner(recipe, desk, run)
@@ -653,6 +655,16 @@ def study(
         if reasons and all(cell.trial is None for cell in cells):
             raise InputError(f"nothing of {recipe.title!r} can be run: {'; '.join(reasons)}")
         return written()
+
+
+def _known_cells(path: Path, recipe: Recipe) -> int:
+    """Count the points of a recipe's grids that a `study.json` has; -1 if it is none of it."""
+    try:
+        content = json.loads(path.read_bytes())
+        known = Recipe.model_validate(content["recipe"]) == recipe
+        return len(content["cells"]) if known else -1
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return -1
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,8 @@ def tidy(study: Mapping[str, Any], read: Callable[[str], Mapping[str, Any] | Non
         if status != "done" or record is None:
             rows.append(shared | {"measure": None, "at": None, "value": None} | told)
             continue
-        measured = _MEASURED[record["verb"]](record, cell["values"])
-        for measure, at, value in chain([("seconds", None, record["seconds"])], measured):
+        values = measured(record, cell["values"])
+        for measure, at, value in chain([("seconds", None, record["seconds"])], values):
             rows.append(shared | {"measure": measure, "at": at, "value": value} | told)
     axes = dict.fromkeys(["grid", *(name for row in rows for name in row if name not in FIXED)])
     return pd.DataFrame(rows, columns=[*axes, *FIXED])
@@ -157,6 +157,16 @@ def quality(record: Mapping[str, Any] | None) -> float | None:
 
 
 Measured = Iterator[tuple[str, Any, float | None]]
+
+
+def measured(record: Mapping[str, Any], values: Mapping[str, Any]) -> Measured:
+    """Give what a trial that is done measured: the measure, the state or epoch, and the value.
+
+    Args:
+        record: of the trial.
+        values: of the axes at its point of the grid.
+    """
+    return _MEASURED[record["verb"]](record, values)
 
 
 def _of_tune(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:

@@ -375,7 +375,7 @@ def report_study(result: Study, *, as_json: bool, quiet: bool) -> int:
     if _told_otherwise(folder / "study.json", as_json, quiet):
         return failed
     console = Console(highlight=False)
-    for path in sorted((folder / "tables").glob("*.md")):
+    for path in sorted((folder / "tables").glob("[0-9][0-9]-*.md")):
         lines = [
             [cell.strip() for cell in line.strip("| ").split(" | ")]
             for line in path.read_text(encoding="utf-8").splitlines()

@@ -51,8 +51,11 @@ def test_a_cluster_that_does_not_answer_is_told_in_a_line(tiny, reviews, tmp_pat
     ("given", "told"),
     [
         ({"device": "cuda:1"}, "`device` is auto, cpu or cuda, got cuda:1"),
-        ({"device": "cpu", "gpus": 1}, "trials on the cpu take no GPUs, got 1"),
-        ({"gpus": -1}, "`gpus` must be 0 or more, got -1"),
+        ({"device": "cpu", "gpus": 1}, "work on the cpu takes no GPUs, got 1"),
+        (
+            {"gpus": -1},
+            "`gpus` must be 0, a share of one from 0.000100 on or a whole number, got -1",
+        ),
         ({"cpus": 0}, "`cpus` must be 1 or more, got 0"),
     ],
 )

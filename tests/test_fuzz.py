@@ -23,6 +23,7 @@ from layerscout.errors import InputError
 from layerscout.plans import make_plan
 from layerscout.recipes import load_recipe, read_recipe, recipe_text
 from layerscout.scans import Scan
+from layerscout.shards import Shards
 
 # How many times as many examples as in the suite are tried.
 EFFORT = int(os.environ.get("FUZZ_EFFORT", "1"))
@@ -105,6 +106,18 @@ def test_data(tmp_path_factory, kind, changes):
     task = refused_or_not(lambda: Task.load(path))
     if task is not None:
         assert len(task.train) and len(task.labels) >= 2
+    shutil.rmtree(path.parent)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@fuzzed
+@given(changes=changes)
+def test_shards(tmp_path_factory, kind, changes):
+    path = tmp_path_factory.mktemp("shards") / f"train.{kind}"
+    path.write_bytes(changed(valid(kind, path), changes))
+    found = Shards.find(path.parent)
+    refused_or_not(lambda: found.source)
+    refused_or_not(lambda: list(found.tables(found.paths[0], ["text", "label"], 4)))
     shutil.rmtree(path.parent)
 
 

@@ -1,6 +1,7 @@
 """Scans of many files: what one file gives, and what is no such data is refused."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ from layerscout import spreading
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.scanning import scan
+from layerscout.shards import Shards
 from layerscout.spreading import scan_shards
 from sharded import shards
 
@@ -70,6 +72,40 @@ def test_sums_of_parts_are_the_sums_of_all(tiny, tmp_path, here, monkeypatch):
         assert found.scores[key].values == pytest.approx(wanted.scores[key].values, rel=1e-9)
 
 
+def test_machines_that_settle_on_other_precisions_are_told(tiny, tmp_path, here, monkeypatch):
+    folder, _ = shards(tmp_path / "shards", "jsonl", [40, 40])
+    sums, settled = spreading._sums, iter(["bfloat16", "float32"])
+
+    def mixed(work, path):
+        moments, read = sums(work, path)
+        return moments, replace(read, precisions=frozenset([next(settled)]))
+
+    monkeypatch.setattr(spreading, "_sums", mixed)
+    with pytest.raises(InputError, match="came to bfloat16, float32 on different ones"):
+        scan_shards(tiny, folder, precision="auto", progress=False)
+
+
+class OddError(Exception):
+    """What a file system may raise."""
+
+
+def test_whatever_a_file_system_raises_is_told_in_a_line(tiny, tmp_path, here, monkeypatch):
+    from fsspec.implementations.local import LocalFileSystem
+
+    def fails(*_, **__):
+        raise OddError("no credentials")
+
+    folder, _ = shards(tmp_path / "shards", "jsonl", [40])
+    found = Shards.find(folder)
+    monkeypatch.setattr(LocalFileSystem, "open", fails)
+    for work in (lambda: found.source, lambda: list(found.tables(found.paths[0], ["text"], 9))):
+        with pytest.raises(InputError, match=r"cannot read .*train-0.jsonl: no credentials"):
+            work()
+    monkeypatch.setattr(LocalFileSystem, "isdir", fails)
+    with pytest.raises(InputError, match="cannot read .*shards: no credentials"):
+        Shards.find(folder)
+
+
 @pytest.mark.parametrize(
     ("files", "options", "told"),
     [
@@ -88,6 +124,10 @@ def test_sums_of_parts_are_the_sums_of_all(tiny, tmp_path, here, monkeypatch):
             "tasks with classes",
         ),
         ({"a.jsonl": '{"text": "a", "label": 1}'}, {"pooling": "max"}, "unknown pooling"),
+        ({"a.jsonl": ""}, {"cpus": 0}, "`cpus` must be 1 or more, got 0"),
+        ({"a.jsonl": ""}, {"gpus": -1}, "`gpus` must be 0, a share .* got -1"),
+        ({"a.jsonl": ""}, {"gpus": 1e-5}, "a share of one from 0.000100 on .* got 1e-05"),
+        ({"a.jsonl": ""}, {"gpus": 1.5}, "or a whole number, got 1.5"),
     ],
 )
 def test_shards_that_cannot_be_scanned_are_refused(tiny, tmp_path, here, files, options, told):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from layerscout.cluster import given_gpus, joined, spread
-from layerscout.errors import InputError, LayerscoutError
+from layerscout.cluster import check_resources, given_gpus, joined, spread
+from layerscout.errors import LayerscoutError
 from layerscout.trials import Desk, Store, Trial
 
 # What is told of each trial that ends: it, its record, and whether it was there before.
@@ -128,17 +128,7 @@ class Ray:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise InputError(
-                f"on a cluster `device` is auto, cpu or cuda, got {self.device}; the cluster says "
-                "which accelerators a trial gets"
-            )
-        if self.device == "cpu" and self.gpus:
-            raise InputError(f"trials on the cpu take no GPUs, got {self.gpus:g}; leave one out")
-        if self.gpus is not None and self.gpus < 0:
-            raise InputError(f"`gpus` must be 0 or more, got {self.gpus:g}")
-        if self.cpus is not None and self.cpus < 1:
-            raise InputError(f"`cpus` must be 1 or more, got {self.cpus}")
+        check_resources(self.cpus, self.gpus, self.device)
 
     def ready(self) -> AbstractContextManager[Any]:
         """Join the cluster; see `Backend`."""

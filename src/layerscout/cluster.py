@@ -21,6 +21,9 @@ RETRIES = 5
 # Cores of a piece of work unless told otherwise; small batches gain little from more.
 CORES = 4
 
+# The least share of an accelerator that Ray can give.
+LEAST_SHARE = 0.0001
+
 # How long a cluster may take to answer, in seconds.
 PATIENCE = 10.0
 
@@ -66,6 +69,28 @@ def joined(address: str | None = None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def check_resources(cpus: int | None, gpus: float | None, device: str) -> None:
+    """Show that a piece of work can take these; see `spread` and `given_gpus`.
+
+    Raises:
+        InputError: if it cannot.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise InputError(
+            f"on a cluster `device` is auto, cpu or cuda, got {device}; the cluster says which "
+            "accelerators a process gets"
+        )
+    if device == "cpu" and gpus:
+        raise InputError(f"work on the cpu takes no GPUs, got {gpus:g}; leave one out")
+    if gpus is not None and gpus != 0 and not (LEAST_SHARE <= gpus <= 1 or gpus == gpus // 1 > 1):
+        raise InputError(
+            f"`gpus` must be 0, a share of one from {LEAST_SHARE:f} on or a whole number, got "
+            f"{gpus:g}"
+        )
+    if cpus is not None and cpus < 1:
+        raise InputError(f"`cpus` must be 1 or more, got {cpus}")
 
 
 def _check_answers(address: str) -> None:

@@ -60,7 +60,7 @@ class Shards:
                 found = files.find(path, maxdepth=1)
             else:
                 found = files.glob(path) if "*" in path else [path] if files.isfile(path) else []
-        except (OSError, ValueError, ImportError, RuntimeError) as error:
+        except Exception as error:  # of many kinds: each file system has its own
             raise InputError(
                 f"cannot read {given}: {first_line(error):.200}; check the address"
             ) from error
@@ -107,8 +107,8 @@ class Shards:
                     return Source(self.name, columns, _unread, class_names_in(schema.metadata))
                 first = islice(enumerate(file, 1), GLANCE)
                 rows = [json_record(line, path, number) for number, line in first if line.strip()]
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {path}: {first_line(error):.200}") from error
+        except Exception as error:
+            raise _unreadable(path, error) from error
         names = dict.fromkeys(name for row in rows if row for name in row)
         columns = {
             name: all(isinstance(row.get(name), str) for row in rows if row) for name in names
@@ -130,8 +130,8 @@ class Shards:
         try:
             with self.filesystem.open(path, "rb") as file:
                 yield from read(file, path, list(wanted), rows)
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {path}: {first_line(error):.200}") from error
+        except Exception as error:
+            raise _unreadable(path, error) from error
 
     def _parquet(self, file: Any, path: str, wanted: list[str], rows: int) -> Iterator[Table]:
         from pyarrow.parquet import ParquetFile
@@ -149,6 +149,13 @@ class Shards:
                 _check_columns(path, wanted, row)
             columns = {name: [row[name] for row in found] for name in wanted}
             yield Table(path, columns, [number for number, _ in some])
+
+
+def _unreadable(path: str, error: Exception) -> InputError:
+    """Tell what is amiss with a file, whatever the file system or the format raises."""
+    if isinstance(error, InputError):
+        return error
+    return InputError(f"cannot read {path}: {first_line(error):.200}; check the file")
 
 
 def _unread(_: Any) -> Table:

@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 import torch
 
-from layerscout.cluster import given_gpus, joined, spread
+from layerscout.cluster import check_resources, given_gpus, joined, spread
 from layerscout.columns import KNOWN, Inputs, choose_inputs, render
 from layerscout.data import Task, counted_classes
 from layerscout.encoder import Encoder, Pooling, Precision
@@ -35,7 +35,7 @@ from layerscout.scanning import (
 from layerscout.scans import Scan
 from layerscout.scores import SCORES, applicable
 from layerscout.shards import Shards
-from layerscout.tables import Table
+from layerscout.tables import Table, listed
 
 # What can be computed from sums that machines share.
 SCORED = tuple(key for key, score in SCORES.items() if score.source == "moments")
@@ -99,6 +99,7 @@ def scan_shards(
         )
     if task is not None and task not in KNOWN:
         raise unknown("task", task, KNOWN)
+    check_resources(cpus, gpus, device)
     found = Shards.find(data)
     inputs = choose_inputs(found.source, task, text, text_pair, label)
     if len(inputs.templates) > 2 or (task is not None and not KNOWN[task].labels):
@@ -139,6 +140,12 @@ def scan_shards(
             if sums is not None:
                 moments = sums if moments is None else moments + sums
             read += more
+            if len(read.precisions) > 1:
+                raise InputError(
+                    "machines of the cluster compute in one precision: `auto` came to "
+                    f"{listed(sorted(read.precisions))} on different ones; name one with "
+                    "--precision"
+                )
             rate = read.examples / (perf_counter() - started)
             note = f"{read.examples:,} of {total:,} examples, {rate:,.0f}/s"
             show("scanning", read.examples, total, note)
@@ -172,8 +179,8 @@ def scan_shards(
             **{"text": text, "text_pair": text_pair, "label": label, "regression": False},
             "pooling": pooling,
             "max_length": max_length,
-            "precision": read.precision,
-            "device": read.device,
+            "precision": ", ".join(read.precisions),
+            "device": ", ".join(sorted(read.devices)),
             "examples": "all",
             "examples_because": None,
             "balanced": False,
@@ -245,7 +252,7 @@ class _Read:
         tokens: of all of them.
         truncated, empty: as in `Tokens`.
         blank: rows with an empty text.
-        device, precision: what was computed on and in.
+        devices, precisions: what was computed on and in.
     """
 
     examples: int = 0
@@ -253,8 +260,8 @@ class _Read:
     truncated: int = 0
     empty: int = 0
     blank: int = 0
-    device: str = ""
-    precision: str = ""
+    devices: frozenset[str] = frozenset()
+    precisions: frozenset[str] = frozenset()
 
     def __add__(self, other: _Read) -> _Read:
         """Add up two parts."""
@@ -264,8 +271,8 @@ class _Read:
             self.truncated + other.truncated,
             self.empty + other.empty,
             self.blank + other.blank,
-            other.device or self.device,
-            other.precision or self.precision,
+            self.devices | other.devices,
+            self.precisions | other.precisions,
         )
 
 
@@ -298,8 +305,8 @@ def _sums_of(work: _Work, reader: Reader, table: Table) -> tuple[Moments, _Read]
         tokens.truncated,
         tokens.empty,
         sum(any(not one.strip() for one in row) for row in zip(texts, *pairs, strict=True)),
-        encoder.device.type,
-        encoder.precision,
+        frozenset([encoder.device.type]),
+        frozenset([encoder.precision]),
     )
     moments = summed(reader, tokens, ids, work.weights)
     tensors = ("reference", "weights", "count", "total", "scatter")

@@ -19,6 +19,7 @@ EFFORT = 50
 # What is fuzzed, by the test.
 WHAT = {
     "test_data": "bytes of data files, altered",
+    "test_shards": "bytes of files that a cluster reads, altered",
     "test_plans": "notations of plans",
     "test_edits": "notations of edits",
     "test_recipes": "bytes of recipes (YAML), altered",

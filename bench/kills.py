@@ -114,19 +114,26 @@ class Run:
             text=True,
         )
 
+    def at_work(self, process: subprocess.Popen[str]) -> None:
+        """Wait until it has begun to write; a second or more goes by before."""
+        while process.poll() is None and not any(path.is_file() for path in self.place.rglob("*")):
+            time.sleep(0.005)
+
     def finish(self, *more: str) -> float:
-        """Run it to its end; give the seconds."""
-        started = time.perf_counter()
+        """Run it to its end; give the seconds that it was at work."""
         process = self.start(*more)
+        self.at_work(process)
+        started = time.perf_counter()
         _, errors = process.communicate()
         if process.returncode:
             raise SystemExit(f"{self.case.name}: exit code {process.returncode}\n{errors}")
         return time.perf_counter() - started
 
     def left(self) -> list[Path]:
-        """List what is half-written."""
-        found = [path for path in self.place.rglob("*") if path.is_file()]
-        return [path for path in found if path.name.startswith(".") or ".tmp" in path.name]
+        """List what is half-written, folders and what is in them too."""
+        found = [path.relative_to(self.place) for path in self.place.rglob("*")]
+        hidden = [path for path in found if any(part.startswith(".") for part in path.parts)]
+        return [self.place / path for path in hidden]
 
 
 def killed(case: Case, place: Path) -> list[str]:
@@ -139,8 +146,9 @@ def killed(case: Case, place: Path) -> list[str]:
     for _ in range(TIMES):
         run = Run(case, place / "killed")
         process = run.start()
+        run.at_work(process)
         try:
-            process.wait(timeout=chance.uniform(0.2, 1.0) * seconds)
+            process.wait(timeout=chance.random() * seconds)
         except subprocess.TimeoutExpired:
             at_work += 1
             process.send_signal(signal.SIGKILL)
@@ -150,8 +158,6 @@ def killed(case: Case, place: Path) -> list[str]:
         same += case.result(run.folder) == expected
         for path in run.left():  # two days later nobody can be at work on it
             os.utime(path, (time.time() - 2 * 86400,) * 2)
-        if case.name != "study":
-            run.folder = run.place / "other"
         run.finish(*case.other)
         if strays := run.left():
             raise SystemExit(f"{case.name}: {strays} stay")
@@ -197,19 +203,19 @@ def main() -> None:
         all_cases = cases(*made(Path(place)))
         places = [Path(place) / f"case-{number}" for number, _ in enumerate(all_cases)]
         lines = list(pool.map(killed, all_cases, places))
-    heads = ["work", "takes", "killed at work", "the same in the end", "left something"]
+    heads = ["work", "is at work", "killed at work", "the same in the end", "left something"]
     page = f"""# Kills
 
 `python bench/kills.py --write docs/kills.md` starts each of these {TIMES} times as a process of its
-own, kills it (SIGKILL) at a random moment between a fifth of its time and its end, gives the same
-command again, with `--resume` where there is such a thing. What comes out is compared with a run
-that nobody stopped: scores, curves, weights and records, to the last bit.
+own, kills it (SIGKILL) at a random moment between the first file that it begins and its end, and
+gives the same command again, with `--resume` where there is such a thing. What comes out is compared
+with a run that nobody stopped: scores, curves, weights and records, to the last bit.
 
 {table(heads, lines)}
 
-Half-written files have names of their own and are never read. Those that a kill leaves are removed
-once they are a day old, when nobody can be at work on them any more, by the next run that writes to
-the cache or the study; after each of these kills it was seen to.
+Half-written files and folders have names of their own and are never read. Those that a kill leaves
+are removed once they are a day old, when nobody can be at work on them any more, by the next run
+that writes to the same folder or the cache; after each of these kills it was seen to.
 """
     print(page)
     if given.write:

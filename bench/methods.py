@@ -319,7 +319,7 @@ def main() -> None:
         folder = Path(name)
         os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
         tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
-        encoder = Encoder.load(str(random_encoder(folder / "model", tokenizer)))
+        encoder = Encoder.load(random_encoder(folder / "model", tokenizer), device="cpu")
 
         def bench_of(examples: int) -> Bench:
             split = drawn(task, examples)

@@ -197,8 +197,8 @@ def tables() -> list[str]:
         ),
         (
             "phang2021-truncation",
-            "Heads on every state of a tuned model, and of the original one (where it is 0.000 "
-            "or 0.509, a head gives the commonest class)",
+            "Heads on every state of a tuned model, and of the original one (a value that a "
+            "column repeats is that of the commonest class)",
             "at",
             ("task", "measure"),
             {"value": heads, "spread": "none"},

@@ -15,7 +15,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +62,7 @@ class Size:
 MOMENTS = [key for key, score in ls.scores.SCORES.items() if score.source == "moments"]
 
 WHOLE = Size(5, 2000, 2000, 2000, (5_000, 60_000))
-BRIEF = Size(3, 1000, 300, 500, (5_000, 10_000))
+BRIEF = Size(3, 1000, 300, 400, (5_000, 10_000))
 
 
 def naive_ratio(H: np.ndarray, y: np.ndarray) -> float:
@@ -118,24 +120,29 @@ def against_forward(folder: Path, task: ls.Task, size: Size) -> Section:
                 for inputs in batches:
                     encoder.model(**inputs)
 
-        def scan(encoder: ls.Encoder = encoder) -> None:
+        def scan(scores: Sequence[str] | None, encoder: ls.Encoder = encoder) -> None:
             clear_cache()
-            ls.scan(encoder, task, scores=MOMENTS, examples=size.examples, progress=False)
+            ls.scan(encoder, task, scores=scores, examples=size.examples, progress=False)
 
-        seconds = in_turns(size.repeats, {"forward": forward, f"scan {precision}": scan})
-        rate = size.examples / statistics.median(seconds[f"scan {precision}"])
-        share = ratio(seconds["forward"], seconds[f"scan {precision}"])
-        rows.append([precision, share, f"{rate:,.0f}"])
+        kinds = {
+            ", ".join(f"`{key}`" for key in MOMENTS): partial(scan, MOMENTS),
+            "those of every scan": partial(scan, None),
+        }
+        seconds = in_turns(size.repeats, {"forward": forward, **kinds})
+        for kind in kinds:
+            rate = size.examples / statistics.median(seconds[kind])
+            share = ratio(seconds["forward"], seconds[kind])
+            rows.append([precision, kind, share, f"{rate:,.0f}"])
     text = (
         "Examples per second of the whole scan (drawing, tokenising, forward pass, pooling, "
-        f"keeping the states, {len(MOMENTS)} scores of moments; loading left out on both sides), "
-        "with nothing in the cache, over those of the bare forward pass "
-        f"on the same length-sorted batches of {size.examples:,} examples. Wanted: 0.90 or "
-        "more.\n\n"
+        "scoring; loading left out on both sides), over those of the bare forward pass on the "
+        f"same length-sorted batches of {size.examples:,} examples. Scores of sums alone keep "
+        "no states; the debiased ratio of every scan keeps them, with nothing in the cache "
+        "before, and comes with its intervals. Wanted: 0.90 or more for sums alone.\n\n"
     )
     return Section(
         "Scan against a bare forward pass",
-        text + table(["precision", "scan / forward", "examples/s of the scan"], rows),
+        text + table(["precision", "scores", "scan / forward", "examples/s of the scan"], rows),
     )
 
 

@@ -7,6 +7,8 @@ Every speed is a ratio of two things done in this one run. Run it alone on the m
 
 import json
 import os
+import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,7 +25,8 @@ from layerscout.recipes import Recipe, read_recipe
 from layerscout.reports import report
 from layerscout.studies import Study, estimate, study
 from layerscout.trials import Desk, Trial
-from measuring import Section, given, options, table, write_page
+from layerscout.trunks import DEFAULT_LIMIT
+from measuring import Section, given, options, ratio, table, write_page
 
 MODEL, BEST, BLOCKS = "stacked-minilm-12", 8, 12
 STRATEGIES = (
@@ -40,7 +43,7 @@ STRATEGIES = (
     "best-down:all@best",
     "full",
 )
-TRIVIAL, RECORDS = 2_000, 10_000
+TRIVIAL, RECORDS, TURNS = 2_000, 10_000, 2
 
 
 def recipe(shared: Path, **settings: Any) -> Recipe:
@@ -73,17 +76,10 @@ def counting() -> Iterator[list[int]]:
 def work(shared: Path) -> Section:
     """Count the passes of a small study, with the trunk kept and without."""
     counts, epochs, n, held = {}, 2, 64, 64
+    wanted = recipe(shared, examples=n, validation_examples=held, epochs=epochs)
     for kept in (True, False):
-        wanted = recipe(
-            shared,
-            examples=n,
-            validation_examples=held,
-            epochs=epochs,
-            trunk_dropout=not kept,
-        )
         with tempfile.TemporaryDirectory() as folder, counting() as passes:
-            found = study(wanted, folder, data=shared / "data", progress=False)
-            check(found)
+            found = run(wanted, folder, shared, kept)
         counts[kept] = passes[0]
     plans = [cell.trial.arguments["plan"] for cell in found.cells if cell.trial is not None]
     cuts = [0 if plan["embeddings"] else min(plan["tuned"]) - 1 for plan in plans]
@@ -108,46 +104,58 @@ def work(shared: Path) -> Section:
     return Section("Work", f"{text}\n\n{table(['', ''], rows)}")
 
 
-def check(found: Study) -> None:
-    """Refuse to measure trials that failed."""
+def run(wanted: Recipe, folder: str, shared: Path, kept: bool) -> Study:
+    """Run a study with trunks kept or without, and refuse to measure trials that failed."""
+    limit = DEFAULT_LIMIT if kept else 0
+    found = study(
+        wanted, folder, data=shared / "data", device="cpu", cache_limit=limit, progress=False
+    )
     records = [found.store.read(cell.trial.key) for cell in found.cells if cell.trial is not None]
     failed = [record["error"] for record in records if record and record["status"] != "done"]
     if failed:
         raise SystemExit(f"a trial failed: {failed[0]}")
+    return found
 
 
 def wall(shared: Path, examples: int, held_out: int) -> Section:
-    """Time the same study with the trunk kept and without, start-up apart."""
-    rows, seconds = [], {}
-    for kept in (True, False):
-        wanted = recipe(
-            shared,
-            examples=examples,
-            validation_examples=held_out,
-            epochs=3,
-            trunk_dropout=not kept,
-        )
-        clear_cache()
-        with tempfile.TemporaryDirectory() as folder:
-            started = time.perf_counter()
-            found = study(wanted, folder, data=shared / "data", progress=True)
-            whole = time.perf_counter() - started
-            check(found)
-            records = [found.store.read(c.trial.key) for c in found.cells if c.trial is not None]
+    """Time the same study with the trunk kept and without, in turns, start-up apart."""
+    wanted = recipe(shared, examples=examples, validation_examples=held_out, epochs=3)
+    seconds: dict[bool, list[list[float]]] = {True: [], False: []}
+    startup: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(TURNS):
+        for kept in (True, False):
+            clear_cache()
+            with tempfile.TemporaryDirectory() as folder:
+                started = time.perf_counter()
+                found = run(wanted, folder, shared, kept)
+                whole = time.perf_counter() - started
+                records = [found.store.read(c.trial.key) for c in found.cells if c.trial]
             each = [record["seconds"] for record in records if record is not None]
-        seconds[kept] = each
-        name = "trunks kept" if kept else "every epoch runs the trunk"
-        start = whole - sum(each)
-        rows.append(
-            [name, f"{sum(each):.0f} s", f"{min(each):.0f}–{max(each):.0f} s", f"{start:.1f} s"]
+            seconds[kept].append(each)
+            startup[kept].append(whole - sum(each))
+            print(f"  trunks kept {kept}: {whole:.0f} s", file=sys.stderr, flush=True)
+    all_of = {kept: [sum(each) for each in turns] for kept, turns in seconds.items()}
+    single = [
+        statistics.median(with_it) / statistics.median(without)
+        for with_it, without in zip(
+            zip(*seconds[True], strict=True), zip(*seconds[False], strict=True), strict=True
         )
-    ratios = [a / b for a, b in zip(seconds[True], seconds[False], strict=True)]
-    share = sum(seconds[True]) / sum(seconds[False])
+    ]
+    rows = [
+        [
+            name,
+            f"{statistics.median(all_of[kept]):.0f} s",
+            f"{min(map(min, seconds[kept])):.0f}–{max(map(max, seconds[kept])):.0f} s",
+            f"{statistics.median(startup[kept]):.1f} s",
+        ]
+        for kept, name in ((True, "trunks kept"), (False, "every epoch runs the trunk"))
+    ]
     text = (
-        f"The same strategies, {examples:,} examples of SST-2 to train on and "
-        f"{held_out} to validate on, 3 epochs. All of it with kept trunks takes {share:.2f} of the "
-        f"time without; a single trial {min(ratios):.2f} to {max(ratios):.2f}. Start-up is what "
-        "the study takes besides its trials: loading, hashing, storing."
+        f"The same strategies, {examples:,} examples of SST-2 to train on and {held_out} to "
+        f"validate on, 3 epochs, {TURNS} times each. All of it with kept trunks takes "
+        f"{ratio(all_of[True], all_of[False])} of the time without; a single trial "
+        f"{min(single):.2f} to {max(single):.2f}. Start-up is what the study takes besides its "
+        "trials: loading, hashing, storing."
     )
     columns = ["", "all trials", "a trial", "start-up"]
     return Section("Time", f"{text}\n\n{table(columns, rows)}")
@@ -192,7 +200,7 @@ def many(shared: Path, number: int, folder: Path) -> tuple[float, float, float]:
     trials.RUN = {**runs, "tune": canned}
     try:
         started = time.perf_counter()
-        found = study(wanted, folder, data=shared / "data", progress=False)
+        found = study(wanted, folder, data=shared / "data", device="cpu", progress=False)
         each = (time.perf_counter() - started) / number
     finally:
         trials.RUN = runs
@@ -231,7 +239,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["LAYERSCOUT_CACHE"] = cache
         sections = [work(found.shared), bookkeeping(found.shared)]
-        sections.append(wall(found.shared, *((64, 64) if found.brief else (2000, 872))))
+        sections.append(wall(found.shared, *((48, 48) if found.brief else (1000, 436))))
     write_page(
         "# Benchmarks of studies\n\nWritten by `python bench/study.py`. What a study is, "
         "[study.md](study.md) says.",

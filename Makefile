@@ -15,7 +15,7 @@ check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Every benchmark in brief; 23 minutes on two cores, with nothing else on the machine.
+# Every benchmark in brief; 19 minutes on two cores, with nothing else on the machine.
 bench: .venv/dev .venv/peers/ranker .venv/peers/cka
 	$(BIN)/python bench/all.py --write docs/benchmarks.md \
 		--ranker-python .venv/peers/ranker/bin/python --torch-cka-python .venv/peers/cka/bin/python
@@ -31,7 +31,7 @@ bench-whole: .venv/dev .venv/peers/ranker .venv/peers/cka
 		--write docs/benchmarks-compare.md
 	$(BIN)/python bench/study.py --write docs/benchmarks-study.md
 
-# How time and memory grow; a quarter of an hour, with nothing else on the machine.
+# How time and memory grow; eleven minutes, with nothing else on the machine.
 scale: .venv/dev
 	$(BIN)/python bench/scale.py --write docs/scale.md
 

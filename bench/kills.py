@@ -130,8 +130,9 @@ class Run:
         return time.perf_counter() - started
 
     def left(self) -> list[Path]:
-        """List what is half-written, folders and what is in them too."""
-        found = [path.relative_to(self.place) for path in self.place.rglob("*")]
+        """List what is half-written, folders and what is in them too; not what a kill unlocks."""
+        written = (path for path in self.place.rglob("*") if path.suffix != ".lock")
+        found = [path.relative_to(self.place) for path in written]
         hidden = [path for path in found if any(part.startswith(".") for part in path.parts)]
         return [self.place / path for path in hidden]
 
@@ -208,8 +209,8 @@ def main() -> None:
 
 `python bench/kills.py --write docs/kills.md` starts each of these {TIMES} times as a process of its
 own, kills it (SIGKILL) at a random moment between the first file that it begins and its end, and
-gives the same command again, with `--resume` where there is such a thing. What comes out is compared
-with a run that nobody stopped: scores, curves, weights and records, to the last bit.
+gives the same command again, with `--resume` where there is such a thing. What comes out is
+compared with a run that nobody stopped: scores, curves, weights and records, to the last bit.
 
 {table(heads, lines)}
 

@@ -67,7 +67,7 @@ def test_a_study_from_the_command_line(run, mine, tmp_path):
     assert len(found["cells"]) == 4
     # What an earlier recipe left goes; figures stay, and so does what is somebody else's.
     gone = [out / "tables" / "07-old.md", out / "tables" / "07-old.tex"]
-    half = out / "tables" / ".01-x-ab12cd34.layerscout.md"
+    half = out / "tables" / ".01-x-ab12cd34.layerscout-part.md"
     theirs = tmp_path / "paper" / "figures" / "01-method.pdf"
     theirs.parent.mkdir(parents=True)
     for path in (*gone, half, theirs):
@@ -86,6 +86,13 @@ def test_a_study_from_the_command_line(run, mine, tmp_path):
     names = sorted(path.name for path in both.iterdir())
     assert names == ["figures", "out", "out-2", "report.html"]
     assert len(list((both / "figures").glob("*.svg"))) == 2 * len(list((out / "figures").iterdir()))
+    # None is written into the folder of another one, and none comes twice.
+    again = tmp_path / "again" / "out"
+    assert run("report", again, out, again / ".." / "out", "-o", tmp_path)[0] == 0
+    assert (tmp_path / "out-2" / "summary.csv").exists()
+    assert not (tmp_path / "out-3").exists() and not (tmp_path / "out" / "out").exists()
+    tables = sorted((out / "tables").iterdir())
+    assert run("report", *studies)[0] == 0 and sorted((out / "tables").iterdir()) == tables != []
 
 
 def test_a_dry_run_lists_and_runs_nothing(run, mine, tmp_path):

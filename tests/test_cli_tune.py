@@ -228,7 +228,7 @@ def test_the_cache_is_listed_and_cleared(run, tiny, reviews, tmp_path, cache):
     first = next(cache.glob("trunks/*.bin"))
     first.with_suffix(".json").unlink()
     first.unlink()
-    (cache / "trunks" / f".{'a' * 64}-x.layerscout.bin").write_bytes(bytes(2_000_000))
+    (cache / "trunks" / f".{'a' * 64}-x.layerscout-part.bin").write_bytes(bytes(2_000_000))
     printed = run("cache", "list")[1]
     assert "1 entry, " in printed and "and 1 unfinished file, 2.0 MB, in" in printed
     size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())

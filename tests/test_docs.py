@@ -41,7 +41,7 @@ def test_options_are_those_of_the_code(tmp_path):
 
 def test_pages_are_built_without_a_warning(tmp_path):
     pytest.importorskip("mkdocs")
-    shell(f"{sys.executable} -m mkdocs build --quiet --strict -d {tmp_path}", ROOT, tmp_path)
+    shell(f"{sys.executable} -m mkdocs build --strict -d {tmp_path}", ROOT, tmp_path)
     assert (tmp_path / "tutorial" / "index.html").exists()
 
 

@@ -22,7 +22,9 @@ from layerscout.files import (
     check_output_folder,
     clear_cache,
     find_cached,
+    half_written,
     output_folder,
+    remove_folder,
     replacing,
     tidy,
     unfinished,
@@ -216,7 +218,7 @@ def test_data_that_nothing_is_told_about_count_and_go_first(cached):
 
 def test_temporary_files_go_when_they_are_stale(cached):
     folder = cached("a").parent
-    old, new = (folder / f".{'b' * 64}-{part}.layerscout.bin" for part in ("old", "new"))
+    old, new = (folder / f".{'b' * 64}-{part}.layerscout-part.bin" for part in ("old", "new"))
     old.touch()
     new.touch()
     long_ago = time.time() - STALE - 1
@@ -228,13 +230,13 @@ def test_temporary_files_go_when_they_are_stale(cached):
 def test_clearing_removes_what_the_cache_wrote_and_nothing_else(cached):
     folder = cached("a").parent
     cached("b").unlink()
-    (folder / f".{'c' * 64}-x_1.layerscout.bin").write_bytes(b"half")
-    (folder / f".{'c' * 64}-x_1.layerscout.json").touch()
+    (folder / f".{'c' * 64}-x_1.layerscout-part.bin").write_bytes(b"half")
+    (folder / f".{'c' * 64}-x_1.layerscout-part.json").touch()
     assert unfinished() == (2, 4)
     size = sum(path.stat().st_size for path in folder.iterdir())
     theirs = [
         folder / "notes.json",
-        folder / ".b.layerscout.bin",
+        folder / ".b.layerscout-part.bin",
         folder.parent / f"{'a' * 64}.bin",
     ]
     for path in theirs:
@@ -245,11 +247,10 @@ def test_clearing_removes_what_the_cache_wrote_and_nothing_else(cached):
 
 
 def test_what_killed_runs_left_in_a_folder_goes_after_a_day(tmp_path):
-    old = [f".{name}-ab12cd_4.layerscout" for name in ("scan.json", "model")]
-    old[0] = ".scan-ab12cd_4.layerscout.json"
-    earlier = [f".{name}-ab12cd_4.layerscout.earlier" for name in ("model", "other")]
-    kept = ["mine", ".mine-ab12cd_4.tmp", ".a-b.layerscout", "scan-ab12cd_4.layerscout.json"]
-    fresh = ".plan-ab12cd_4.layerscout.json"
+    old = [".scan-ab12cd_4.layerscout-part.json", ".mo\ndel-ab12cd_4.layerscout-part"]
+    earlier = [f".{name}-ab12cd_4.layerscout-part.earlier" for name in ("model", "other")]
+    kept = ["mine", ".mine-settings.layerscout.yaml", ".a-b.layerscout-part"]
+    fresh = ".plan-ab12cd_4.layerscout-part.json"
     for name in (old[0], fresh, *kept):
         (tmp_path / name).write_text("{")
     for name in (old[1], *earlier, "other"):
@@ -263,6 +264,20 @@ def test_what_killed_runs_left_in_a_folder_goes_after_a_day(tmp_path):
     assert (tmp_path / "model" / "config.json").read_text() == earlier[0]
     assert (tmp_path / "other" / "config.json").read_text() == "other"
     tidy(tmp_path / "nowhere")
+
+
+def test_a_folder_that_is_removed_is_gone_at_once(tmp_path, monkeypatch):
+    folder = tmp_path / "training"
+    for _ in range(2):
+        folder.mkdir()
+        (folder / "training.json").touch()
+        os.utime(folder, (0, 0))
+        remove_folder(folder)
+        assert not folder.exists()
+        monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # a kill comes first
+    [left] = tmp_path.iterdir()
+    assert half_written(left) and time.time() - left.stat().st_mtime < STALE
+    remove_folder(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError, InputError])

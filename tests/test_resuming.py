@@ -11,7 +11,7 @@ from inputs import expect_refused
 from layerscout import training as module
 from layerscout.errors import InputError
 from layerscout.files import alone
-from layerscout.snapshots import RunSnapshots, Snapshots
+from layerscout.snapshots import RunSnapshots, Snapshots, _sha256
 from layerscout.surgery import classifier
 from layerscout.training import Settings, train
 from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, load, task_of
@@ -118,13 +118,19 @@ def test_a_diverged_run_stays_so(bert, tmp_path, monkeypatch, step):
     assert again == expected and not differing(found, kept)
 
 
+def rewritten(path, change):
+    """Put something else into the state of a run, as if it had been written so."""
+    state = json.loads(path.read_text()) | change
+    del state["sha256"]
+    path.write_text(json.dumps({**state, "sha256": _sha256(state)}))
+
+
 def test_parameters_of_something_else_are_not_taken(bert, tmp_path):
     run, _ = training(bert, tmp_path / "whole")
     path = tmp_path / "whole" / "run-1" / f"parameters-{run.best.epoch}.safetensors"
     save_file({"other": torch.zeros(1)}, path)
-    state = json.loads((path.parent / "state.json").read_text())
-    state["checksums"][path.name] = 0  # all its bytes are
-    (path.parent / "state.json").write_text(json.dumps(state))
+    sums = json.loads((path.parent / "state.json").read_text())["checksums"]
+    rewritten(path.parent / "state.json", {"checksums": sums | {path.name: 0}})  # all its bytes are
     expect_refused("not those that are trained", training, bert, tmp_path / "whole")
 
 
@@ -135,7 +141,7 @@ def test_a_state_of_something_else_is_not_taken(bert, tmp_path, broken):
     with pytest.raises(StoppedError):
         training(bert, tmp_path / "stopped", stop=5)
     path = tmp_path / "stopped" / "run-1" / "state.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | broken))
+    rewritten(path, broken)
     half = replace(bert, precision="float16") if "scaler" in broken else bert
     expect_refused("delete the snapshots", training, half, tmp_path / "stopped")
 

@@ -129,15 +129,18 @@ def test_another_training_is_not_resumed(tmp_path):
 
 def test_broken_snapshots_are_refused(tmp_path):
     kept = opened(tmp_path)
-    kept.of("run-0").save(1, 1, {}, numbers(1), numbers(10))
+    kept.of("run-0").save(1, 1, {"curve": [0.75]}, numbers(1), numbers(10))
     folder = tmp_path / "training" / "run-0"
     state = (folder / "state.json").read_text()
     files = '"files": {"parameters": null, "optimizer": null, "kept": "../kept"}'
     numberless = '"loss": NaN, "files": {"parameters": null, "optimizer": null, "kept": null}'
-    for inside in ('"files": 3', '"files": {}', files, numberless):
-        (folder / "state.json").write_text('{"checksums": {"../kept": 0}' + f", {inside}}}")
+    for inside in ('"files": 3', '"files": {}', files):
+        told = json.loads('{"checksums": {"../kept": 0}' + f", {inside}}}")
+        told["sha256"] = snapshots._sha256(told)
+        (folder / "state.json").write_text(json.dumps(told))
         expect_refused("state.json", kept.of("run-0").load)
-    for broken in ("", "[]", "{}", state.replace("checksums", "sums")):
+    altered = state.replace("0.75", "0.35")
+    for broken in ("", "[]", "{}", f"{{{numberless}}}", altered, state.replace("sha256", "sha")):
         (folder / "state.json").write_text(broken)
         expect_refused("state.json", kept.of("run-0").load)
     (folder / "state.json").write_text(state)
@@ -163,7 +166,7 @@ def test_a_flipped_bit_in_a_snapshot_is_seen(tmp_path, part):
 
 def test_what_a_kill_leaves_before_the_first_snapshot_is_nobody_s(tmp_path):
     (tmp_path / "training").mkdir()
-    (tmp_path / "training" / ".training-ab12cd34.layerscout.json").touch()
+    (tmp_path / "training" / ".training-ab12cd34.layerscout-part.json").touch()
     opened(tmp_path)
 
 

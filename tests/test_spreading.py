@@ -22,7 +22,7 @@ def here(monkeypatch):
     """Let this process stand in for the machines of a cluster."""
 
     def spread(_, work, items, **__):
-        return map(work, items)
+        yield from map(work, items)
 
     monkeypatch.setattr(spreading, "joined", lambda _: nullcontext())
     monkeypatch.setattr(spreading, "given_gpus", lambda *_: 0)
@@ -81,8 +81,18 @@ def test_machines_that_settle_on_other_precisions_are_told(tiny, tmp_path, here,
         return moments, replace(read, precisions=frozenset([next(settled)]))
 
     monkeypatch.setattr(spreading, "_sums", mixed)
+    closed = []
+
+    def spread(_, work, items, **__):
+        try:
+            yield from map(work, items)
+        finally:
+            closed.append(True)
+
+    monkeypatch.setattr(spreading, "spread", spread)
     with pytest.raises(InputError, match="came to bfloat16, float32 on different ones"):
         scan_shards(tiny, folder, precision="auto", progress=False)
+    assert closed == [True] * 2, "other machines go on, and a cluster starts to stop them"
 
 
 class OddError(Exception):

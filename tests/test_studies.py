@@ -194,8 +194,8 @@ def test_a_record_that_was_cut_short_is_run_again(tiny, reviews, tmp_path):
 def test_what_killed_runs_left_is_removed_in_time(tiny, reviews, tmp_path):
     (tmp_path / "trials").mkdir()
     names = ("left-ab12cd34", "fresh-ab12cd34")
-    left, fresh = (tmp_path / "trials" / f".{name}.layerscout.json" for name in names)
-    beside = tmp_path / ".study-ab12cd34.layerscout.json"
+    left, fresh = (tmp_path / "trials" / f".{name}.layerscout-part.json" for name in names)
+    beside = tmp_path / ".study-ab12cd34.layerscout-part.json"
     for path in (left, fresh, beside):
         path.write_text("{")
     for path in (left, beside):
@@ -209,7 +209,10 @@ def test_a_record_without_what_was_measured_is_run_again(tiny, reviews, tmp_path
     found, [key] = run(wanted, tmp_path)
     before = records(tmp_path)
     record = found.store.read(key)
-    for hollow in ({}, {**record["result"], "curve": 3}, {**record["result"], "flops": {}}):
+    result = record["result"]
+    nothing = {**result["flops"], "full_train": 0}
+    changes = ({"curve": 3}, {"flops": {}}, {"flops": nothing})
+    for hollow in ({}, *(result | change for change in changes)):
         found.store.path(key).write_text(json.dumps({**record, "result": hollow}))
         assert found.store.broken(key)
         assert run(wanted, tmp_path)[1] == [key]

@@ -293,7 +293,7 @@ def test_a_killed_run_leaves_nothing_that_could_be_taken_for_an_entry(tiny, enco
     assert run.returncode == -signal.SIGKILL
     temporaries = left()
     assert {name.rsplit(".")[-1] for name in temporaries} == {"bin", "json"}
-    assert all(name.startswith(".") and ".layerscout." in name for name in temporaries)
+    assert all(name.startswith(".") and ".layerscout-part." in name for name in temporaries)
     assert cache_entries() == []
     trunk(encoder, tokens, 2)
     assert set(temporaries) < set(left())  # the other run may still be at it

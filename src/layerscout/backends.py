@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -144,9 +144,10 @@ class Ray:
                 device=self.device if gpus or self.device == "cuda" else "cpu",
             )
             work = partial(_on_machine, elsewhere)
-            for ended in spread(ray, work, groups, cpus=self.cpus, gpus=gpus):
-                for one in ended:
-                    told(*one)
+            with closing(spread(ray, work, groups, cpus=self.cpus, gpus=gpus)) as parts:
+                for ended in parts:
+                    for one in ended:
+                        told(*one)
 
 
 def _on_machine(desk: Desk, group: Sequence[Trial]) -> list[tuple[Trial, Mapping[str, Any], bool]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -118,10 +118,11 @@ def spread(
     cpus: int | None = None,
     gpus: float = 0,
     in_order: bool = False,
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """Do a piece of work for each item on the machines of a cluster; give what comes of it.
 
-    A piece whose machine dies is done again on another one.
+    A piece whose machine dies is done again on another one. Close what is given when no more of it
+    is wanted (`contextlib.closing`), which cancels the rest.
 
     Args:
         ray: as `joined` gives it.
@@ -154,9 +155,10 @@ def spread(
                     yield _result(ray, held.pop(at))
                     at += 1
     finally:
-        for one in waiting:
-            with suppress(Exception):
-                ray.cancel(one, force=True)
+        if ray.is_initialized():  # or cancelling would start a cluster
+            for one in waiting:
+                with suppress(Exception):
+                    ray.cancel(one, force=True)
 
 
 def _result(ray: Any, one: Any) -> Any:

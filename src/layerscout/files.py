@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
 import time
@@ -25,8 +26,8 @@ from layerscout.errors import InputError, LayerscoutError
 # A temporary file that nobody has written to for so many seconds was left by a killed run.
 STALE = 24 * 60 * 60
 # What temporary files and folders have in their names, and an earlier folder that makes way.
-_MARK, _EARLIER = ".layerscout", ".earlier"
-_HALF_WRITTEN = re.compile(rf"\.(.+)-\w{{8}}{re.escape(_MARK)}(\.\w+)?")
+_MARK, _EARLIER = ".layerscout-part", ".earlier"
+_HALF_WRITTEN = re.compile(rf"\.(.+)-\w{{8}}{re.escape(_MARK)}(\.\w+)?", re.DOTALL)
 
 
 @contextmanager
@@ -382,6 +383,16 @@ def _remove(path: Path) -> int:
     return size
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and what is in it; a kill on the way leaves nothing of its name."""
+    gone = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}{_MARK}")
+    with suppress(OSError):
+        os.utime(folder)  # or it would be stale from the start
+        folder.rename(gone)
+    for left in (gone, folder):
+        shutil.rmtree(left, ignore_errors=True)
+
+
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `folder`; put it in its place when the block ends well.
@@ -441,11 +452,11 @@ def _exchange(new: Path, folder: Path) -> None:
     earlier = Path(f"{new}{_EARLIER}")
     try:
         if folder.exists():
-            os.utime(folder)  # or it would be stale from the start
+            with suppress(OSError):  # it may be somebody else's
+                os.utime(folder)  # or it would be stale from the start
             folder.rename(earlier)
         new.rename(folder)
     finally:
-        if earlier.exists():
-            if not folder.exists():
-                earlier.rename(folder)
-            shutil.rmtree(earlier, ignore_errors=True)
+        if earlier.exists():  # under this name it is the only copy
+            earlier.rename(new if folder.exists() else folder)
+            shutil.rmtree(new, ignore_errors=True)

@@ -8,6 +8,7 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 # A page with more rows would be slow; the file has them all.
 LISTED = 2000
+# What comes of files that lack something or hold another type.
+UNLIKE_OURS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration)
 # The names of tables and figures of a study, without what says their kind.
 NUMBERED = "[0-9][0-9]-*"
 
@@ -76,7 +79,7 @@ def report(
         InputError: if a folder holds nothing to report, or something cannot be written.
     """
     listed = [folders] if isinstance(folders, str | Path) else list(folders)
-    places = [Path(folder).expanduser() for folder in listed]
+    places = list({(at := Path(one).expanduser()).resolve(): at for one in listed}.values())
     if not places:
         raise InputError("there is nothing to report; name a folder that a verb wrote")
     output = places[0] if output is None else Path(output).expanduser()
@@ -85,7 +88,7 @@ def report(
     drawn: dict[str, list[alt.LayerChart]] = {}
     titles, contents = [], []
     read = [(folder, content) for folder in places for content in _contents(folder)]
-    studies = _named([folder for folder, content in read if content["verb"] == "study"])
+    studies = _named([folder for folder, content in read if content["verb"] == "study"], output)
     for folder, content in read:
         try:
             if content["verb"] == "study":
@@ -101,7 +104,7 @@ def report(
                 sections += [Section(title, heading=True), *parts]
                 titles.append(title)
                 contents.append(content)
-        except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
+        except UNLIKE_OURS as error:
             raise InputError(
                 f"what {folder} holds is not what layerscout writes ({error!r:.80}); run the verb "
                 "again"
@@ -120,21 +123,26 @@ def report(
             sized = [chart.properties(width=300, height=220) for chart in charts]
             save_chart(side_by_side(sized, min(3, len(sized))), path)
             written.append(path)
-    if output.resolve() in [folder.resolve() for folder in studies]:  # a folder of ours
+    if len(studies) == 1 and output.resolve() == next(iter(studies)).resolve():  # it is ours
         _forget(output / "tables", ("md", "tex"), written)
         if figures is not None:
             _forget(output / "figures", ("svg", "png", "pdf"), written)
     return written
 
 
-def _named(folders: Sequence[Path]) -> dict[Path, str]:
-    """Name folders for their parts of a report, no two alike."""
+def _named(folders: Sequence[Path], output: Path) -> dict[Path, str]:
+    """Name studies for their parts of a report, no two alike and none into another's folder."""
     names: dict[Path, str] = {}
-    for folder in dict.fromkeys(folders):
+    for folder in folders:
         stem = folder.resolve().name or "study"
-        taken = set(names.values())
+        taken = {*names.values()}
+        others = {one.resolve() for one in folders if one != folder}
         several = itertools.chain([stem], (f"{stem}-{n}" for n in itertools.count(2)))
-        names[folder] = next(name for name in several if name not in taken)
+        names[folder] = next(
+            name
+            for name in several
+            if name not in taken and (output / name).resolve() not in others
+        )
     return names
 
 
@@ -143,7 +151,8 @@ def _forget(folder: Path, kinds: Sequence[str], written: Sequence[Path]) -> None
     for kind in kinds:
         for left in folder.glob(f"{NUMBERED}.{kind}"):
             if left not in written:
-                left.unlink()
+                with suppress(OSError):  # a folder, or another process was first
+                    left.unlink()
 
 
 def _contents(folder: Path) -> list[dict[str, Any]]:

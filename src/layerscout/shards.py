@@ -107,8 +107,10 @@ class Shards:
                     return Source(self.name, columns, _unread, class_names_in(schema.metadata))
                 first = islice(enumerate(file, 1), GLANCE)
                 rows = [json_record(line, path, number) for number, line in first if line.strip()]
-        except Exception as error:
-            raise _unreadable(path, error) from error
+        except InputError:
+            raise
+        except Exception as error:  # of many kinds: formats and file systems have their own
+            raise InputError(f"cannot read {path}: {first_line(error):.200}") from error
         names = dict.fromkeys(name for row in rows if row for name in row)
         columns = {
             name: all(isinstance(row.get(name), str) for row in rows if row) for name in names
@@ -130,8 +132,10 @@ class Shards:
         try:
             with self.filesystem.open(path, "rb") as file:
                 yield from read(file, path, list(wanted), rows)
-        except Exception as error:
-            raise _unreadable(path, error) from error
+        except InputError:
+            raise
+        except Exception as error:  # of many kinds: formats and file systems have their own
+            raise InputError(f"cannot read {path}: {first_line(error):.200}") from error
 
     def _parquet(self, file: Any, path: str, wanted: list[str], rows: int) -> Iterator[Table]:
         from pyarrow.parquet import ParquetFile
@@ -149,13 +153,6 @@ class Shards:
                 _check_columns(path, wanted, row)
             columns = {name: [row[name] for row in found] for name in wanted}
             yield Table(path, columns, [number for number, _ in some])
-
-
-def _unreadable(path: str, error: Exception) -> InputError:
-    """Tell what is amiss with a file, whatever the file system or the format raises."""
-    if isinstance(error, InputError):
-        return error
-    return InputError(f"cannot read {path}: {first_line(error):.200}; check the file")
 
 
 def _unread(_: Any) -> Table:

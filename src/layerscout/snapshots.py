@@ -7,9 +7,9 @@ of older ones stay until the run is over: the next snapshot is written over them
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,13 @@ import torch
 from torch import Tensor
 
 from layerscout.errors import InputError
-from layerscout.files import half_written, output_folder, replacing, write_files
+from layerscout.files import (
+    half_written,
+    output_folder,
+    remove_folder,
+    replacing,
+    write_files,
+)
 
 ABOUT = "training.json"
 STATE = "state.json"
@@ -123,7 +129,7 @@ class Snapshots:
 
     def discard(self) -> None:
         """Remove all of them: the tuning is done."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_folder(self.folder)
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,8 @@ class RunSnapshots:
             return None
         state = _read(path)
         try:
+            if state.pop("sha256") != _sha256(state):
+                raise ValueError("altered")
             files, sums = state.pop("files"), state.pop("checksums")
             named = {part: files[part] for part in ("parameters", "optimizer", "kept")}
             if not all(name is None or _FILE.fullmatch(name) for name in named.values()):
@@ -194,6 +202,7 @@ class RunSnapshots:
             }
             named = {name: sums[name] for name in files.values() if name is not None}
             state = {**state, "files": files, "checksums": named}
+            state["sha256"] = _sha256(state)
             unnamed = self._unnamed()
             anew = {k: v for k, v in written.items() if not _reused(unnamed, folder / k, v)}
             _write_tensors(folder, anew)
@@ -270,6 +279,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no number")
+
+
+def _sha256(state: Mapping[str, Any]) -> str:
+    plain = json.loads(json.dumps(state))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _checksum(part: Mapping[str, Tensor]) -> int:

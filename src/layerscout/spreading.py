@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -111,9 +112,10 @@ def scan_shards(
         started = perf_counter()
         counts: Counter[str] = Counter()
         count = partial(_counted, found, inputs.label)
-        for done, part in enumerate(spread(ray, count, found.paths, cpus=1, in_order=True), 1):
-            counts.update(part)
-            show("counting labels", done, len(found.paths))
+        with closing(spread(ray, count, found.paths, cpus=1, in_order=True)) as labels:
+            for done, part in enumerate(labels, 1):
+                counts.update(part)
+                show("counting labels", done, len(found.paths))
         if not counts:
             raise InputError(f"{found.name} has no rows; name files that have some")
         values = [json.loads(written) for written in counts]
@@ -135,20 +137,23 @@ def scan_shards(
         )
         moments, read = None, _Read()
         started = perf_counter()
-        parts = spread(ray, partial(_sums, work), found.paths, cpus=cpus, gpus=given, in_order=True)
-        for sums, more in parts:
-            if sums is not None:
-                moments = sums if moments is None else moments + sums
-            read += more
-            if len(read.precisions) > 1:
-                raise InputError(
-                    "machines of the cluster compute in one precision: `auto` came to "
-                    f"{listed(sorted(read.precisions))} on different ones; name one with "
-                    "--precision"
-                )
-            rate = read.examples / (perf_counter() - started)
-            note = f"{read.examples:,} of {total:,} examples, {rate:,.0f}/s"
-            show("scanning", read.examples, total, note)
+        sums_of = partial(_sums, work)
+        with closing(
+            spread(ray, sums_of, found.paths, cpus=cpus, gpus=given, in_order=True)
+        ) as parts:
+            for sums, more in parts:
+                if sums is not None:
+                    moments = sums if moments is None else moments + sums
+                read += more
+                if len(read.precisions) > 1:
+                    raise InputError(
+                        "machines of the cluster compute in one precision: `auto` came to "
+                        f"{listed(sorted(read.precisions))} on different ones; name one with "
+                        "--precision"
+                    )
+                rate = read.examples / (perf_counter() - started)
+                note = f"{read.examples:,} of {total:,} examples, {rate:,.0f}/s"
+                show("scanning", read.examples, total, note)
         seconds["forward"] = perf_counter() - started
     assert moments is not None, "there are rows"
     if read.blank == read.examples:

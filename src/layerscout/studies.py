@@ -644,8 +644,9 @@ def study(
             cells = (cell for name in recipe.grids for cell in planner.cells.get(name, ()))
             found = Study(recipe, tuple(cells), desk.store)
             path = output_folder(desk.store.folder) / "study.json"
-            if not on_the_way or len(found.cells) > _known_cells(path, recipe):
-                write_files({path: json.dumps(found.as_dict(), allow_nan=False) + "\n"})
+            content = found.as_dict()
+            if not (on_the_way and _points(content) <= _points_in(path, content["recipe"])):
+                write_files({path: json.dumps(content, allow_nan=False) + "\n"})
             return found
 
         planner = Planner(recipe, desk, run)
@@ -657,14 +658,18 @@ def study(
         return written()
 
 
-def _known_cells(path: Path, recipe: Recipe) -> int:
-    """Count the points of a recipe's grids that a `study.json` has; -1 if it is none of it."""
+def _points(content: Mapping[str, Any]) -> set[tuple[str, str | None]]:
+    """Give the points of the grids of a `study.json`: the grid and the trial."""
+    return {(cell["grid"], cell["trial"]) for cell in content["cells"]}
+
+
+def _points_in(path: Path, recipe: Mapping[str, Any]) -> set[tuple[str, str | None]]:
+    """Give those of a file, none if it is of another recipe or cannot be read."""
     try:
         content = json.loads(path.read_bytes())
-        known = Recipe.model_validate(content["recipe"]) == recipe
-        return len(content["cells"]) if known else -1
+        return _points(content) if content["recipe"] == recipe else set()
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return -1
+        return set()
 
 
 @dataclass(frozen=True)

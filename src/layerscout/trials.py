@@ -376,7 +376,7 @@ def _whole(record: Any, key: str) -> bool:
         return False
     try:
         return all(True for _ in measured(record, {}))
-    except (LookupError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         return False
 
 

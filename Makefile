@@ -35,7 +35,7 @@ bench-whole: .venv/dev .venv/peers/ranker .venv/peers/cka
 scale: .venv/dev
 	$(BIN)/python bench/scale.py --write docs/scale.md
 
-# Loaders and notations against files that nobody wrote by hand; about ten minutes.
+# Loaders and notations against files that nobody wrote by hand; three minutes.
 fuzz: .venv/dev
 	$(BIN)/python bench/fuzz.py --write docs/fuzz.md
 

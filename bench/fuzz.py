@@ -14,7 +14,7 @@ from pathlib import Path
 from measuring import table
 
 ROOT = Path(__file__).parents[1]
-EFFORT = 150
+EFFORT = 50
 
 # What is fuzzed, by the test.
 WHAT = {

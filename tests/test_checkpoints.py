@@ -153,6 +153,8 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_to
         (configured(num_hidden_layers="six"), "cannot read the configuration"),
         (configured(vocab_size=7), "."),
         (configured(num_hidden_layers=2), r"hold \d+ tensors of blocks .* do not belong together"),
+        (configured(num_hidden_layers=10**6), "too few for the 1,000,000 blocks"),
+        (configured(vocab_size=10**8), "too few for .* 100,000,000 tokens"),
         (configured(num_hidden_layers=6), r"lack \d+ tensors .* incomplete"),
     ],
 )

@@ -85,6 +85,7 @@ def load_checkpoint(name: str) -> Checkpoint:
     with quiet_transformers():
         config = _load_config(name, folder)
         tokenizer = _load_tokenizer(name, folder)
+        _check_size(name, folder, config)
         model = _load_model(name, folder, config)
     embedded = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > embedded:
@@ -364,6 +365,23 @@ def _load_tokenizer(name: str, folder: Path) -> Any:
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer of {name} has no padding token; give it one and save it")
     return tokenizer
+
+
+def _check_size(name: str, folder: Path, config: Any) -> None:
+    """Refuse sizes that the weights cannot have: making them would fill the memory first."""
+    weights = [path for pattern in (*_SAFE, *_PICKLED) for path in folder.glob(pattern)]
+    held = sum(path.stat().st_size for path in weights)
+    try:
+        blocks, width, words = config.num_hidden_layers, config.hidden_size, config.vocab_size
+        least = blocks * width + words * getattr(config, "embedding_size", width)
+        if not held or least <= held:  # a byte is the least that a value takes
+            return
+    except (AttributeError, TypeError):  # it is told when the model is made
+        return
+    raise InputError(
+        f"the weights of {name} take {held:,} bytes, too few for the {blocks:,} blocks and "
+        f"{words:,} tokens that its configuration asks for; the two do not belong together"
+    )
 
 
 def _load_model(name: str, folder: Path, config: Any) -> Any:

@@ -380,7 +380,7 @@ def _check_size(name: str, folder: Path, config: Any) -> None:
         return
     raise InputError(
         f"the weights of {name} take {held:,} bytes, too few for the {blocks:,} blocks and "
-        f"{words:,} tokens that its configuration asks for; the two do not belong together"
+        f"{words:,} tokens that its configuration asks for; they are cut short, or of another model"
     )
 
 

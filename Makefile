@@ -39,7 +39,7 @@ scale: .venv/dev
 fuzz: .venv/dev
 	$(BIN)/python bench/fuzz.py --write docs/fuzz.md
 
-# SIGKILL at random moments, 30 times for each kind of work; about twenty minutes.
+# SIGKILL at random moments, 30 times for each kind of work; half an hour.
 kills: .venv/dev
 	$(BIN)/python bench/kills.py --write docs/kills.md
 

@@ -218,7 +218,7 @@ def test_data_that_nothing_is_told_about_count_and_go_first(cached):
 
 def test_temporary_files_go_when_they_are_stale(cached):
     folder = cached("a").parent
-    old, new = (folder / f".{'b' * 64}-{part}.layerscout-part.bin" for part in ("old", "new"))
+    old, new = (folder / f".{'b' * 64}-{part}_file.layerscout-part.bin" for part in ("old", "new"))
     old.touch()
     new.touch()
     long_ago = time.time() - STALE - 1

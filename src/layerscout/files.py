@@ -314,11 +314,8 @@ def caching(
 
 def _make_room(path: Path, size: int, limit: int, spare: Path | None) -> None:
     """Remove what is stale or in the way, then the least recently used until `size` fits in."""
-    now = time.time()
-    for temporary in _cache_files(_TEMPORARY):
-        with suppress(FileNotFoundError):
-            if now - temporary.stat().st_mtime > STALE:
-                _remove(temporary)
+    for folder in {temporary.parent for temporary in _cache_files(_TEMPORARY)}:
+        tidy(folder)
     _remove_entry(path)
     entries = cache_entries()
     spared = sum(entry.bytes for entry in entries if entry.path == spare)
@@ -449,6 +446,7 @@ def _open_to_others(folder: Path) -> None:
 
 
 def _exchange(new: Path, folder: Path) -> None:
+    """Put a folder in the place of another one, which is called `new` afterwards."""
     earlier = Path(f"{new}{_EARLIER}")
     try:
         if folder.exists():
@@ -459,4 +457,3 @@ def _exchange(new: Path, folder: Path) -> None:
     finally:
         if earlier.exists():  # under this name it is the only copy
             earlier.rename(new if folder.exists() else folder)
-            shutil.rmtree(new, ignore_errors=True)

@@ -35,6 +35,7 @@ from layerscout.files import output_folder, write_files
 from layerscout.recipes import FigureSpec, Grid, Recipe, TableSpec
 from layerscout.study_charts import figure, pareto
 from layerscout.summaries import (
+    UNLIKE_OURS,
     Summary,
     TextTable,
     agreements,
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 
 # A page with more rows would be slow; the file has them all.
 LISTED = 2000
-# What comes of files that lack something or hold another type.
-UNLIKE_OURS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration)
 # The names of tables and figures of a study, without what says their kind.
 NUMBERED = "[0-9][0-9]-*"
 

@@ -282,6 +282,7 @@ def _refuse(constant: str) -> Any:
 
 
 def _sha256(state: Mapping[str, Any]) -> str:
+    """Hash a state as it will be read: JSON has names alone for keys, and lists for tuples."""
     plain = json.loads(json.dumps(state))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

@@ -159,6 +159,10 @@ def quality(record: Mapping[str, Any] | None) -> float | None:
 Measured = Iterator[tuple[str, Any, float | None]]
 
 
+# What comes of files that lack something or hold another type.
+UNLIKE_OURS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration)
+
+
 def measured(record: Mapping[str, Any], values: Mapping[str, Any]) -> Measured:
     """Give what a trial that is done measured: the measure, the state or epoch, and the value.
 

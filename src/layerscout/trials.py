@@ -33,7 +33,7 @@ from layerscout.sampling import sample
 from layerscout.scanning import Options, scan
 from layerscout.settings import Classifier
 from layerscout.stand_ins import MODELS, TASKS, stand_in_task
-from layerscout.summaries import measured
+from layerscout.summaries import UNLIKE_OURS, measured
 from layerscout.trunks import DEFAULT_LIMIT
 from layerscout.tuning import tune
 
@@ -376,7 +376,7 @@ def _whole(record: Any, key: str) -> bool:
         return False
     try:
         return all(True for _ in measured(record, {}))
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+    except UNLIKE_OURS:
         return False
 
 

@@ -1,4 +1,4 @@
-"""Kill runs at random moments, 30 each, and see whether they end as if nothing had happened.
+"""Kill runs at work at random moments, 30 each, and see whether they end as if nothing had been.
 
 A tiny encoder and made-up reviews; every run is a process of its own, with a cache of its own:
 
@@ -204,19 +204,20 @@ def main() -> None:
         all_cases = cases(*made(Path(place)))
         places = [Path(place) / f"case-{number}" for number, _ in enumerate(all_cases)]
         lines = list(pool.map(killed, all_cases, places))
-    heads = ["work", "is at work", "killed at work", "the same in the end", "left something"]
+    heads = ["work", "is at work", "killed", "the same in the end", "left something", "came late"]
     page = f"""# Kills
 
-`python bench/kills.py --write docs/kills.md` starts each of these {TIMES} times as a process of its
-own, kills it (SIGKILL) at a random moment between the first file that it begins and its end, and
-gives the same command again, with `--resume` where there is such a thing. What comes out is
-compared with a run that nobody stopped: scores, curves, weights and records, to the last bit.
+`python bench/kills.py --write docs/kills.md` starts each of these as a process of its own, kills it
+(SIGKILL) at a random moment between the first file that it begins and its end, and gives the same
+command again, with `--resume` where there is such a thing. What comes out is compared with a run
+that nobody stopped: scores, curves, weights and records, to the last bit. A kill that came late
+found the run ended; it does not count, and another one takes its place.
 
 {table(heads, lines)}
 
 Half-written files and folders have names of their own and are never read. Those that a kill leaves
 are removed once they are a day old, when nobody can be at work on them any more, by the next run
-that writes to the same folder or the cache; after each of these kills it was seen to.
+that writes to the same folder or the cache; wherever a kill had left any, this was seen to.
 """
     print(page)
     if given.write:

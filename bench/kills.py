@@ -143,27 +143,33 @@ def killed(case: Case, place: Path) -> list[str]:
     chance = random.Random(case.name)
     whole = Run(case, place / "whole")
     seconds = whole.finish()
-    expected, same, left, at_work = case.result(whole.folder), 0, 0, 0
-    for _ in range(TIMES):
+    expected, same, left, kills, too_late = case.result(whole.folder), 0, 0, 0, 0
+    while kills < TIMES:
         run = Run(case, place / "killed")
         process = run.start()
         run.at_work(process)
         try:
             process.wait(timeout=chance.random() * seconds)
         except subprocess.TimeoutExpired:
-            at_work += 1
             process.send_signal(signal.SIGKILL)
-            process.communicate()
+        _, errors = process.communicate()
+        if process.returncode == 0:  # it had ended by then
+            too_late += 1
+            continue
+        if process.returncode != -signal.SIGKILL:
+            raise SystemExit(f"{case.name}: exit code {process.returncode}\n{errors}")
+        kills += 1
         left += bool(run.left())
         run.finish(*case.again)
         same += case.result(run.folder) == expected
-        for path in run.left():  # two days later nobody can be at work on it
-            os.utime(path, (time.time() - 2 * 86400,) * 2)
-        run.finish(*case.other)
         if strays := run.left():
-            raise SystemExit(f"{case.name}: {strays} stay")
-    print(case.name, same, at_work, left, file=sys.stderr)
-    counted = [f"{at_work} of {TIMES}", f"{same} of {TIMES}", f"{left} of {TIMES}"]
+            for path in strays:  # two days later nobody can be at work on them
+                os.utime(path, (time.time() - 2 * 86400,) * 2)
+            run.finish(*case.other)
+            if strays := run.left():
+                raise SystemExit(f"{case.name}: {strays} stay")
+    print(f"{case.name}: {same} the same, {left} left something, {too_late} late", file=sys.stderr)
+    counted = [str(kills), f"{same} of {kills}", f"{left} of {kills}", str(too_late)]
     return [case.name, f"{seconds:.1f} s", *counted]
 
 

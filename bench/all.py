@@ -4,15 +4,19 @@ Run it alone on the machine:
 
     python bench/all.py --write docs/benchmarks.md
 
-Each stands in a process of its own. The pages that the scripts write by themselves have the same
-sections, from more examples and repeats.
+Each stands in a process of its own, on the processor and then on the accelerator, where there is
+one. The pages that the scripts write by themselves have the same sections, from more examples and
+repeats.
 """
 
 import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
+
+import torch
 
 from measuring import Section, given, machine, options, write_page
 
@@ -22,12 +26,16 @@ SCRIPTS = ("scan", "tune", "methods", "scores", "compare", "study")
 PEERS = {"scores": "--ranker-python", "compare": "--torch-cka-python"}
 
 
-def section(text: str, script: str, seconds: float) -> Section:
+def section(text: str, script: str, device: str, seconds: float) -> Section:
     """Make a section of a script's page."""
     text = text.removeprefix("# ").replace("\n## ", "\n### ")
     title, *parts = text.replace(f"Written by `python bench/{script}.py`. ", "").split("\n\n")
-    more = f"`python bench/{script}.py --brief`: {seconds:.0f} s."
-    return Section(title, "\n\n".join([more, *(p for p in parts if p != machine())]))
+    command = f"python bench/{script}.py --brief"
+    if device == "cpu":
+        parts = [part for part in parts if part != machine()]  # which heads the page
+    else:
+        title, command = f"{title}, on {device}", f"{command} --device {device}"
+    return Section(title, "\n\n".join([f"`{command}`: {seconds:.0f} s.", *parts]))
 
 
 def main() -> None:
@@ -35,19 +43,22 @@ def main() -> None:
     for script, option in PEERS.items():
         parser.add_argument(option, dest=script, type=Path, metavar="PYTHON")
     arguments = given(parser)
+    devices = ["cpu"]
+    if torch.accelerator.is_available():
+        devices.append(str(torch.accelerator.current_accelerator()))
     sections, began = [], time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        for script in SCRIPTS:
+        for device, script in product(devices, SCRIPTS):
             page = Path(folder) / f"{script}.md"
             command = [sys.executable, str(Path(__file__).with_name(f"{script}.py")), "--brief"]
-            command += ["--shared", str(arguments.shared), "--write", str(page)]
+            command += ["--device", device, "--shared", str(arguments.shared), "--write", str(page)]
             if python := vars(arguments).get(script):
                 command += [PEERS[script], str(python)]
-            print(f"{script}.py", file=sys.stderr, flush=True)
+            print(f"{script}.py on {device}", file=sys.stderr, flush=True)
             started = time.perf_counter()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             seconds = time.perf_counter() - started
-            sections.append(section(page.read_text("utf-8").rstrip(), script, seconds))
+            sections.append(section(page.read_text("utf-8").rstrip(), script, device, seconds))
     minutes = (time.perf_counter() - began) / 60
     introduction = (
         f"# Benchmarks\n\n`make bench` writes this page; it took {minutes:.0f} minutes. A ratio "

@@ -74,10 +74,11 @@ def against_torch_cka(
     text = (
         f"All states of {MODEL}, averaged over tokens, on the {len(split):,} validation examples "
         f"of CoLA, by torch_cka {version} with all examples in one batch, in a process of its own "
-        "with as many threads, and by ours. Both read the same states, ours from the cache; both "
-        "give the debiased estimate, ours the biased one too. It computes in the states' float32, "
-        "ours in float64; the difference is to its values from states in float64. (It stops on "
-        "first tokens, as the embeddings' are all the same.) Wanted: 10 times or more, and 1e-5. "
+        "with as many threads, and by ours, both on the CPU. Both read the same states, ours from "
+        "the cache; both give the debiased estimate, ours the biased one too. It computes in the "
+        "states' float32, ours in float64; the difference is to its values from states in "
+        "float64. (It stops on first tokens, as the embeddings' are all the same.) Wanted: 10 "
+        "times or more, and 1e-5. "
         f"{ENVIRONMENT}\n\n"
     )
     columns = ["pairs", "examples", "ours", "torch_cka", "times faster", "largest difference"]
@@ -205,14 +206,16 @@ def main() -> None:
     repeats, examples = (BRIEF_REPEATS, BRIEF_EXAMPLES) if arguments.brief else (REPEATS, EXAMPLES)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")
-        real = Encoder.load(shared / "models" / MODEL, device="cpu")
+        real = Encoder.load(shared / "models" / MODEL, device=arguments.device)
         cola, sst2 = (ls.Task.load(shared / "data" / n, task=n) for n in ("cola", "sst2"))
         sections = [against_torch_cka(real, cola, arguments.torch_cka_python, repeats)]
         tokenizer = shared / "models" / MODEL
-        plain = Encoder.load(random_encoder(Path(folder) / "model", tokenizer), device="cpu")
+        plain = Encoder.load(
+            random_encoder(Path(folder) / "model", tokenizer), device=arguments.device
+        )
         sections += evaluations(plain, sst2, examples, repeats)
         clear_cache()
-    write_page(introduction, sections, arguments.write)
+    write_page(introduction, sections, arguments.write, arguments.device)
 
 
 if __name__ == "__main__":

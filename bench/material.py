@@ -17,7 +17,7 @@ from layerscout.scoring import Sample, score_states
 from layerscout.states import States, kept
 from layerscout.trunks import DEFAULT_LIMIT
 from layerscout.variability import stratified_groups
-from measuring import drawn
+from measuring import drawn, synchronize
 
 SMALL, DEEP = "all-MiniLM-L6-v2", "stacked-minilm-12"
 
@@ -40,7 +40,8 @@ class Texts:
     def forward(self, precision: str = "float32") -> None:
         """Run the bare model."""
         low = precision == "bfloat16"
-        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=low):
+        device = self.encoder.device.type
+        with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=low):
             for inputs in self.batches:
                 self.encoder.model(**inputs)
 
@@ -62,6 +63,7 @@ class Bench:
     """What the sections read, and how often.
 
     Attributes:
+        device: that models run on.
         examples: that scores of states are computed from.
         few: what the peer and the published procedure read.
         many: rows of the data that `--examples auto` may draw from; None for all.
@@ -70,6 +72,7 @@ class Bench:
 
     shared: Path
     random: Path
+    device: str
     examples: int
     few: int
     many: int | None
@@ -91,7 +94,7 @@ class Bench:
     @cached_property
     def texts(self) -> Texts:
         """What most sections read: many examples, by random weights."""
-        return Texts(Encoder.load(self.random, device="cpu"), drawn(self.task, self.examples))
+        return Texts(Encoder.load(self.random, device=self.device), drawn(self.task, self.examples))
 
 
 def middle(seconds: Sequence[float]) -> str:
@@ -101,4 +104,5 @@ def middle(seconds: Sequence[float]) -> str:
 def clocked(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
+    synchronize()
     return time.perf_counter() - started

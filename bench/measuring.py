@@ -26,6 +26,12 @@ class Section:
     text: str
 
 
+def synchronize() -> None:
+    """Wait until an accelerator has done what it was told to, before the time is taken."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+
+
 def in_turns(
     repeats: int, works: Mapping[str, Callable[[], object]], uncounted: int = 1
 ) -> dict[str, list[float]]:
@@ -35,6 +41,7 @@ def in_turns(
         for name, work in works.items():
             started = time.perf_counter()
             work()
+            synchronize()
             seconds[name].append(time.perf_counter() - started)
             print(f"  {name}: {seconds[name][-1]:.2f} s", file=sys.stderr)
     return {name: counted[uncounted:] for name, counted in seconds.items()}
@@ -85,7 +92,7 @@ def options(page: str, brief: bool = True) -> argparse.ArgumentParser:
 
     Args:
         page: the script's docstring.
-        brief: there is a small size of it.
+        brief: `make bench` runs it: there is a small size of it, and other devices may be named.
     """
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -94,6 +101,7 @@ def options(page: str, brief: bool = True) -> argparse.ArgumentParser:
     parser.add_argument("--write", type=Path)
     if brief:
         parser.add_argument("--brief", action="store_true", help="fewer examples and repeats")
+        parser.add_argument("--device", default="cpu", help="where models run")
     return parser
 
 
@@ -105,22 +113,26 @@ def given(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return arguments
 
 
-def machine() -> str:
-    """Name the machine and the versions."""
+def machine(device: str = "cpu") -> str:
+    """Name the machine, the device that models run on, and the versions."""
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()
     native = (
         "with" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "without"
     )
     packages = ", ".join(f"{p} {version(p)}" for p in ("torch", "transformers", "layerscout"))
+    accelerator = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
     return (
+        f"{'' if device == 'cpu' else accelerator + ', '}"
         f"{capabilities.get('cpu_name', platform.processor())}, {torch.get_num_threads()} threads, "
         f"{native} native bfloat16; Python {platform.python_version()}, {packages}."
     )
 
 
-def write_page(introduction: str, sections: Sequence[Section], path: Path | None) -> None:
+def write_page(
+    introduction: str, sections: Sequence[Section], path: Path | None, device: str = "cpu"
+) -> None:
     """Print a Markdown page, and write it to `path`."""
-    parts = [introduction, machine(), *(f"## {s.title}\n\n{s.text}" for s in sections)]
+    parts = [introduction, machine(device), *(f"## {s.title}\n\n{s.text}" for s in sections)]
     page = "\n\n".join(parts) + "\n"
     if path:
         path.write_text(page, encoding="utf-8")

@@ -319,7 +319,7 @@ def main() -> None:
         folder = Path(name)
         os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
         tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
-        encoder = Encoder.load(random_encoder(folder / "model", tokenizer), device="cpu")
+        encoder = Encoder.load(random_encoder(folder / "model", tokenizer), device=arguments.device)
 
         def bench_of(examples: int) -> Bench:
             split = drawn(task, examples)
@@ -341,7 +341,7 @@ def main() -> None:
         "the cache's writing included; loading, the making of adapters, tokenisation and "
         "validation are left out on both sides."
     )
-    write_page(introduction, sections, arguments.write)
+    write_page(introduction, sections, arguments.write, arguments.device)
 
 
 if __name__ == "__main__":

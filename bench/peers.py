@@ -32,12 +32,12 @@ def layers(key: str, states: str, labels: str, **options: Any) -> dict[str, Any]
     return {"seconds": time.perf_counter() - started, "values": values}
 
 
-def run(key: str, model: str, examples: str) -> dict[str, Any]:
+def run(key: str, model: str, examples: str, device: str) -> dict[str, Any]:
     """Rank a single model by the best of its layers, from its files and the texts."""
     held = json.loads(Path(examples).read_text("utf-8"))
     started = time.perf_counter()
     ranker = TransformerRanker(Dataset.from_dict(held))
-    result = ranker.run([model], estimator=NAMES[key], layer_aggregator="bestlayer", device="cpu")
+    result = ranker.run([model], estimator=NAMES[key], layer_aggregator="bestlayer", device=device)
     return {"seconds": time.perf_counter() - started, "values": list(result.scores.values())}
 
 

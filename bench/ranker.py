@@ -87,7 +87,9 @@ def against_ranker(bench: Bench) -> Section:
 
 def _same_states(bench: Bench, ask: Ask, folder: Path) -> str:
     """Compare times and values on the same kept states."""
-    texts = Texts(Encoder.load(bench.model(DEEP), device="cpu"), drawn(bench.task, bench.examples))
+    texts = Texts(
+        Encoder.load(bench.model(DEEP), device=bench.device), drawn(bench.task, bench.examples)
+    )
     saved = _saved(folder / "many", np.stack(list(texts.states)), texts.split.labels)
     keys = ("logme", "h_score")
     seconds = told_in_turns(
@@ -169,13 +171,13 @@ def _runs(bench: Bench, ask: Ask, folder: Path) -> str:
     model, split = bench.model(SMALL), drawn(bench.task, bench.few)
     held = folder / "examples.json"
     held.write_text(json.dumps({"text": list(split.texts), "label": split.labels.tolist()}))
-    about = {"model": str(model), "examples": str(held)}
+    about = {"model": str(model), "examples": str(held), "device": bench.device}
 
     def scan(precision: str, keys: Sequence[str]) -> float:
         clear_cache()
         return clocked(
             lambda: ls.scan(
-                Encoder.load(model, device="cpu", precision=precision),
+                Encoder.load(model, device=bench.device, precision=precision),
                 bench.task,
                 scores=keys,
                 examples=bench.few,
@@ -206,7 +208,7 @@ def _runs(bench: Bench, ask: Ask, folder: Path) -> str:
             ("two runs for both", added(seconds["its h_score"], seconds["its logme"])),
         )
     ]
-    settled = Encoder.load(model, device="cpu", precision="auto").precision
+    settled = Encoder.load(model, device=bench.device, precision="auto").precision
     text = (
         f"A whole scan for both scores against its `run` with `bestlayer`, which computes one, of "
         f"{SMALL} on the same {len(split):,} texts, from loading the model to the result. The scan "

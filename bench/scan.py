@@ -76,14 +76,14 @@ def naive_ratio(H: np.ndarray, y: np.ndarray) -> float:
     return float(np.trace(within @ inverse)) / len(classes)
 
 
-def published(folder: Path, split: Split, max_length: int = 128) -> list[float]:
+def published(folder: Path, split: Split, device: str, max_length: int = 128) -> list[float]:
     """Give ν of states 1..L by the published procedure."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     blocks = BertConfig.from_pretrained(folder).num_hidden_layers
     found = []
     for head in range(1, blocks + 1):
         model = AutoModel.from_pretrained(folder, num_hidden_layers=head, dtype=torch.float32)
-        model.eval()
+        model.eval().to(device)
         order = np.random.default_rng(head).permutation(len(split))
         states = np.zeros((len(split), model.config.hidden_size), dtype=np.float32)
         for start in range(0, len(order), 8):
@@ -95,28 +95,29 @@ def published(folder: Path, split: Split, max_length: int = 128) -> list[float]:
                 padding=True,
                 return_special_tokens_mask=True,
                 return_tensors="pt",
-            )
+            ).to(device)
             ordinary = 1.0 - batch.pop("special_tokens_mask").float()
             with torch.inference_mode():
                 state = model(**batch).last_hidden_state
                 pooled = (state * ordinary[..., None]).sum(1) / ordinary.sum(1, keepdim=True)
-            states[rows] = pooled.numpy()
+            states[rows] = pooled.cpu().numpy()
         found.append(naive_ratio(states, split.labels))
     return found
 
 
-def against_forward(folder: Path, task: ls.Task, size: Size) -> Section:
+def against_forward(folder: Path, task: ls.Task, size: Size, device: str) -> Section:
     """Compare a whole scan with the forward pass of the same model on the same batches."""
     rows = []
     for precision in ("float32", "bfloat16"):
-        encoder = ls.Encoder.load(folder, device="cpu", precision=precision)
+        encoder = ls.Encoder.load(folder, device=device, precision=precision)
         split = drawn(task, size.examples)
         tokens = encoder.tokenize(split.texts)
         batches = [encoder.batch(tokens, rows) for rows in encoder.batches(tokens)]
 
         def forward(encoder: ls.Encoder = encoder, batches: list = batches) -> None:
             low = encoder.precision == "bfloat16"
-            with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=low):
+            kind = encoder.device.type
+            with torch.inference_mode(), torch.autocast(kind, torch.bfloat16, enabled=low):
                 for inputs in batches:
                     encoder.model(**inputs)
 
@@ -146,17 +147,17 @@ def against_forward(folder: Path, task: ls.Task, size: Size) -> Section:
     )
 
 
-def against_published(folder: Path, task: ls.Task, examples: int) -> Section:
+def against_published(folder: Path, task: ls.Task, examples: int, device: str) -> Section:
     """Compare a scan with the published procedure, loading included on both sides."""
     split = drawn(task, examples)
     found: dict[str, list[float]] = {}
 
     def by_text() -> None:
-        found["published"] = published(folder, split)
+        found["published"] = published(folder, split, device)
 
     def by_scan(precision: str) -> None:
         clear_cache()
-        encoder = ls.Encoder.load(folder, device="cpu", precision=precision)
+        encoder = ls.Encoder.load(folder, device=device, precision=precision)
         result = ls.scan(encoder, task, examples=examples, progress=False)
         found[precision] = list(result.scores["variability_ratio"].values[1:])
 
@@ -167,7 +168,7 @@ def against_published(folder: Path, task: ls.Task, examples: int) -> Section:
     }
     # All three load anew each time, so there is nothing to warm up.
     seconds = in_turns(3, works, uncounted=0)
-    settled = ls.Encoder.load(folder, device="cpu", precision="auto").precision
+    settled = ls.Encoder.load(folder, device=device, precision="auto").precision
     rows = []
     for precision in ("float32", "auto"):
         change = np.abs(np.array(found[precision]) / np.array(found["published"]) - 1).max()
@@ -196,7 +197,7 @@ def jackknife_error(H: np.ndarray, y: np.ndarray, groups: int = 20) -> float:
 
 
 def both_precisions(
-    model: Path, split: Split
+    model: Path, split: Split, device: str
 ) -> tuple[dict[str, np.ndarray], dict[str, list[float]]]:
     """Give the states (L + 1, n, d) in float32 and in bfloat16, and the seconds of each run."""
     states: dict[str, np.ndarray] = {}
@@ -204,11 +205,11 @@ def both_precisions(
     def read(encoder: ls.Encoder) -> None:
         states[encoder.precision] = encoder.states(split.texts).numpy()
 
-    encoders = [ls.Encoder.load(model, device="cpu", precision=p) for p in ("float32", "bfloat16")]
+    encoders = [ls.Encoder.load(model, device=device, precision=p) for p in ("float32", "bfloat16")]
     return states, in_turns(3, {e.precision: lambda e=e: read(e) for e in encoders})
 
 
-def precision_on_real_tasks(shared: Path, examples: int) -> Section:
+def precision_on_real_tasks(shared: Path, examples: int, device: str) -> Section:
     """Compare bfloat16 with float32 on real checkpoints and tasks: speed, and the change in ν."""
     rows = []
     for name, data in (
@@ -218,7 +219,7 @@ def precision_on_real_tasks(shared: Path, examples: int) -> Section:
         ("stacked-minilm-12", "cola"),
     ):
         split = drawn(ls.Task.load(shared / "data" / data), examples)
-        states, seconds = both_precisions(shared / "models" / name, split)
+        states, seconds = both_precisions(shared / "models" / name, split, device)
         exact, low = (np.array([naive_ratio(H, split.labels) for H in states[p]]) for p in states)
         errors = np.array([jackknife_error(H, split.labels) for H in states["float32"]])
         change = np.abs(np.log(low / exact))
@@ -255,13 +256,13 @@ def precision_on_real_tasks(shared: Path, examples: int) -> Section:
 PEAK = """
 import resource, sys
 import layerscout as ls
-encoder = ls.Encoder.load(sys.argv[1], device="cpu")
+encoder = ls.Encoder.load(sys.argv[1], device=sys.argv[3])
 ls.scan(encoder, ls.Task.load(sys.argv[2]), examples="all", progress=False)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
-def memory(shared: Path, sizes: tuple[int, int]) -> Section:
+def memory(shared: Path, sizes: tuple[int, int], device: str) -> Section:
     """Compare the peak memory of a small and a large scan, each of a file and in a process."""
     task = ls.Task.load(shared / "data" / "sst2")
     peaks = {}
@@ -272,7 +273,7 @@ def memory(shared: Path, sizes: tuple[int, int]) -> Section:
             rows = zip(split.texts, split.labels, strict=True)
             data.write_text("text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in rows))
             model = shared / "models" / "all-MiniLM-L6-v2"
-            command = [sys.executable, "-c", PEAK, str(model), str(data)]
+            command = [sys.executable, "-c", PEAK, str(model), str(data), device]
             output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         peaks[examples] = float(output.split()[-1])
         print(f"  peak of {examples}: {peaks[examples]:.0f} MB", file=sys.stderr)
@@ -310,17 +311,17 @@ def main() -> None:
         )
         sections = [
             start_up(),
-            against_forward(random, task, size),
-            against_published(random, task, size.published),
-            precision_on_real_tasks(arguments.shared, size.precision),
-            memory(arguments.shared, size.rows),
+            against_forward(random, task, size, arguments.device),
+            against_published(random, task, size.published, arguments.device),
+            precision_on_real_tasks(arguments.shared, size.precision, arguments.device),
+            memory(arguments.shared, size.rows, arguments.device),
         ]
     introduction = (
         "# Benchmarks of the scan\n\nWritten by `python bench/scan.py`. A ratio is the median over "
         "repeats done in turns in one run, with its minimum and maximum. Unless a model is "
         "named it is a BERT of 12 blocks, 384 wide, with random weights, on examples of SST-2."
     )
-    write_page(introduction, sections, arguments.write)
+    write_page(introduction, sections, arguments.write, arguments.device)
 
 
 if __name__ == "__main__":

@@ -157,6 +157,7 @@ def looped_fisher(encoder: Encoder, split: Split, labels: Sequence[str], mode: s
     sums = [torch.zeros_like(weight) for weight in weights]
     for text, label in zip(split.texts, split.labels.tolist(), strict=True):
         inputs = encoder.tokenizer(text, truncation=True, max_length=128, return_tensors="pt")
+        inputs = inputs.to(encoder.device)
         log_p = model(**inputs).logits[0].log_softmax(dim=0)
         wanted = range(len(log_p)) if mode == "true" else [label]
         for k in wanted:
@@ -168,13 +169,13 @@ def looped_fisher(encoder: Encoder, split: Split, labels: Sequence[str], mode: s
     for (name, weight), total in zip(named, sums, strict=True):
         weight.requires_grad_(False)
         (block,) = found[name]
-        squares[block - 1] += float((total.double() / len(split)).square().sum())
+        squares[block - 1] += float((total.cpu().double() / len(split)).square().sum())
     return np.sqrt(squares)
 
 
 def against_loop(bench: Bench) -> Section:
     """Compare Fisher information with a plain loop."""
-    encoder = Encoder.load(bench.model(DEEP), device="cpu")
+    encoder = Encoder.load(bench.model(DEEP), device=bench.device)
     labels, held_out = bench.task.labels, bench.task.validation
     rows = sample(
         held_out, len(labels), examples=bench.held_out, balanced=False, per_class=None, seed=0
@@ -266,7 +267,7 @@ def auto_examples(bench: Bench) -> Section:
             told += f" (ν of equation 3 on all rows is best at state {plug_in})"
         procedure.append(told)
     available = len(bench.task.train)
-    settled = Encoder.load(bench.model(SMALL), device="cpu", precision="auto").precision
+    settled = Encoder.load(bench.model(SMALL), device=bench.device, precision="auto").precision
     text = (
         f"`--examples auto` on {'the first' if bench.many else 'all'} {available:,} rows of SST-2 "
         f"by `{KEY}`, from loading the model to the result, with nothing in the cache; each repeat "
@@ -292,6 +293,7 @@ def auto_examples(bench: Bench) -> Section:
 def _decided(bench: Bench, name: str) -> tuple[list[Decided], float]:
     """Scan with either precision and run the published procedure; also its seconds on all rows."""
     model, split = bench.model(name), drawn(bench.task, bench.few)
+    first = split.take(_first_of_both(split))
     scans: dict[str, list[Scan]] = {"float32": [], "auto": []}
 
     def scan(precision: str) -> float:
@@ -300,7 +302,7 @@ def _decided(bench: Bench, name: str) -> tuple[list[Decided], float]:
         return clocked(
             lambda: scans[precision].append(
                 ls.scan(
-                    Encoder.load(model, device="cpu", precision=precision),
+                    Encoder.load(model, device=bench.device, precision=precision),
                     bench.task,
                     seed=seed,
                     progress=False,
@@ -311,8 +313,8 @@ def _decided(bench: Bench, name: str) -> tuple[list[Decided], float]:
     works: dict[str, Callable[[], float]] = {
         "float32": lambda: scan("float32"),
         "auto": lambda: scan("auto"),
-        "loading": lambda: clocked(lambda: published(model, split.take(_first_of_both(split)))),
-        "published": lambda: clocked(lambda: published(model, split)),
+        "loading": lambda: clocked(lambda: published(model, first, bench.device)),
+        "published": lambda: clocked(lambda: published(model, split, bench.device)),
     }
     # Everything is loaded anew each time, so there is nothing to warm up.
     seconds: dict[str, list[float]] = {key: [] for key in works}
@@ -335,7 +337,7 @@ def _first_of_both(split: Split) -> np.ndarray:
 
 
 def _all_rows(bench: Bench, name: str) -> Scan:
-    encoder = Encoder.load(bench.model(name), device="cpu")
+    encoder = Encoder.load(bench.model(name), device=bench.device)
     print(f"  {name}, all rows", file=sys.stderr, flush=True)
     return ls.scan(encoder, bench.task, examples="all", progress=False)
 
@@ -360,6 +362,7 @@ def main() -> None:
         bench = Bench(
             arguments.shared,
             random_encoder(Path(folder) / "model", arguments.shared / "models" / SMALL),
+            device=arguments.device,
             examples=5000,
             few=400 if arguments.brief else FEW,
             many=10_000 if arguments.brief else None,
@@ -376,7 +379,7 @@ def main() -> None:
         f"BERT of 12 blocks, 384 wide, with random weights, on {bench.examples:,} examples of "
         "SST-2."
     )
-    write_page(introduction, sections, arguments.write)
+    write_page(introduction, sections, arguments.write, arguments.device)
 
 
 if __name__ == "__main__":

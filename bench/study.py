@@ -73,13 +73,13 @@ def counting() -> Iterator[list[int]]:
         BertAttention.forward = forward
 
 
-def work(shared: Path) -> Section:
+def work(shared: Path, device: str) -> Section:
     """Count the passes of a small study, with the trunk kept and without."""
     counts, epochs, n, held = {}, 2, 64, 64
     wanted = recipe(shared, examples=n, validation_examples=held, epochs=epochs)
     for kept in (True, False):
         with tempfile.TemporaryDirectory() as folder, counting() as passes:
-            found = run(wanted, folder, shared, kept)
+            found = run(wanted, folder, shared, kept, device)
         counts[kept] = passes[0]
     plans = [cell.trial.arguments["plan"] for cell in found.cells if cell.trial is not None]
     cuts = [0 if plan["embeddings"] else min(plan["tuned"]) - 1 for plan in plans]
@@ -104,11 +104,11 @@ def work(shared: Path) -> Section:
     return Section("Work", f"{text}\n\n{table(['', ''], rows)}")
 
 
-def run(wanted: Recipe, folder: str, shared: Path, kept: bool) -> Study:
+def run(wanted: Recipe, folder: str, shared: Path, kept: bool, device: str) -> Study:
     """Run a study with trunks kept or without, and refuse to measure trials that failed."""
     limit = DEFAULT_LIMIT if kept else 0
     found = study(
-        wanted, folder, data=shared / "data", device="cpu", cache_limit=limit, progress=False
+        wanted, folder, data=shared / "data", device=device, cache_limit=limit, progress=False
     )
     records = [found.store.read(cell.trial.key) for cell in found.cells if cell.trial is not None]
     failed = [record["error"] for record in records if record and record["status"] != "done"]
@@ -117,7 +117,7 @@ def run(wanted: Recipe, folder: str, shared: Path, kept: bool) -> Study:
     return found
 
 
-def wall(shared: Path, examples: int, held_out: int) -> Section:
+def wall(shared: Path, examples: int, held_out: int, device: str) -> Section:
     """Time the same study with the trunk kept and without, in turns, start-up apart."""
     wanted = recipe(shared, examples=examples, validation_examples=held_out, epochs=3)
     seconds: dict[bool, list[list[float]]] = {True: [], False: []}
@@ -127,7 +127,7 @@ def wall(shared: Path, examples: int, held_out: int) -> Section:
             clear_cache()
             with tempfile.TemporaryDirectory() as folder:
                 started = time.perf_counter()
-                found = run(wanted, folder, shared, kept)
+                found = run(wanted, folder, shared, kept, device)
                 whole = time.perf_counter() - started
                 records = [found.store.read(c.trial.key) for c in found.cells if c.trial]
             each = [record["seconds"] for record in records if record is not None]
@@ -238,13 +238,15 @@ def main() -> None:
     found = given(parser)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["LAYERSCOUT_CACHE"] = cache
-        sections = [work(found.shared), bookkeeping(found.shared)]
-        sections.append(wall(found.shared, *((48, 48) if found.brief else (1000, 436))))
+        sections = [work(found.shared, found.device), bookkeeping(found.shared)]
+        examples, held_out = (48, 48) if found.brief else (1000, 436)
+        sections.append(wall(found.shared, examples, held_out, found.device))
     write_page(
         "# Benchmarks of studies\n\nWritten by `python bench/study.py`. What a study is, "
         "[study.md](study.md) says.",
         sections,
         found.write,
+        found.device,
     )
 
 

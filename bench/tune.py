@@ -10,6 +10,7 @@ at the cut and writing them to the cache, and all training steps. Loading, token
 validation are left out on both sides.
 """
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -40,7 +41,17 @@ from layerscout.plans import Plan, make_plan
 from layerscout.sampling import shuffled_batches
 from layerscout.surgery import classifier
 from layerscout.training import Settings, train
-from measuring import Section, drawn, given, options, random_encoder, ratio, table, write_page
+from measuring import (
+    Section,
+    drawn,
+    given,
+    options,
+    random_encoder,
+    ratio,
+    synchronize,
+    table,
+    write_page,
+)
 
 BLOCKS, BEST, EPOCHS, EXAMPLES = 12, 8, 5, 1000
 
@@ -135,6 +146,7 @@ class Clock(TrainerCallback):
         self.started = time.perf_counter()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
+        synchronize()
         self.seconds = time.perf_counter() - self.started
 
 
@@ -213,7 +225,7 @@ def theirs(
             warmup_steps=0.06,
             weight_decay=0.0,
             max_grad_norm=0.0,
-            use_cpu=True,
+            use_cpu=bench.encoder.device.type == "cpu",
             report_to="none",
             save_strategy="no",
             logging_strategy="no",
@@ -352,17 +364,19 @@ def grid(bench: Bench, repeats: int) -> Section:
     return Section(f"A grid of learning rates and seeds, {repeats} repeats", text)
 
 
-def memory(folder: Path, shared: Path, brief: bool) -> Section:
-    """Measure the growth of resident memory over the loaded encoder, a process each."""
+def memory(folder: Path, arguments: argparse.Namespace) -> Section:
+    """Measure the growth of memory over the loaded encoder, a process each."""
     grown = {}
     for strategy in ("full", "best-down:3@best"):
-        command = [sys.executable, __file__, "--shared", str(shared), "--memory", strategy]
-        command += [str(folder), *(["--brief"] if brief else [])]
+        command = [sys.executable, __file__, "--memory", strategy, str(folder)]
+        command += ["--shared", str(arguments.shared), "--device", arguments.device]
+        command += ["--brief"] if arguments.brief else []
         found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         grown[strategy] = float(found.split()[-1])
     share = grown["best-down:3@best"] / grown["full"]
     text = (
-        "Growth of the peak of resident memory over the process with the loaded encoder: "
+        f"Growth of the peak of {'resident' if arguments.device == 'cpu' else arguments.device} "
+        "memory over the process with the loaded encoder: "
         f"{grown['full']:.0f} MB for `full`, {grown['best-down:3@best']:.0f} MB for "
         f"`best-down:3@best`: {share:.0%}. Wanted: below 50 %."
     )
@@ -371,14 +385,20 @@ def memory(folder: Path, shared: Path, brief: bool) -> Section:
 
 def memory_of(bench: Bench, strategy: str) -> None:
     """Print by how many MB tuning raises the peak of this process's memory."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    before = peak()
+    device = bench.encoder.device
+    if device.type == "cpu":
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
+    else:
+        torch.accelerator.reset_peak_memory_stats(device)
+    before = peak(device)
     ours(bench, strategy, 32)
-    print(peak() - before)
+    print(peak(device) - before)
 
 
-def peak() -> float:
-    """Give the peak of resident memory in MB."""
+def peak(device: torch.device) -> float:
+    """Give the peak of resident memory in MB, or of an accelerator's."""
+    if device.type != "cpu":
+        return torch.accelerator.max_memory_allocated(device) / 2**20
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
@@ -412,7 +432,7 @@ def main() -> None:
         else:
             tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
             strategy, model = "", str(random_encoder(Path(folder) / "model", tokenizer))
-        encoder = Encoder.load(model, device="cpu")
+        encoder = Encoder.load(model, device=arguments.device)
         bench = Bench(encoder, encoder.tokenize(split.texts), split.labels)
         if strategy:
             memory_of(bench, strategy)
@@ -422,7 +442,7 @@ def main() -> None:
             *(against_full(bench, batch, repeats) for batch, repeats in size.plans.items()),
             against_trainer(bench, 32, size.trainer),
             grid(bench, size.grid),
-            memory(Path(model), arguments.shared, arguments.brief),
+            memory(Path(model), arguments),
             disk(bench),
         ]
     introduction = (
@@ -433,7 +453,7 @@ def main() -> None:
         "first trunk block and the last optimiser step, the cache's writing included; loading, "
         "tokenisation and validation are left out on both sides."
     )
-    write_page(introduction, sections, arguments.write)
+    write_page(introduction, sections, arguments.write, arguments.device)
 
 
 if __name__ == "__main__":

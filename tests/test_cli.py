@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -234,6 +235,45 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, reviews, 
     assert errors.startswith("layerscout: cannot write") and "scan.html" in errors
     assert errors.count("\n") == 1
     assert os.listdir(tmp_path / "out") == []  # scan.json would fit, but belongs to scan.html
+
+
+def test_a_full_disk_behind_standard_output_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from layerscout.cli import main; main()", "study", "--list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "layerscout: cannot write the output: No space left on device\n"
+
+
+def test_a_name_that_no_file_can_hold_is_refused_before_any_work(run, tiny, reviews, tmp_path):
+    data = tmp_path / os.fsdecode(b"caf\xe9.csv")
+    data.write_bytes(reviews.read_bytes())
+    code, printed, errors = run("scan", tiny, data, "-o", tmp_path / "out")
+    assert (code, printed, errors.count("\n")) == (2, "", 1)
+    assert "names of files must be UTF-8" in errors and r"caf\udce9.csv" in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_terminal_that_does_not_know_its_width(tiny, reviews, tmp_path):
+    process = start(
+        "scan", tiny, reviews, "-o", tmp_path / "out", env=os.environ | {"COLUMNS": "0"}
+    )
+    printed, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    assert "variability_ratio" in printed
+
+
+def test_names_do_not_drive_the_terminal(run, tiny, reviews, tmp_path):
+    data = tmp_path / "red\x1b[31m\nrow.csv"
+    data.write_bytes(reviews.read_bytes())
+    for words in (("scan", tiny, data), ("plan", tmp_path / "out")):
+        code, printed, errors = run(*words, "-o", tmp_path / "out")
+        assert code == 0 and "\x1b" not in printed + errors
+        assert r"red\x1b[31m\nrow" in printed
 
 
 def test_help_and_version_load_nothing_heavy():

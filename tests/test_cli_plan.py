@@ -296,7 +296,10 @@ def put(part, value):
         (put("task", [1]), "its task is [1]"),
         (put("scores", 3), "its scores is 3"),
         (lambda content: content["scores"][DEFAULT].update(values=[1.0]), "5 finite values"),
-        (lambda content: content["scores"][DEFAULT].update(values=[float("nan")] * 5), "5 finite"),
+        (
+            lambda content: content["scores"][DEFAULT].update(values=[float("nan")] * 5),
+            "NaN is not finite",
+        ),
         (lambda content: content["model"].update(blocks="4"), "`blocks` must be a whole number"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from layerscout.costs import Choice, Work, choose
 from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
+from layerscout.files import read_json
 from layerscout.methods import (
     FULL,
     Full,
@@ -221,7 +221,7 @@ def _fitting(choice: Choice, warnings: list[str], ground: Ground) -> tuple[Choic
 def _read(path: Path) -> tuple[Choice, dict[str, Any]]:
     """Read a plan.json, or a file that holds just a plan."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         plan = Plan.from_dict(content.get("plan", content))
         strategy = content.get("strategy", plan.notation)
         reason = content.get("reason", f"{path} says so")
@@ -237,7 +237,7 @@ def _read(path: Path) -> tuple[Choice, dict[str, Any]]:
             f"cannot read the plan {path}: {error.strerror or error}; write one with layerscout "
             "plan"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not a plan; write one with layerscout plan") from error
 
 

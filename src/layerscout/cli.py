@@ -63,17 +63,33 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line: exit 2 on input that cannot be used, 130 on Ctrl-C."""
+    if not os.environ.get("COLUMNS", "80").strip("0"):
+        del os.environ["COLUMNS"]  # some shells say 0 for a width that they do not know
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # names from the data may not fit the encoding
             stream.reconfigure(errors="replace")
     try:
+        _check_arguments()
         app()
     except OSError as error:  # such as a full disk behind standard output
-        _tell(error)
+        of_a_stream = error.errno is not None and error.filename is None
+        _tell(OSError(f"cannot write the output: {error.strerror}") if of_a_stream else error)
         sys.exit(1)
     except LayerscoutError as error:
         _tell(error)
         sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+def _check_arguments() -> None:
+    """Refuse names that no file written here could hold, before any work is done."""
+    for argument in sys.argv[1:]:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"names of files must be UTF-8, got {argument}; rename it, or set PYTHONUTF8=1 if "
+                "the name looks right to you"
+            ) from error
 
 
 def _tell(error: Exception) -> None:

@@ -8,6 +8,11 @@ from difflib import get_close_matches
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+def printable(text: str) -> str:
+    """Write control characters as escapes, but for the end of a line."""
+    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
+
+
 class LayerscoutError(Exception):
     """Anything that layerscout itself raises.
 
@@ -16,7 +21,7 @@ class LayerscoutError(Exception):
 
     def __str__(self) -> str:
         """Give the message."""
-        return _CONTROL.sub(lambda found: repr(found.group())[1:-1], super().__str__())
+        return printable(super().__str__())
 
 
 class InputError(LayerscoutError):

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,27 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
                 file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON as layerscout writes it, in which every number is finite.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if it is no such JSON.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _finite(written: str) -> float:
+    number = float(written)
+    if not isfinite(number):
+        raise ValueError(f"{written} is not finite")
+    return number
 
 
 def check_output_folder(path: Path, *files: str) -> None:
@@ -342,8 +364,8 @@ def _cache_files(name: re.Pattern[str]) -> list[Path]:
 
 def _read_about(path: Path) -> dict[str, Any] | None:
     try:
-        about = json.loads(path.with_suffix(".json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+        about = read_json(path.with_suffix(".json"))
+    except (OSError, ValueError):
         return None
     return about if isinstance(about, dict) else None
 

@@ -31,7 +31,7 @@ from layerscout.figures import (
     page,
     sections_of,
 )
-from layerscout.files import output_folder, write_files
+from layerscout.files import output_folder, read_json, write_files
 from layerscout.recipes import FigureSpec, Grid, Recipe, TableSpec
 from layerscout.study_charts import figure, pareto
 from layerscout.summaries import (
@@ -163,9 +163,9 @@ def _contents(folder: Path) -> list[dict[str, Any]]:
         if not path.exists():
             continue
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             content["verb"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is not what layerscout writes; run the verb again") from error
         found.append(content)
     if not found:

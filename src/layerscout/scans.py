@@ -22,7 +22,7 @@ from layerscout.costs import (
 )
 from layerscout.errors import InputError, unknown
 from layerscout.figures import scan_page
-from layerscout.files import output_folder, write_files
+from layerscout.files import output_folder, read_json, write_files
 from layerscout.methods import (
     FULL,
     Method,
@@ -234,7 +234,7 @@ class Scan:
         """
         path = Path(folder) if Path(folder).is_file() else Path(folder) / "scan.json"
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             for part in ("model", "task", "settings", "scores", "seconds"):
                 if not isinstance(content[part], dict):
                     raise TypeError(f"its {part} is {content[part]!r:.40}")
@@ -260,7 +260,7 @@ class Scan:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
         except KeyError as error:
             raise InputError(f"{path} is not a scan: it lacks {error}; scan again") from error
-        except (ValueError, TypeError, AttributeError, InputError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, InputError) as error:
             raise InputError(f"{path} is not a scan: {error}; scan again") from error
 
 

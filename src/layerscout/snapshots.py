@@ -23,6 +23,7 @@ from layerscout.errors import InputError
 from layerscout.files import (
     half_written,
     output_folder,
+    read_json,
     remove_folder,
     replacing,
     write_files,
@@ -195,8 +196,8 @@ class RunSnapshots:
             "optimizer": _name(f"optimizer-{epoch}", optimizer),
             "kept": None if kept is None else f"parameters-{kept}.safetensors",
         }
+        before = _read(folder / STATE) if (folder / STATE).exists() else {}
         try:
-            before = _read(folder / STATE) if (folder / STATE).exists() else {}
             sums = before.get("checksums", {}) | {
                 name: _checksum(part) for name, part in written.items()
             }
@@ -208,9 +209,9 @@ class RunSnapshots:
             _write_tensors(folder, anew)
             write_files({folder / STATE: json.dumps(state) + "\n"})
         except (InputError, OSError) as error:
+            rest = "the snapshot before is still there: make room and go on with it (--resume)"
             raise InputError(
-                f"{error}; the snapshot before is still there: make room and go on with it "
-                "(--resume)"
+                f"{error}; {rest if before else 'make room and begin again'}"
             ) from error
         if not optimizer:  # the run is over
             for path in self._unnamed():
@@ -269,16 +270,12 @@ def _write_tensors(folder: Path, written: Mapping[str, Mapping[str, Tensor]]) ->
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        found = read_json(path)
         if not isinstance(found, dict):
             raise TypeError("not an object")
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise _broken(path) from error
     return found
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number")
 
 
 def _sha256(state: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from layerscout.data import Task
 from layerscout.edits import Preserve, Reinitialize, arranged, make_edits, notation
 from layerscout.encoder import checked_device
 from layerscout.errors import InputError
-from layerscout.files import check_output_folder, output_folder, write_files
+from layerscout.files import check_output_folder, output_folder, read_json, write_files
 from layerscout.methods import (
     Full,
     LoRA,
@@ -651,11 +651,16 @@ def study(
 
         planner = Planner(recipe, desk, run)
         planner.work()
-        cells = [cell for some in planner.cells.values() for cell in some]
-        reasons = dict.fromkeys(cell.refused for cell in cells if cell.refused is not None)
-        if reasons and all(cell.trial is None for cell in cells):
-            raise InputError(f"nothing of {recipe.title!r} can be run: {'; '.join(reasons)}")
+        _check_any(recipe, planner)
         return written()
+
+
+def _check_any(recipe: Recipe, planner: Planner) -> None:
+    """Refuse a study of which nothing can be run."""
+    cells = [cell for some in planner.cells.values() for cell in some]
+    reasons = dict.fromkeys(cell.refused for cell in cells if cell.refused is not None)
+    if reasons and all(cell.trial is None for cell in cells):
+        raise InputError(f"nothing of {recipe.title!r} can be run: {'; '.join(reasons)}")
 
 
 def _points(content: Mapping[str, Any]) -> set[tuple[str, str | None]]:
@@ -666,9 +671,9 @@ def _points(content: Mapping[str, Any]) -> set[tuple[str, str | None]]:
 def _points_in(path: Path, recipe: Mapping[str, Any]) -> set[tuple[str, str | None]]:
     """Give those of a file, none if it is of another recipe or cannot be read."""
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
         return _points(content) if content["recipe"] == recipe else set()
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError):
         return set()
 
 
@@ -725,6 +730,7 @@ def estimate(
     trials: dict[str, Trial] = {}
     planner = Planner(recipe, desk, lambda some: trials.update({one.key: one for one in some}))
     planner.work()
+    _check_any(recipe, planner)
     cells = tuple(cell for name in recipe.grids for cell in planner.cells[name])
     found = {key: price(trial, desk) for key, trial in trials.items()}
     done = frozenset(key for key, trial in trials.items() if desk.store.ended(trial) is not None)

@@ -13,10 +13,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from layerscout.errors import printable
 from layerscout.files import cache_entries, cache_folder, unfinished
 from layerscout.methods import METHODS, Full, LoRA, Method, described
 
@@ -34,10 +36,25 @@ BAR = 32
 CURVE = 16
 
 
+class _Console(Console):
+    """Writes control characters as escapes: names and labels come from files."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render it as rich does, but for control characters in what is not rich's own."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else printable(segment.text)
+            yield segment._replace(text=text)
+
+
 @contextmanager
 def loading(quiet: bool) -> Iterator[None]:
     """Show a spinner while libraries, data and model load."""
-    console = Console(stderr=True, quiet=quiet)
+    console = _Console(stderr=True, quiet=quiet)
     if not console.is_terminal:
         yield
         return
@@ -47,7 +64,7 @@ def loading(quiet: bool) -> Iterator[None]:
 
 def say_command(command: str) -> None:
     """Show a command as if it had been typed."""
-    _say(Console(highlight=False), f"\n$ {command}", "bold")
+    _say(_Console(), f"\n$ {command}", "bold")
 
 
 def report_scan(
@@ -57,7 +74,7 @@ def report_scan(
     _warn(result.warnings)
     if _told_otherwise(folder / "scan.json", as_json, quiet):
         return
-    console = Console(highlight=False)
+    console = _Console()
     show_scan(console, result.as_dict())
     written = [folder / "scan.json", folder / "scan.html", *([plot] if plot else [])]
     _say(console, f"{sum(result.seconds.values()):.1f} s; wrote {', '.join(map(str, written))}")
@@ -69,7 +86,7 @@ def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
 
     signs = UNICODE if _unicode(console) else ASCII
     task, model, scores = scan["task"], scan["model"], scan["scores"]
-    _say(console, f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
+    _say_heading(console, model, task)
     labels = (
         "numbers as labels" if task["kind"] == "regression" else f"{len(task['labels'])} classes"
     )
@@ -96,9 +113,9 @@ def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: boo
     if _told_otherwise(folder / "plan.json", as_json, quiet):
         return
     scan, work, choice = result.scan, result.work, result.choice
-    console = Console(highlight=False)
+    console = _Console()
     mark = "◆" if _unicode(console) else "*"
-    _say(console, f"{scan.model['name']} ({scan.model['blocks']} blocks) on {scan.task['name']}")
+    _say_heading(console, scan.model, scan.task)
     if given := _options_of(result.method):
         told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
         _say(console, f"method {result.method.name}: {told}")
@@ -128,9 +145,9 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
     _warn(content["warnings"])
     if _told_otherwise(folder / "result.json", as_json, quiet):
         return
-    console = Console(highlight=False)
+    console = _Console()
     task, model = content["task"], content["model"]
-    _say(console, f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
+    _say_heading(console, model, task)
     _say(console, _what_was_done(content))
     mark = "◀ kept" if _unicode(console) else "< kept"
     if len(content["runs"]) > 1:
@@ -161,7 +178,7 @@ def report_comparison(
     _warn(result.warnings)
     if _told_otherwise(folder / "compare.json", as_json, quiet):
         return
-    console, content = Console(highlight=False), result.as_dict()
+    console, content = _Console(), result.as_dict()
     names = map_names(content)
     _say(console, f"{result.examples:,} examples of {result.task['name']}")
     for name, one in zip(names, result.maps, strict=True):
@@ -184,9 +201,9 @@ def report_evaluation(
     _warn(result.warnings)
     if _told_otherwise(folder / "evaluate.json", as_json, quiet):
         return
-    console, content = Console(highlight=False), result.as_dict()
+    console, content = _Console(), result.as_dict()
     task, model = content["task"], content["model"]
-    _say(console, f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
+    _say_heading(console, model, task)
     _say(console, f"{task['examples_used']:,} validation examples")
     if content["truncation"]:
         console.print()
@@ -256,8 +273,8 @@ def report_recipes(recipes: Sequence[tuple[str, Recipe]], *, as_json: bool) -> N
     table = Table("recipe", "what", box=None, pad_edge=False, header_style="bold")
     for name, recipe in recipes:
         table.add_row(Text(name, no_wrap=True), Text(f"{recipe.title}\n{recipe.source}"))
-    Console(highlight=False).print(table)
-    Console(highlight=False).print("\nlayerscout study RECIPE --small runs one on a laptop.")
+    _Console().print(table)
+    _Console().print("\nlayerscout study RECIPE --small runs one on a laptop.")
 
 
 def report_estimate(found: Estimate, *, as_json: bool) -> None:
@@ -289,7 +306,7 @@ def report_estimate(found: Estimate, *, as_json: bool) -> None:
         }
         print(json.dumps(content, indent=1))
         return
-    console = Console(highlight=False)
+    console = _Console()
     groups: dict[tuple[str, ...], list[str]] = {}
     refused: dict[str, int] = {}
     for cell in found.cells:
@@ -342,7 +359,7 @@ def _time(seconds: float) -> str:
 
 def trial_line(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
     """Print a line for a trial that ended, where no bar shows it."""
-    console = Console(stderr=True, highlight=False)
+    console = _Console(stderr=True)
     if before or (console.is_terminal and record["status"] == "done"):
         return
     result, given = record["result"] or {}, trial.arguments
@@ -374,7 +391,7 @@ def report_study(result: Study, *, as_json: bool, quiet: bool) -> int:
     _warn(f"{number} could not be run: {why}" for why, number in refused.items())
     if _told_otherwise(folder / "study.json", as_json, quiet):
         return failed
-    console = Console(highlight=False)
+    console = _Console()
     for path in sorted((folder / "tables").glob("[0-9][0-9]-*.md")):
         lines = [
             [cell.strip() for cell in line.strip("| ").split(" | ")]
@@ -396,7 +413,7 @@ def report_truncation(folder: Path, warnings: Sequence[str], *, quiet: bool) -> 
     """Say where the shorter checkpoint is, and what to know about it."""
     _warn(warnings)
     if not quiet:
-        _say(Console(highlight=False), f"wrote {folder}")
+        _say(_Console(), f"wrote {folder}")
 
 
 def report_cache(*, as_json: bool) -> None:
@@ -408,7 +425,7 @@ def report_cache(*, as_json: bool) -> None:
         ]
         print(json.dumps(listed, indent=1), flush=True)
         return
-    console = Console(highlight=False)
+    console = _Console()
     table = Table("used", box=None, header_style="bold", pad_edge=False)
     table.add_column("MB", justify="right")
     for heading in ("kind", "what", "of"):
@@ -453,7 +470,7 @@ def _told_otherwise(path: Path, as_json: bool, quiet: bool) -> bool:
 
 
 def _warn(warnings: Iterable[str]) -> None:
-    errors = Console(stderr=True, highlight=False)
+    errors = _Console(stderr=True)
     for warning in warnings:
         _say(errors, f"warning: {warning}", "yellow")
 
@@ -515,6 +532,11 @@ def _curve(content: Mapping[str, Any], mark: str) -> Table:
 def _say(console: Console, line: str, style: str = "") -> None:
     # Names come from the data: no markup, and no breaks inside a path.
     console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _say_heading(console: Console, model: Mapping[str, Any], task: Mapping[str, Any]) -> None:
+    line = f"{model['name']} ({model['blocks']} blocks) on {task['name']}"
+    _say(console, line.replace("\n", r"\n"))
 
 
 def _say_wrapped(console: Console, line: str) -> None:

@@ -24,7 +24,7 @@ from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.evaluation import evaluate
-from layerscout.files import output_folder, sha256_of, tidy, write_files
+from layerscout.files import output_folder, read_json, sha256_of, tidy, write_files
 from layerscout.fingerprints import task_fingerprint
 from layerscout.methods import make_method
 from layerscout.plans import ModelShape, Plan
@@ -92,8 +92,8 @@ class Store:
     def read(self, key: str) -> dict[str, Any] | None:
         """Give a record; None where there is none, or not a whole one."""
         try:
-            record = json.loads(self.path(key).read_bytes())
-        except (OSError, ValueError, RecursionError):
+            record = read_json(self.path(key))
+        except (OSError, ValueError):
             return None
         return record if _whole(record, key) else None
 

@@ -15,8 +15,8 @@ check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Every benchmark in brief; 19 minutes on two cores, with nothing else on the machine. Where there
-# is an accelerator, all of them once more on that.
+# Every benchmark in brief, with nothing else on the machine; the page says how long it took.
+# Where there is an accelerator, all of them once more on that.
 bench: .venv/dev .venv/peers/ranker .venv/peers/cka
 	$(BIN)/python bench/all.py --write docs/benchmarks.md \
 		--ranker-python .venv/peers/ranker/bin/python --torch-cka-python .venv/peers/cka/bin/python

@@ -37,11 +37,9 @@ class Texts:
     def batches(self) -> list[dict[str, torch.Tensor]]:
         return [self.encoder.batch(self.tokens, rows) for rows in self.encoder.batches(self.tokens)]
 
-    def forward(self, precision: str = "float32") -> None:
+    def forward(self) -> None:
         """Run the bare model."""
-        low = precision == "bfloat16"
-        device = self.encoder.device.type
-        with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=low):
+        with torch.inference_mode():
             for inputs in self.batches:
                 self.encoder.model(**inputs)
 

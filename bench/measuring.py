@@ -116,15 +116,13 @@ def given(parser: argparse.ArgumentParser) -> argparse.Namespace:
 def machine(device: str = "cpu") -> str:
     """Name the machine, the device that models run on, and the versions."""
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()
-    native = (
-        "with" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "without"
-    )
+    units = "with" if capabilities.get("amx_bf16") else "without"
     packages = ", ".join(f"{p} {version(p)}" for p in ("torch", "transformers", "layerscout"))
     accelerator = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
     return (
         f"{'' if device == 'cpu' else accelerator + ', '}"
         f"{capabilities.get('cpu_name', platform.processor())}, {torch.get_num_threads()} threads, "
-        f"{native} native bfloat16; Python {platform.python_version()}, {packages}."
+        f"{units} matrix units for bfloat16; Python {platform.python_version()}, {packages}."
     )
 
 

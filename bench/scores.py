@@ -76,33 +76,26 @@ def against_forward(bench: Bench) -> Section:
     texts = bench.texts
     S, n, _ = texts.states.shape  # computed here, before anything is timed
     works: dict[str, Callable[[], object]] = {
-        "float32": texts.forward,
-        "bfloat16": lambda: texts.forward("bfloat16"),
+        "forward": texts.forward,
         "all together": lambda: texts.scores(TOGETHER),
     }
     works |= {f"`{key}`": lambda key=key: texts.scores([key]) for key in TOGETHER}
     seconds = in_turns(bench.repeats, works)
     rows = [
-        [
-            name,
-            middle(seconds[name]),
-            ratio(seconds[name], seconds["float32"], 3),
-            ratio(seconds[name], seconds["bfloat16"], 3),
-        ]
+        [name, middle(seconds[name]), ratio(seconds[name], seconds["forward"], 3)]
         for name in works
-        if name not in ("float32", "bfloat16")
+        if name != "forward"
     ]
     text = (
         f"Time of scoring all {S} states, read back from the cache, as a share of the bare forward "
         f"pass on the same {n:,} examples in length-sorted batches "
-        f"({middle(seconds['float32'])} in float32, {middle(seconds['bfloat16'])} in bfloat16). "
-        "The debiased ratio comes with its jackknife intervals. What scores share (reading a "
-        "state, `cca` and `ridge` their fits) is done once for all together. Wanted: all together "
-        "at most 0.10 of the forward pass in float32.\n\n"
+        f"({middle(seconds['forward'])}, float32). The debiased ratio comes with its jackknife "
+        "intervals. What scores share (reading a state, `cca` and `ridge` their fits) is done once "
+        "for all together. Wanted: all together at most 0.10 of the forward pass.\n\n"
     )
     return Section(
         "Scores from the states, as a share of the forward pass",
-        text + table(["scores", "time", "share of float32", "share of bfloat16"], rows),
+        text + table(["scores", "time", "share of the forward pass"], rows),
     )
 
 

@@ -75,7 +75,7 @@ def counting() -> Iterator[list[int]]:
 
 def work(shared: Path, device: str) -> Section:
     """Count the passes of a small study, with the trunk kept and without."""
-    counts, epochs, n, held = {}, 2, 64, 64
+    counts, epochs, n, held = {}, 2, 16, 16
     wanted = recipe(shared, examples=n, validation_examples=held, epochs=epochs)
     for kept in (True, False):
         with tempfile.TemporaryDirectory() as folder, counting() as passes:

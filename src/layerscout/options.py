@@ -72,7 +72,7 @@ Pooling = Annotated[
 MaxLength = Annotated[int, typer.Option(help="Tokens kept of an input.")]
 Precision = Annotated[
     Literal["float32", "bfloat16", "float16", "auto"],
-    typer.Option(help="Of the forward pass; auto: bfloat16 where the processor has it."),
+    typer.Option(help="Of the forward pass; auto: bfloat16 where it is faster."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...")]
 Seed = Annotated[int, typer.Option(help="Of every random choice.")]

@@ -532,7 +532,7 @@ def _precision(asked: Precision, device: torch.device) -> Computed:
         return asked
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    # The vector instructions (avx512_bf16) alone take half as long again as float32.
+    # The vector instructions (avx512_bf16) alone take longer than float32.
     return "bfloat16" if device.type == "cpu" and _cpu_has("amx_bf16") else "float32"
 
 

@@ -39,7 +39,7 @@ from layerscout.surgery import base_of, classifier
 from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
 
 REPEATS, EXAMPLES = 5, 400
-BRIEF_REPEATS, BRIEF_EXAMPLES = 2, 64
+BRIEF_REPEATS, BRIEF_EXAMPLES = 2, 48
 MODEL = "stacked-minilm-12"
 ENVIRONMENT = "`make .venv/peers/cka` makes one."
 

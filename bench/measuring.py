@@ -74,6 +74,12 @@ def random_encoder(folder: Path, tokenizer: Path, blocks: int = 12, width: int =
     return folder
 
 
+def precisions(model: Path, device: str) -> tuple[str, ...]:
+    """Give float32 and, where it is another, what `--precision auto` takes on the device."""
+    settled = ls.Encoder.load(model, device=device, precision="auto").precision
+    return tuple(dict.fromkeys(("float32", settled)))
+
+
 def drawn(task: ls.Task, examples: int) -> Split:
     """Give the examples that a scan of this size reads."""
     rows = sample(

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import layerscout as ls
 from layerscout.encoder import Encoder
 from layerscout.files import clear_cache
 from material import DEEP, SMALL, Bench, Texts, clocked, middle
-from measuring import Section, drawn, ratio, table
+from measuring import Section, drawn, precisions, ratio, table
 
 ENVIRONMENT = "`make .venv/peers/ranker` makes one."
 
@@ -185,12 +186,11 @@ def _runs(bench: Bench, ask: Ask, folder: Path) -> str:
             )
         )
 
-    keys = ("logme", "h_score")
+    keys, taken = ("logme", "h_score"), precisions(model, bench.device)
     seconds = told_in_turns(
         min(bench.repeats, 3),
         {
-            "float32": lambda: scan("float32", keys),
-            "auto": lambda: scan("auto", keys),
+            **{precision: partial(scan, precision, keys) for precision in taken},
             "its logme": lambda: ask("run", key="logme", **about)["seconds"],
             "its h_score": lambda: ask("run", key="h_score", **about)["seconds"],
         },
@@ -199,8 +199,7 @@ def _runs(bench: Bench, ask: Ask, folder: Path) -> str:
         [
             f"its {which}",
             middle(its),
-            ratio(its, seconds["float32"], 1),
-            ratio(its, seconds["auto"], 1),
+            *(ratio(its, seconds[precision], 1) for precision in taken),
         ]
         for which, its in (
             ("run for `hscore`", seconds["its h_score"]),
@@ -208,13 +207,12 @@ def _runs(bench: Bench, ask: Ask, folder: Path) -> str:
             ("two runs for both", added(seconds["its h_score"], seconds["its logme"])),
         )
     ]
-    settled = Encoder.load(model, device=bench.device, precision="auto").precision
+    ours = ", ".join(f"{middle(seconds[precision])} in {precision}" for precision in taken)
     text = (
         f"A whole scan for both scores against its `run` with `bestlayer`, which computes one, of "
         f"{SMALL} on the same {len(split):,} texts, from loading the model to the result. The scan "
-        f"took {middle(seconds['float32'])} in float32 and {middle(seconds['auto'])} in `auto`, "
-        f"which was {settled} here. It averages tokens; its run averages the parts of a word, then "
-        "words. Wanted: more than 1.\n\n"
+        f"took {ours}; `auto` was {taken[-1]} here. It averages tokens; its run averages the parts "
+        "of a word, then words. Wanted: more than 1.\n\n"
     )
-    columns = ["against", "its time", "times faster in float32", "times faster in auto"]
+    columns = ["against", "its time", *(f"times faster in {precision}" for precision in taken)]
     return text + table(columns, rows)

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ from measuring import (
     given,
     in_turns,
     options,
+    precisions,
     random_encoder,
     ratio,
     table,
@@ -260,15 +262,14 @@ def auto_examples(bench: Bench) -> Section:
             told += f" (ν of equation 3 on all rows is best at state {plug_in})"
         procedure.append(told)
     available = len(bench.task.train)
-    settled = Encoder.load(bench.model(SMALL), device=bench.device, precision="auto").precision
     text = (
         f"`--examples auto` on {'the first' if bench.many else 'all'} {available:,} rows of SST-2 "
         f"by `{KEY}`, from loading the model to the result, with nothing in the cache; each repeat "
-        f"draws with a seed of its own. `auto` precision was {settled} here. The published "
-        f"procedure was run on {bench.few:,} stratified examples in the same turns, in float32, "
-        "and extrapolated: what a run on 8 examples takes (loading the model cut at every layer) "
-        f"once, the rest in proportion to the rows: {', '.join(procedure)}. Wanted: 50 or more, "
-        f"and the ℓ* of all rows or a state within {CLOSE:.0%} of it."
+        f"draws with a seed of its own. `auto` precision was {found[-1].precision} here. The "
+        f"published procedure was run on {bench.few:,} stratified examples in the same turns, in "
+        "float32, and extrapolated: what a run on 8 examples takes (loading the model cut at every "
+        f"layer) once, the rest in proportion to the rows: {', '.join(procedure)}. Wanted: 50 or "
+        f"more, and the ℓ* of all rows or a state within {CLOSE:.0%} of it."
     )
     columns = ["model", "precision", "time", "examples read", "times faster", "ℓ*"]
     if bench.all_rows:
@@ -284,10 +285,10 @@ def auto_examples(bench: Bench) -> Section:
 
 
 def _decided(bench: Bench, name: str) -> tuple[list[Decided], float]:
-    """Scan with either precision and run the published procedure; also its seconds on all rows."""
+    """Scan in each precision and run the published procedure; also its seconds on all rows."""
     model, split = bench.model(name), drawn(bench.task, bench.few)
     first = split.take(_first_of_both(split))
-    scans: dict[str, list[Scan]] = {"float32": [], "auto": []}
+    scans: dict[str, list[Scan]] = {key: [] for key in precisions(model, bench.device)}
 
     def scan(precision: str) -> float:
         clear_cache()
@@ -304,8 +305,7 @@ def _decided(bench: Bench, name: str) -> tuple[list[Decided], float]:
         )
 
     works: dict[str, Callable[[], float]] = {
-        "float32": lambda: scan("float32"),
-        "auto": lambda: scan("auto"),
+        **{precision: partial(scan, precision) for precision in scans},
         "loading": lambda: clocked(lambda: published(model, first, bench.device)),
         "published": lambda: clocked(lambda: published(model, split, bench.device)),
     }

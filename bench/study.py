@@ -239,7 +239,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["LAYERSCOUT_CACHE"] = cache
         sections = [work(found.shared, found.device), bookkeeping(found.shared)]
-        examples, held_out = (48, 48) if found.brief else (1000, 436)
+        examples, held_out = (24, 24) if found.brief else (1000, 436)
         sections.append(wall(found.shared, examples, held_out, found.device))
     write_page(
         "# Benchmarks of studies\n\nWritten by `python bench/study.py`. What a study is, "

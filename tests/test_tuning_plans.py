@@ -140,7 +140,7 @@ def test_broken_plans_from_disk(bert, tmp_path, content):
         ({"tuned": [*range(1, 10**6)]}, "got 3-999999; put the head at 999999 or above"),
         ({"tuned": [*range(1, 10**6, 2)]}, "1..2"),
     ],
-    ids=str,
+    ids=lambda given: str(given)[:40],
 )
 def test_plans_that_contradict_themselves(bert, tmp_path, written, words):
     (tmp_path / "plan.json").write_text(json.dumps({"tuned": [1], "head": 2, **written}))

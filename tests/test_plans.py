@@ -198,17 +198,17 @@ def test_every_strategy_has_a_meaning_and_most_make_a_plan():
 
 def test_blocks_of_their_own_are_never_tied():
     for strategy in ("top:1", "(2, 3, 5)", "head:1"):
-        assert check_tied(make_plan(strategy, 6), shape(range(6))) is None
+        assert check_tied(make_plan(strategy, 6), range(6)) is None
 
 
 def test_blocks_that_share_weights_are_tuned_together():
-    one = shape([0] * 6)
+    one = [0] * 6
     for strategy in ("full", "(1, 4, 4)", "head:3", "head:6"):
         assert check_tied(make_plan(strategy, 6), one) is None
     for strategy in ("top:1", "(1, 3, 6)", "(2, 4, 4)"):
         with pytest.raises(InputError, match="tunes block .* and freezes block .*--untie"):
             check_tied(make_plan(strategy, 6), one)
-    two = shape([0, 0, 0, 1, 1, 1])
+    two = [0, 0, 0, 1, 1, 1]
     assert check_tied(make_plan("top:3", 6), two) is None
     with pytest.raises(InputError, match="tunes block 5 and freezes block 4"):
         check_tied(make_plan("top:2", 6), two)
@@ -216,7 +216,7 @@ def test_blocks_that_share_weights_are_tuned_together():
 
 def test_a_cut_model_finds_the_weights_of_each_block_again():
     # 6 blocks in 2 groups: 4 of them would be spread 0 0 1 1.
-    two = shape([0, 0, 0, 1, 1, 1])
+    two = [0, 0, 0, 1, 1, 1]
     for head in (1, 2, 3, 5, 6):
         assert check_tied(make_plan(f"head:{head}", 6), two) is None
     with pytest.raises(InputError, match="head at 4 of 6 blocks.*--untie"):

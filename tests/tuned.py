@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from layerscout.checkpoints import shared_weights
 from layerscout.data import Task
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
@@ -84,7 +85,7 @@ def fitted(encoder: Encoder, notation: str) -> tuple[Encoder, Plan]:
     """Give the plan, and the encoder with weights of their own where the plan asks for them."""
     plan = make_plan(notation, encoder.blocks)
     try:
-        check_tied(plan, encoder.shape(len(NAMES)))
+        check_tied(plan, shared_weights(encoder.model.config))
     except InputError:
         return untied(encoder), plan
     return encoder, plan

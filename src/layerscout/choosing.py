@@ -213,7 +213,7 @@ def _fitting(choice: Choice, warnings: list[str], ground: Ground) -> tuple[Choic
             f"embeddings are tuned in full fine-tuning, (1, {blocks}, {blocks}), and in nothing "
             f"else, got {asked.notation} with embeddings={asked.embeddings}; leave embeddings out"
         )
-    check_tied(asked, shape)
+    check_tied(asked, shape.weights)
     asked = applied(asked, ground.method, blocks)
     return Choice(asked, choice.strategy, choice.reason), warnings
 

@@ -414,7 +414,7 @@ def _first(clauses: Iterable[_Clause], budget: float) -> str | None:
 
 def _possible(plan: Plan, shape: ModelShape) -> bool:
     try:
-        check_tied(plan, shape)
+        check_tied(plan, shape.weights)
     except InputError:
         return False
     return True

@@ -11,8 +11,8 @@ from typing import Any
 from layerscout.checkpoints import (
     Checkpoint,
     load_checkpoint,
-    model_shape,
     quiet_transformers,
+    shared_weights,
 )
 from layerscout.errors import InputError, first_line
 from layerscout.files import replacing_folder
@@ -77,7 +77,7 @@ def truncate(
     )
     dtype = config.dtype
     if not untie:
-        check_tied(Plan((), head), model_shape(config, 1))
+        check_tied(Plan((), head), shared_weights(config))
         config = cut_config(config, head)
     short, missing, warnings = _load_whole(str(model), loaded, config)
     if untie:

@@ -301,17 +301,21 @@ def make_plan(
     raise _misspelt(text)
 
 
-def check_tied(plan: Plan, shape: ModelShape) -> None:
+def check_tied(plan: Plan, weights: Sequence[int]) -> None:
     """Show that the plan treats blocks that share weights, as ALBERT's do, alike.
 
     They must be all tuned or all frozen. And a model cut at the head must find the weights of each
     block again: ALBERT spreads its G groups evenly over n blocks, block i taking group
     ⌊(i − 1) G / n⌋, so the groups that are left must lie evenly in what is left.
 
+    Args:
+        plan: of a model of L blocks.
+        weights: the set of weights that each block 1..L uses.
+
     Raises:
         InputError: otherwise; copying the weights ("untie") mends it.
     """
-    weights = shape.weights[: plan.head]
+    blocks, weights = len(weights), tuple(weights[: plan.head])
     remedy = "copy the shared weights first with --untie (in Python: untie=True)"
     tuned = {weights[block - 1] for block in plan.tuned}
     for block, group in enumerate(weights, start=1):
@@ -325,7 +329,7 @@ def check_tied(plan: Plan, shape: ModelShape) -> None:
     if weights != weight_sets(head, groups):
         raise InputError(
             f"a model whose blocks share weights can be cut only where its groups stay even, got "
-            f"a head at {head} of {shape.blocks} blocks; {remedy}"
+            f"a head at {head} of {blocks} blocks; {remedy}"
         )
 
 

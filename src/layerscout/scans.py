@@ -131,7 +131,7 @@ class Scan:
             plan = applied(plan, method, shape.blocks)
             choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
             try:
-                check_tied(plan, shape)
+                check_tied(plan, shape.weights)
             except InputError:
                 shape, untie = _untied(shape), True
         listed = options(shape, work, best, ranking, extra=(choice.strategy,), method=method)

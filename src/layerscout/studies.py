@@ -209,7 +209,7 @@ class Planner:
             check_untied(shape.family, shape.weights, method)
             check_tunes_blocks(plan, method)
             if not given.get("untie") and not given.get("edits"):
-                check_tied(plan, shape)
+                check_tied(plan, shape.weights)
             rates = _rates(grid, given, plan, method, task.name)
             given = _written_out(given, task, method)
             if keep:

@@ -17,6 +17,7 @@ from layerscout.checkpoints import (
     Family,
     model_class,
     quiet_transformers,
+    shared_weights,
 )
 from layerscout.data import Kind
 from layerscout.encoder import Encoder
@@ -212,7 +213,7 @@ def classifier(
     from accelerate import init_empty_weights
 
     plan = plan.on(encoder.blocks)
-    check_tied(plan, encoder.shape(len(labels), kind, head))
+    check_tied(plan, shared_weights(encoder.model.config))
     config = _labelled(cut_config(encoder.model.config, plan.head), labels, kind)
     auto = model_class(config, kind, head)
     with init_empty_weights(include_buffers=False), quiet_transformers():

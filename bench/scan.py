@@ -236,9 +236,8 @@ def precision_on_real_tasks(shared: Path, examples: int, device: str) -> Section
     text = (
         f"{examples:,} examples. The change is the largest of |log ν(bfloat16) − log ν(float32)| "
         "over the states; the sampling error is that of log ν by a jackknife over 20 groups (the "
-        "smallest over the states is shown). `--precision auto` takes bfloat16 where there are "
-        "matrix units for it; it may, as long as it is faster and the change stays below the "
-        "sampling error.\n\n"
+        "smallest over the states is shown). `--precision auto` takes bfloat16 where it is "
+        "known to be faster; it may, as long as the change stays below the sampling error.\n\n"
     )
     columns = [
         "model",

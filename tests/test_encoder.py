@@ -215,7 +215,9 @@ def test_bfloat16_is_autocast_over_float32_weights(tiny):
     ("capabilities", "precision"),
     [
         ({"avx512_bf16": True, "amx_bf16": True}, "bfloat16"),
-        ({"avx512_bf16": True, "amx_bf16": False}, "float32"),
+        ({"avx512_bf16": True, "amx_bf16": False, "cpu_name": "Intel Xeon"}, "float32"),
+        ({"avx512_bf16": True, "cpu_name": "AMD EPYC"}, "bfloat16"),
+        ({"avx512_bf16": False, "cpu_name": "AMD EPYC"}, "float32"),
         ({"avx2": True}, "float32"),
         ({}, "float32"),
     ],

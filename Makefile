@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench bench-whole scale docs fuzz kills study clean
+.PHONY: demo test check real bench bench-whole scale docs fuzz kills study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -17,12 +17,15 @@ check: .venv/dev
 
 # Every benchmark in brief, with nothing else on the machine; the page says how long it took.
 # Where there is an accelerator, all of them once more on that.
-bench: .venv/dev .venv/peers/ranker .venv/peers/cka
+bench: real .venv/dev .venv/peers/ranker .venv/peers/cka
 	$(BIN)/python bench/all.py --write docs/benchmarks.md \
 		--ranker-python .venv/peers/ranker/bin/python --torch-cka-python .venv/peers/cka/bin/python
 
+real:
+	@test -d ../shared/data/sst2 || (echo "the benchmarks need real texts in ../shared; CONTRIBUTING.md says more" && false)
+
 # The same from more examples and repeats, a page each; hours.
-bench-whole: .venv/dev .venv/peers/ranker .venv/peers/cka
+bench-whole: real .venv/dev .venv/peers/ranker .venv/peers/cka
 	$(BIN)/python bench/scan.py --write docs/benchmarks-scan.md
 	$(BIN)/python bench/tune.py --write docs/benchmarks-tuning.md
 	$(BIN)/python bench/methods.py --write docs/benchmarks-methods.md

@@ -126,6 +126,13 @@ def configured(**values):
     return act
 
 
+def nested(name):
+    def act(folder):
+        (folder / name).write_text('{"model_type": "bert", "x": ' + "[" * 100_000)
+
+    return act
+
+
 def cut_short(name, size):
     def act(folder):
         content = (folder / name).read_bytes()
@@ -148,6 +155,8 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_to
         (cut_short("model.safetensors", 0), "cannot load the weights"),
         (cut_short("config.json", 20), "cannot read the configuration"),
         (cut_short("tokenizer.json", 200), "cannot load the tokenizer"),
+        (nested("config.json"), "cannot read the configuration"),
+        (nested("tokenizer.json"), "cannot load the tokenizer"),
         (configured(model_type="gpt2"), "unknown model family 'gpt2'.*known: albert, bert"),
         (configured(model_type="made-up"), "unknown model family 'made-up'.*known: albert, bert"),
         (configured(hidden_size=32), "cannot load the weights .* shapes that its configuration"),

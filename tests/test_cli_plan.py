@@ -315,6 +315,12 @@ def test_a_scan_nested_too_deep(run, tmp_path):
     assert code == 2 and "is not a scan" in errors and errors.count("\n") == 1
 
 
+def test_a_mark_before_all_is_passed_over(run, changed):
+    path = changed(lambda content: None) / "scan.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as some editors put it
+    assert run("plan", path, "-q") == (0, "", "")
+
+
 def test_the_file_of_a_scan_will_do(run, changed):
     folder = changed(lambda content: None)
     assert run("plan", folder / "scan.json", "-q") == (0, "", "")

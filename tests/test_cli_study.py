@@ -1,6 +1,7 @@
 """The verbs study and report, as a person uses them."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -146,11 +147,22 @@ def test_a_report_of_what_is_none_is_refused(run, tmp_path):
     (tmp_path / "study.json").write_text("[]")
     assert "is not what layerscout writes" in run("report", tmp_path)[2]
     (tmp_path / "study.json").unlink()
-    numbers = ('{"verb": "scan", "scores": NaN}', '{"verb": "scan", "scores": 1e999}')
-    for harmed in ('{"verb": "scan"}', '{"verb": "dance"}', *numbers, "[" * 100_000):
+    for harmed in ('{"verb": "scan"}', '{"verb": "dance"}', "[" * 100_000):
         (tmp_path / "scan.json").write_text(harmed)
         code, _, errors = run("report", tmp_path)
         assert code == 2 and "is not what layerscout writes" in errors
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_report_of_numbers_that_are_not_finite_is_refused(run, tiny, reviews, tmp_path, number):
+    assert run("scan", tiny, reviews, "-o", tmp_path, "-q")[0] == 0
+    assert run("report", tmp_path, "-q")[0] == 0
+    whole = (tmp_path / "scan.json").read_text()
+    harmed, times = re.subn(r'("forward": )[^,\n]+', rf"\g<1>{number}", whole)
+    assert times == 1
+    (tmp_path / "scan.json").write_text(harmed)
+    code, _, errors = run("report", tmp_path)
+    assert code == 2 and "is not what layerscout writes" in errors
 
 
 def test_a_report_of_several_verbs_is_one_page(run, tiny, reviews, tmp_path):

@@ -217,6 +217,12 @@ def test_a_kill_leaves_the_earlier_result_and_the_trunk(tiny, reviews, tmp_path,
     assert "found in the cache" in again.communicate(timeout=300)[0]
 
 
+def test_the_folder_around_a_model_is_not_taken_for_it(run, tiny, reviews, tmp_path):
+    assert run("tune", tiny, reviews, "--plan", "top:1", "-o", tmp_path / "out", *QUICK)[0] == 0
+    code, _, errors = run("scan", tmp_path / "out", reviews)
+    assert code == 2 and f"did you mean {tmp_path / 'out' / 'model'}?" in errors
+
+
 def test_the_cache_is_listed_and_cleared(run, tiny, reviews, tmp_path, cache):
     code, printed, _ = run("cache", "list")
     assert code == 0 and "0 entries" in printed

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -90,6 +92,35 @@ def test_a_machine_that_dies_leaves_the_records_of_the_local_back_end(
     )
     assert ours == theirs and len(ours) == 6
     assert not list((tmp_path / "ray" / "trials").glob(".*"))
+
+
+def test_what_a_machine_was_doing_when_it_died_is_done_by_another(tmp_path, machines):
+    mortal = machines.add_node(num_cpus=1)
+    doomed = mortal.node_id
+
+    def works(item):
+        import time
+
+        from ray import get_runtime_context
+
+        place = get_runtime_context().get_node_id()
+        (tmp_path / f"{item} {place}").touch()
+        # It never ends on the machine that dies, and on the other one not before that has some.
+        while place == doomed or not list(tmp_path.glob(f"* {doomed}")):
+            time.sleep(0.05)
+        return item
+
+    def kill():
+        while not list(tmp_path.glob(f"* {doomed}")):
+            time.sleep(0.05)
+        machines.remove_node(mortal, allow_graceful=False)
+
+    with joined() as cluster, ThreadPoolExecutor() as killer:
+        killed = killer.submit(kill)
+        assert sorted(spread(cluster, works, range(4), cpus=1)) == [0, 1, 2, 3]
+        killed.result()
+    (begun,) = tmp_path.glob(f"* {doomed}")
+    assert len(list(tmp_path.glob(f"{begun.name.split()[0]} *"))) == 2
 
 
 @pytest.mark.parametrize("error", [InputError, ValueError])

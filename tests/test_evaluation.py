@@ -287,6 +287,10 @@ def test_rows_that_tuning_may_have_seen_are_warned_of(tmp_path, telling):
         cheaply(base, ls.Task.load(telling), "head:4", epochs=1, seed=seed).save(tmp_path)
         found = quietly(tmp_path / "model", ls.Task.load(telling))
         assert any("no validation split of its own" in w for w in found.warnings) == warned
+    for others in ('{"settings": "mine"}', "[]", "[" * 100_000):  # a file that is not of tuning
+        (tmp_path / "result.json").write_text(others)
+        found = quietly(tmp_path / "model", ls.Task.load(telling))
+        assert any("no validation split of its own" in w for w in found.warnings)
 
 
 def test_numbers(tmp_path):

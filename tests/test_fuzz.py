@@ -69,6 +69,7 @@ changes = st.lists(
             st.text(max_size=6).map(lambda text: text.encode("utf-8", "surrogatepass")),
             st.sampled_from([b'"', b"\n", b"\r", b"\0", b"\t", b",", b"\xff\xfe", b"\xed\xa0\x80"]),
             st.sampled_from([b"null", b"NaN", b"1e999", b"{}", b"[[[[", b"-1", b'"label"']),
+            st.sampled_from([b"[" * 2_000, b'{"a":' * 2_000]),
         ),
     ),
     min_size=1,

@@ -15,6 +15,7 @@ from layerscout import studies, trials
 from layerscout.encoder import Encoder
 from layerscout.errors import InputError
 from layerscout.recipes import read_recipe
+from layerscout.reports import report
 from layerscout.stand_ins import MODELS
 from layerscout.studies import Local, estimate, grouped, study
 from layerscout.trials import Desk, Store, Trial
@@ -132,6 +133,14 @@ def test_a_killed_study_goes_on(tiny, reviews, tmp_path, cache):
     run(wanted, tmp_path / "killed")
     run(wanted, tmp_path / "whole")
     assert records(tmp_path / "killed") == records(tmp_path / "whole")
+
+
+def test_a_report_counts_records_that_were_cut_short(tiny, reviews, tmp_path):
+    run(recipe(tiny, reviews), tmp_path)
+    path = next((tmp_path / "trials").glob("[!.]*.json"))
+    path.write_text(path.read_text()[:100])
+    report(tmp_path)
+    assert "Records that are cut short or broken: 1;" in (tmp_path / "report.html").read_text()
 
 
 def test_two_processes_share_the_work(tiny, reviews, tmp_path):

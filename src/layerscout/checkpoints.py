@@ -272,7 +272,9 @@ def _locate(name: str) -> Path:
                 "or tune without --keep-adapter"
             )
         if not (path / "config.json").is_file():
-            raise InputError(f"{name} has no config.json; give the folder of a whole checkpoint")
+            nearby = (path / "model" / "config.json").is_file()
+            remedy = f"did you mean {path / 'model'}?" if nearby else "give that of a checkpoint"
+            raise InputError(f"the folder {name} has no config.json; {remedy}")
         return path
     if path.exists():
         raise InputError(f"the model {name} is a file; give the folder that holds its config.json")
@@ -327,7 +329,7 @@ def _load_config(name: str, folder: Path) -> Any:
                 f"its base, {content['base']['source']}"
             )
         family = str(content["model_type"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"cannot read the configuration of {name}: {first_line(error)}; its config.json must "
             "name the model_type"

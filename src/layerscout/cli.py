@@ -62,7 +62,7 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line: exit 2 on input that cannot be used, 130 on Ctrl-C."""
+    """Run the command line: exit 2 on input that cannot be used, 1 else, 130 on Ctrl-C."""
     if not os.environ.get("COLUMNS", "80").strip("0"):
         del os.environ["COLUMNS"]  # some shells say 0 for a width that they do not know
     for stream in (sys.stdout, sys.stderr):
@@ -810,7 +810,7 @@ def truncate(
 app.command()(study)
 app.command()(report)
 
-cache = typer.Typer(help="The states that tuning keeps on disk.", no_args_is_help=True)
+cache = typer.Typer(help="The states that are kept on disk.", no_args_is_help=True)
 app.add_typer(cache, name="cache")
 
 
@@ -824,7 +824,7 @@ def list_cache(json: Json = False) -> None:
 
 @cache.command("clear")
 def clear_cache(quiet: Quiet = False) -> None:
-    """Remove all that is kept; tuning computes it again when it needs it."""
+    """Remove all that is kept; what is needed again is computed again."""
     from layerscout.files import cache_folder, clear_cache
 
     freed = clear_cache()

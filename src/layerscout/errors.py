@@ -5,23 +5,24 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 # What would move the cursor, colour the terminal or turn the text around.
-_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Write control characters as escapes, but for the end of a line."""
+    """Write control characters as escapes, ends of lines among them."""
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 class LayerscoutError(Exception):
     """Anything that layerscout itself raises.
 
-    Its message may quote what is in a file: control characters are written as escapes.
+    Its arguments are the lines of its message, one as a rule. They may quote names and what is in
+    a file: control characters are written as escapes.
     """
 
     def __str__(self) -> str:
         """Give the message."""
-        return printable(super().__str__())
+        return "\n".join(printable(str(line)) for line in self.args)
 
 
 class InputError(LayerscoutError):

@@ -32,7 +32,7 @@ from layerscout.encoder import Encoder, Precision, Tokens, eval_mode
 from layerscout.errors import InputError
 from layerscout.examples import Examples, batch, batches, predict, resumed
 from layerscout.figures import evaluation_page
-from layerscout.files import output_folder, replacing
+from layerscout.files import output_folder, read_json, replacing
 from layerscout.heads import Head, family_head, tuned_classifier
 from layerscout.metrics import evaluate as judged
 from layerscout.metrics import evaluate_all
@@ -415,9 +415,8 @@ def _seen_before(model: str | Path, task: Task) -> list[str]:
     ours = {name: task.origin.get(name) for name in ("validation", "validation_seed")}
     if ours["validation_seed"] is None:
         return []
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        written = (Path(model).parent / "result.json").read_text(encoding="utf-8")
-        theirs = json.loads(written)["settings"]
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        theirs = read_json(Path(model).parent / "result.json")["settings"]
         if all(theirs.get(name) == value for name, value in ours.items()):
             return []
     return [

@@ -100,7 +100,7 @@ def read_json(path: Path) -> Any:
         ValueError: if it is no such JSON.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a mark before all
         return json.loads(text, parse_constant=_finite, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error

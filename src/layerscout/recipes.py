@@ -548,7 +548,7 @@ def read_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
         return recipe
     faults = list(dict.fromkeys(faults))
     number = "a fault" if len(faults) == 1 else f"{len(faults)} faults"
-    raise InputError("\n- ".join([f"{name} has {number}:", *faults]))
+    raise InputError(f"{name} has {number}:", *(f"- {fault}" for fault in faults))
 
 
 def _fault(one: Any) -> str:

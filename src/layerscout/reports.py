@@ -275,7 +275,8 @@ class _Report:
         broken = sum(1 for key, r in self._records.items() if r is None and self.store.broken(key))
         if broken:
             found.append(
-                f"{broken} records are cut short or broken; running the study again mends them."
+                f"Records that are cut short or broken: {broken}; running the study again mends "
+                "them."
             )
         grids = [grid for grid in self.recipe.grids.values() if grid.verb == "tune"]
         if self.recipe.baseline is not None and not any(map(self._compared, grids)):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from layerscout.errors import InputError, LayerscoutError
+from layerscout.errors import InputError, LayerscoutError, printable
 from layerscout.options import (
     Address,
     Backend,
@@ -173,4 +173,4 @@ def report(
 
         written = reports.report(folders, output, figures=figures)
     if not quiet:
-        typer.echo(f"wrote {', '.join(map(str, written))}")
+        typer.echo(printable(f"wrote {', '.join(map(str, written))}"))

@@ -47,8 +47,10 @@ class _Console(Console):
     ) -> Iterable[Segment]:
         """Render it as rich does, but for control characters in what is not rich's own."""
         for segment in super().render(renderable, options):
-            text = segment.text if segment.control else printable(segment.text)
-            yield segment._replace(text=text)
+            if not segment.control:
+                lines = segment.text.split("\n")  # which rich put there
+                segment = segment._replace(text="\n".join(map(printable, lines)))
+            yield segment
 
 
 @contextmanager
@@ -64,7 +66,9 @@ def loading(quiet: bool) -> Iterator[None]:
 
 def say_command(command: str) -> None:
     """Show a command as if it had been typed."""
-    _say(_Console(), f"\n$ {command}", "bold")
+    console = _Console()
+    console.print()
+    _say(console, f"$ {command}", "bold")
 
 
 def report_scan(
@@ -148,6 +152,8 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
     console = _Console()
     task, model = content["task"], content["model"]
     _say_heading(console, model, task)
+    plan = content["plan"]
+    _say(console, f"plan {plan['notation']}: {plan['reason']}")
     _say(console, _what_was_done(content))
     mark = "◀ kept" if _unicode(console) else "< kept"
     if len(content["runs"]) > 1:
@@ -337,9 +343,10 @@ def report_estimate(found: Estimate, *, as_json: bool) -> None:
         table.add_row(*(Text(name[n]) for n in shown), *told)
     console.print(table)
     again = sum(one.again for one in found.prices.values())
+    console.print()
     _say(
         console,
-        f"\n{len(keys):,} trials, {len(found.done):,} of them done; {whole:.3g} FLOPs, "
+        f"{len(keys):,} trials, {len(found.done):,} of them done; {whole:.3g} FLOPs, "
         f"{whole / (again or 1):.0%} of what they take without the shared trunks. About "
         f"{_time(rest / found.speed)} left at {found.speed / 1e9:,.0f} GFLOP/s ({found.because}).",
     )
@@ -478,8 +485,7 @@ def _warn(warnings: Iterable[str]) -> None:
 def _what_was_done(content: Mapping[str, Any]) -> str:
     plan, parameters = content["plan"], content["parameters"]
     share = parameters["trainable"] / content["model"]["parameters"]["total"]
-    line = f"plan {plan['notation']}: {plan['reason']}\n"
-    line += f"{parameters['trainable']:,} parameters trained ({share:.1%})"
+    line = f"{parameters['trainable']:,} parameters trained ({share:.1%})"
     cut = content["trunk"]["cut"]
     if cut and content["trunk"]["kept"]:
         line += f"; blocks 1 to {cut} ran once"
@@ -530,20 +536,18 @@ def _curve(content: Mapping[str, Any], mark: str) -> Table:
 
 
 def _say(console: Console, line: str, style: str = "") -> None:
-    # Names come from the data: no markup, and no breaks inside a path.
-    console.print(Text(line, style=style), soft_wrap=True)
+    # Names come from the data: no markup, and no breaks inside a path or because of one.
+    console.print(Text(printable(line), style=style), soft_wrap=True)
 
 
 def _say_heading(console: Console, model: Mapping[str, Any], task: Mapping[str, Any]) -> None:
-    line = f"{model['name']} ({model['blocks']} blocks) on {task['name']}"
-    _say(console, line.replace("\n", r"\n"))
+    _say(console, f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
 
 
 def _say_wrapped(console: Console, line: str) -> None:
-    _say(
-        console,
-        textwrap.fill(line, console.width, subsequent_indent="  ", break_on_hyphens=False),
-    )
+    width, line = console.width, printable(line)
+    for part in textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False):
+        _say(console, part)
 
 
 def _unicode(console: Console) -> bool:

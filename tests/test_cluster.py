@@ -99,11 +99,7 @@ def test_what_a_machine_was_doing_when_it_died_is_done_by_another(tmp_path, mach
     doomed = mortal.node_id
 
     def works(item):
-        import time
-
-        from ray import get_runtime_context
-
-        place = get_runtime_context().get_node_id()
+        place = ray.get_runtime_context().get_node_id()
         (tmp_path / f"{item} {place}").touch()
         # It never ends on the machine that dies, and on the other one not before that has some.
         while place == doomed or not list(tmp_path.glob(f"* {doomed}")):
@@ -135,8 +131,6 @@ def test_what_a_piece_of_work_raises_is_raised_here(machines, error):
 
 def test_results_come_in_order_where_that_matters(machines):
     def slow_at_first(item):
-        import time
-
         time.sleep(0.3 if item == 0 else 0)
         return item
 

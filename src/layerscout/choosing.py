@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ class Ground:
     budget: float
     method: Method = FULL
     head: Classifier = "family"
+
+    @cached_property
+    def shape(self) -> ModelShape:
+        """Sizes and parameter counts of the encoder with its head for the task."""
+        return self.encoder.shape(len(self.task.labels), self.task.kind, self.head)
 
 
 def needs_scan(plan: Plan | str | Path) -> bool:
@@ -146,8 +152,7 @@ def settled(plan: Plan | str | Path, ground: Ground, work: Work) -> tuple[Choice
     if not _is_auto(plan):
         return _fitting(*_explicit(plan, ground), ground)
     best = None if ground.scan is None else ground.scan.detected(ground.score)
-    shape = _shape(ground)
-    choice, warnings = choose(shape, work, best, ground.budget, ground.method), []
+    choice, warnings = choose(ground.shape, work, best, ground.budget, ground.method), []
     if ground.scan is not None:
         warnings = _of_the_same("the scan", ground.scan.as_dict(), ground)
     return _fitting(choice, warnings, ground)
@@ -157,15 +162,10 @@ def _is_auto(plan: Plan | str | Path) -> bool:
     return isinstance(plan, str) and plan.strip().lower() == "auto"
 
 
-def _shape(ground: Ground) -> ModelShape:
-    return ground.encoder.shape(len(ground.task.labels), ground.task.kind, ground.head)
-
-
 def _check_model(ground: Ground) -> None:
     """Refuse a method that the model cannot have, whatever the plan."""
-    shape = _shape(ground)
-    check_family(shape.family, ground.method)
-    check_untied(shape.family, shape.weights, ground.method)
+    check_family(ground.shape.family, ground.method)
+    check_untied(ground.shape.family, ground.shape.weights, ground.method)
 
 
 def _explicit(plan: Plan | str | Path, ground: Ground) -> tuple[Choice, list[str]]:
@@ -203,7 +203,7 @@ def _folder(path: str | Path) -> InputError:
 
 def _fitting(choice: Choice, warnings: list[str], ground: Ground) -> tuple[Choice, list[str]]:
     """Settle a plan for the encoder and the method."""
-    blocks, shape = ground.encoder.blocks, _shape(ground)
+    blocks = ground.encoder.blocks
     asked = choice.plan.on(blocks)
     check_tunes_blocks(asked, ground.method)
     implied = Plan(asked.tuned, asked.head).on(blocks).embeddings
@@ -213,7 +213,7 @@ def _fitting(choice: Choice, warnings: list[str], ground: Ground) -> tuple[Choic
             f"embeddings are tuned in full fine-tuning, (1, {blocks}, {blocks}), and in nothing "
             f"else, got {asked.notation} with embeddings={asked.embeddings}; leave embeddings out"
         )
-    check_tied(asked, shape.weights)
+    check_tied(asked, ground.shape.weights)
     asked = applied(asked, ground.method, blocks)
     return Choice(asked, choice.strategy, choice.reason), warnings
 
@@ -243,7 +243,7 @@ def _read(path: Path) -> tuple[Choice, dict[str, Any]]:
 
 def _of_the_same(what: str, content: dict[str, Any], ground: Ground) -> list[str]:
     """Refuse what was made for a model of another shape; warn of another task or checkpoint."""
-    theirs, model = content.get("model"), _shape(ground)
+    theirs, model = content.get("model"), ground.shape
     if theirs is None:
         return []
     for name in SAME:

@@ -526,7 +526,9 @@ def _precision(asked: Precision, device: torch.device) -> Computed:
     known = ("float32", "bfloat16", "float16", "auto")
     if asked not in known:
         raise unknown("precision", asked, known)
-    if asked == "float16" and device.type == "cpu" and not _cpu_has("avx512_fp16", "amx_fp16"):
+    cpu: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    half = cpu.get("avx512_fp16") or cpu.get("amx_fp16")
+    if asked == "float16" and device.type == "cpu" and not half:
         raise InputError("float16 is not computed by this processor; use bfloat16, float32 or auto")
     if asked != "auto":
         return asked
@@ -534,14 +536,5 @@ def _precision(asked: Precision, device: torch.device) -> Computed:
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
     # The vector instructions (avx512_bf16) double the speed on AMD's processors; on those of Intel
     # that have no matrix units they take longer than float32.
-    faster = _cpu_has("amx_bf16") or (_cpu_has("avx512_bf16") and "AMD" in _cpu("cpu_name", ""))
+    faster = cpu.get("amx_bf16") or (cpu.get("avx512_bf16") and "AMD" in cpu.get("cpu_name", ""))
     return "bfloat16" if device.type == "cpu" and faster else "float32"
-
-
-def _cpu_has(*names: str) -> bool:
-    return any(_cpu(name, False) for name in names)
-
-
-def _cpu(name: str, otherwise: Any) -> Any:
-    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return capabilities.get(name, otherwise)

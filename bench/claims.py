@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscout.scores import SCORES
-from layerscout.summaries import Mean, agreements, chosen_rows, mean_of, rounded
+from layerscout.scores.table import SCORES
+from layerscout.studies.summaries import Mean, agreements, chosen_rows, mean_of, rounded
 
 # A difference of a metric within which two are near each other, and below which one does not help.
 NEAR, NO_HELP = 0.05, 0.02

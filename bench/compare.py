@@ -25,17 +25,17 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.answers import answers, held_out
-from layerscout.editing import edit
-from layerscout.encoder import Encoder
-from layerscout.evaluation import _swept
-from layerscout.examples import Examples, predict
-from layerscout.files import clear_cache
-from layerscout.plans import Plan
-from layerscout.progress import progress
-from layerscout.similarity import cka_map
-from layerscout.states import kept
-from layerscout.surgery import base_of, classifier
+from layerscout.analysis.evaluation import _swept
+from layerscout.cache.examples import Examples, predict
+from layerscout.cache.states import kept
+from layerscout.data.targets import answers, held_out
+from layerscout.models.editing import edit
+from layerscout.models.encoder import Encoder
+from layerscout.models.surgery import base_of, classifier
+from layerscout.plans.plan import Plan
+from layerscout.runtime.files import clear_cache
+from layerscout.runtime.progress import progress
+from layerscout.scores.cka import cka_map
 from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
 
 REPEATS, EXAMPLES = 5, 400

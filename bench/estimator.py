@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 
 import layerscout as ls
-from layerscout import scores
-from layerscout.diagnostics import agreement
-from layerscout.encoder import Encoder
-from layerscout.moments import Centred
-from layerscout.probes import linear_probes
-from layerscout.sampling import Split
-from layerscout.scores import DEFAULT, Score
-from layerscout.scoring import Sample, score_states
-from layerscout.states import States, kept
-from layerscout.trunks import DEFAULT_LIMIT
-from layerscout.variability import debiased, interval, stratified_groups
+from layerscout.cache.states import States, kept
+from layerscout.cache.trunks import DEFAULT_LIMIT
+from layerscout.data.sampling import Split
+from layerscout.models.encoder import Encoder
+from layerscout.scanning.scoring import Sample, score_states
+from layerscout.scores import table as scores
+from layerscout.scores.diagnostics import agreement
+from layerscout.scores.moments import Centred
+from layerscout.scores.probes import linear_probes
+from layerscout.scores.table import DEFAULT, Score
+from layerscout.scores.variability import debiased, interval, stratified_groups
 from measuring import Section, drawn, table, write_page
 
 EXAMPLES, DRAWS = 600, 400

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.encoder import Encoder, Tokens
-from layerscout.sampling import Split
-from layerscout.scoring import Sample, score_states
-from layerscout.states import States, kept
-from layerscout.trunks import DEFAULT_LIMIT
-from layerscout.variability import stratified_groups
+from layerscout.cache.states import States, kept
+from layerscout.cache.trunks import DEFAULT_LIMIT
+from layerscout.data.sampling import Split
+from layerscout.models.encoder import Encoder, Tokens
+from layerscout.scanning.scoring import Sample, score_states
+from layerscout.scores.variability import stratified_groups
 from measuring import drawn, synchronize
 
 SMALL, DEEP = "all-MiniLM-L6-v2", "stacked-minilm-12"

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from transformers.utils import logging
 
 import layerscout as ls
-from layerscout.sampling import Split, sample
+from layerscout.data.sampling import Split, sample
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,16 @@ import numpy as np
 from torch import Tensor
 
 import layerscout as ls
-from layerscout.adapting import equip
-from layerscout.costs import Work, cost
-from layerscout.encoder import Encoder
-from layerscout.files import clear_cache
-from layerscout.methods import FULL, Adapter, LoRA, Method, PrefixTuning, applied
-from layerscout.plans import Plan
-from layerscout.settings import Settings
-from layerscout.snapshots import RunSnapshots
-from layerscout.surgery import classifier
-from layerscout.training import train
+from layerscout.models.adapters import equip
+from layerscout.models.encoder import Encoder
+from layerscout.models.surgery import classifier
+from layerscout.plans.costs import Work, cost
+from layerscout.plans.methods import FULL, Adapter, LoRA, Method, PrefixTuning, applied
+from layerscout.plans.plan import Plan
+from layerscout.plans.training import Settings
+from layerscout.runtime.files import clear_cache
+from layerscout.tuning.snapshots import RunSnapshots
+from layerscout.tuning.training import train
 from measuring import Section, drawn, given, options, random_encoder, ratio, table, write_page
 from tune import (
     BEST,

@@ -19,12 +19,12 @@ from typing import Any
 import pandas as pd
 
 from claims import NEAR, STUDIES, Claim
-from layerscout.charts import save_chart, side_by_side
-from layerscout.recipes import load_recipe
-from layerscout.studies import study
-from layerscout.study_charts import figure
-from layerscout.summaries import summarise, tidy
-from layerscout.trials import Store
+from layerscout.pages.charts import save_chart, side_by_side
+from layerscout.studies.charts import figure
+from layerscout.studies.recipe import load_recipe
+from layerscout.studies.run import study
+from layerscout.studies.summaries import summarise, tidy
+from layerscout.studies.trial import Store
 from measuring import table
 
 KEPT = Path(__file__).parents[1] / "docs" / "results"

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from scipy.stats import linregress
 
 import layerscout as ls
-from layerscout.files import clear_cache
-from layerscout.spreading import scan_shards
+from layerscout.runtime.files import clear_cache
+from layerscout.scanning.cluster import scan_shards
 from measuring import Section, given, options, random_encoder, table, write_page
 
 REPEATS = 3

@@ -25,8 +25,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig
 
 import layerscout as ls
-from layerscout.files import clear_cache
-from layerscout.sampling import Split
+from layerscout.data.sampling import Split
+from layerscout.runtime.files import clear_cache
 from measuring import (
     Section,
     drawn,

@@ -22,14 +22,14 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.encoder import Encoder
-from layerscout.files import clear_cache
-from layerscout.gradients import fisher
-from layerscout.plans import Plan
-from layerscout.probes import Probes, linear_probes
-from layerscout.sampling import Split, sample
-from layerscout.scans import Scan
-from layerscout.surgery import classifier, places
+from layerscout.data.sampling import Split, sample
+from layerscout.models.encoder import Encoder
+from layerscout.models.gradients import fisher
+from layerscout.models.surgery import classifier, places
+from layerscout.plans.plan import Plan
+from layerscout.runtime.files import clear_cache
+from layerscout.scanning.result import Scan
+from layerscout.scores.probes import Probes, linear_probes
 from material import DEEP, SMALL, Bench, Texts, clocked, middle
 from measuring import (
     Section,

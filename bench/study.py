@@ -18,14 +18,14 @@ from typing import Any
 
 from transformers.models.bert.modeling_bert import BertAttention
 
-from layerscout import trials
-from layerscout.files import clear_cache
-from layerscout.plans import make_plan
-from layerscout.recipes import Recipe, read_recipe
-from layerscout.reports import report
-from layerscout.studies import Study, estimate, study
-from layerscout.trials import Desk, Trial
-from layerscout.trunks import DEFAULT_LIMIT
+from layerscout.cache.trunks import DEFAULT_LIMIT
+from layerscout.plans.plan import make_plan
+from layerscout.runtime.files import clear_cache
+from layerscout.studies import trial as trials
+from layerscout.studies.recipe import Recipe, read_recipe
+from layerscout.studies.reports import report
+from layerscout.studies.run import Study, estimate, study
+from layerscout.studies.trial import Desk, Trial
 from measuring import Section, given, options, ratio, table, write_page
 
 MODEL, BEST, BLOCKS = "stacked-minilm-12", 8, 12

@@ -33,14 +33,14 @@ from transformers import (
 )
 
 import layerscout as ls
-from layerscout.costs import Work, cost
-from layerscout.encoder import Encoder, Tokens
-from layerscout.examples import Examples
-from layerscout.files import clear_cache
-from layerscout.plans import Plan, make_plan
-from layerscout.sampling import shuffled_batches
-from layerscout.surgery import classifier
-from layerscout.training import Settings, train
+from layerscout.cache.examples import Examples
+from layerscout.data.sampling import shuffled_batches
+from layerscout.models.encoder import Encoder, Tokens
+from layerscout.models.surgery import classifier
+from layerscout.plans.costs import Work, cost
+from layerscout.plans.plan import Plan, make_plan
+from layerscout.runtime.files import clear_cache
+from layerscout.tuning.training import Settings, train
 from measuring import (
     Section,
     drawn,

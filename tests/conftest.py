@@ -20,21 +20,21 @@ from inputs import Write, writer
 
 # The modules with shapes in their signatures.
 SHAPED = (
-    "moments",
-    "variability",
-    "transferability",
-    "folds",
-    "neighbours",
-    "probes",
-    "similarity",
-    "spectra",
-    "scores",
-    "checkpoints",
-    "diagnostics",
-    "encoder",
-    "heads",
-    "trunks",
-    "scoring",
+    "scores.moments",
+    "scores.variability",
+    "scores.transferability",
+    "scores.folds",
+    "scores.neighbours",
+    "scores.probes",
+    "scores.cka",
+    "scores.spectra",
+    "scores.table",
+    "models.checkpoints",
+    "scores.diagnostics",
+    "models.encoder",
+    "models.heads",
+    "cache.trunks",
+    "scanning.scoring",
 )
 install_import_hook([f"layerscout.{name}" for name in SHAPED], "beartype.beartype")
 
@@ -81,7 +81,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int | str, str, str]]:
     """Run the command line here; give exit code, standard output and standard error."""
-    from layerscout import cli
+    from layerscout.cli import app as cli
 
     def run(*arguments: Any) -> tuple[int | str, str, str]:
         monkeypatch.setattr(sys, "argv", ["layerscout", *map(str, arguments)])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layerscout.scores import SCORES
+from layerscout.scores.table import SCORES
 
 CURVE = [13.93, 12.231234567890123, 5.38, 6.99, 12.65, 10.8, 10.75]
 

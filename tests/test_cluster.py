@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from layerscout import spreading
-from layerscout.backends import Ray
-from layerscout.cluster import joined, spread
-from layerscout.errors import InputError, LayerscoutError
-from layerscout.spreading import scan_shards
-from layerscout.studies import study
-from layerscout.trials import Store
+from layerscout.runtime.errors import InputError, LayerscoutError
+from layerscout.runtime.ray import joined, spread
+from layerscout.scanning import cluster as spreading
+from layerscout.scanning.cluster import scan_shards
+from layerscout.studies.backends import Ray
+from layerscout.studies.run import study
+from layerscout.studies.trial import Store
 from sharded import shards
-from test_studies import recipe, records, run
+from studying import recipe, records, run
 
 ray = pytest.importorskip("ray", reason="needs Ray")
 
@@ -149,7 +149,7 @@ def dying():
 
 
 def test_work_that_kills_every_process_ends(machines, monkeypatch):
-    monkeypatch.setattr("layerscout.cluster.RETRIES", 1)
+    monkeypatch.setattr("layerscout.runtime.ray.RETRIES", 1)
     with (
         joined() as cluster,
         pytest.raises(LayerscoutError, match="processes of the cluster died 2 times"),

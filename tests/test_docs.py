@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from conftest import shell
-from layerscout.cli import app
-from test_house import FLOORS
+from layerscout.cli.app import app
+from test_house import ROOMS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -51,9 +51,9 @@ def test_every_verb_has_a_page():
     assert [verb for verb in sorted(verbs) if not re.search(rf"layerscout\*? {verb}\b", told)] == []
 
 
-def test_architecture_names_every_module():
+def test_architecture_names_every_room():
     text = (DOCS / "architecture.md").read_text()
-    assert [module for module in FLOORS if f"`{module}`" not in text] == []
+    assert [room for room in ROOMS if f"`{room}`" not in text] == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])

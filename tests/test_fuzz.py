@@ -12,18 +12,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from pyarrow import parquet
 
-from layerscout.data import Task
-from layerscout.edits import make_edits
-from layerscout.encoder import Encoder
-from layerscout.errors import InputError
-from layerscout.plans import make_plan
-from layerscout.recipes import load_recipe, read_recipe, recipe_text
-from layerscout.scans import Scan
-from layerscout.shards import Shards
+from layerscout.data.shards import Shards
+from layerscout.data.task import Task
+from layerscout.models.encoder import Encoder
+from layerscout.plans.edits import make_edits
+from layerscout.plans.plan import make_plan
+from layerscout.runtime.errors import InputError
+from layerscout.scanning.result import Scan
+from layerscout.studies.recipe import load_recipe, read_recipe, recipe_text
 
 # How many times as many examples as in the suite are tried.
 EFFORT = int(os.environ.get("FUZZ_EFFORT", "1"))
@@ -196,7 +195,7 @@ def test_recipes_of_any_shape(content):
 
 @pytest.fixture(scope="module")
 def scanned(tiny, reviews, tmp_path_factory):
-    from layerscout.scanning import scan
+    from layerscout.scanning.run import scan
 
     folder = tmp_path_factory.mktemp("scan")
     scan(tiny, Task.load(reviews), examples="all", cache_limit=0, progress=False).save(folder)

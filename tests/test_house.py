@@ -1,153 +1,71 @@
-"""The house: imports run downward only, and each library has its place."""
+"""The house: rooms import from rooms above them, and only what these offer."""
 
 import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "layerscout"
 
-FLOORS = {
-    "errors": 0,
-    "options": 1,
-    "progress": 0,
-    "sentences": 0,
-    "files": 1,
-    "mean_linear": 1,
-    "metrics": 1,
-    "moments": 1,
-    "plans": 1,
-    "sampling": 1,
-    "tables": 1,
-    "tracking": 1,
-    "tridiagonal": 1,
-    "columns": 2,
-    "diagnostics": 2,
-    "edits": 2,
-    "folds": 2,
-    "methods": 2,
-    "neighbours": 2,
-    "settings": 2,
-    "similarity": 2,
-    "spectra": 2,
-    "squares": 2,
-    "transferability": 2,
-    "variability": 2,
-    "checkpoints": 3,
-    "costs": 3,
-    "data": 3,
-    "probes": 3,
-    "scores": 3,
-    "answers": 4,
-    "encoder": 4,
-    "findings": 4,
-    "presets": 4,
-    "charts": 5,
-    "fingerprints": 5,
-    "surgery": 5,
-    "adapting": 6,
-    "exports": 6,
-    "figures": 6,
-    "gradients": 6,
-    "heads": 6,
-    "snapshots": 6,
-    "states": 6,
-    "trunks": 6,
-    "deltas": 7,
-    "editing": 6,
-    "examples": 7,
-    "results": 7,
-    "scans": 7,
-    "scoring": 7,
-    "training": 8,
-    "choosing": 8,
-    "reading": 8,
-    "comparison": 9,
-    "scanning": 9,
-    "evaluation": 10,
-    "outcomes": 10,
-    "terminal": 15,
-    "tuning": 11,
-    "stand_ins": 4,
-    "recipes": 5,
-    "study_charts": 7,
-    "summaries": 6,
-    "trials": 12,
-    "prices": 13,
-    "backends": 13,
-    "cluster": 2,
-    "shards": 4,
-    "spreading": 10,
-    "studies": 14,
-    "reports": 15,
-    "study_commands": 16,
-    "cli": 17,
-}
+# From the top down: a room imports only from those before it.
+ROOMS = (
+    "runtime",
+    "data",
+    "plans",
+    "scores",
+    "models",
+    "cache",
+    "pages",
+    "scanning",
+    "tuning",
+    "analysis",
+    "studies",
+    "cli",
+)
 
+# Rooms, or modules of rooms, that may import a library when the code runs.
 HOMES = {
-    "transformers": {"adapting", "checkpoints", "exports", "heads", "mean_linear", "surgery"},
-    "huggingface_hub": {"checkpoints", "tables"},
-    "datasets": {"tables"},
-    "pyarrow": {"shards", "tables"},
-    "altair": {"charts", "study_charts"},
-    "vl_convert": {"charts"},
-    "jinja2": {"figures"},
-    "pydantic": {"recipes"},
-    "yaml": {"recipes", "reports"},
-    "typer": {"cli", "options", "study_commands"},
-    "accelerate": {"examples", "surgery", "tracking", "training"},
-    "peft": {"adapting", "surgery"},
-    "ray": {"cluster"},
-    "scipy": {
-        "diagnostics",
-        "folds",
-        "metrics",
-        "probes",
-        "spectra",
-        "summaries",
-        "transferability",
-        "tridiagonal",
-        "variability",
-    },
-    "sklearn": {"metrics", "neighbours"},
-    "threadpoolctl": {"scoring"},
-    "platformdirs": {"files"},
-    "safetensors": {"deltas", "snapshots"},
+    "accelerate": {"cache.examples", "models.surgery", "tuning"},
+    "altair": {"pages", "studies.charts"},
+    "datasets": {"data"},
+    "huggingface_hub": {"data", "models"},
+    "jinja2": {"pages"},
+    "peft": {"models"},
+    "platformdirs": {"runtime.files"},
+    "pyarrow": {"data"},
+    "pydantic": {"studies.recipe"},
+    "ray": {"runtime.ray"},
+    "safetensors": {"models", "tuning"},
+    "sklearn": {"data.metrics", "scores"},
     "torch": {
-        "cluster",
-        "spreading",
-        "adapting",
-        "examples",
-        "mean_linear",
-        "deltas",
-        "editing",
-        "evaluation",
-        "outcomes",
-        "prices",
-        "moments",
-        "probes",
-        "scores",
-        "checkpoints",
-        "encoder",
-        "fingerprints",
-        "gradients",
-        "squares",
-        "heads",
-        "reading",
+        "cache",
+        "models",
+        "runtime.ray",
+        "analysis",
         "scanning",
-        "scoring",
-        "snapshots",
-        "surgery",
-        "trunks",
-        "training",
+        "scores",
+        "studies",
         "tuning",
     },
+    "transformers": {"models"},
+    "typer": {"cli"},
+    "vl_convert": {"pages"},
+    "yaml": {"studies"},
 }
 
+Import = tuple[str, tuple[str, ...], bool]
 
-def imports(module):
-    """Give (imported module, whether only for types) of every import, wherever it stands."""
-    tree = ast.parse((SOURCE / f"{module}.py").read_text())
+
+def modules() -> list[str]:
+    """Name every module of a room as `room.module`; a room's surface is `room.__init__`."""
+    return sorted(f"{path.parent.name}.{path.stem}" for path in SOURCE.glob("*/*.py"))
+
+
+def imports(module: str) -> Iterator[Import]:
+    """Give (module, names, only for types) of every import, wherever in the module it stands."""
+    tree = ast.parse((SOURCE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
     for_types = {
         child
         for node in ast.walk(tree)
@@ -156,28 +74,47 @@ def imports(module):
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node in for_types) for alias in node.names)
+            yield from ((alias.name, (), node in for_types) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: relative import"
-            if node.module == "layerscout":
-                yield from ((f"layerscout.{a.name}", node in for_types) for a in node.names)
-            else:
-                yield node.module, node in for_types
+            assert node.level == 0 and node.module, f"{module}: relative import"
+            yield node.module, tuple(alias.name for alias in node.names), node in for_types
 
 
-def test_every_module_has_a_floor():
-    assert {path.stem for path in SOURCE.glob("*.py")} - {"__init__"} == set(FLOORS)
+def test_every_folder_is_a_room_and_every_module_is_in_one():
+    assert {path.parent.name for path in SOURCE.glob("*/*.py")} == set(ROOMS)
+    assert {path.name for path in SOURCE.glob("*.py")} == {"__init__.py", "__main__.py"}
 
 
-@pytest.mark.parametrize("module", FLOORS)
-def test_imports_run_downward_only(module):
-    below = [name.split(".")[1] for name, _ in imports(module) if name.startswith("layerscout.")]
-    upward = [name for name in below if FLOORS[name] >= FLOORS[module]]
-    assert upward == []
+@pytest.mark.parametrize("module", modules())
+def test_a_module_imports_rooms_above_by_their_surface_and_its_own_room_by_module(module):
+    room = module.partition(".")[0]
+    for source, names, _ in imports(module):
+        if source.partition(".")[0] != "layerscout":
+            continue
+        _, *place = source.split(".")
+        for above in place[:1] or names:
+            assert above in ROOMS, f"{module} imports {source} {names}: not a room"
+            assert ROOMS.index(above) <= ROOMS.index(room), f"{module} imports upward: {source}"
+            inside = len(place) > 1 or above == room
+            assert not inside or above == room, f"{module} reaches into {source}"
 
 
-@pytest.mark.parametrize("module", FLOORS)
-def test_libraries_stay_in_their_place(module):
-    found = {name.split(".")[0] for name, for_types in imports(module) if not for_types}
-    astray = [library for library in found if module not in HOMES.get(library, {module})]
+def test_modules_import_each_other_without_cycles():
+    known = set(modules())
+    graph: dict[str, set[str]] = {}
+    for module in known:
+        below = graph.setdefault(module, set())
+        for source, names, _ in imports(module):
+            room, _, inner = source.removeprefix("layerscout.").partition(".")
+            if source.startswith("layerscout."):
+                siblings = {f"{room}.{name}" for name in names} & known
+                below |= {f"{room}.{inner}"} if inner else siblings or {f"{room}.__init__"}
+    assert known <= set(TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+@pytest.mark.parametrize("module", modules())
+def test_libraries_stay_in_their_rooms(module):
+    room = module.partition(".")[0]
+    found = {source.partition(".")[0] for source, _, for_types in imports(module) if not for_types}
+    astray = [name for name in found if not {room, module} & HOMES.get(name, {room})]
     assert astray == []

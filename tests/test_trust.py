@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from layerscout import recipes, reports
-from layerscout.studies import study
-from test_studies import recipe
+from layerscout.studies import recipe as recipes, reports
+from layerscout.studies.run import study
+from studying import recipe
 
 SOURCE = Path(__file__).parents[1] / "src" / "layerscout"
 
@@ -106,7 +105,7 @@ def test_a_clock_that_jumps_harms_nothing(run, tiny, reviews, tmp_path, cache, m
 
 
 def test_no_name_leaves_its_folder(tiny, reviews, run, tmp_path):
-    from layerscout.reports import report
+    from layerscout.studies.reports import report
 
     evil = "../../../evil/\\..\\x\0\n"[:-2]
     rows = reviews.read_text().replace(",good", ',"../../good"').replace(",bad", ',"/etc/bad"')
@@ -141,7 +140,9 @@ def test_yaml_is_read_by_a_loader_that_makes_no_objects():
     assert issubclass(recipes._Loader, yaml.SafeLoader)
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("*.py")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
 def test_no_module_does_what_is_unsafe(path):
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
@@ -168,7 +169,9 @@ def test_no_module_does_what_is_unsafe(path):
 SOME_SYSTEMS = {"fcntl", "grp", "msvcrt", "posix", "pwd", "resource", "termios", "tty", "winreg"}
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("*.py")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
 def test_no_module_needs_one_system(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscout.checkpoints import shared_weights
-from layerscout.data import Task
-from layerscout.encoder import Encoder
-from layerscout.errors import InputError
-from layerscout.examples import Examples
-from layerscout.plans import Plan, check_tied, make_plan
-from layerscout.results import Result
-from layerscout.sampling import Split
-from layerscout.surgery import classifier, untied
-from layerscout.training import Settings, train
-from layerscout.tuning import tune
+from layerscout.cache.examples import Examples
+from layerscout.data.sampling import Split
+from layerscout.data.task import Task
+from layerscout.models.checkpoints import shared_weights
+from layerscout.models.encoder import Encoder
+from layerscout.models.surgery import classifier, untied
+from layerscout.plans.plan import Plan, check_tied, make_plan
+from layerscout.runtime.errors import InputError
+from layerscout.tuning.result import Result
+from layerscout.tuning.run import tune
+from layerscout.tuning.training import Settings, train
 from tiny import SENTENCES, tiny_checkpoint
 
 NAMES = ("bad", "fair", "good")

@@ -1,0 +1,30 @@
+from . import scores as scores
+from .analysis import (
+    Comparison as Comparison,
+    Evaluation as Evaluation,
+    compare as compare,
+    evaluate as evaluate,
+)
+from .data import Task as Task
+from .models import (
+    Encoder as Encoder,
+    build as build,
+    edit as edit,
+    freeze as freeze,
+    load as load,
+    lora_config as lora_config,
+    truncate as truncate,
+    unload as unload,
+)
+from .pages import plot as plot
+from .plans import (
+    Adapter as Adapter,
+    Full as Full,
+    LoRA as LoRA,
+    Plan as Plan,
+    PrefixTuning as PrefixTuning,
+)
+from .runtime import InputError as InputError, LayerscoutError as LayerscoutError
+from .scanning import Scan as Scan, scan as scan
+from .studies import Study as Study, report as report, study as study
+from .tuning import Result as Result, tune as tune

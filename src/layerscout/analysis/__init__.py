@@ -1,0 +1,4 @@
+"""Comparing the states of models, and evaluating a tuned model under edits."""
+
+from layerscout.analysis.comparison import Comparison, compare
+from layerscout.analysis.evaluation import HEAD_EXAMPLES, Evaluation, evaluate

@@ -1,0 +1,242 @@
+"""Comparing what the states of models hold: CKA of every state with every other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from itertools import combinations_with_replacement
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+
+from layerscout.cache import DEFAULT_LIMIT, States
+from layerscout.data import Split, Task, held_out, sample, validated
+from layerscout.models import Encoder, Pooling
+from layerscout.pages import comparison_page
+from layerscout.runtime import (
+    InputError,
+    Show,
+    output_folder,
+    progress as progress_line,
+    unknown,
+    whole,
+    write_files,
+)
+from layerscout.scanning import Reader, cut_inputs
+from layerscout.scores import SimilarityMap, cka_map, clusters, small_sample_warning
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison found; the content of `compare.json`.
+
+    Attributes:
+        models: name, source, family and sizes of each, and how it was run.
+        task: name and kind.
+        settings: all that the maps depend on.
+        examples: how many were read; of multiple choice each choice counts.
+        maps: one for each pair of models, a model with itself included: the numbers of the two
+            (`of`), the states in its rows and columns, and CKA by both estimators, in rows.
+        clusters: by model, then by estimator: its states in two clusters, see
+            `layerscout.scores.cka.Clusters`; None where it has too few states.
+        warnings: what the reader of the numbers should know.
+        seconds: time spent tokenising, in the forward passes and on CKA.
+    """
+
+    models: tuple[Mapping[str, Any], ...]
+    task: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    examples: int
+    maps: tuple[Mapping[str, Any], ...]
+    clusters: tuple[Mapping[str, Any], ...]
+    warnings: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give what `compare.json` holds."""
+        return {
+            "layerscout": version("layerscout"),
+            "verb": "compare",
+            "models": [dict(model) for model in self.models],
+            "task": dict(self.task),
+            "pooling": self.settings["pooling"],
+            "examples": self.examples,
+            "settings": dict(self.settings),
+            "maps": [dict(one) for one in self.maps],
+            "clusters": [dict(one) for one in self.clusters],
+            "warnings": list(self.warnings),
+            "seconds": dict(self.seconds),
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write `compare.json` and `compare.html` into `folder`.
+
+        Raises:
+            InputError: if they cannot be written.
+        """
+        folder, content = output_folder(Path(folder).expanduser()), self.as_dict()
+        written = json.dumps(content, indent=1, allow_nan=False) + "\n"
+        files = {"compare.json": written, "compare.html": comparison_page(content)}
+        write_files({folder / name: text for name, text in files.items()})
+
+
+def compare(
+    models: Encoder | str | Path | Sequence[Encoder | str | Path],
+    task: Task | str | Path,
+    *,
+    pooling: Pooling = "cls",
+    examples: int | Literal["all"] = "all",
+    max_length: int = 128,
+    seed: int = 0,
+    cache_limit: int = DEFAULT_LIMIT,
+    progress: bool = True,
+) -> Comparison:
+    """Compare every state of every model with every other by linear CKA, on validation examples.
+
+    Each model is compared with itself and with those after it; a tuned one and then the untuned one
+    give FT-FT, FT-ORIG and ORIG-ORIG. Each reads the same examples with its own tokenizer, and they
+    may differ in depth and width. Phang et al. 2021, §3, App. A.
+
+    Args:
+        models: one or several, as `Encoder` or what `Encoder.load` takes.
+        task: a `Task`, or what `Task.load` takes. Without a validation split a tenth of the
+            training rows is set aside.
+        pooling: "cls" for the first token, as in the paper (state 0 is then the same for every
+            example and left out), or "mean" over the ordinary tokens.
+        examples: how many validation examples to read, in proportion to the classes, or "all".
+        max_length: tokens kept of an input.
+        seed: of rows set aside or drawn.
+        cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
+        progress: show a bar on the terminal.
+
+    Raises:
+        InputError: if a model or the data cannot be used as asked.
+    """
+    if pooling not in ("mean", "cls"):
+        raise unknown("pooling", pooling, ("mean", "cls"))
+    wanted = [models] if isinstance(models, Encoder | str | Path) else list(models)
+    if not wanted:
+        raise InputError("there is no model to compare; give one or several")
+    if not all(isinstance(one, Encoder | str | Path) for one in wanted):
+        raise InputError("a model is an Encoder, a folder or a hub id; load it with Encoder.load")
+    seed = whole("seed", seed, 0, 2**63 - 1)
+    max_length = whole("max_length", max_length, 1)
+    task = validated(task, seed)
+    split = _drawn(task, examples, seed)
+    if len(split) < 4:
+        raise InputError(
+            f"CKA compares states over at least 4 examples, got {len(split)} to validate on; give "
+            "more"
+        )
+    seconds: dict[str, float] = {}
+    with progress_line(progress) as show:
+        read = [
+            _read(one, split, pooling, max_length, cache_limit, seconds, show) for one in wanted
+        ]
+        pairs = list(combinations_with_replacement(range(len(read)), 2))
+        started = perf_counter()
+        found = {
+            (i, j): cka_map(
+                read[i].states,
+                None if i == j else read[j].states,
+                progress=partial(show, f"comparing {number} of {len(pairs)}"),
+            )
+            for number, (i, j) in enumerate(pairs, start=1)
+        }
+        seconds["cka"] = perf_counter() - started
+    if all(value is None for one in found.values() for line in one.biased for value in line):
+        raise InputError(
+            "no state of any model varies over these examples, so there is nothing to compare; "
+            "look at which column is read as text"
+        )
+    small = small_sample_warning(len(split), max(one.states.shape[2] for one in read))
+    warned = [*task.warnings, *(warning for one in read for warning in one.warnings)]
+    return Comparison(
+        models=tuple(one.described for one in read),
+        task={"name": task.name, "kind": task.kind},
+        settings={
+            **task.origin,
+            "pooling": pooling,
+            "max_length": max_length,
+            "examples": examples if isinstance(examples, str) else int(examples),
+            "seed": seed,
+            "versions": {name: version(name) for name in ("torch", "transformers")},
+        },
+        examples=len(split),
+        maps=tuple(_described(pair, one) for pair, one in found.items()),
+        clusters=tuple(_clusters(found[i, i]) for i in range(len(read))),
+        warnings=tuple(dict.fromkeys([*warned, *([small] if small else [])])),
+        seconds=seconds,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """What one model made of the examples."""
+
+    states: States
+    described: Mapping[str, Any]
+    warnings: tuple[str, ...]
+
+
+def _read(
+    model: Encoder | str | Path,
+    split: Split,
+    pooling: Pooling,
+    max_length: int,
+    cache_limit: int,
+    seconds: dict[str, float],
+    show: Show,
+) -> _Read:
+    encoder = model if isinstance(model, Encoder) else Encoder.load(model)
+    reader = Reader(encoder, (pooling,), max_length, cache_limit, show, seconds)
+    tokens = reader.tokens(split)
+    found = reader.kept(tokens, f"reading with {encoder.name}")
+    warnings = [found.warning] if found.warning else []
+    warnings += cut_inputs(tokens.truncated, len(tokens), max_length, by=f" for {encoder.name}")
+    described = {
+        "name": encoder.name,
+        "source": encoder.source,
+        "revision": encoder.revision,
+        "family": encoder.model.config.model_type,
+        "blocks": encoder.blocks,
+        "hidden_size": encoder.model.config.hidden_size,
+        "editing": None if encoder.editing is None else encoder.editing.as_dict(),
+        "precision": encoder.precision,
+        "device": encoder.device.type,
+    }
+    states = found.states[pooling]
+    if broken := [s for s, state in enumerate(states) if not np.isfinite(state).all()]:
+        warnings.append(f"states {broken} of {encoder.name} hold values that are not finite")
+    return _Read(states, described, tuple(warnings))
+
+
+def _drawn(task: Task, examples: int | Literal["all"], seed: int) -> Split:
+    split = held_out(task)
+    if examples == "all":
+        return split
+    wanted = whole("examples", examples, 1, len(split), remedy="'all' takes every one")
+    rows = sample(
+        split, len(task.labels), examples=wanted, balanced=False, per_class=None, seed=seed
+    )
+    return split.take(rows)
+
+
+def _described(pair: tuple[int, int], found: SimilarityMap) -> dict[str, Any]:
+    return {
+        "of": list(pair),
+        "rows": list(range(len(found.biased))),
+        "columns": list(range(len(found.biased[0]))),
+        "cka": [list(line) for line in found.biased],
+        "cka_debiased": [list(line) for line in found.debiased],
+    }
+
+
+def _clusters(found: SimilarityMap) -> dict[str, Any]:
+    both = {"cka": clusters(found.biased), "cka_debiased": clusters(found.debiased)}
+    return {name: None if one is None else asdict(one) for name, one in both.items()}

@@ -1,0 +1,462 @@
+"""Judging a tuned model under edits: cut at every state, with spans of blocks passed over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from layerscout.cache import DEFAULT_LIMIT, Examples, batch, batches, predict, resumed
+from layerscout.data import (
+    Answers,
+    Task,
+    answers,
+    check_metric,
+    drawn,
+    evaluate as judged,
+    evaluate_all,
+    held_out,
+    predicted,
+    rows_of,
+    validated,
+)
+from layerscout.models import (
+    Encoder,
+    Head,
+    Precision,
+    Tokens,
+    base_of,
+    edit,
+    eval_mode,
+    family_head,
+    fitted,
+    reads_first_token,
+    tuned_classifier,
+)
+from layerscout.pages import evaluation_page
+from layerscout.plans import FAMILY_RATES, Edit, make_edits, notation
+from layerscout.runtime import (
+    InputError,
+    Show,
+    output_folder,
+    progress as progress_line,
+    read_json,
+    replacing,
+    whole,
+)
+from layerscout.scanning import Reader, cut_inputs, described_model, described_task, in_memory
+from layerscout.scores import Metric, family_probes, majority
+
+# Training examples that heads are tuned on again at the most, unless the user says otherwise.
+HEAD_EXAMPLES = 5000
+
+# How heads are tuned again: as Xie et al. 2022 probe (App. B.3), but at every rate of their Table 3
+# and not only at the task's, because no single one suits all states.
+HEAD_EPOCHS, HEAD_BATCH = 20, 8
+HEAD_RATES = tuple(sorted(set(FAMILY_RATES.values())))
+
+# The sweeps that `edits` may name: every state that the head could read, every span of blocks.
+SWEEPS = ("truncate", "skip")
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a tuned model reached, whole and under edits.
+
+    Attributes:
+        content: what `evaluate.json` holds.
+        predictions: edit (empty for the whole model), row in the validation file, label,
+            prediction and logits.
+    """
+
+    content: Mapping[str, Any]
+    predictions: Mapping[str, Sequence[Any] | np.ndarray]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every metric of the whole model, by name."""
+        return dict(self.content["metrics"])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the reader of the figures should know."""
+        return tuple(self.content["warnings"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give what `evaluate.json` holds."""
+        return dict(self.content)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `evaluate.json`, `evaluate.html` and `predictions.parquet` into `folder`.
+
+        Raises:
+            InputError: if they cannot be written.
+        """
+        import pandas as pd
+
+        folder, content = output_folder(Path(folder).expanduser()), self.as_dict()
+        names = ("evaluate.json", "evaluate.html", "predictions.parquet")
+        with replacing(*(folder / name for name in names)) as temporary:
+            written = json.dumps(content, indent=1, allow_nan=False) + "\n"
+            temporary[0].write_text(written, encoding="utf-8")
+            temporary[1].write_text(evaluation_page(content), encoding="utf-8")
+            pd.DataFrame(self.predictions).to_parquet(temporary[2], index=False)
+
+
+def evaluate(
+    model: str | Path,
+    task: Task | str | Path,
+    *,
+    edits: str | Sequence[str | Edit] = ("truncate",),
+    tune_heads: bool = False,
+    original: Encoder | str | Path | None = None,
+    metric: str | None = None,
+    examples: int | Literal["all"] | None = None,
+    max_length: int = 128,
+    device: str = "auto",
+    precision: Precision = "float32",
+    seed: int = 0,
+    cache_limit: int = DEFAULT_LIMIT,
+    progress: bool = True,
+) -> Evaluation:
+    """Judge a tuned model on the validation examples, as it is and under edits.
+
+    "truncate" in `edits` feeds the state after every block to the head (UNTUNED of Phang et al.
+    2021, §4), from one forward pass. "skip" passes every span of blocks over (§4.1), each from the
+    state below the span, so that a batch takes (L³ − L)/6 + L block passes.
+
+    Args:
+        model: a tuned checkpoint with its head: a folder or a hub id.
+        task: a `Task`, or what `Task.load` takes. Without a validation split a tenth of the
+            training rows is set aside.
+        edits: "truncate", "skip", and edits such as "skip:3-4" or "permute:1".
+        tune_heads: also train the tuned head again at every state (TUNED), with the encoder as it
+            is: 20 epochs in batches of 8 at each of `HEAD_RATES`, the best epoch of any counts.
+        original: the model before it was tuned, to train its head at every state (TUNEDORIG).
+        metric: a key of `METRICS_OF` for the task's kind; None for the task's.
+        examples: training examples that heads are trained on, in proportion to the classes; None
+            for at most `HEAD_EXAMPLES`.
+        max_length: tokens kept of an input.
+        device: as for `Encoder.load`.
+        precision: as for `Encoder.load`.
+        seed: of rows set aside or drawn, of edits, and of the training of heads.
+        cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
+        progress: show a bar on the terminal.
+
+    Raises:
+        InputError: if the model, the data or an edit cannot be used as asked.
+    """
+    if not isinstance(model, str | Path):
+        raise InputError("a tuned model is given by its folder or hub id; save it first")
+    seed = whole("seed", seed, 0, 2**63 - 1)
+    max_length = whole("max_length", max_length, 1)
+    sweeps, single = _asked(edits)
+    task = validated(task, seed)
+    metric = task.metric if metric is None else metric
+    check_metric(metric, task.kind)
+    encoder = Encoder.load(model, device=device, precision=precision)
+    classifier, columns = tuned_classifier(encoder, task.labels, task.kind)
+    encoder = replace(encoder, model=base_of(classifier)[0])
+    for one in single:  # before the work that one of them could spoil
+        fitted(encoder.model, one)
+    if isinstance(original, str | Path):
+        original = Encoder.load(original, device=device, precision=precision)
+    heads = [encoder] if tune_heads else []
+    heads += [original] if original is not None else []
+    _check_heads(heads, task, sweeps, examples)
+    few = _few(task, examples, seed) if heads else task
+    seconds: dict[str, float] = {}
+    with progress_line(progress) as show:
+        reader = Reader(encoder, ("cls",), max_length, cache_limit, show, seconds)
+        tokens = reader.tokens(held_out(task))
+        right = answers(held_out(task), task.kind)
+        judge = _Judge(task, right, metric, columns)
+        data = Examples(tokens, right.labels, None, right.choices)
+        with reader.timed("evaluate"):
+            swept = _swept(encoder, classifier, data, "skip" in sweeps, show)
+            judge.check(encoder.name, swept.truncated[-1])
+            outputs = {"": swept.truncated[-1]}
+            if "truncate" in sweeps:
+                outputs |= {f"truncate:{s}": swept.truncated[s] for s in range(1, encoder.blocks)}
+            for number, one in enumerate(single):
+                show("judging edits", number, len(single), notation(one))
+                with edit(classifier, one, seed=seed):
+                    outputs[notation(one)] = predict(encoder, classifier, data).numpy()
+        curves: dict[str, Any] = {}
+        if "truncate" in sweeps:
+            curves["untuned"] = [judge.value(found) for found in swept.truncated]
+        if tune_heads:
+            head = Head(classifier, encoder.family.final_norm, columns)
+            curves["tuned"] = _heads(reader, few, metric, lambda _: head, seed)
+        if original is not None:
+            fresh = partial(family_head, original, task.labels)
+            below = replace(reader, encoder=original)
+            curves["tuned_original"] = _heads(below, few, metric, fresh, seed)
+    return Evaluation(
+        content={
+            "layerscout": version("layerscout"),
+            "verb": "evaluate",
+            "model": described_model(encoder, task),
+            "original": None if original is None else described_model(original, task),
+            "task": described_task(task, held_out(task), tokens.lengths),
+            "metric": metric,
+            "metrics": judge.metrics(outputs[""]),
+            "majority": judge.majority(),
+            "truncation": curves,
+            "skips": _skips(swept, judge, encoder.blocks) if swept.skipped else None,
+            "edits": [
+                {"edit": notation(one), "metrics": judge.metrics(outputs[notation(one)])}
+                for one in single
+            ],
+            "settings": {
+                **task.origin,
+                "max_length": max_length,
+                "precision": encoder.precision,
+                "device": encoder.device.type,
+                "seed": seed,
+                "heads": _described_heads(few) if heads else None,
+                "versions": {name: version(name) for name in ("torch", "transformers")},
+            },
+            "warnings": [
+                *task.warnings,
+                *_seen_before(model, task),
+                *_warnings(tokens, max_length, outputs, swept),
+            ],
+            "seconds": seconds,
+        },
+        predictions=_predictions(task, right, {k: v[:, columns] for k, v in outputs.items()}),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Judge:
+    """Judges the logits of a model, whose classes stand in `columns` in the order of the task's."""
+
+    task: Task
+    right: Answers
+    metric: str
+    columns: list[int] | slice
+
+    def value(self, logits: np.ndarray) -> float | None:
+        """Judge by the metric; None where logits are not finite."""
+        if not np.isfinite(logits).all():
+            return None
+        return judged(self.metric, self.right.labels, logits[:, self.columns])
+
+    def metrics(self, logits: np.ndarray) -> dict[str, float | None]:
+        """Judge by every metric."""
+        numbers = np.nan_to_num(logits[:, self.columns])
+        found = evaluate_all(self.task.kind, self.right.labels, numbers)
+        return {k: v if np.isfinite(logits).all() else None for k, v in found.items()}
+
+    def majority(self) -> float | None:
+        """Judge always giving the commonest class, or the mean."""
+        if self.task.kind == "multiple_choice":
+            return None
+        return majority(self.task.train.labels, self.right.labels, _by(self.metric))
+
+    def check(self, name: str, logits: np.ndarray) -> None:
+        """Refuse a model whose own logits are not finite."""
+        broken = len(logits) - int(np.isfinite(logits).all(axis=1).sum())
+        if broken:
+            raise InputError(
+                f"the logits of {name} are not finite for {broken:,} of {len(logits):,} examples; "
+                "use --precision float32, or mend its weights"
+            )
+
+
+def _asked(edits: str | Sequence[str | Edit]) -> tuple[set[str], list[tuple[Edit, ...]]]:
+    """Part the sweeps from the edits that are judged one by one."""
+    listed = [edits] if isinstance(edits, str) else list(edits)
+    sweeps = {one for one in listed if isinstance(one, str) and one.strip() in SWEEPS}
+    single = [make_edits(one) for one in listed if one not in sweeps]
+    if not all(single):
+        raise InputError("an edit is empty; leave it out, the whole model is always judged")
+    return {one.strip() for one in sweeps}, list(dict.fromkeys(single))
+
+
+def _check_heads(
+    heads: Sequence[Encoder],
+    task: Task,
+    sweeps: Collection[str],
+    examples: int | Literal["all"] | None,
+) -> None:
+    """Refuse what heads cannot be tuned again for; `heads` names the encoders they are on."""
+    if not heads and examples is not None:
+        raise InputError(
+            "`examples` are what heads are tuned on, and none is; add --tune-heads or --original"
+        )
+    if heads and task.kind == "multiple_choice":
+        raise InputError(
+            "heads are tuned again for classes and numbers, not for multiple choice; leave out "
+            "--tune-heads and --original"
+        )
+    if heads and "truncate" not in sweeps:
+        raise InputError("heads are tuned again at every state; add the edit truncate")
+    for encoder in heads:
+        if not reads_first_token(encoder.model):
+            raise InputError(
+                f"the head of {encoder.name} reads all tokens, and heads are tuned again on the "
+                "first one's state; leave out --tune-heads and --original"
+            )
+
+
+def _few(task: Task, examples: int | Literal["all"] | None, seed: int) -> Task:
+    """Give the task with the training examples that heads are tuned on."""
+    return drawn(task, min(HEAD_EXAMPLES, len(task.train)) if examples is None else examples, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class _Swept:
+    """Logits of all n examples, in the columns of the model.
+
+    Attributes:
+        truncated: (L + 1, n, K), where the head reads each state.
+        skipped: by the first and the last block passed over, (n, K); where the last one is L, it is
+            the head that reads the state below.
+    """
+
+    truncated: np.ndarray
+    skipped: Mapping[tuple[int, int], np.ndarray]
+
+
+def _swept(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show) -> _Swept:
+    """Read every state with the head, and pass every span of blocks over if asked.
+
+    One forward pass gives all states. A span is passed over by starting behind it, at the state
+    below it: what lies below never runs again.
+    """
+    L, n, first = encoder.blocks, len(data), reads_first_token(model)
+    outputs = model.config.num_labels if data.choices == 1 else data.choices
+    read = replace(data, tokens=data.tokens.first()) if first else data
+    truncated = np.zeros((L + 1, n, outputs), dtype=np.float32)
+    inner = [(i, j) for i in range(1, L + 1) for j in range(i, L)] if spans else []
+    skipped = {span: np.zeros((n, outputs), dtype=np.float32) for span in inner}
+    grouped = batches(encoder, data)
+    for done, rows in enumerate(grouped):
+        show("judging", done, len(grouped))
+        states: list[Tensor] = []
+        with eval_mode(model), torch.inference_mode():
+            flat = encoder.batch(data.tokens, rows_of(rows, data.choices))
+            # Whole states are kept for spans alone, which go on from them.
+            encoder.visit(
+                flat,
+                lambda _, state: states.append(  # noqa: B023  (it is called here)
+                    state if spans or not first else state[:, :1].clone()
+                ),
+            )
+            inputs = batch(encoder, read, rows)
+            for s, state in enumerate(states):
+                seen = state[:, :1] if first else state
+                truncated[s, rows] = resumed(encoder, model, inputs, seen, L).float().cpu()
+            inputs = batch(encoder, data, rows)
+            for i, j in inner:
+                found = resumed(encoder, model, inputs, states[i - 1], j)
+                skipped[i, j][rows] = found.float().cpu()
+    if spans:
+        skipped |= {(i, L): truncated[i - 1] for i in range(1, L + 1)}
+    return _Swept(truncated, skipped)
+
+
+def _heads(
+    reader: Reader, task: Task, metric: str, factory: Callable[[int], nn.Module], seed: int
+) -> list[float | None]:
+    """Train a head at every state of the reader's encoder; give the best of the rates at each."""
+    name, validation = reader.encoder.name, held_out(task)
+    states = [
+        in_memory(reader.kept(reader.tokens(split), f"reading with {name}").states["cls"])
+        for split in (task.train, validation)
+    ]
+    reached: list[list[float]] = [[] for _ in states[0]]
+    with reader.timed("heads"):
+        for rate in HEAD_RATES:
+            found = family_probes(
+                states[0],
+                task.train.labels,
+                states[1],
+                validation.labels,
+                factory,
+                metric=_by(metric),
+                learning_rate=rate,
+                epochs=HEAD_EPOCHS,
+                batch_size=HEAD_BATCH,
+                seed=seed,
+                progress=partial(reader.show, f"tuning heads of {name} at the rate {rate:g}"),
+            )
+            for values, value in zip(reached, found.values, strict=True):
+                if value is not None:
+                    values.append(value)
+    return [max(values, default=None) for values in reached]
+
+
+def _by(metric: str) -> Metric:
+    """Judge logits (n, K) or, of regression, numbers (n,), by a metric."""
+    return lambda right, found: judged(metric, right, found.reshape(len(right), -1))
+
+
+def _described_heads(few: Task) -> dict[str, Any]:
+    """Tell how heads are tuned again."""
+    return {
+        "examples": len(few.train),
+        "epochs": HEAD_EPOCHS,
+        "batch_size": HEAD_BATCH,
+        "learning_rates": list(HEAD_RATES),
+    }
+
+
+def _skips(swept: _Swept, judge: _Judge, blocks: int) -> list[list[float | None]]:
+    """Judge every span: row i − 1 has those that begin with block i, by their last block."""
+    numbers = range(1, blocks + 1)
+    return [
+        [judge.value(swept.skipped[i, j]) if i <= j else None for j in numbers] for i in numbers
+    ]
+
+
+def _seen_before(model: str | Path, task: Task) -> list[str]:
+    """Warn where the model may have been tuned on rows that are set aside now."""
+    ours = {name: task.origin.get(name) for name in ("validation", "validation_seed")}
+    if ours["validation_seed"] is None:
+        return []
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        theirs = read_json(Path(model).parent / "result.json")["settings"]
+        if all(theirs.get(name) == value for name, value in ours.items()):
+            return []
+    return [
+        "the data has no validation split of its own, and the rows set aside here need not be "
+        "those that tuning set aside; give the same --seed and --validation, or a file"
+    ]
+
+
+def _warnings(
+    tokens: Tokens, max_length: int, outputs: Mapping[str, np.ndarray], swept: _Swept
+) -> list[str]:
+    found = cut_inputs(tokens.truncated, len(tokens), max_length)
+    broken = [name for name, logits in outputs.items() if not np.isfinite(logits).all()]
+    broken += [
+        f"skip:{first}-{last}"
+        for (first, last), logits in swept.skipped.items()
+        if not np.isfinite(logits).all()
+    ]
+    if broken:
+        found.append(f"logits are not finite and have no value under {', '.join(broken)}")
+    return found
+
+
+def _predictions(
+    task: Task, given: Answers, outputs: Mapping[str, np.ndarray]
+) -> dict[str, Sequence[Any] | np.ndarray]:
+    """Lay the predictions of the whole model and of each edit below one another."""
+    tables = [
+        {"edit": [name] * len(given), **predicted(task, given, found)}
+        for name, found in outputs.items()
+    ]
+    return {column: [value for table in tables for value in table[column]] for column in tables[0]}

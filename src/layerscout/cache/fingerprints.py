@@ -1,0 +1,138 @@
+"""Fingerprints: hashes of all that an encoder's states depend on, which cached states go by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscout.data import Task
+from layerscout.models import Encoder, Tokens
+from layerscout.plans import weight_sets
+
+
+def encoder_fingerprint(encoder: Encoder, cut: int) -> str:
+    """Hash all of an encoder that the states of single tokens at its states 0 to `cut` depend on.
+
+    What lies above the cut does not matter, nor do names, labels or dropout. Every weight is
+    read, half a gigabyte or so in a second: who needs several keys makes this one once.
+
+    Args:
+        encoder: the encoder, in whatever mode.
+        cut: 0 (the embedding output) to L.
+
+    Returns:
+        A sha256 in hexadecimal.
+    """
+    blocks = _blocks(encoder, cut)
+    tensors = _tensors(encoder, blocks)
+    about = {
+        "format": 2,
+        "versions": [torch.__version__, version("transformers")],
+        "config": _relevant(encoder.model.config, cut),
+        "tokenizer": [encoder.tokenizer.pad_token_id, encoder.tokenizer.model_input_names],
+        "precision": encoder.precision,
+        "matmul": torch.get_float32_matmul_precision(),
+        "device": encoder.device.type,
+        "blocks": blocks,
+        "tensors": [(name, str(t.dtype), list(t.shape)) for name, t in tensors],
+    }
+    digest = hashlib.sha256(_written(about))
+    for _, tensor in tensors:
+        flat = tensor.detach().cpu().contiguous().view(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def task_fingerprint(task: Task) -> str:
+    """Hash what is read of a task: its kind, its classes, and the texts and labels of its splits.
+
+    Returns:
+        A sha256 in hexadecimal.
+    """
+    digest = hashlib.sha256(_written({"kind": task.kind, "labels": task.labels}))
+    for split in (task.train, task.validation):
+        if split is None:
+            continue
+        for texts in (split.texts, split.pairs or []):
+            digest.update(_written({"texts": list(texts)}))
+        for array in (split.labels, split.groups):
+            digest.update(b"" if array is None else np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def content_key(
+    fingerprint: str, tokens: Tokens, about: Mapping[str, Any], *, ordinary: bool = False
+) -> str:
+    """Hash what the states of some texts depend on: the key of their place in the cache.
+
+    Args:
+        fingerprint: of the encoder.
+        tokens: the n texts.
+        about: what else the states depend on, such as the cut or the pooling.
+        ordinary: it matters which tokens are ordinary.
+
+    Returns:
+        A sha256 in hexadecimal.
+    """
+    told = {"encoder": fingerprint, "texts": len(tokens), "ordinary": ordinary, **about}
+    digest = hashlib.sha256(_written(told))
+    for array in (tokens.offsets, tokens.ids, tokens.types):
+        digest.update(np.ascontiguousarray(array).data)
+    if ordinary:
+        digest.update(np.ascontiguousarray(tokens.ordinary).data)
+    return digest.hexdigest()
+
+
+def _written(about: Mapping[str, Any]) -> bytes:
+    return json.dumps(about, sort_keys=True, default=str).encode()
+
+
+def _blocks(encoder: Encoder, cut: int) -> list[int]:
+    """Give the module that each block 1..cut runs, by its place in the model's list."""
+    modules = len(encoder.model.get_submodule(encoder.family.blocks))
+    return list(weight_sets(encoder.blocks, modules)[:cut])
+
+
+def _tensors(encoder: Encoder, blocks: list[int]) -> list[tuple[str, Tensor]]:
+    """List the weights and buffers of these blocks and of what is no block."""
+    model, family = encoder.model, encoder.family
+    used = tuple(f"{family.blocks}.{block}." for block in blocks)
+    other = ("pooler.", f"{family.final_norm}.", f"{family.blocks}.")
+    return [
+        (name, tensor)
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+        if name.startswith(used) or not name.startswith(other)
+    ]
+
+
+# Labels, names and sizes of what lies above the cut.
+_IRRELEVANT = {
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "id2label",
+    "label2id",
+    "n_layers",
+    "num_hidden_layers",
+    "problem_type",
+    "transformers_version",
+}
+
+
+def _relevant(config: Any, cut: int) -> dict[str, Any]:
+    """Keep what the states depend on of a configuration; there is no dropout in eval mode."""
+    kept = {
+        name: value
+        for name, value in config.to_dict().items()
+        if name not in _IRRELEVANT and "dropout" not in name
+    }
+    if "layer_types" in kept:
+        kept["layer_types"] = kept["layer_types"][:cut]
+    return kept | {"attention": config._attn_implementation}

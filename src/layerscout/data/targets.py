@@ -1,0 +1,153 @@
+"""What a kind of task asks of a model: which rows are an example, and what is right for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from layerscout.data.metrics import METRICS_OF, predictions
+from layerscout.data.sampling import Split, sample
+from layerscout.data.task import Kind, Task
+from layerscout.runtime import InputError, unknown
+
+# What is set aside where held-out examples are needed and the data has none.
+HELD_OUT = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What is right for each of n examples, which are C rows of a split each.
+
+    Attributes:
+        labels: class ids, int64 (n,), or targets, float64 (n,), or the numbers of the right
+            choices, int64 (n,), from 0.
+        choices: C, 1 but for multiple choice.
+        rows: where the examples stand in their file, int64 (n,), counted from 0.
+    """
+
+    labels: np.ndarray
+    choices: int
+    rows: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def answers(split: Split, kind: Kind) -> Answers:
+    """Tell what is right for each example of a split.
+
+    Raises:
+        InputError: if the rows are not those of this kind.
+    """
+    if (split.labels.dtype.kind == "f") != (kind == "regression"):
+        raise InputError(
+            f"a task of {plain(kind)} was given labels of type {split.labels.dtype}; regression, "
+            "and nothing else, has floats"
+        )
+    if kind != "multiple_choice":
+        rows = np.arange(len(split)) if split.origin is None else split.origin
+        return Answers(split.labels, 1, rows)
+    if split.groups is None:
+        raise InputError("multiple choice needs the example of each row, got none; give `groups`")
+    starts = np.flatnonzero(np.diff(split.groups, prepend=split.groups[0] - 1))
+    n = len(np.unique(split.groups))
+    choices = len(split) // n
+    if choices < 2 or not np.array_equal(starts, np.arange(n) * choices) or len(split) % n:
+        raise InputError(
+            "the choices of an example must be rows one after another, equally many and at least 2 "
+            f"of each, got {len(split)} rows of {n} examples; put them in order"
+        )
+    right = split.labels.reshape(n, choices)
+    wrong = np.count_nonzero((right == 1).sum(axis=1) != 1)
+    if wrong:
+        raise InputError(
+            "one choice of every example must be right (labelled 1, the others 0), got "
+            f"{wrong} of {n} examples with none or several; mend them"
+        )
+    return Answers(right.argmax(axis=1), choices, split.groups[starts])
+
+
+def validated(task: Task | str | Path, seed: int) -> Task:
+    """Give a task with a validation split, set aside where it has none, checked to be of its kind.
+
+    Raises:
+        InputError: if it cannot be loaded or split, or its rows are not those of its kind.
+    """
+    task = task if isinstance(task, Task) else Task.load(task)
+    task = task.held_out(HELD_OUT, seed) if task.validation is None else task
+    for split in (task.train, held_out(task)):
+        answers(split, task.kind)
+    return task
+
+
+def held_out(task: Task) -> Split:
+    """Give the validation split.
+
+    Raises:
+        InputError: if there is none.
+    """
+    if task.validation is None:
+        raise InputError(f"{task.name} has no validation split; set some rows aside")
+    return task.validation
+
+
+def check_metric(metric: str, kind: Kind) -> None:
+    """Refuse a metric that is none of a kind of task.
+
+    Raises:
+        InputError: if it is not.
+    """
+    if metric not in tuple(METRICS_OF[kind]):
+        raise InputError(f"{unknown('`metric`', str(metric), METRICS_OF[kind])} ({plain(kind)})")
+
+
+def drawn(task: Task, examples: int | Literal["all"], seed: int) -> Task:
+    """Give the task with so many of its training examples, in proportion to the classes.
+
+    Raises:
+        InputError: if there are not so many, or they would be too few.
+    """
+    if examples == "all":
+        return task
+    given = answers(task.train, task.kind)
+    by_class = task.kind == "classification"
+    # One row for each example; which of the choices is right says nothing about an example.
+    strata = given.labels if by_class else np.zeros(len(given), dtype=np.float64)
+    one = Split([""] * len(given), None, strata)
+    found = sample(
+        one,
+        len(task.labels) if by_class else 0,
+        examples=examples,
+        balanced=False,
+        per_class=None,
+        seed=seed,
+    )
+    return replace(task, train=task.train.take(rows_of(found, given.choices)))
+
+
+def rows_of(examples: np.ndarray, choices: int) -> np.ndarray:
+    """Give the rows of examples that are C = `choices` rows each, int64 (m C,)."""
+    return (examples[:, None] * choices + np.arange(choices)).reshape(-1)
+
+
+def predicted(task: Task, given: Answers, logits: np.ndarray) -> dict[str, Any]:
+    """Give the columns of `predictions.parquet`: row, label, prediction and logits.
+
+    Args:
+        task: names the classes.
+        given: what is right for the n examples.
+        logits: (n, K).
+    """
+    columns: list[Any] = [given.labels, predictions(given.labels, logits)]
+    if task.kind == "classification":
+        columns = [[task.labels[number] for number in ids] for ids in columns]
+    label, prediction = columns
+    return {"row": given.rows, "label": label, "prediction": prediction, "logits": list(logits)}
+
+
+def plain(kind: Kind) -> str:
+    """Give the words for a kind of task."""
+    return kind.replace("_", " ")

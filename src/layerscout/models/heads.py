@@ -1,0 +1,156 @@
+"""The head of a classifier by itself, reading states instead of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from layerscout.data import Kind, plain
+from layerscout.models.checkpoints import model_class, quiet_transformers
+from layerscout.models.encoder import Encoder
+from layerscout.models.surgery import base_of, classifier, reads_first_token
+from layerscout.plans import Plan
+from layerscout.runtime import InputError, first_line
+
+# What the names of the classes of models with a head end with; of those for multiple choice last.
+HEADS = ("ForSequenceClassification", "ForMultipleChoice")
+
+
+class _Passing(nn.Module):
+    """Stands for the bare model of a classifier: what it is given is the last state already."""
+
+    def __init__(self, pooler: nn.Module | None, norm: nn.Module | None) -> None:
+        super().__init__()
+        self.pooler, self.norm = pooler, norm
+
+    def forward(self, *_: Any, inputs_embeds: Float[Tensor, "b 1 d"], **__: Any) -> Any:
+        from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+        state = inputs_embeds if self.norm is None else self.norm(inputs_embeds)
+        pooled = None if self.pooler is None else self.pooler(state)
+        return BaseModelOutputWithPooling(last_hidden_state=state, pooler_output=pooled)
+
+
+class _First(nn.Module):
+    def forward(self, state: Float[Tensor, "b T d"]) -> Float[Tensor, "b d"]:
+        return state[:, 0]
+
+
+class Head(nn.Module):
+    """A family's classification head, pooler and final norm included, and nothing else.
+
+    Attributes:
+        model: the classifier without its encoder.
+        columns: which of its outputs are given, in this order.
+    """
+
+    def __init__(
+        self, model: Any, norm: str | None, columns: Sequence[int] | slice = slice(None)
+    ) -> None:
+        """Take the head out of a classifier; `norm` is the path of the family's final norm."""
+        super().__init__()
+        self.columns = columns
+        bare, prefix = base_of(model)
+        pooler = getattr(bare, "pooler", None)
+        if isinstance(pooler, nn.Linear):  # ALBERT's, which takes the first token outside of it
+            pooler = nn.Sequential(_First(), pooler, bare.pooler_activation)
+        final = None if norm is None else bare.get_submodule(norm)
+        setattr(model, prefix.removesuffix("."), _Passing(pooler, final))
+        self.model = model
+
+    def forward(self, states: Float[Tensor, "b d"]) -> Float[Tensor, "b K"]:
+        """Give the logits for the first token's states."""
+        logits: Tensor = self.model(inputs_embeds=states[:, None]).logits
+        return logits[:, self.columns]
+
+
+def family_head(encoder: Encoder, labels: Sequence[str], seed: int) -> Head:
+    """Make the head that the family classifies with, as the library loads it.
+
+    Args:
+        encoder: brings the parts that its checkpoint has; it is not changed, and nothing is shared.
+        labels: class names by id; a single one makes a head for numbers.
+        seed: draws the random part.
+
+    Raises:
+        InputError: if the head reads more than the first token.
+    """
+    if not reads_first_token(encoder.model):
+        raise InputError(
+            f"the head of {encoder.name} reads all tokens, so it cannot be a probe on the first "
+            "one; use --probe linear"
+        )
+    model = classifier(encoder, Plan((), encoder.blocks), labels, seed=seed)
+    return Head(model, encoder.family.final_norm).requires_grad_(True)
+
+
+def tuned_classifier(
+    encoder: Encoder, labels: Sequence[str], kind: Kind = "classification"
+) -> tuple[Any, list[int] | slice]:
+    """Load the checkpoint of an encoder with the head that was tuned on it.
+
+    Args:
+        encoder: names the checkpoint.
+        labels: the task's class names by id; those of the model may have another order, or be
+            LABEL_0, LABEL_1, ...
+        kind: of the task.
+
+    Returns:
+        The transformers model, in float32, on the encoder's device and in eval mode; and the
+        column of its logits that belongs to each class of the task (or all of them, for choices).
+
+    Raises:
+        InputError: if the checkpoint has no tuned head, or one for other classes.
+    """
+    config = encoder.model.config
+    auto, ending = model_class(config, kind), HEADS[kind == "multiple_choice"]
+    if config.architectures and not config.architectures[0].endswith(ending):
+        raise InputError(
+            f"{encoder.name} is a {config.architectures[0]}, which is not tuned for {plain(kind)}; "
+            "tune it first with layerscout tune"
+        )
+    try:
+        with quiet_transformers():
+            model, report = auto.from_pretrained(
+                encoder.source,
+                revision=encoder.revision,
+                dtype=torch.float32,
+                output_loading_info=True,
+                trust_remote_code=False,
+                local_files_only=True,
+            )
+    except Exception as error:  # whatever the libraries came across in a broken file
+        raise InputError(f"cannot load the head of {encoder.name}: {first_line(error)}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise InputError(
+            f"{encoder.name} has no tuned head for {plain(kind)} ({missing[0]} is missing); tune "
+            "it first with layerscout tune"
+        )
+    return model.to(encoder.device).eval(), _columns(encoder.name, model.config, labels, kind)
+
+
+def _columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> list[int] | slice:
+    """Find the task's classes among those of a model."""
+    if kind == "multiple_choice":
+        return slice(None)
+    names = [str(label) for _, label in sorted(config.id2label.items())]
+    if kind == "regression":
+        if len(names) != 1:
+            raise InputError(
+                f"{name} tells {len(names)} classes, and the task has numbers; give a model that "
+                "was tuned for numbers"
+            )
+        return [0]
+    if sorted(names) == sorted(labels):
+        return [names.index(label) for label in labels]
+    generic = names == [f"LABEL_{number}" for number in range(len(names))]
+    if len(names) != len(labels) or not generic:
+        raise InputError(
+            f"the classes of {name} must be those of the task, got {', '.join(names):.60} for "
+            f"{', '.join(labels):.60}; give the data that it was tuned for"
+        )
+    return list(range(len(labels)))

@@ -1,0 +1,296 @@
+"""Folders that hold what adapters, prefix-tuning or LoRA trained, without its base."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from layerscout.data import Kind
+from layerscout.models.adapters import Equipped, equip, peft_model
+from layerscout.models.checkpoints import quiet_transformers
+from layerscout.models.editing import edited
+from layerscout.models.encoder import Encoder
+from layerscout.models.surgery import classifier, places, untied
+from layerscout.plans import (
+    METHODS,
+    Adapter,
+    Classifier,
+    Editing,
+    Full,
+    Method,
+    Plan,
+    PrefixTuning,
+    described,
+)
+from layerscout.runtime import InputError, replacing_folder
+
+FORMAT = 1  # of the folders that `save_trained` writes
+CONFIG, WEIGHTS = "config.json", "trained.safetensors"
+
+
+def save_peft(equipped: Equipped, encoder: Encoder, folder: str | Path, card: str = "") -> None:
+    """Write what LoRA learnt as a folder for `peft.PeftModel.from_pretrained`.
+
+    The model that is given to that one has as many blocks as the plan's head says.
+
+    Args:
+        equipped: a model that LoRA tuned and that is not `merged`.
+        encoder: what it is a classifier of.
+        folder: where it goes; an earlier one is replaced once the new one is whole.
+        card: the model card, in Markdown.
+
+    Raises:
+        InputError: if the method is not LoRA, or the folder cannot be written.
+    """
+    wrapper = peft_model(equipped)
+    for config in wrapper.peft_config.values():
+        config.base_model_name_or_path, config.revision = encoder.source, encoder.revision
+    with quiet_transformers(), replacing_folder(Path(folder)) as temporary:
+        wrapper.save_pretrained(temporary, save_embedding_layers=False)
+        equipped.model.config.save_pretrained(temporary)  # how many blocks, and the labels
+        _write_card(temporary, card)
+
+
+def save_trained(
+    equipped: Equipped,
+    encoder: Encoder,
+    folder: str | Path,
+    card: str = "",
+    *,
+    kind: Kind = "classification",
+    head: Classifier = "family",
+    max_length: int,
+) -> None:
+    """Write what adapters or prefix-tuning trained, and which base it belongs to.
+
+    Args:
+        equipped: the model after training.
+        encoder: what it is a classifier of; its weights are hashed.
+        folder: where it goes; an earlier one is replaced once the new one is whole.
+        card: the model card, in Markdown.
+        kind: of the task.
+        head: what reads the last state.
+        max_length: tokens of a text that it was trained on at the most.
+
+    Raises:
+        InputError: if the method is another one, or the folder cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    apart = isinstance(equipped.method, Adapter | PrefixTuning)
+    if not apart and not (isinstance(equipped.method, Full) and head == "mean-linear"):
+        raise InputError(
+            f"adapters and prefixes are saved so, got the method {equipped.method.name}; it gives "
+            "an ordinary checkpoint, which is exported"
+        )
+    config = equipped.model.config
+    groups = getattr(encoder.model.config, "num_hidden_groups", None)
+    about = {
+        "layerscout": version("layerscout"),
+        "format": FORMAT,
+        "method": equipped.method.name,
+        "options": described(equipped.method),
+        "plan": equipped.plan.as_dict(),
+        "kind": kind,
+        "classifier": head,
+        "labels": [config.id2label[i] for i in range(config.num_labels)],
+        "max_length": max_length,
+        "base": {
+            "family": config.model_type,
+            "name": encoder.name,
+            "source": encoder.name if encoder.name == "demo" else encoder.source,
+            "revision": encoder.revision,
+            "untied": groups == encoder.blocks,
+            "editing": None if encoder.editing is None else encoder.editing.as_dict(),
+            "sha256": base_hash(encoder, equipped.plan.head),
+        },
+    }
+    tensors = {
+        name: parameter.detach().cpu().contiguous()
+        for name, parameter in equipped.model.named_parameters()
+        if parameter.requires_grad
+    }
+    with replacing_folder(Path(folder)) as temporary:
+        save_file(tensors, temporary / WEIGHTS)
+        text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False)
+        (temporary / CONFIG).write_text(f"{text}\n", encoding="utf-8")
+        _write_card(temporary, card)
+
+
+def load(folder: str | Path, base: str | Path | None = None, *, device: str = "cpu") -> Any:
+    """Load a model that adapters or prefix-tuning tuned: its base, with what was trained put in.
+
+    Args:
+        folder: where `tune` saved it.
+        base: the folder or hub id of the base, if it is not where it was then.
+        device: as for `Encoder.load`.
+
+    Returns:
+        The transformers model, in float32 and eval mode; what was trained asks for gradients.
+
+    Raises:
+        InputError: if the folder is broken or of something else, there is no such base, or it is
+            not the one that was tuned.
+    """
+    path = Path(folder).expanduser()
+    saved = _read_saved(path)
+    tensors = _read_tensors(path)
+    source = str(saved.base["source"] if base is None else base)
+    try:
+        encoder = Encoder.load(source, device=device)
+    except InputError as error:
+        if base is not None:
+            raise
+        raise InputError(
+            f"cannot load the base of {folder}: {error}; or give where it is now as `base`"
+        ) from error
+    encoder = _checked_base(encoder, saved, source)
+    model = classifier(encoder, saved.plan, saved.labels, kind=saved.kind, head=saved.head)
+    equip(model, saved.plan, saved.method)
+    expected = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    _check_tensors(path, tensors, expected)
+    with torch.no_grad():
+        for name, parameter in expected.items():
+            parameter.copy_(tensors[name])
+    if not isinstance(saved.method, Full):
+        model.save_pretrained = _refuse_to_save
+    return model
+
+
+def base_hash(encoder: Encoder, head: int) -> str:
+    """Hash all weights of an encoder up to state `head`, whatever library holds them.
+
+    Returns:
+        A sha256 in hexadecimal, of names, shapes and values in float32.
+    """
+    named = dict(encoder.model.named_parameters(remove_duplicate=False))
+    digest = hashlib.sha256()
+    for name, place in sorted(places(encoder.model).items()):
+        if place == "head" or (isinstance(place, tuple) and min(place) > head):
+            continue
+        values = named[name].detach().to("cpu", torch.float32).contiguous()
+        digest.update(f"{name} {list(values.shape)}\n".encode())
+        digest.update(values.view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _refuse_to_save(*_: Any, **__: Any) -> None:
+    """Stand in for what would write a checkpoint that is read without what was trained."""
+    raise InputError(
+        "transformers would not read adapters or prefixes again; copy the folder that was loaded, "
+        "or take them out first with layerscout.unload"
+    )
+
+
+def _write_card(folder: Path, card: str) -> None:
+    if card:
+        (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What the JSON file of a folder tells."""
+
+    method: Method
+    plan: Plan
+    kind: Kind
+    head: Classifier
+    labels: list[str]
+    base: Mapping[str, Any]
+    editing: Editing | None
+
+
+def _read_saved(folder: Path) -> _Saved:
+    try:
+        about = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{folder} is no folder of adapters or prefixes: its {CONFIG} cannot be read"
+        ) from error
+    if not isinstance(about, dict) or not {"layerscout", "format", "method", "base"} <= set(about):
+        raise InputError(
+            f"{folder} is no folder of adapters or prefixes that layerscout saved; a checkpoint "
+            "is loaded with transformers"
+        )
+    if about["format"] != FORMAT:
+        raise InputError(
+            f"{folder} must be of format {FORMAT}, got {about['format']!r:.20}; load it with the "
+            f"layerscout that saved it, {about['layerscout']!s:.20}"
+        )
+    try:
+        method, base, labels = about["method"], dict(about["base"]), about["labels"]
+        kinds = {name: METHODS[name] for name in (Full.name, Adapter.name, PrefixTuning.name)}
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise TypeError("labels")
+        if not labels or not {"source", "sha256", "family", "untied"} <= set(base):
+            raise KeyError("base")
+        plan = Plan.from_dict(about["plan"])
+        plan = plan if method == Full.name else replace(plan, embeddings=False)
+        kind, head = about["kind"], about["classifier"]
+        if kind not in get_args(Kind) or head not in get_args(Classifier):
+            raise KeyError("kind")
+        made = kinds[method](**about["options"])
+        given = base.get("editing")
+        editing = None if given is None else Editing.from_dict(given)
+        return _Saved(made, plan, kind, head, labels, base, editing)
+    except (InputError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the {CONFIG} of {folder} is broken ({error}); save it again") from error
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"cannot read {folder / WEIGHTS}: it is missing or broken; save it again"
+        ) from error
+
+
+def _checked_base(encoder: Encoder, saved: _Saved, source: str) -> Encoder:
+    """Do to an encoder what was done before, and show that it is the base."""
+    config, base = encoder.model.config, saved.base
+    fits = config.model_type == base["family"] and encoder.blocks >= saved.plan.head
+    if fits and base["untied"] and config.num_hidden_groups != encoder.blocks:
+        encoder = untied(encoder)
+    if fits and saved.editing is not None:
+        encoder = edited(encoder, saved.editing)
+    if not fits or base_hash(encoder, saved.plan.head) != base["sha256"]:
+        revision = f" at revision {base['revision']}" if base.get("revision") else ""
+        raise InputError(
+            f"the base must be the very model that was tuned, {base.get('name')}{revision}, and "
+            f"{source} has other weights; give that one as `base`"
+        )
+    return encoder
+
+
+def _check_tensors(
+    folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> None:
+    missing, extra = sorted(set(expected) - set(tensors)), sorted(set(tensors) - set(expected))
+    others = sorted(
+        name
+        for name in set(expected) & set(tensors)
+        if (tensors[name].shape, tensors[name].dtype) != (expected[name].shape, torch.float32)
+    )
+    faults = (
+        (missing, "lacks {} tensors"),
+        (extra, "has {} tensors too many"),
+        (others, "has {} tensors of another shape or type"),
+    )
+    for names, fault in faults:
+        if names:
+            raise InputError(
+                f"{folder / WEIGHTS} {fault.format(len(names))}, such as {names[0]}; it does not "
+                f"belong to the {CONFIG} beside it"
+            )

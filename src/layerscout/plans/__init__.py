@@ -1,0 +1,53 @@
+"""What is tuned and how, as values: plans, edits, methods, training settings, costs."""
+
+from layerscout.plans.costs import (
+    Choice,
+    Cost,
+    Option,
+    Work,
+    block_flops,
+    checked_budget,
+    choose,
+    cost,
+    options,
+    trunk_flops,
+)
+from layerscout.plans.edits import (
+    Arrangement,
+    Edit,
+    Editing,
+    Preserve,
+    Redraw,
+    Reinitialize,
+    arranged,
+    make_edits,
+    notation,
+    parted,
+)
+from layerscout.plans.methods import (
+    FULL,
+    METHODS,
+    PREFIXED,
+    Adapter,
+    Full,
+    LoRA,
+    Method,
+    PrefixTuning,
+    applied,
+    check_family,
+    check_tunes_blocks,
+    check_untied,
+    described,
+    make_method,
+)
+from layerscout.plans.plan import (
+    ModelShape,
+    Parameters,
+    Plan,
+    check_tied,
+    make_plan,
+    ranges,
+    weight_sets,
+)
+from layerscout.plans.presets import FAMILY_RATE, FAMILY_RATES, PRESETS, preset, preset_rates
+from layerscout.plans.training import Classifier, Keep, Schedule, Settings, learning_rate_at

@@ -1,0 +1,385 @@
+"""Edits: what is done to the blocks of a model before it is tuned or judged.
+
+An edit counts blocks as those before it left them: in "skip:3-4 + truncate:8" the eight blocks
+that stay are 1, 2 and 5 to 10.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from layerscout.plans.plan import ranges, read_ranges, whole
+from layerscout.runtime import InputError, unknown
+
+EDITS: Mapping[str, str] = {
+    "truncate:ℓ": "remove the blocks above block ℓ",
+    "skip:i-j": "pass blocks i to j over",
+    "reinit:i-j": "draw the weights of blocks i to j anew",
+    "preserve:i-j": "draw the weights of all other blocks anew",
+    "permute:seed": "change the blocks' places at random, or as in permute:2,1,3",
+}
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """Remove the blocks above block `head`.
+
+    Attributes:
+        head: the last block that stays. Phang et al. 2021, §4.
+    """
+
+    head: int
+
+    def __post_init__(self) -> None:
+        """Check it."""
+        object.__setattr__(self, "head", whole("truncate", self.head, 1))
+
+    @property
+    def notation(self) -> str:
+        """The edit as text."""
+        return f"truncate:{self.head}"
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Pass blocks over: each takes what the one before them gave. Phang et al. 2021, §4.1."""
+
+    blocks: Collection[int]
+
+    def __post_init__(self) -> None:
+        """Sort the blocks and check them."""
+        object.__setattr__(self, "blocks", _sorted(self.blocks))
+
+    @property
+    def notation(self) -> str:
+        """The edit as text."""
+        return f"skip:{ranges(self.blocks)}"
+
+
+@dataclass(frozen=True)
+class Reinitialize:
+    """Draw the weights of blocks anew. Tamkin et al. 2020, §2, App. B."""
+
+    blocks: Collection[int]
+
+    def __post_init__(self) -> None:
+        """Sort the blocks and check them."""
+        object.__setattr__(self, "blocks", _sorted(self.blocks))
+
+    @property
+    def notation(self) -> str:
+        """The edit as text."""
+        return f"reinit:{ranges(self.blocks)}"
+
+
+@dataclass(frozen=True)
+class Preserve:
+    """Draw the weights of all blocks but these anew. Tamkin et al. 2020, §4."""
+
+    blocks: Collection[int]
+
+    def __post_init__(self) -> None:
+        """Sort the blocks and check them."""
+        object.__setattr__(self, "blocks", _sorted(self.blocks))
+
+    @property
+    def notation(self) -> str:
+        """The edit as text."""
+        return f"preserve:{ranges(self.blocks)}"
+
+
+@dataclass(frozen=True)
+class Permute:
+    """Change the places of the blocks. Tamkin et al. 2020, §5.
+
+    Attributes:
+        seed: draws the order; the same for models of as many blocks.
+        order: the block that comes to each place, in place of a drawn order.
+    """
+
+    seed: int = 0
+    order: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the seed and the order."""
+        object.__setattr__(self, "seed", whole("seed", self.seed, 0, 2**63 - 1))
+        if self.order is None:
+            return
+        order = tuple(whole("order", block, 1) for block in self.order)
+        if sorted(order) != list(range(1, len(order) + 1)):
+            raise InputError(
+                "a permutation names every block once, from 1 on, got "
+                f"{','.join(map(str, order)):.60}; for a drawn one give a seed, as in permute:1"
+            )
+        object.__setattr__(self, "order", order)
+
+    @property
+    def notation(self) -> str:
+        """The edit as text."""
+        if self.order is None:
+            return f"permute:{self.seed}"
+        return f"permute:{','.join(map(str, self.order))}"
+
+    def on(self, blocks: int) -> tuple[int, ...]:
+        """Give the block that comes to each place of a model of so many blocks.
+
+        Raises:
+            InputError: if the order is that of another number of blocks.
+        """
+        if self.order is None:
+            rng, drawn = np.random.default_rng(self.seed), np.arange(blocks)
+            while blocks > 1 and (drawn == np.arange(blocks)).all():  # which would be no change
+                drawn = rng.permutation(blocks)
+            return tuple(int(block) + 1 for block in drawn)
+        if len(self.order) != blocks:
+            raise InputError(
+                f"a permutation must name all {blocks} blocks once, got {len(self.order)} numbers "
+                f"in {self.notation:.60}; name each block, or draw an order by a seed: permute:1"
+            )
+        return tuple(self.order)
+
+
+Edit = Truncate | Skip | Reinitialize | Preserve | Permute
+
+
+@dataclass(frozen=True)
+class Redraw:
+    """How blocks are drawn anew.
+
+    All weights and biases come from a normal distribution of deviation 0.02 cut at ±0.04; norms
+    begin at β = 0, γ = 1. Tamkin et al. 2020, App. B.
+
+    Attributes:
+        keep_layer_norm: leave the norms as they are. App. G.
+        as_released: as the published code did: cut at ±0.0008, which makes the deviation 38 times
+            smaller, and biases are left as they are.
+    """
+
+    keep_layer_norm: bool = False
+    as_released: bool = False
+
+
+@dataclass(frozen=True)
+class Editing:
+    """Edits with all that their outcome depends on.
+
+    Attributes:
+        edits: one after the other.
+        blocks: L, of the model before.
+        seed: draws weights.
+        redraw: how.
+    """
+
+    edits: tuple[Edit, ...]
+    blocks: int
+    seed: int = 0
+    redraw: Redraw = Redraw()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give what the JSON files hold."""
+        found = arranged(self.edits, self.blocks)
+        return {
+            "edits": notation(self.edits),
+            "blocks": self.blocks,
+            "seed": self.seed,
+            **asdict(self.redraw),
+            "order": list(found.order),
+            "fresh": sorted(found.fresh),
+        }
+
+    @property
+    def fresh(self) -> frozenset[int]:
+        """The blocks, as they are counted afterwards, whose weights were drawn anew."""
+        return arranged(self.edits, self.blocks).fresh
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Editing:
+        """Read what `as_dict` gave.
+
+        Raises:
+            InputError: if an edit is unknown or misspelt.
+        """
+        redraw = Redraw(content["keep_layer_norm"], content["as_released"])
+        blocks, seed = whole("blocks", content["blocks"], 1), whole("seed", content["seed"], 0)
+        return cls(make_edits(content["edits"]), blocks, seed, redraw)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """What edits make of the blocks 1..L.
+
+    Attributes:
+        order: the block that stands at each place from 1 on.
+        fresh: the places whose weights are drawn anew.
+        permuted: whether blocks changed places.
+    """
+
+    order: tuple[int, ...]
+    fresh: frozenset[int]
+    permuted: bool
+
+
+def make_edits(written: str | Edit | Sequence[Edit]) -> tuple[Edit, ...]:
+    """Read edits from text such as "reinit:9-12" or "skip:3-4 + truncate:8".
+
+    Args:
+        written: text, or edits already; nothing but blanks means none.
+
+    Raises:
+        InputError: if an edit is unknown or misspelt.
+    """
+    if isinstance(written, Edit):
+        return (written,)
+    if not isinstance(written, str):
+        edits = [one for one in written if isinstance(one, Edit)] if _listed(written) else []
+        if not _listed(written) or len(edits) < len(written):
+            raise InputError(f"edits are text such as 'skip:3-4', or values, got {written!r:.60}")
+        return tuple(edits)
+    return tuple(map(_read, written.split("+"))) if written.strip() else ()
+
+
+def parted(written: str) -> tuple[str, str]:
+    """Part text such as "reinit:9-12 + top:3" into the edits and the plan, which comes last."""
+    edits, _, plan = written.rpartition("+")
+    return edits, plan.strip()
+
+
+def notation(edits: Sequence[Edit]) -> str:
+    """Write edits as text that `make_edits` reads."""
+    return " + ".join(edit.notation for edit in edits)
+
+
+def arranged(edits: Sequence[Edit], blocks: int) -> Arrangement:
+    """Tell what edits, one after the other, make of a model of L = `blocks` blocks.
+
+    Raises:
+        InputError: if an edit reaches beyond the blocks that are there, leaves none, or undoes what
+            another one is for.
+    """
+    standing = [_Place(block) for block in range(1, blocks + 1)]
+    permuted = False
+    for edit in edits:
+        match edit:
+            case Truncate(head):
+                _check_reach(edit, [head], len(standing))
+                _check_removed(edit, standing[head:])
+                standing = standing[:head]
+            case Skip(skipped):
+                _check_reach(edit, skipped, len(standing))
+                removed = [standing[block - 1] for block in skipped]
+                _check_removed(edit, removed)
+                standing = [place for place in standing if place not in removed]
+                if not standing:
+                    raise InputError(
+                        f"a model needs a block, and {edit.notation} passes all {blocks} over; "
+                        "leave one"
+                    )
+            case Reinitialize(drawn):
+                _check_reach(edit, drawn, len(standing))
+                standing = _redrawn(edit, standing, set(drawn))
+            case Preserve(kept):
+                _check_reach(edit, kept, len(standing))
+                others = set(range(1, len(standing) + 1)) - set(kept)
+                standing = _redrawn(edit, standing, others)
+            case Permute():
+                if permuted:
+                    raise InputError(
+                        f"blocks change places once, got {notation(edits):.80}; give one permute"
+                    )
+                standing = [standing[block - 1] for block in edit.on(len(standing))]
+                permuted = True
+    return Arrangement(
+        tuple(place.block for place in standing),
+        frozenset(at for at, place in enumerate(standing, start=1) if place.fresh),
+        permuted,
+    )
+
+
+def _listed(given: Any) -> bool:
+    return isinstance(given, Collection) and not isinstance(given, str | bytes)
+
+
+def _sorted(blocks: Any) -> tuple[int, ...]:
+    if not _listed(blocks) or not blocks:
+        raise InputError(f"an edit needs numbers of blocks, got {blocks!r:.60}; name some")
+    return tuple(sorted({whole("block", block, 1) for block in blocks}))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A block on its way through edits, and the edit that decided what its weights are."""
+
+    block: int
+    fresh: bool = False
+    decided: str | None = None
+
+
+def _redrawn(edit: Reinitialize | Preserve, places: list[_Place], drawn: set[int]) -> list[_Place]:
+    """Draw the places in `drawn`; what `Preserve` leaves is decided too."""
+    decides = drawn if isinstance(edit, Reinitialize) else set(range(1, len(places) + 1))
+    for at in sorted(decides):
+        if earlier := places[at - 1].decided:
+            raise InputError(
+                f"{edit.notation} says what becomes of block {at}, but {earlier} has said so "
+                "already; give one of them"
+            )
+    return [
+        _Place(place.block, place.fresh or at in drawn, edit.notation) if at in decides else place
+        for at, place in enumerate(places, start=1)
+    ]
+
+
+def _check_reach(edit: Edit, blocks: Collection[int], there: int) -> None:
+    if max(blocks) > there:
+        raise InputError(
+            f"{edit.notation:.60} must name blocks in 1..{there}, which are there then, got "
+            f"{max(blocks)}"
+        )
+
+
+def _check_removed(edit: Edit, removed: Sequence[_Place]) -> None:
+    for place in removed:
+        if place.decided:
+            raise InputError(
+                f"{edit.notation} removes a block that {place.decided} is about; leave one of "
+                "them out"
+            )
+
+
+def _read(written: str) -> Edit:
+    text = written.strip().lower()
+    name, _, argument = (part.strip() for part in text.partition(":"))
+    forms = {form.split(":")[0]: form for form in EDITS}
+    if name not in forms:
+        raise unknown("edit", text[:60], EDITS)
+    numbers: Any = None
+    match name:
+        case "truncate" if re.fullmatch("[0-9]{1,9}", argument):
+            return Truncate(int(argument))
+        case "permute" if re.fullmatch("[0-9]{1,18}", argument):
+            return Permute(int(argument))
+        case "permute" if re.fullmatch(r"[0-9]{1,9}(\s*,\s*[0-9]{1,9})+", argument):
+            return Permute(order=tuple(map(int, argument.split(","))))
+        case "skip" | "reinit" | "preserve":
+            numbers = read_ranges(argument)
+    if numbers is None:
+        raise InputError(f"{name} is written {forms[name]}, with numbers; got {text!r:.60}")
+    blocks: list[int] = []
+    for low, high in numbers:
+        if not 1 <= low <= high <= 10**6:
+            raise InputError(
+                f"a span of blocks goes from a block, 1 or above, up to a later one, got "
+                f"{low}-{high} in {text!r:.60}"
+            )
+        blocks += range(low, high + 1)
+    match name:
+        case "skip":
+            return Skip(blocks)
+        case "reinit":
+            return Reinitialize(blocks)
+    return Preserve(blocks)

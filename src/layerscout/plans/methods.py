@@ -1,0 +1,192 @@
+"""Ways to tune the blocks of a plan: all of their weights, or a few new ones beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar, Literal
+
+from layerscout.plans.plan import Plan
+from layerscout.runtime import InputError, real, unknown, whole
+
+# The most that a model can take is another matter, and checked where it is attached.
+REMEDIES = {"bottleneck": "256 is usual", "rank": "8 is usual", "virtual_tokens": "16 is usual"}
+
+# The module of a block whose keys and values a prefix extends. In the other families a key is
+# also told by its distance from the query, which a virtual token does not have.
+PREFIXED: Mapping[str, str] = {
+    "albert": "attention",
+    "bert": "attention.self",
+    "distilbert": "attention",
+    "electra": "attention.self",
+    "roberta": "attention.self",
+    "xlm-roberta": "attention.self",
+}
+
+
+@dataclass(frozen=True)
+class Full:
+    """Every weight of the blocks; with `full` plans the embeddings too."""
+
+    name: ClassVar[str] = "full"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Bottleneck adapters, two in each block, with the norms of the blocks. Houlsby et al. 2019.
+
+    Each adds up(dropout(relu(down(x)))) to x, once what attention gave is projected and once what
+    the feed-forward layers gave, in both cases before it is added to what went round them.
+
+    Attributes:
+        bottleneck: features between down and up.
+        adapter_init: "bert" draws both projections from N(0, 0.02²), as Xie et al. 2022, App. B.2;
+            "identity" starts up at zero, so that nothing is changed at first.
+    """
+
+    bottleneck: int = 256
+    adapter_init: Literal["bert", "identity"] = "bert"
+    name: ClassVar[str] = "adapter"
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        _check_whole(self, "bottleneck")
+        if self.adapter_init not in ("bert", "identity"):
+            raise unknown("`adapter_init`", str(self.adapter_init), ("bert", "identity"))
+
+
+@dataclass(frozen=True)
+class LoRA:
+    """Low-rank changes of every linear layer of the blocks, by peft; merged when it is done.
+
+    Attributes:
+        rank: of the changes.
+        lora_alpha: they are scaled by lora_alpha / rank.
+    """
+
+    rank: int = 8
+    lora_alpha: float = 16.0
+    name: ClassVar[str] = "lora"
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        _check_whole(self, "rank")
+        alpha = real("lora_alpha", self.lora_alpha, "above 0", lambda alpha: alpha > 0)
+        object.__setattr__(self, "lora_alpha", alpha)
+
+
+@dataclass(frozen=True)
+class PrefixTuning:
+    """Trainable keys and values that the attention of the blocks sees before those of the text.
+
+    Attributes:
+        virtual_tokens: how many of them a block has.
+    """
+
+    virtual_tokens: int = 16
+    name: ClassVar[str] = "prefix-tuning"
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        _check_whole(self, "virtual_tokens")
+
+
+FULL = Full()
+
+Method = Full | Adapter | LoRA | PrefixTuning
+
+METHODS: Mapping[str, type[Method]] = {
+    kind.name: kind for kind in (Full, Adapter, LoRA, PrefixTuning)
+}
+
+
+def make_method(method: Method | str, **options: Any) -> Method:
+    """Give a method by its name and options; those that are None count as not given.
+
+    Args:
+        method: a key of `METHODS`, or a method, which takes no options.
+        options: of the method, by name.
+
+    Raises:
+        InputError: if there is no such method, or it does not take an option or its value.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(method, str) and method in METHODS:
+        kind = METHODS[method]
+        known = [field.name for field in fields(kind)]
+    elif isinstance(method, Method):
+        kind, known = type(method), []
+    else:
+        raise unknown("method", str(method), METHODS)
+    for name in given:
+        if name not in known:
+            owner = [key for key, other in METHODS.items() if name in other.__dataclass_fields__]
+            raise InputError(
+                f"`{name}` is an option of {' and '.join(owner) or 'no method'}, got it with the "
+                f"method {kind.name}; leave it out"
+            )
+    return method if isinstance(method, Method) else kind(**given)
+
+
+def described(method: Method) -> dict[str, Any]:
+    """Give the options of a method, as the JSON files hold them beside its name."""
+    return asdict(method)
+
+
+def applied(plan: Plan, method: Method, blocks: int) -> Plan:
+    """Give a plan as the method follows it, on a model of so many blocks.
+
+    Only full fine-tuning trains the embeddings: the others leave them even in (1, L, L).
+    """
+    plan = plan.on(blocks)
+    return plan if isinstance(method, Full) else replace(plan, embeddings=False)
+
+
+def check_family(family: str, method: Method) -> None:
+    """Refuse a method that a family of models cannot have.
+
+    Raises:
+        InputError: if it is prefix-tuning, and the attention of the family is not the usual one.
+    """
+    if isinstance(method, PrefixTuning) and family not in PREFIXED:
+        raise InputError(
+            "prefix-tuning needs attention that knows neither distances nor windows, as in "
+            f"{', '.join(PREFIXED)}; got {family}; use --method full, adapter or lora"
+        )
+
+
+def check_untied(family: str, weights: Sequence[int], method: Method) -> None:
+    """Refuse to give each block something of its own while blocks share their weights.
+
+    LoRA follows the weights instead, and so does full fine-tuning.
+
+    Args:
+        family: of the model.
+        weights: which set of weights each block uses; see `ModelShape`.
+        method: any method.
+
+    Raises:
+        InputError: if the method is of that kind, and blocks share weights, as ALBERT's do.
+    """
+    if isinstance(method, Adapter | PrefixTuning) and len(set(weights)) < len(weights):
+        raise InputError(
+            f"{method.name} needs blocks with weights of their own, and those of this "
+            f"{family} share them; copy them first with --untie (in Python: untie=True)"
+        )
+
+
+def check_tunes_blocks(plan: Plan, method: Method) -> None:
+    """Refuse a plan that leaves the method nothing to do.
+
+    Raises:
+        InputError: if it tunes no block; full fine-tuning still tunes the head.
+    """
+    if not isinstance(method, Full) and not plan.tuned:
+        raise InputError(
+            f"{method.name} tunes blocks, and {plan.notation} tunes none; use --method full"
+        )
+
+
+def _check_whole(method: Method, name: str) -> None:
+    number = whole(name, getattr(method, name), 1, remedy=REMEDIES[name])
+    object.__setattr__(method, name, number)

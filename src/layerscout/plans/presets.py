@@ -1,0 +1,155 @@
+"""How the papers trained: their settings and learning rates, by name.
+
+What is not a setting of the optimizer is asked for apart: dropout in the frozen trunk
+(`trunk_dropout`), which all of them had, and a head that is new throughout (`fresh_head`). Phang et
+al. do not say which epoch counts nor how the rate falls: here the last one, and in a line. That the
+released code of Lodha et al. trained embeddings and pooler in every run is no plan of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from layerscout.plans.methods import Adapter, Full, Method
+from layerscout.plans.plan import Plan
+from layerscout.plans.training import Classifier
+from layerscout.runtime import InputError, unknown
+
+Rates = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How a paper trained.
+
+    Attributes:
+        source: the paper, and where it says so.
+        settings: of `Settings`. Adam without weight decay is AdamW without.
+        rates: the learning rate for every plan; None where they differ, see `preset_rates`.
+        classifier: what reads the last state.
+    """
+
+    source: str
+    settings: Mapping[str, Any]
+    rates: Rates | None
+    classifier: Classifier = "family"
+
+
+_LODHA = {"epochs": 10, "batch_size": 16, "weight_decay": 0.01, "warmup": 0.0, "keep": "last"}
+_TAMKIN = {"epochs": 3, "batch_size": 8, "warmup": 0.0, "keep": "last"}
+
+PRESETS: Mapping[str, Preset] = {
+    "xie2022": Preset(
+        "Xie et al. 2022, App. B",
+        {"epochs": 20, "batch_size": 8, "warmup": 0.06, "keep": "best"},
+        None,
+    ),
+    "phang2021": Preset(
+        "Phang et al. 2021, §2",
+        {"max_steps": 10_000, "batch_size": 4, "warmup": 1000, "keep": "last"},
+        (1e-5,),
+    ),
+    "tamkin2020": Preset(
+        "Tamkin et al. 2020, §2 and App. C",
+        {**_TAMKIN, "schedule": "constant"},
+        (2e-5,),
+        "mean-linear",
+    ),
+    "lodha2023": Preset("Lodha et al. 2023, App. A.1", _LODHA, (5e-5,)),
+}
+
+# Where the released code trained otherwise than the text says.
+AS_RELEASED: Mapping[str, Preset] = {
+    "tamkin2020": Preset(
+        "the released code of Tamkin et al. 2020", {**_TAMKIN, "max_grad_norm": 1.0}, (2e-5,)
+    ),
+    # On small tasks the rate never comes near its peak.
+    "lodha2023": Preset(
+        "the released code of Lodha et al. 2023", {**_LODHA, "warmup": 10_000}, (5e-5,)
+    ),
+}
+
+# The rates of the family's head by task, and the one of most of them. Xie et al. 2022, Table 3.
+FAMILY_RATE = 1e-3
+FAMILY_RATES: Mapping[str, float] = {
+    "cola": 1e-3,
+    "mnli": 1e-3,
+    "mrpc": 1e-3,
+    "qnli": 1e-3,
+    "qqp": 3e-4,
+    "sst2": 3e-3,
+}
+
+# Xie et al. 2022, Tables 4 and 5: the rates that were searched, for RoBERTa-large.
+_FULL: Mapping[str, Rates] = {
+    "full": (1e-6, 5e-6, 8e-6, 1e-5, 2e-5),
+    "conventional": (8e-6, 1e-5, 2e-5, 3e-5, 5e-5),
+    "below": (5e-6, 1e-5, 5e-5, 1e-4),
+    "above": (1e-6, 3e-6, 1e-5, 3e-5),
+}
+_ADAPTER: Mapping[str, Rates] = {
+    "full": (1e-5, 3e-5, 1e-4),
+    "conventional": (3e-5, 1e-4, 3e-4),
+    "below": (1e-5, 3e-5, 1e-4),
+    "above": (1e-5, 3e-5, 1e-4),
+}
+
+
+def preset(name: str, *, task: str, examples: int, as_released: bool = False) -> Preset:
+    """Give what a paper says of training on a task.
+
+    Args:
+        name: a key of `PRESETS`.
+        task: its name, by which MNLI and QQP get half of the epochs in xie2022 (there for full
+            fine-tuning; here for every plan, so that plans are compared at the same length).
+        examples: of the training split; up to 500 get 5 epochs in tamkin2020.
+        as_released: train as the published code did, where that is known to differ.
+
+    Raises:
+        InputError: if there is no such preset, or none as released.
+    """
+    if name not in PRESETS:
+        raise unknown("preset", str(name), PRESETS)
+    if as_released and name not in AS_RELEASED:
+        raise InputError(
+            f"how {name} was released is not known to differ from its text; leave out "
+            f"--as-released, which is for {' and '.join(AS_RELEASED)}"
+        )
+    found = (AS_RELEASED if as_released else PRESETS)[name]
+    epochs = found.settings.get("epochs")
+    if name == "xie2022" and task in ("mnli", "qqp"):
+        epochs = 10
+    if name == "tamkin2020" and examples <= 500:
+        epochs = 5
+    settings = dict(found.settings) | ({} if epochs is None else {"epochs": epochs})
+    return Preset(found.source, settings, found.rates, found.classifier)
+
+
+def preset_rates(name: str, strategy: str, plan: Plan, method: Method, task: str) -> Rates | None:
+    """Give the learning rates of a preset for a plan; None where the paper has none.
+
+    Xie et al. 2022 have four sets for fine-tuning (Table 4) and for adapters (Table 5): for all
+    blocks, for those up to ℓ*, for those above ℓ*, and for the rest. A head by itself is a probe
+    (Table 3; 1e-3 for other tasks than those there).
+
+    Args:
+        name: a key of `PRESETS`.
+        strategy: where the plan comes from, which tells "best-up" from "top:k".
+        plan: for the encoder at hand; see `Plan.on`.
+        method: how it is tuned.
+        task: its name.
+    """
+    if name != "xie2022":
+        return PRESETS[name].rates
+    if not plan.tuned:
+        return (FAMILY_RATES.get(task, FAMILY_RATE),)
+    if not isinstance(method, Full | Adapter):
+        return None
+    sets = _FULL if isinstance(method, Full) else _ADAPTER
+    if strategy.lower() == "full" or plan.embeddings:
+        return sets["full"]
+    if strategy.lower().startswith("best-up"):
+        return sets["above"]
+    return sets["below" if plan.tuned == tuple(range(1, plan.head + 1)) else "conventional"]

@@ -1,0 +1,45 @@
+"""Checks of numbers that somebody gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite, nan
+from numbers import Integral, Real
+from typing import Any
+
+from layerscout.runtime.errors import InputError
+
+
+def whole(name: str, value: Any, low: int, high: int | None = None, remedy: str = "") -> int:
+    """Give a whole number from `low` to `high` as an `int`.
+
+    Raises:
+        InputError: if it is anything else.
+    """
+    fits = isinstance(value, Integral) and not isinstance(value, bool)
+    if not fits or value < low or (high is not None and value > high):
+        span = f"from {low} on" if high is None else f"in {low}..{high}"
+        raise _refused(name, f"a whole number {span}", value, remedy)
+    return int(value)
+
+
+def real(
+    name: str, value: Any, rule: str, fits: Callable[[float], bool], remedy: str = ""
+) -> float:
+    """Give a finite number that fits as a `float`; `rule` says in words what fits.
+
+    Raises:
+        InputError: if it is anything else.
+    """
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else nan
+    except OverflowError:
+        number = nan
+    if not isfinite(number) or not fits(number):
+        raise _refused(name, rule, value, remedy)
+    return number
+
+
+def _refused(name: str, rule: str, value: Any, remedy: str) -> InputError:
+    told = f"`{name}` must be {rule}, got {value!r:.60}"
+    return InputError(f"{told}; {remedy}" if remedy else told)

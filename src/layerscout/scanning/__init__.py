@@ -1,0 +1,14 @@
+"""Scanning: every layer of an encoder scored on a task, from one forward pass."""
+
+from layerscout.scanning.cluster import scan_shards
+from layerscout.scanning.result import Planning, Scan
+from layerscout.scanning.run import (
+    GRADIENT_EXAMPLES,
+    USUAL_FOR_NUMBERS,
+    Options,
+    described_model,
+    described_task,
+    in_memory,
+    scan,
+)
+from layerscout.scanning.sampling import Reader, cut_inputs

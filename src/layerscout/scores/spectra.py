@@ -1,0 +1,147 @@
+"""Scores of blocks that need their weights alone: signal to noise in the singular values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Shaped
+from numpy.typing import ArrayLike
+
+from layerscout.runtime import InputError
+
+
+@dataclass(frozen=True)
+class BlockSignal:
+    """How blocks rank by the signal in their weight matrices; entries 0..L, entry 0 None.
+
+    Attributes:
+        values: mean over the types of matrix of the block's standing in that type, from 0 (lowest
+            ratio of all blocks) to 1 (highest); None where no matrix of the block has a ratio.
+        ratios: for each type, what `weight_snr` gives for each block.
+        standings: for each type, that standing of each block.
+    """
+
+    values: tuple[float | None, ...]
+    ratios: Mapping[str, tuple[float | None, ...]]
+    standings: Mapping[str, tuple[float | None, ...]]
+
+
+def weight_snr(matrix: ArrayLike) -> float | None:
+    """Signal to noise of a weight matrix, by a noise edge from random-matrix theory.
+
+    With the singular values s, σ̂ = IQR(s) / 1.349 and β the shorter over the longer side, what
+    lies above σ̂(1 + √β) counts as signal and the rest as noise: the sum of the signal over the sum
+    of the noise, divided by the largest singular value. So it is 0 where nothing is above the edge,
+    and 1/c times as large for a matrix c times as large. None where nothing but rounding is below
+    the edge, for then there is no noise to compare with: matrices of exactly low rank, with all
+    singular values alike, or of one row. Hartford et al. 2024 (Spectrum).
+
+    Args:
+        matrix: weights (m, k).
+
+    Raises:
+        InputError: if it is not a matrix or a value is not finite.
+    """
+    given = np.asarray(matrix)
+    if given.ndim != 2:
+        raise InputError(f"a weight matrix must be (m, k), got shape {given.shape}; reshape it")
+    W = np.asarray(given, dtype=np.float64)
+    scale = float(np.abs(W).max(initial=0.0))
+    if not np.isfinite(scale):
+        raise InputError("weights must be finite, got NaN or infinity; check the checkpoint")
+    if scale == 0:
+        return None
+    signal, noise = _parts(W / scale, eps=_eps(given))
+    return None if noise is None else signal / noise / scale
+
+
+def block_snr(matrices: Mapping[tuple[int, str], ArrayLike]) -> BlockSignal:
+    """Rank blocks by `weight_snr`, each type of matrix by itself, and average the standings.
+
+    Ratios of different types do not compare: shapes and scales differ. A block's standing in a
+    type is 1 − (blocks with a higher ratio) / (other blocks with a ratio), so blocks that share
+    their weights stand alike. Hartford et al. 2024 (Spectrum) rank within a type too, and tune
+    different matrices in different blocks; the mean over types is what makes it one per block.
+
+    Args:
+        matrices: weights (m, k) by block, 1..L, and type, such as (3, "attention.query").
+
+    Raises:
+        InputError: if a block is below 1, or as `weight_snr`.
+    """
+    L = max((block for block, _ in matrices), default=0)
+    if any(block < 1 for block, _ in matrices):
+        raise InputError(
+            f"blocks are counted from 1, got {min(block for block, _ in matrices)}; "
+            "what comes before block 1 belongs to no block"
+        )
+    types = list(dict.fromkeys(kind for _, kind in matrices))
+    ratios = {kind: _ratios(matrices, kind, L) for kind in types}
+    standings = {kind: _standings(ratios[kind]) for kind in types}
+    values: list[float | None] = []
+    for entries in zip(*standings.values(), strict=True):
+        defined = [entry for entry in entries if entry is not None]
+        values.append(float(np.mean(defined)) if defined else None)
+    return BlockSignal(tuple(values) or (None,), ratios, standings)
+
+
+def _eps(given: Shaped[np.ndarray, "m k"]) -> float:
+    """Give the rounding of the type that the weights come in; float64 cannot undo it."""
+    return float(np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps)
+
+
+def _parts(W: Float64[np.ndarray, "m k"], eps: float) -> tuple[float, float | None]:
+    """Give the sum of the signal over the largest singular value, and that of the noise.
+
+    None for noise that is no more than the rounding of the weights.
+    """
+    gram = W @ W.T if W.shape[0] <= W.shape[1] else W.T @ W
+    s = np.sqrt(np.linalg.eigvalsh(gram).clip(min=0))
+    edge, double = _edge(s, W.shape), float(np.finfo(np.float64).eps)
+    # Eigenvalues are several times faster than an SVD, but a root takes an error of ε s_max² in s²
+    # to ε s_max² / s in s. Where that shows in the noise, the SVD it is.
+    error = 16 * double * s.max() ** 2 / s.clip(min=double**0.5 * s.max())
+    if error[s <= edge].sum() > 1e-7 * s[s <= edge].sum():
+        s = np.linalg.svd(W, compute_uv=False)
+        edge = _edge(s, W.shape)
+    noise = s[s <= edge]
+    rounding = 16 * eps * float(np.linalg.norm(s)) * len(noise)
+    signal = float(s[s > edge].sum() / s.max())
+    return signal, float(noise.sum()) if noise.sum() > rounding else None
+
+
+def _edge(s: Float64[np.ndarray, " r"], shape: tuple[int, ...]) -> float:
+    lower, upper = np.percentile(s, [25, 75])
+    return float((upper - lower) / 1.349 * (1 + (min(shape) / max(shape)) ** 0.5))
+
+
+def _ratios(
+    matrices: Mapping[tuple[int, str], ArrayLike], kind: str, L: int
+) -> tuple[float | None, ...]:
+    ratios: list[float | None] = [None] * (L + 1)
+    last: int | None = None
+    for block in range(1, L + 1):
+        if (block, kind) not in matrices:
+            continue
+        matrix = matrices[block, kind]
+        # Shared weights are worked out once, and tie to the last digit.
+        if last is not None and np.array_equal(matrix, matrices[last, kind]):
+            ratios[block] = ratios[last]
+        else:
+            try:
+                ratios[block] = weight_snr(matrix)
+            except InputError as error:
+                raise InputError(f"block {block}, {kind}: {error}") from error
+        last = block
+    return tuple(ratios)
+
+
+def _standings(ratios: tuple[float | None, ...]) -> tuple[float | None, ...]:
+    defined = [ratio for ratio in ratios if ratio is not None]
+    others = max(len(defined) - 1, 1)
+    return tuple(
+        None if ratio is None else 1 - sum(other > ratio for other in defined) / others
+        for ratio in ratios
+    )

@@ -1,0 +1,233 @@
+"""Transferability scores that one decomposition of a state answers: LogME, H-score, numerical rank.
+
+All three are functions of one state of n examples, without folds and without anything to train.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float64
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from layerscout.runtime import InputError
+from layerscout.scores.moments import Centred
+from layerscout.scores.tridiagonal import Tridiagonal
+
+Array = NDArray[np.float64]
+
+# Keeps Σ invertible where Ledoit and Wolf would not shrink it; too little to be seen elsewhere.
+LEAST_SHRINKAGE = 1e-10
+# What of a target cannot be told from a perfect fit: a residual of a millionth of its size.
+LEAST_RESIDUAL = 1e-12
+# log10 of the least and the largest α/β that is tried, relative to the largest eigenvalue of HHᵀ.
+LEAST_RATIO, LARGEST_RATIO = -16.0, 12.0
+# The evidence has no detail finer than a factor e in α/β; a quarter of a decade sees all maxima.
+STEP = 0.25
+GOLDEN = (np.sqrt(5) - 1) / 2
+# A class whose squares are a smaller share of what they are a difference of has lost digits.
+CANCELLED = 1e-6
+
+
+def centred_scatter(states: Centred) -> Float64[np.ndarray, "d d"]:
+    """Give Σ_i (h_i − mean)(h_i − mean)ᵀ, which `logme` and `h_score` take to share its cost."""
+    return _gram(states.rows)
+
+
+def logme(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None) -> float | None:
+    """Log evidence per example of Bayesian linear regression on the labels; higher is better.
+
+    y ~ N(Hw, β⁻¹I) and w ~ N(0, α⁻¹I), uncentred and without an intercept; the evidence
+    N(y | 0, β⁻¹I + α⁻¹HHᵀ) at its maximum over α and β. With classes the mean over one against
+    the rest, as 0/1 targets. LogME of You et al. 2021.
+
+    The maximum over β is known given the ratio α/β, which leaves one number to look for. It is
+    looked for over 28 decades: the fixed-point iteration of the paper ends at the same maximum
+    where there is one, but slowly for n < d, and without end where the fit is perfect. There a
+    residual of 1e-6 of the target counts, since what is below is rounding.
+
+    Args:
+        states: of n examples.
+        scatter: `centred_scatter(states)`, if it is there already, or its upper triangle; not used
+            for n < d.
+
+    Returns:
+        None if all states are the same, or all targets are 0.
+    """
+    (n, d), y, mean = states.rows.shape, states.labels, states.mean
+    numbers = y.dtype.kind == "f"
+    count = states.sizes.sum(axis=0)
+    squares = np.array([y @ y]) if numbers else count.astype(np.float64)
+    if states.same or not squares.all():
+        return None
+    if n < d:
+        H = states.rows + mean
+        eigenvalues, vectors = np.linalg.eigh(H @ H.T)
+        along = vectors.T @ (y[:, None] if numbers else np.equal.outer(y, np.arange(len(count))))
+    else:
+        scatter = centred_scatter(states) if scatter is None else scatter
+        if numbers:
+            sums = (y @ states.rows + y.sum() * mean)[:, None]
+        else:
+            sums = (states.sums.sum(axis=0) + np.outer(count, mean)).T
+        product = scatter + n * np.outer(mean, mean)  # HᵀH
+        eigenvalues, along = Tridiagonal.of(product).along_eigenvectors(sums)
+    # What eigenvalues lie below this is rounding, and so is what a target has along them.
+    kept = eigenvalues > d * np.finfo(float).eps * eigenvalues[-1]
+    eigenvalues = eigenvalues[kept]
+    explained = along[kept] ** 2 if n < d else along[kept] ** 2 / eigenvalues[:, None]
+    residual = np.maximum(squares - explained.sum(axis=0), LEAST_RESIDUAL * squares)
+    if len(eigenvalues) == n:
+        residual = np.zeros_like(squares)
+    return _finite(float(_best_evidence(eigenvalues, explained, residual, n).mean()) / n)
+
+
+def h_score(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None) -> float | None:
+    """H-score (1 − a) trace(Σ⁻¹ Σ_b): the share of the variance between classes; higher is better.
+
+    Σ is the covariance of all examples (divided by n), shrunk towards a multiple of the identity
+    by the share a that Ledoit and Wolf 2004 say; Σ_b is the covariance of the class mean of each
+    example, so large classes count more. It is shrunk by the same share: otherwise a state would
+    gain by being shrunk. Bao et al. 2019, regularised as by Ibrahim et al. 2021.
+
+    Args:
+        states: of n examples.
+        scatter: `centred_scatter(states)`, if it is there already, or its upper triangle.
+
+    Returns:
+        None if all states are the same.
+
+    Raises:
+        InputError: if the labels are numbers.
+    """
+    _only_classes("h_score", states)
+    if states.same:
+        return None
+    n, d = states.rows.shape
+    covariance = (centred_scatter(states) if scatter is None else scatter) / n
+    diagonal = covariance.diagonal().copy()
+    variance = float(diagonal.mean())
+    squared = 2 * float((np.triu(covariance) ** 2).sum()) - float(diagonal @ diagonal)
+    # Σ_i ‖x_i x_iᵀ − Σ‖² / n² against ‖Σ − variance · I‖², both without an n × n matrix.
+    noise = max(float(states.squares @ states.squares) / n - squared, 0.0) / n
+    structure = squared - d * variance**2
+    shrinkage = max(min(noise / structure, 1.0) if structure > 0 else 0.0, LEAST_SHRINKAGE)
+    covariance *= 1 - shrinkage
+    covariance.flat[:: d + 1] += shrinkage * variance
+    count = states.sizes.sum(axis=0)
+    between = states.sums.sum(axis=0) / np.sqrt(n * count)[:, None]  # Σ_b = betweenᵀ between
+    factor = np.linalg.cholesky(covariance, upper=True)
+    whitened = solve_triangular(factor, between.T, trans=1, check_finite=False)
+    return _finite((1 - shrinkage) * float((whitened**2).sum()))
+
+
+def numerical_rank(
+    states: Centred, *, scatters: Float64[np.ndarray, "K d d"] | None = None
+) -> float | None:
+    """Mean over classes of ‖H_k‖_*² / ‖H_k‖_F², not centred; lower is better.
+
+    The squared sum of the singular values over the sum of their squares: between 1 and the rank,
+    so between 1 and n_k for a small class, whatever its states are. Xie et al. 2022, §4.3.
+
+    Args:
+        states: of n examples.
+        scatters: Σ x xᵀ over the examples of each class, about the mean of all, if they are there
+            already, or their upper triangles; not used for n_k < d.
+
+    Returns:
+        None if all states are the same, or those of one class are all zero.
+
+    Raises:
+        InputError: if the labels are numbers.
+    """
+    _only_classes("numerical_rank", states)
+    if states.same:
+        return None
+    ranks = []
+    for k in range(states.sizes.shape[1]):
+        eigenvalues = np.maximum(Tridiagonal.of(_product(states, k, scatters)).eigenvalues(), 0)
+        total = float(eigenvalues.sum())
+        if total == 0:
+            return None
+        ranks.append(float(np.sqrt(eigenvalues).sum()) ** 2 / total)
+    return _finite(float(np.mean(ranks)))
+
+
+def _product(states: Centred, k: int, scatters: Array | None) -> Array:
+    """Give H_kᵀH_k of a class, or H_kH_kᵀ if that is smaller; the upper triangle at least."""
+    count, d, mean = states.sizes[:, k].sum(), len(states.mean), states.mean
+    if scatters is not None and count >= d:
+        cross = np.outer(mean, states.sums[:, k].sum(axis=0) + count / 2 * mean)
+        product: Array = scatters[k] + cross + cross.T
+        if np.trace(product) > CANCELLED * (np.trace(scatters[k]) + count * mean @ mean):
+            return product
+    H = states.rows[states.labels == k] + mean
+    return _gram(H if count >= d else H.T)
+
+
+def _best_evidence(eigenvalues: Array, explained: Array, residual: Array, n: int) -> Array:
+    """Maximise the log evidence of every target over α and β.
+
+    With ρ = α/β the evidence is that of y ~ N(0, β⁻¹(I + HHᵀ/ρ)), and 1/β = yᵀ(I + HHᵀ/ρ)⁻¹y / n
+    is best.
+
+    Args:
+        eigenvalues: of HHᵀ, those that are not zero, (r,).
+        explained: what the targets have along the eigenvectors, squared, (r, K).
+        residual: what is left of their squares, (K,).
+        n: examples.
+
+    Returns:
+        The log evidence of each target, (K,).
+    """
+
+    def largest(quadratic: Array, determinant: Array) -> Array:
+        value: Array = -(n * np.log(2 * np.pi * quadratic / n) + n + determinant) / 2
+        return value
+
+    def evidence(log_ratio: Array) -> Array:
+        odds = eigenvalues[:, None] / 10**log_ratio  # (r, K)
+        quadratic = (explained / (1 + odds)).sum(axis=0) + residual
+        return largest(quadratic, np.log1p(odds).sum(axis=0))
+
+    scale = np.log10(eigenvalues[-1])
+    grid = np.arange(LEAST_RATIO, LARGEST_RATIO + STEP / 2, STEP) + scale
+    odds = eigenvalues[:, None] / 10**grid  # the same for every target, (r, G)
+    quadratic = explained.T @ (1 / (1 + odds)) + residual[:, None]
+    best = largest(quadratic, np.log1p(odds).sum(axis=0)).argmax(axis=1)
+    # Golden-section search between the neighbours of the best, until they are as good as one:
+    # 30 steps narrow half a decade to 3e-7, which no longer changes a maximum.
+    low = grid[np.maximum(best - 1, 0)]
+    high = grid[np.minimum(best + 1, len(grid) - 1)]
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = evidence(left), evidence(right)
+    for _ in range(30):
+        leftwards = at_left > at_right
+        low, high = np.where(leftwards, low, left), np.where(leftwards, right, high)
+        left, right = (
+            np.where(leftwards, high - GOLDEN * (high - low), right),
+            np.where(leftwards, left, low + GOLDEN * (high - low)),
+        )
+        new = evidence(np.where(leftwards, left, right))
+        at_left, at_right = (
+            np.where(leftwards, new, at_right),
+            np.where(leftwards, at_left, new),
+        )
+    return np.maximum(at_left, at_right)
+
+
+def _gram(rows: Array) -> Array:
+    gram: Array = rows.T @ rows  # a matrix times itself is half the work
+    return gram
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _only_classes(key: str, states: Centred) -> None:
+    if states.labels.dtype.kind == "f":
+        raise InputError(
+            f"`{key}` needs classes, got numbers; for numbers use cca, logme, ridge, probe or "
+            "fisher"
+        )

@@ -1,0 +1,5 @@
+"""Tuning what a plan names, from a cached trunk."""
+
+from layerscout.tuning.choice import chosen_method, needs_scan
+from layerscout.tuning.result import Result, plain_json, summary
+from layerscout.tuning.run import default_learning_rate, tune

@@ -1,0 +1,365 @@
+"""The command line as a person uses it: output, files, exit codes, one line for each mistake."""
+
+import io
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import real, start
+from layerscout.cli import app as cli
+
+
+def test_a_scan_from_one_command(run, tiny, telling, tmp_path):
+    out = tmp_path / "new" / "out"
+    code, printed, errors = run("scan", tiny, telling, "-o", out, "--plot", tmp_path / "c.png")
+    assert (code, errors) == (0, "")
+    assert sorted(os.listdir(out)) == ["scan.html", "scan.json"]
+    assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
+    content = json.loads((out / "scan.json").read_text())
+    best = content["best"]["variability_ratio_debiased"]
+    value = content["scores"]["variability_ratio_debiased"]["values"][best]
+    assert "300 of 300 examples: these are all there are" in printed
+    assert f"variability_ratio_debiased: state {best} of 4 is the best ({value:.4g}" in printed
+    rows = [line.split()[0] for line in printed.splitlines() if line.strip()[:1].isdigit()]
+    assert [row for row in rows if row in "01234"] == list("01234")
+    apart = content["scores"]["variability_ratio_debiased"]["details"]["separable_from_best"]
+    for mark, states in {
+        "█ ◀ best": [best],
+        "█ ≈ best": [s for s in range(1, 5) if s != best and not apart[s]],
+    }.items():
+        marked = [line for line in printed.splitlines() if mark in line]
+        assert [line.split()[0] for line in marked] == [str(s) for s in states]
+
+
+def test_all_scores_stand_in_one_table(run, tiny, telling, tmp_path):
+    code, printed, errors = run("scan", tiny, telling, "-o", tmp_path, "--score", "all")
+    assert (code, errors) == (0, "")
+    content = json.loads((tmp_path / "scan.json").read_text())
+    assert len(content["scores"]) == 16
+    lines = {line.split()[0]: line.split() for line in printed.splitlines() if "█" in line}
+    for key, best in content["best"].items():
+        assert lines[key][1] in ("↑", "↓")
+        assert lines[key][2] == str(best)
+    page = (tmp_path / "scan.html").read_text()
+    assert all(key in page for key in content["scores"])
+
+
+@pytest.mark.parametrize("scores", [(), ("--score", "all")])
+def test_json_alone_on_standard_output(run, tiny, telling, tmp_path, scores):
+    code, printed, errors = run("scan", tiny, telling, "-o", tmp_path, "--json", *scores)
+    assert (code, errors) == (0, "")
+    assert printed == (tmp_path / "scan.json").read_text()
+    assert "NaN" not in printed and "Infinity" not in printed
+
+
+def test_quiet_prints_nothing(run, tiny, telling, tmp_path):
+    assert run("scan", tiny, telling, "-o", tmp_path, "--quiet") == (0, "", "")
+
+
+def test_warnings_go_to_standard_error(run, tiny, reviews, tmp_path):
+    code, _, errors = run("scan", tiny, reviews, "-o", tmp_path, "--max-length", 5, "-q")
+    assert code == 0
+    assert "warning: 96 of 96 inputs were longer than 5 tokens" in errors
+
+
+def test_options_reach_the_scan(run, tiny, reviews, tmp_path):
+    settings = {}
+    for name, options in {
+        "plain": ["--validation", 0.25, "--seed", 3],
+        "counts": ["--per-class", "5,20", "--pooling", "cls"],
+        "balanced": ["--balanced", "--examples", 20, "--precision", "bfloat16"],
+        "named": ["--text", "text", "--label", "label", "--device", "cpu"],
+    }.items():
+        assert run("scan", tiny, reviews, "-o", tmp_path / name, *options)[0] == 0
+        settings[name] = json.loads((tmp_path / name / "scan.json").read_text())
+    assert settings["plain"]["task"]["examples_used"] == 72
+    assert settings["plain"]["settings"]["seed"] == 3
+    assert settings["counts"]["task"]["examples_per_class"] == [5, 20]
+    assert settings["counts"]["settings"]["pooling"] == "cls"
+    assert settings["counts"]["scores"]["variability_ratio"]["values"][0] is None
+    assert settings["balanced"]["task"]["examples_per_class"] == [10, 10]
+    assert settings["balanced"]["settings"]["precision"] == "bfloat16"
+    assert settings["named"]["task"]["columns"] == {"text": "text", "label": "label"}
+
+
+def test_options_of_single_scores_reach_them(run, tiny, reviews, tmp_path, cache):
+    def scanned(*options):
+        assert run("scan", tiny, reviews, "-o", tmp_path / "out", "-q", *options)[0] == 0
+        return json.loads((tmp_path / "out" / "scan.json").read_text())
+
+    found = scanned(
+        *("--score", "probe,fisher", "--probe", "family", "--fisher-mode", "empirical"),
+        *("--fisher-parts", "--head-seeds", 2),
+    )
+    settings = found["settings"]
+    assert (settings["probe"], settings["fisher_mode"], settings["head_seeds"]) == (
+        "family",
+        "empirical",
+        2,
+    )
+    assert (settings["fisher_parts"], settings["as_released"]) == (True, False)
+    assert found["scores"]["probe"]["details"]["kind"] == "family"
+    assert len(found["scores"]["fisher"]["details"]["by_seed"]) == 2
+    assert "attention" in found["scores"]["fisher"]["details"]["parts"]
+    released = scanned("--score", "fisher", "--as-released")
+    assert released["settings"]["as_released"] is True
+    assert released["scores"]["fisher"]["values"] != found["scores"]["fisher"]["values"]
+    assert released["stability"] is None
+    moved = scanned("--score", "nc1", "--checkpoint", tiny, "--checkpoint", tiny)["stability"]
+    assert len(moved["checkpoints"]) == 3
+    assert moved["scores"]["nc1"]["deviation"] == [0, 0, 0]
+
+
+def test_what_the_cache_may_take_is_given(run, tiny, telling, tmp_path, cache):
+    def kept():
+        return [path for path in cache.rglob("*") if path.is_file() and path.stat().st_size > 9000]
+
+    for limit, files in (("0", 0), ("1KB", 0), ("1GB", 1)):
+        code, _, errors = run(
+            "scan", tiny, telling, "-o", tmp_path, "-q", "--score", "logme", "--cache-limit", limit
+        )
+        assert (code, len(kept())) == (0, files)
+        assert ("held in memory" in errors) == (limit == "1KB")
+
+
+MISTAKES = {
+    "no model": (["MISSING", "DATA"], "there is no model folder"),
+    "no data": (["MODEL", "MISSING.csv"], "no such file"),
+    "misspelt column": (["MODEL", "DATA", "--text", "txt"], "did you mean 'text'"),
+    "misspelt score": (["MODEL", "DATA", "--score", "variability"], "did you mean"),
+    "misspelt task": (["MODEL", "DATA", "--task", "sst3"], "did you mean 'sst2'"),
+    "too many": (["MODEL", "DATA", "--examples", "97"], "at most 96"),
+    "too few": (["MODEL", "DATA", "--examples", "3"], "at least 4"),
+    "not a number": (["MODEL", "DATA", "--examples", "many"], "'many'"),
+    "one of a class": (["MODEL", "DATA", "--per-class", "1,5"], "2..48"),
+    "negative seed": (["MODEL", "DATA", "--seed", "-1"], "0 or more"),
+    "no memory": (["MODEL", "DATA", "--device", "meta"], "'meta' cannot be used"),
+    "plot in a file": (["MODEL", "DATA", "--plot", "FILE/curve.png"], "is a file"),
+    "two numbers": (["MODEL", "DATA", "--examples", "10,20"], "'10,20'"),
+    "empty model": (["", "DATA"], "name of the model is empty"),
+    "empty plot": (["MODEL", "DATA", "--plot", ""], ".png, .svg or .pdf"),
+    "endless folder": (["MODEL", "DATA", "-o", "a" * 300], "File name too long"),
+    "not numbers": (["MODEL", "DATA", "--per-class", "5;6"], "'5;6'"),
+    "too long": (["MODEL", "DATA", "--max-length", "9999"], "max_length must be in"),
+    "no device": (["MODEL", "DATA", "--device", "abacus"], "abacus"),
+    "folder in use": (["MODEL", "DATA", "-o", "FILE"], "cannot write into"),
+    "no such plot": (["MODEL", "DATA", "--plot", "curve.gif"], ".png, .svg or .pdf"),
+    "regression": (
+        ["MODEL", "NUMBERS", "--regression", "--score", "nc1"],
+        "compares classes",
+    ),
+    "no heads": (["MODEL", "DATA", "--head-seeds", "0"], "1 or more, got 0"),
+    "no checkpoint": (["MODEL", "DATA", "--checkpoint", "MISSING"], "there is no model folder"),
+    "no size": (["MODEL", "DATA", "--cache-limit", "much"], "'much'"),
+    "negative size": (["MODEL", "DATA", "--cache-limit", "-1GB"], "-1GB"),
+    "half known scores": (["MODEL", "DATA", "--score", "nc1,lgme"], "did you mean 'logme'"),
+    "numbers": (["MODEL", "NUMBERS"], "--regression"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(run, mistake, tiny, reviews, tmp_path):
+    arguments, rule = MISTAKES[mistake]
+    (tmp_path / "FILE").touch()
+    (tmp_path / "NUMBERS.csv").write_text("text,label\na,0.5\nb,1.5\nc,2.5\n")
+    stands = {
+        "MODEL": tiny,
+        "DATA": reviews,
+        "MISSING": tmp_path / "x" / "missing",
+        "MISSING.csv": tmp_path / "missing.csv",
+        "FILE": tmp_path / "FILE",
+        "FILE/curve.png": tmp_path / "FILE" / "curve.png",
+        "NUMBERS": tmp_path / "NUMBERS.csv",
+    }
+    if "-o" not in arguments:
+        arguments = [*arguments, "-o", tmp_path / "out"]
+    code, printed, errors = run("scan", *(stands.get(a, a) for a in arguments))
+    assert code == 2
+    assert printed == ""
+    assert errors.startswith("layerscout: ")
+    assert errors.count("\n") == 1
+    assert rule in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_usage_mistakes_exit_with_2_too(run):
+    assert run("scan")[0] == 2
+    assert run("scna")[0] == 2
+    for wrong in (("--pooling", "max"), ("--probe", "deep"), ("--fisher-mode", "false")):
+        code, printed, errors = run("scan", "a", "b", *wrong)
+        assert (code, printed) == (2, "")
+        assert wrong[1] in errors
+    assert run("scan", "a", "b", "--head-seeds", "two")[0] == 2
+
+
+def interrupted(process):
+    """Press Ctrl-C until a process ends: what comes while a library loads may be lost in it."""
+    for _ in range(6):
+        process.send_signal(signal.SIGINT)
+        try:
+            return process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            continue
+    process.kill()
+    return process.communicate()
+
+
+def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(tiny, reviews, tmp_path):
+    large = tmp_path / "large.csv"
+    lines = reviews.read_text().splitlines()
+    large.write_text("\n".join([lines[0], *(lines[1:] * 3000)]) + "\n")
+    process = start("scan", tiny, large, "-o", tmp_path / "out", "--examples", "all")
+    time.sleep(8)
+    assert process.poll() is None
+    printed, errors = interrupted(process)
+    assert process.returncode == 130
+    assert printed == ""
+    assert errors == "layerscout: stopped; nothing was half-written\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, reviews, tmp_path):
+    def small_files_only():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    process = start("scan", tiny, reviews, "-o", tmp_path / "out", preexec_fn=small_files_only)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert errors.startswith("layerscout: cannot write") and "scan.html" in errors
+    assert errors.count("\n") == 1
+    assert os.listdir(tmp_path / "out") == []  # scan.json would fit, but belongs to scan.html
+
+
+def test_a_full_disk_behind_standard_output_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from layerscout.cli import main; main()", "study", "--list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "layerscout: cannot write the output: No space left on device\n"
+
+
+def test_a_name_that_no_file_can_hold_is_refused_before_any_work(run, tiny, reviews, tmp_path):
+    data = tmp_path / os.fsdecode(b"caf\xe9.csv")
+    data.write_bytes(reviews.read_bytes())
+    code, printed, errors = run("scan", tiny, data, "-o", tmp_path / "out")
+    assert (code, printed, errors.count("\n")) == (2, "", 1)
+    assert "names of files must be UTF-8" in errors and r"caf\udce9.csv" in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_terminal_that_does_not_know_its_width(run, tiny, reviews, tmp_path):
+    process = start(
+        "scan", tiny, reviews, "-o", tmp_path / "out", env=os.environ | {"COLUMNS": "0"}
+    )
+    printed, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    _, wanted, _ = run("scan", tiny, reviews, "-o", tmp_path / "out")  # in 80 columns
+    assert re.sub(r"[\d.]+ s; ", "", printed) == re.sub(r"[\d.]+ s; ", "", wanted)
+
+
+def test_names_do_not_drive_the_terminal(run, tiny, reviews, tmp_path):
+    data = tmp_path / "red\x1b[31m\nrow.csv"
+    data.write_bytes(reviews.read_bytes())
+    for words in (("scan", tiny, data), ("plan", tmp_path / "out")):
+        code, printed, errors = run(*words, "-o", tmp_path / "out")
+        assert code == 0 and "\x1b" not in printed + errors
+        assert r"red\x1b[31m\nrow" in printed
+
+
+def test_a_break_in_a_name_breaks_no_line(run, tiny, reviews, tmp_path):
+    data, out = tmp_path / "two\nlines.csv", tmp_path / "two\nlines"
+    data.write_bytes(reviews.read_bytes())
+    code, printed, errors = run("scan", tiny, data, "-o", out)
+    assert (code, errors) == (0, "") and rf"wrote {tmp_path}/two\nlines/scan.json" in printed
+    assert run("report", out)[1].splitlines()[0].startswith(rf"wrote {tmp_path}/two\nlines/")
+    code, _, errors = run("scan", tiny, tmp_path / "two\tlines.csv", "-o", out)
+    assert code == 2 and r"did you mean" in errors and errors.count("\n") == 1
+
+
+def test_help_and_version_load_nothing_heavy():
+    code = (
+        "import sys; from layerscout.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as ended: assert not ended.code\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'pandas', 'altair', 'pyarrow', 'datasets'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    verbs = ("scan", "plan", "tune", "truncate", "cache", "demo")
+    for arguments in (["--help"], *([verb, "--help"] for verb in verbs), ["--version"]):
+        output = subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True
+        )
+        assert output.returncode == 0, output.stderr
+        assert "Usage" in output.stdout or output.stdout.startswith("layerscout 0.")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_an_output_that_knows_no_blocks(tiny, reviews, tmp_path, monkeypatch, encoding):
+    output = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr(sys, "argv", ["layerscout", "scan", str(tiny), str(reviews)])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    output.flush()
+    assert not ended.value.code
+    assert b"####" in output.buffer.getvalue() and b"< best" in output.buffer.getvalue()
+
+
+def test_the_package_is_lazy_and_its_names_stay_functions():
+    code = (
+        "import sys, layerscout as ls\n"
+        "assert 'torch' not in sys.modules\n"
+        "assert {'scan', 'Task', 'Encoder', 'plot', 'scores'} <= set(dir(ls))\n"
+        "for _ in range(2): assert callable(ls.scan) and callable(ls.plot)\n"
+        "assert ls.scores.variability_ratio([[0.], [1], [2], [3]], list('abab')) > 0\n"
+        "try: ls.nothing\n"
+        "except AttributeError as error: assert 'nothing' in str(error)\n"
+        "else: raise SystemExit(1)\n"
+        "try: ls.Encoder.load('x', precision='float8')\n"
+        "except ls.InputError as error: assert 'float8' in str(error)\n"
+        "else: raise SystemExit(2)\n"
+        "try: ls.scan('x', 'demo', pooling='max')\n"
+        "except ls.InputError as error: assert 'max' in str(error)\n"
+        "else: raise SystemExit(3)\n"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert output.returncode == 0, output.stderr
+
+
+def test_the_scan_of_the_demo(run, tmp_path):
+    code, printed, _ = run("scan", "demo", "demo", "-o", tmp_path)
+    assert code == 0
+    content = json.loads((tmp_path / "scan.json").read_text())
+    values = content["scores"]["variability_ratio"]["values"]
+    assert f"{content['task']['examples_used']:,} of 2,000 examples" in printed
+    assert content["best"]["variability_ratio_debiased"] is not None
+    # The layers differ visibly, and neither end is the best.
+    assert max(values) > 2 * min(values)
+    assert 0 < content["best"]["variability_ratio"] < 6
+
+
+@pytest.mark.real
+def test_a_real_scan_from_one_command(run, tmp_path):
+    code, printed, _ = run(
+        "scan", real("models", "all-MiniLM-L6-v2"), real("data", "sst2"), "--task", "sst2",
+        "--examples", 200, "-o", tmp_path,
+    )  # fmt: skip
+    assert code == 0
+    assert "200 of 67,349 examples" in printed
+    assert json.loads((tmp_path / "scan.json").read_text())["task"]["labels"] == [
+        "negative",
+        "positive",
+    ]

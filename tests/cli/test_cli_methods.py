@@ -1,0 +1,496 @@
+"""Tuning by every method, and runs that are stopped, tracked or shared, as a person uses them."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from inputs import expect_refused
+from layerscout.models import saved_adapters as deltas
+from layerscout.tuning import training
+from tiny import tiny_checkpoint
+from tuned import NO_DROPOUT
+
+COMMAND = Path(sys.executable).parent / "layerscout"
+QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 16)
+# The options of each method, by which it is small enough for the tiny checkpoints.
+OPTIONS = {
+    "full": {},
+    "adapter": {"bottleneck": 8, "adapter_init": "identity"},
+    "lora": {"rank": 2, "lora_alpha": 4.0},
+    "prefix-tuning": {"virtual_tokens": 3},
+}
+
+
+def asked(method):
+    """Write a method and its options as arguments."""
+    options = ((f"--{name.replace('_', '-')}", value) for name, value in OPTIONS[method].items())
+    return ("--method", method, *(part for option in options for part in option))
+
+
+def content(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def weights(folder):
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def logits_of(model, source, out, reviews):
+    """Ask a model for the logits of the examples in predictions.parquet; and give those there."""
+    predictions = pd.read_parquet(out / "predictions.parquet")
+    texts = pd.read_csv(reviews).text[predictions.row].tolist()
+    inputs = AutoTokenizer.from_pretrained(source)(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        found = model.eval()(**inputs).logits
+    return found.numpy(), np.stack(predictions.logits)
+
+
+# --- Methods -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plan", ["top:1", "(2, 3, 3)"])
+@pytest.mark.parametrize("method", OPTIONS)
+def test_every_method_by_one_command(method, plan, run, tiny, reviews, tmp_path):
+    out = tmp_path / "out"
+    options = ("--plan", plan, *asked(method), "-o", out)
+    code, printed, errors = run("tune", tiny, reviews, *options, *QUICK)
+    assert (code, errors) == (0, "") and f"wrote {out}/model" in printed
+    assert sorted(os.listdir(out)) == ["model", "predictions.parquet", "result.json"]
+    found = content(out)
+    assert (found["method"], found["method_options"]) == (method, OPTIONS[method])
+    files = set(os.listdir(out / "model"))
+    if method in ("adapter", "prefix-tuning"):
+        assert files == {"README.md", "config.json", "trained.safetensors"}
+        model, source = deltas.load(out / "model"), tiny
+        stored = load_file(out / "model" / "trained.safetensors").values()
+        assert sum(t.numel() for t in stored) == found["parameters"]["trainable"]
+    else:
+        assert {"config.json", "model.safetensors", "tokenizer.json"} <= files
+        model = AutoModelForSequenceClassification.from_pretrained(out / "model")
+        source = out / "model"
+        assert not any("lora" in name for name, _ in model.named_parameters())
+    assert model.config.num_hidden_layers == found["plan"]["head"]
+    assert model.config.id2label == {0: "bad", 1: "good"}
+    np.testing.assert_allclose(*logits_of(model, source, out, reviews), rtol=1e-4, atol=1e-5)
+
+
+def test_the_card_of_a_small_folder_says_how_to_load_it(run, tiny, reviews, tmp_path):
+    options = ("--plan", "top:1", *asked("adapter"), "-o", tmp_path, *QUICK)
+    assert run("tune", tiny, reviews, *options)[0] == 0
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "layerscout.load(" in card and "pipeline(" not in card
+    assert str(tiny.parent) not in card
+
+
+@pytest.mark.parametrize("method", ["full", "adapter"])
+def test_a_head_of_no_family(method, run, tiny, reviews, tmp_path):
+    """Full fine-tuning, too, then gives a small folder."""
+    options = ("--plan", "(2, 3, 3)", *asked(method), "--classifier", "mean-linear", *QUICK)
+    assert run("tune", tiny, reviews, *options, "-o", tmp_path)[0] == 0
+    assert not (tmp_path / "model" / "model.safetensors").exists()
+    model = deltas.load(tmp_path / "model")
+    np.testing.assert_allclose(*logits_of(model, tiny, tmp_path, reviews), rtol=1e-4, atol=1e-5)
+
+
+def test_lora_may_stay_a_folder_of_peft(run, tiny, reviews, tmp_path):
+    from peft import PeftModel
+
+    options = ("--plan", "(2, 3, 3)", *asked("lora"), "--keep-adapter", "-o", tmp_path, *QUICK)
+    assert run("tune", tiny, reviews, *options)[0] == 0
+    folder = tmp_path / "model"
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= set(os.listdir(folder))
+    assert not (folder / "model.safetensors").exists()
+    card = (folder / "README.md").read_text()
+    assert "num_hidden_layers=3" in card and "PeftModel.from_pretrained" in card
+    base = AutoModelForSequenceClassification.from_pretrained(
+        tiny, num_hidden_layers=3, num_labels=2
+    )
+    found, expected = logits_of(PeftModel.from_pretrained(base, folder), tiny, tmp_path, reviews)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_plan_brings_its_method(run, tiny, reviews, tmp_path):
+    scanned, out = tmp_path / "scan", tmp_path / "out"
+    assert run("scan", tiny, reviews, "-o", scanned, "-q")[0] == 0
+    options = ("--strategy", "top:2", "--method", "adapter", "--bottleneck", 8)
+    code, printed, _ = run("plan", scanned, *options)
+    assert code == 0 and "adapter" in printed
+    planned = ("--plan", scanned / "plan.json", "-o", out, *QUICK)
+    expected = {"bottleneck": 8, "adapter_init": "bert"}
+    for more, name, options in (
+        ((), "adapter", expected),
+        (("--bottleneck", 4), "adapter", expected | {"bottleneck": 4}),
+        (("--method", "full"), "full", {}),
+    ):
+        assert run("tune", tiny, reviews, *planned, *more)[0] == 0
+        found = content(out)
+        assert (found["method"], found["method_options"]) == (name, options)
+        assert found["plan"]["notation"] == "(3, 4, 4)"
+
+
+def test_one_folder_takes_the_next_method(run, tiny, reviews, tmp_path):
+    """A checkpoint makes way for a small folder, that for one of peft, and back again."""
+    for more in (
+        ("full",),
+        ("adapter",),
+        ("lora", "--keep-adapter"),
+        ("prefix-tuning",),
+        ("full",),
+    ):
+        method, *rest = more
+        options = ("--plan", "top:1", *asked(method), *rest, "-o", tmp_path, "--epochs", 1)
+        code, _, errors = run("tune", tiny, reviews, *options)
+        assert (code, errors) == (0, ""), method
+    assert not set(os.listdir(tmp_path / "model")) & {"trained.safetensors", "adapter_config.json"}
+
+
+@pytest.mark.parametrize("method", ["adapter", "lora", "prefix-tuning"])
+def test_a_grid_against_full_fine_tuning(method, run, tiny, reviews, tmp_path):
+    options = ("--plan", "top:1", *asked(method), "--learning-rate", "1e-3,1e-2", "--epochs", 1)
+    out = tmp_path / "out"
+    code, _, errors = run("tune", tiny, reviews, *options, "--against", "full", "-o", out)
+    assert (code, errors) == (0, "")
+    found = content(out)
+    assert [r["learning_rate"] for r in found["runs"]] == [1e-3, 1e-2]
+    assert [r["learning_rate"] for r in found["against"]["runs"]] == [1e-3, 1e-2]
+    assert found["against"]["plan"]["tuned"] == [1, 2, 3, 4]
+    # By the same method: the embeddings stay as they are.
+    assert found["against"]["parameters"]["trainable"] < found["parameters"]["total"]
+
+
+# --- Bad input ---------------------------------------------------------------------------------
+
+MISTAKES = {
+    "bottleneck of nothing": (["--method", "adapter", "--bottleneck", "0"], "from 1 on, got 0"),
+    "rank of nothing": (["--method", "lora", "--rank", "0"], "from 1 on, got 0"),
+    "scale of nothing": (["--method", "lora", "--lora-alpha", "0"], "above 0, got 0"),
+    "no virtual token": (
+        ["--method", "prefix-tuning", "--virtual-tokens", "0"],
+        "from 1 on, got 0",
+    ),
+    "option of another": (["--method", "lora", "--bottleneck", "8"], "an option of adapter"),
+    "option without a method": (["--virtual-tokens", "8"], "an option of prefix-tuning"),
+    "more than positions": (
+        ["--method", "prefix-tuning", "--virtual-tokens", "161"],
+        "1..160, got 161",
+    ),
+    "no block to adapt": (["--method", "adapter", "--plan", "head:2"], "tunes none"),
+    "nothing to keep": (["--method", "adapter", "--keep-adapter"], "for the method lora"),
+    "released without preset": (["--as-released"], "name a preset"),
+    "released as written": (["--preset", "xie2022", "--as-released"], "leave out --as-released"),
+    "no head for lora": (["--method", "lora", "--classifier", "mean-linear"], "mean-linear"),
+    "misspelt preset": (["--preset", "xie2023"], "did you mean 'xie2022'"),
+    "misspelt tracker": (["--track", "tensorbord"], "did you mean 'tensorboard'"),
+    "no step": (["--max-steps", "0"], "`max_steps` must be a whole number from 1 on"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes_get_one_line(case, run, tiny, reviews, tmp_path):
+    options, words = MISTAKES[case]
+    plan = [] if "--plan" in options else ["--plan", "top:1"]
+    code, printed, errors = run("tune", tiny, reviews, *plan, *options, "-o", tmp_path / "out")
+    assert (code, printed) == (2, "")
+    assert errors.startswith("layerscout: ") and errors.count("\n") == 1, errors
+    assert words in errors
+    assert not (tmp_path / "out").exists()
+
+
+REFUSED = {
+    ("deberta", "prefix-tuning"): "got deberta",
+    ("deberta-v2", "prefix-tuning"): "got deberta-v2",
+    ("modernbert", "prefix-tuning"): "got modernbert",
+    ("mpnet", "prefix-tuning"): "got mpnet",
+    ("albert", "adapter"): "--untie",
+    ("albert", "prefix-tuning"): "--untie",
+}
+
+
+@pytest.mark.parametrize(("family", "method"), REFUSED)
+def test_families_refuse_what_they_cannot_have(family, method, run, reviews, tmp_path, capsys):
+    model = tiny_checkpoint(tmp_path / family, family)
+    options = ("--plan", "top:1", *asked(method), "-o", tmp_path / "out", *QUICK)
+    capsys.readouterr()
+    code, printed, errors = run("tune", model, reviews, *options)
+    assert (code, printed) == (2, "") and errors.count("\n") == 1
+    assert REFUSED[family, method] in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_albert_takes_adapters_once_untied(run, reviews, tmp_path):
+    model = tiny_checkpoint(tmp_path / "albert", "albert")
+    options = ("--plan", "top:1", *asked("adapter"), "--untie", "-o", tmp_path / "out", *QUICK)
+    assert run("tune", model, reviews, *options)[0] == 0
+    loaded = deltas.load(tmp_path / "out" / "model")
+    found = logits_of(loaded, model, tmp_path / "out", reviews)
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_a_tracker_that_is_not_installed(run, tiny, reviews, tmp_path, monkeypatch):
+    from accelerate import tracking
+
+    monkeypatch.setattr(tracking, "get_available_trackers", list)
+    options = ("--plan", "top:1", "--track", "wandb", "-o", tmp_path / "out")
+    code, _, errors = run("tune", tiny, reviews, *options)
+    assert code == 2 and errors.count("\n") == 1 and "pip install wandb" in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_base_is_refused(run, reviews, tmp_path):
+    base = tiny_checkpoint(tmp_path / "base", "bert")
+    other = tiny_checkpoint(tmp_path / "other", "bert", seed=1)
+    options = ("--plan", "top:1", *asked("adapter"), "-o", tmp_path / "out", *QUICK)
+    assert run("tune", base, reviews, *options)[0] == 0
+    saved = tmp_path / "out" / "model"
+    expect_refused("has other weights", deltas.load, saved, other)
+    base.rename(tmp_path / "moved")
+    expect_refused("where it is now as `base`", deltas.load, saved)
+    deltas.load(saved, tmp_path / "moved")
+
+
+# --- Runs that are stopped ----------------------------------------------------------------------
+
+# Six steps an epoch; `last`, so that every one of them matters.
+LONG = ("--plan", "top:1", "--keep", "last", *QUICK, "--epochs", 5, "-q")
+
+# The command line, but for a rest in the middle of the fourth epoch.
+RESTING = """
+import time
+from layerscout import cli, training
+
+rate = training.learning_rate_at
+
+def resting(step, *arguments):
+    if step == 20:
+        time.sleep(600)
+    return rate(step, *arguments)
+
+training.learning_rate_at = resting
+cli.main()
+"""
+
+
+def epoch_of(out):
+    """Give the epoch of the last snapshot; 0 if there is none."""
+    states = list(out.glob("snapshots/*/state.json"))
+    return max((json.loads(state.read_text())["epoch"] for state in states), default=0)
+
+
+def stopped(signal_, model, data, out, cache):
+    """Start a training, and end it by a signal in its fourth epoch."""
+    arguments = map(str, ("tune", model, data, *LONG, "-o", out))
+    process = subprocess.Popen(
+        [sys.executable, "-c", RESTING, *arguments],
+        env=os.environ | {"LAYERSCOUT_CACHE": str(cache)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 300
+    while epoch_of(out) < 3 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal_)
+    _, errors = process.communicate(timeout=60)
+    assert epoch_of(out) == 3 and not (out / "result.json").exists(), errors
+    return process.returncode, errors
+
+
+@pytest.fixture(scope="module")
+def killed(tiny, reviews, tmp_path_factory):
+    """Give the folder of a training that was killed in the middle."""
+    folder = tmp_path_factory.mktemp("killed")
+    code, _ = stopped(signal.SIGKILL, tiny, reviews, folder / "out", folder / "cache")
+    assert code == -signal.SIGKILL
+    return folder / "out"
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(killed, run, tiny, reviews, tmp_path):
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    shutil.copytree(killed, resumed)
+    assert run("tune", tiny, reviews, *LONG, "-o", whole)[0] == 0
+    assert run("tune", tiny, reviews, *LONG, "--resume", "-o", resumed) == (0, "", "")
+    expected, found = weights(whole), weights(resumed)
+    assert expected.keys() == found.keys()
+    assert [name for name in found if not torch.equal(found[name], expected[name])] == []
+    curves = [content(folder)["runs"][0]["curve"] for folder in (whole, resumed)]
+    assert curves[0] == curves[1] and len(curves[0]) == 5
+    assert not (resumed / "snapshots").exists()
+
+
+@pytest.mark.parametrize("method", ["adapter", "lora", "prefix-tuning"])
+def test_so_does_every_method(method, run, tiny, reviews, tmp_path, monkeypatch):
+    """Here Ctrl-C comes in the fourth epoch, at step 20 of 30."""
+    true, steps = training.learning_rate_at, []
+
+    def interrupted(*arguments):
+        steps.append(arguments[0])
+        if len(steps) == 20:
+            raise KeyboardInterrupt
+        return true(*arguments)
+
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    options = (*LONG, *asked(method))
+    monkeypatch.setattr(training, "learning_rate_at", interrupted)
+    code, _, errors = run("tune", tiny, reviews, *options, "-o", out)
+    assert code == 130 and errors.endswith("\n") and epoch_of(out) == 3
+    assert run("tune", tiny, reviews, *options, "--resume", "-o", out)[0] == 0
+    assert steps[20:] == list(range(18, 30))
+    assert run("tune", tiny, reviews, *options, "-o", whole)[0] == 0
+    name = "model.safetensors" if method == "lora" else "trained.safetensors"
+    resumed, expected = (folder / "model" / name for folder in (out, whole))
+    assert resumed.read_bytes() == expected.read_bytes()
+
+
+def test_without_resume_a_stopped_run_is_left_alone(killed, run, tiny, reviews, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(killed, out)
+    code, printed, errors = run("tune", tiny, reviews, *LONG, "-o", out)
+    assert (code, printed) == (2, "") and errors.count("\n") == 1 and "--resume" in errors
+    assert epoch_of(out) == 3
+
+
+OTHERS = {
+    "plan": (("--plan", "top:2"), ("plan (4, 4, 4)", "(3, 4, 4)")),
+    "method": (("--method", "adapter"), ("method", "full", "adapter")),
+    "classifier": (("--classifier", "mean-linear"), ("classifier", "family", "mean-linear")),
+    "rate": (("--learning-rate", "1e-2"), ("learning rates", "0.001", "0.01")),
+    "examples": (("--examples", 40), ("training examples",)),
+    "epochs": (("--epochs", 6), ("epochs 5", "6")),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_another_training_is_not_resumed(case, killed, run, tiny, reviews, tmp_path):
+    options, words = OTHERS[case]
+    out = tmp_path / "out"
+    shutil.copytree(killed, out)
+    code, printed, errors = run("tune", tiny, reviews, *LONG, *options, "--resume", "-o", out)
+    assert (code, printed) == (2, "") and errors.count("\n") == 1
+    assert [word for word in words if word not in errors] == [], errors
+    assert epoch_of(out) == 3
+
+
+def test_nothing_to_resume_is_a_start(run, tiny, reviews, tmp_path):
+    options = ("--plan", "top:1", "--resume", "-o", tmp_path / "out", *QUICK)
+    assert run("tune", tiny, reviews, *options)[0] == 0
+    assert not (tmp_path / "out" / "snapshots").exists()
+
+
+def test_control_c_leaves_a_snapshot(run, tiny, reviews, tmp_path):
+    out = tmp_path / "out"
+    code, errors = stopped(signal.SIGINT, tiny, reviews, out, tmp_path / "cache")
+    assert code == 130 and errors.startswith("layerscout: stopped") and errors.count("\n") == 1
+
+
+# --- Presets -----------------------------------------------------------------------------------
+
+PRESETS = {
+    ("xie2022",): {"batch_size": 8, "warmup": 0.06, "keep": "best", "schedule": "linear"},
+    ("phang2021",): {"batch_size": 4, "warmup": 1000, "keep": "last", "max_steps": None},
+    ("tamkin2020",): {"batch_size": 8, "warmup": 0, "keep": "last", "schedule": "constant"},
+    ("tamkin2020", "--as-released"): {"schedule": "linear", "max_grad_norm": 1.0},
+    ("lodha2023",): {"batch_size": 16, "warmup": 0, "weight_decay": 0.01, "keep": "last"},
+    ("lodha2023", "--as-released"): {"warmup": 10_000},
+}
+RATES = {
+    "xie2022": [8e-6, 1e-5, 2e-5, 3e-5, 5e-5],
+    "phang2021": [1e-5],
+    "tamkin2020": [2e-5],
+    "lodha2023": [5e-5],
+}
+
+
+@pytest.mark.parametrize("asked_for", PRESETS)
+def test_presets_train_as_papers_did(asked_for, run, tiny, reviews, tmp_path):
+    options = ("--plan", "top:1", "--preset", *asked_for, "--epochs", 1, "-o", tmp_path / "out")
+    code, _, errors = run("tune", tiny, reviews, *options)
+    assert code == 0
+    # A warm-up of so many steps is longer than such a training, which is worth a warning.
+    assert ("never reached its peak" in errors) == (PRESETS[asked_for].get("warmup", 0) >= 1)
+    found = content(tmp_path / "out")
+    expected = PRESETS[asked_for] | {"epochs": 1, "preset": asked_for[0]}
+    expected |= {"as_released": len(asked_for) > 1}
+    assert {name: found["settings"][name] for name in expected} == expected
+    assert [r["learning_rate"] for r in found["runs"]] == RATES[asked_for[0]]
+
+
+def test_what_is_given_goes_before_a_preset(run, tiny, reviews, tmp_path):
+    options = ("--preset", "phang2021", "--max-steps", 25, "--warmup", 0.1)
+    options += ("--plan", "top:1", "--learning-rate", "1e-3", "-o", tmp_path / "out")
+    assert run("tune", tiny, reviews, *options)[0] == 0
+    found = content(tmp_path / "out")
+    expected = {"max_steps": 25, "warmup": 0.1, "batch_size": 4, "keep": "last"}
+    assert {name: found["settings"][name] for name in expected} == expected
+    assert len(found["runs"][0]["curve"]) == 2  # 22 steps an epoch
+    assert [r["learning_rate"] for r in found["runs"]] == [1e-3]
+
+
+# --- Several processes -------------------------------------------------------------------------
+
+
+# Runs the command line, and notes how many texts of the trunk each process computes.
+NOTING = """
+import atexit, json, os
+from layerscout import encoder, trunks
+from layerscout.cli import main
+
+encoder.CPU_TOKENS = 64
+counts, numbers = [], trunks._Source.numbers
+
+def noting(self, rows):
+    counts.append(len(rows))
+    return numbers(self, rows)
+
+def note():
+    with open("{folder}/rows-" + os.environ["RANK"] + ".json", "w") as file:
+        json.dump(counts, file)
+
+trunks._Source.numbers = noting
+atexit.register(note)
+main()
+"""
+
+
+def test_two_processes_reach_the_same(run, reviews, tmp_path, cache, monkeypatch):
+    calm = tiny_checkpoint(tmp_path / "calm", "bert", **NO_DROPOUT)
+    monkeypatch.setattr("layerscout.models.encoder.CPU_TOKENS", 64)
+    options = ("--plan", "top:2", *QUICK, "--batch-size", 5)  # so that the last batch is uneven
+    assert run("tune", calm, reviews, *options, "-q", "-o", tmp_path / "one")[0] == 0
+    launched = "from accelerate.commands.launch import main; main()"
+    several = ("--multi_gpu", "--num_processes", 2, "--num_machines", 1, "--main_process_port", 0)
+    several += ("--mixed_precision", "no", "--dynamo_backend", "no", tmp_path / "noting.py")
+    (tmp_path / "noting.py").write_text(NOTING.format(folder=tmp_path))
+    arguments = (*several, "tune", calm, reviews, *options, "-o", tmp_path / "two")
+    done = subprocess.run(
+        [sys.executable, "-c", launched, *map(str, arguments)],
+        env=os.environ | {"ACCELERATE_USE_CPU": "true", "LAYERSCOUT_CACHE": str(cache / "of two")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("tuned 2 of 4 blocks") == done.stdout.count("wrote ") == 1
+    rows = [json.loads((tmp_path / f"rows-{rank}.json").read_text()) for rank in "01"]
+    assert sum(map(sum, rows)) == 96  # each text ran through the trunk once, in one of the two
+    assert all(len(some) >= 3 for some in rows) and abs(sum(rows[0]) - sum(rows[1])) <= 24
+    one, two = content(tmp_path / "one"), content(tmp_path / "two")
+    assert (one["settings"]["processes"], two["settings"]["processes"]) == (1, 2)
+    for mine, theirs in zip(one["runs"][0]["curve"], two["runs"][0]["curve"], strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-4)
+    found = [
+        np.stack(pd.read_parquet(tmp_path / name / "predictions.parquet").logits)
+        for name in ("one", "two")
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
+    assert sorted(os.listdir(tmp_path / "two")) == sorted(os.listdir(tmp_path / "one"))

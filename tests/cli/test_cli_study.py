@@ -1,0 +1,237 @@
+"""The verbs study and report, as a person uses them."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+RECIPE = """
+title: Mine & <b>yours</b>
+grids:
+  tuned:
+    axes:
+      model: [%s]
+      task: [{data: %s, name: reviews}]
+      plan: [top:1, full]
+      seed: [0, 1]
+    settings: {epochs: 1, examples: 32, learning_rate: 1e-3}
+baseline: full
+tables:
+  - title: Strategies
+figures:
+  - title: Metric by blocks
+    kind: points
+    x: blocks
+small:
+  seed: [0]
+"""
+
+
+@pytest.fixture
+def mine(write, tiny, reviews):
+    return write("mine.yaml", RECIPE % (tiny, reviews))
+
+
+def test_what_ships_is_listed_and_shown(run):
+    code, printed, errors = run("study", "--list")
+    assert (code, errors) == (0, "")
+    assert "xie2022-table6" in printed and "Tamkin et al. 2020, §2 and §3" in printed
+    names = [one["name"] for one in json.loads(run("study", "--list", "--json")[1])]
+    assert len(names) >= 20 and names == sorted(names)
+    printed = run("study", "--show", "lodha2023-layers")[1]
+    assert printed.startswith("title: The blocks that Fisher information ranks first\n")
+
+
+def test_a_study_from_the_command_line(run, mine, tmp_path):
+    out = tmp_path / "out"
+    code, printed, errors = run("study", mine, "-o", out, "--figures", "svg")
+    assert code == 0
+    assert errors.count("tune reviews (4, 4, 4)") == 2 and "accuracy" in errors
+    lines = printed.splitlines()
+    assert lines[0].split() == ["plan", "reviews"] and lines[1].startswith("top:1")
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("figures", "report.html", "study.json", "summary.csv", "tables", "trials"),
+    ]
+    assert (out / "figures" / "01-metric-by-blocks.svg").read_text().startswith("<svg")
+    assert (out / "tables" / "01-strategies.tex").read_text().startswith("\\begin{tabular}{lr}")
+    page = (out / "report.html").read_text()
+    assert "Mine &amp; &lt;b&gt;yours&lt;/b&gt;" in page and "<b>yours</b>" not in page
+    assert "Against full" in page
+    # The same again runs nothing; a report can be made elsewhere.
+    code, _, errors = run("study", mine, "-o", out)
+    assert (code, errors) == (0, "")
+    code, printed, _ = run("report", out, "-o", tmp_path / "elsewhere")
+    assert code == 0 and "report.html" in printed
+    assert (tmp_path / "elsewhere" / "report.html").read_text() == page
+    found = json.loads(run("study", mine, "-o", out, "--json")[1])
+    assert len(found["cells"]) == 4
+    # What an earlier recipe left goes; figures stay, and so does what is somebody else's.
+    gone = [out / "tables" / "07-old.md", out / "tables" / "07-old.tex"]
+    half = out / "tables" / ".01-x-ab12cd34.layerscout-part.md"
+    theirs = tmp_path / "paper" / "figures" / "01-method.pdf"
+    theirs.parent.mkdir(parents=True)
+    for path in (*gone, half, theirs):
+        path.touch()
+    code, _, errors = run("study", mine, "-o", out)
+    assert (code, errors) == (0, "") and not any(path.exists() for path in gone)
+    assert (out / "figures" / "01-metric-by-blocks.svg").exists()
+    assert run("report", out, "-o", tmp_path / "paper", "--figures", "pdf")[0] == 0
+    assert theirs.exists()
+    # Several studies have a folder each, whatever they are called.
+    (tmp_path / "again").mkdir()
+    shutil.copytree(out, tmp_path / "again" / "out")
+    both = tmp_path / "both"
+    studies = (out / ".." / "out", tmp_path / "again" / "out")
+    assert run("report", *studies, "-o", both, "--figures", "svg")[0] == 0
+    names = sorted(path.name for path in both.iterdir())
+    assert names == ["figures", "out", "out-2", "report.html"]
+    assert len(list((both / "figures").glob("*.svg"))) == 2 * len(list((out / "figures").iterdir()))
+    # None is written into the folder of another one, and none comes twice.
+    again = tmp_path / "again" / "out"
+    assert run("report", again, out, again / ".." / "out", "-o", tmp_path)[0] == 0
+    assert (tmp_path / "out-2" / "summary.csv").exists()
+    assert not (tmp_path / "out-3").exists() and not (tmp_path / "out" / "out").exists()
+    tables = sorted((out / "tables").iterdir())
+    assert run("report", *studies)[0] == 0 and sorted((out / "tables").iterdir()) == tables != []
+
+
+def test_a_dry_run_lists_and_runs_nothing(run, mine, tmp_path):
+    out = tmp_path / "out"
+    code, printed, _ = run("study", mine, "-o", out, "--dry-run")
+    assert code == 0 and not out.exists()
+    assert "4 trials, 0 of them done" in printed and "one block timed" in printed
+    found = json.loads(run("study", mine, "-o", out, "--dry-run", "--small", "--json")[1])
+    assert len(found["trials"]) == 2 and found["flops_left"] == found["flops"]
+    assert found["seconds_left"] == pytest.approx(found["flops"] / found["flops_per_second"])
+
+
+def test_what_is_set_changes_the_recipe(run, mine, tmp_path):
+    options = ("--set", "seed=[7]", "--set", "grids.tuned.axes.plan=[head:2]", "--dry-run")
+    found = json.loads(run("study", mine, "-o", tmp_path / "x", *options, "--json")[1])
+    (trial,) = found["trials"]
+    assert (trial["values"]["seed"], trial["values"]["plan"]) == ("7", "head:2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name a recipe"),
+        (["xie2022-tabel6"], "did you mean 'xie2022-table6'?"),
+        (["--show", "none"], "unknown recipe 'none'"),
+        (["lodha2023-layers", "--set", "seed"], "--set takes PATH=VALUE"),
+        (["lodha2023-layers", "--set", "seeed=3"], "did you mean 'seed'?"),
+        (["lodha2023-layers", "--set", "seed=[0"], "written as in YAML"),
+        (["lodha2023-layers", "--set", "epochs=many"], "settings.epochs: Input should be a valid"),
+        (["lodha2023-layers", "--data", "nowhere"], "`data` must be a folder"),
+        (
+            ["lodha2023-layers", "--set", "model=./none", "--set", "task=demo"],
+            "can be run: there is",
+        ),
+        (["lodha2023-layers", "--device", "gpu9"], "gpu9"),
+    ],
+)
+def test_what_cannot_be_run_is_told(run, arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, printed, errors = run("study", *arguments)
+    assert (code, printed) == (2, "") and words in errors
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_report_of_what_is_none_is_refused(run, tmp_path):
+    code, _, errors = run("report", tmp_path)
+    assert code == 2 and "holds none of study.json, scan.json" in errors
+    (tmp_path / "study.json").write_text('{"verb": "study", "cells": []}')
+    code, _, errors = run("report", tmp_path)
+    assert code == 2 and "is not what layerscout writes" in errors
+    (tmp_path / "study.json").write_text("[]")
+    assert "is not what layerscout writes" in run("report", tmp_path)[2]
+    (tmp_path / "study.json").unlink()
+    for harmed in ('{"verb": "scan"}', '{"verb": "dance"}', "[" * 100_000):
+        (tmp_path / "scan.json").write_text(harmed)
+        code, _, errors = run("report", tmp_path)
+        assert code == 2 and "is not what layerscout writes" in errors
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_report_of_numbers_that_are_not_finite_is_refused(run, tiny, reviews, tmp_path, number):
+    assert run("scan", tiny, reviews, "-o", tmp_path, "-q")[0] == 0
+    assert run("report", tmp_path, "-q")[0] == 0
+    whole = (tmp_path / "scan.json").read_text()
+    harmed, times = re.subn(r'("forward": )[^,\n]+', rf"\g<1>{number}", whole)
+    assert times == 1
+    (tmp_path / "scan.json").write_text(harmed)
+    code, _, errors = run("report", tmp_path)
+    assert code == 2 and "is not what layerscout writes" in errors
+
+
+def test_a_report_of_several_verbs_is_one_page(run, tiny, reviews, tmp_path):
+    scan, tuned = tmp_path / "scan", tmp_path / "tuned"
+    assert run("scan", tiny, reviews, "-o", scan, "-q")[0] == 0
+    options = ("--plan", "top:1", "--epochs", 1, "-o", tuned, "-q")
+    assert run("tune", tiny, reviews, *options)[0] == 0
+    code, _, _ = run("report", scan, tuned, "-o", tmp_path / "both")
+    page = (tmp_path / "both" / "report.html").read_text()
+    assert code == 0 and "bert on reviews" in page and "bert tuned on reviews" in page
+
+
+def test_a_study_whose_trials_failed_ends_with_1(run, mine, tmp_path, monkeypatch):
+    from layerscout.studies import trial as trials
+
+    def broken(*_, **__):
+        raise RuntimeError("it broke")
+
+    monkeypatch.setattr(trials, "tune", broken)
+    code, _, errors = run("study", mine, "-o", tmp_path)
+    assert code == 1
+    assert errors.count("failed: tune reviews (4, 4, 4)") == 2
+    assert "layerscout: 4 trials failed, whose records in" in errors
+    assert "4 failed: RuntimeError: it broke" in (tmp_path / "report.html").read_text()
+
+
+def test_what_could_not_be_run_is_told_at_the_end(run, mine, tmp_path):
+    plans = "grids.tuned.axes.plan=[head:9, top:1]"
+    code, _, errors = run("study", mine, "-o", tmp_path, "--small", "--set", plans, "-q")
+    assert code == 0 and "1 could not be run: `head` must be in 1..4" in errors
+    code, _, errors = run("study", mine, "-o", tmp_path, "--small", "--set", "examples=97", "-q")
+    assert code == 2 and "nothing of 'Mine & <b>yours</b>' can be run: --examples must" in errors
+
+
+def test_a_dry_run_of_what_cannot_be_says_why(run, mine, tmp_path):
+    plans = "grids.tuned.axes.plan=[top:9]"
+    code, _, errors = run("study", mine, "-o", tmp_path / "x", "--set", plans, "--dry-run")
+    assert code == 2 and "nothing of 'Mine & <b>yours</b>' can be run: k must be in 1..4" in errors
+    plans = "grids.tuned.axes.plan=[top:9, top:1]"
+    code, printed, _ = run("study", mine, "-o", tmp_path / "x", "--set", plans, "--dry-run")
+    assert code == 0 and "2 cannot be run: k must be in 1..4" in printed
+
+
+def test_a_report_of_what_has_not_begun(run, tmp_path):
+    recipe = {"title": "t", "grids": {"g": {"axes": {"model": ["m"], "task": ["t"]}}}}
+    content = {"layerscout": "0", "verb": "study", "recipe": recipe, "cells": []}
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    assert run("report", tmp_path)[0] == 0
+
+
+def test_a_baseline_that_is_not_there_is_told(run, tmp_path):
+    grid = {"axes": {"model": ["m"], "task": ["t"], "plan": ["top:1"]}}
+    recipe = {"title": "t", "grids": {"tuned": grid}, "baseline": "full"}
+    cell = {"grid": "tuned", "values": {"plan": "top:1"}, "trial": "0" * 64}
+    content = {"layerscout": "0", "verb": "study", "recipe": recipe, "cells": [cell]}
+    for plan, told in (("top:1", True), ("full", False)):
+        cell["values"]["plan"] = plan
+        (tmp_path / "study.json").write_text(json.dumps(content))
+        assert run("report", tmp_path)[0] == 0
+        page = (tmp_path / "report.html").read_text()
+        assert ("Nothing is compared with the baseline full" in page) is told
+
+
+def test_tables_of_an_earlier_recipe_go(run, mine, write, tmp_path):
+    out = tmp_path / "out"
+    assert run("study", mine, "-o", out, "--small", "-q")[0] == 0
+    other = write("other.yaml", mine.read_text().replace("Strategies", "Another"))
+    assert run("study", other, "-o", out, "--small", "-q")[0] == 0
+    assert sorted(path.name for path in (out / "tables").iterdir()) == [
+        "01-another.md",
+        "01-another.tex",
+    ]

@@ -1,0 +1,270 @@
+"""The verbs tune, truncate and cache, as a person uses them."""
+
+import json
+import os
+import signal
+import time
+
+import pandas as pd
+import pytest
+from transformers import AutoModel, AutoModelForSequenceClassification
+
+from conftest import start
+from layerscout.runtime.files import clear_cache
+from tiny import tiny_checkpoint
+
+QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 8)
+
+
+def content(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_from_scan_to_plan_to_a_tuned_model(run, tiny, reviews, tmp_path, cache):
+    scanned, out = tmp_path / "scan", tmp_path / "out"
+    assert run("scan", tiny, reviews, "-o", scanned, "-q")[0] == 0
+    assert run("plan", scanned, "--strategy", "top:2", "-q")[0] == 0
+    code, printed, errors = run(
+        "tune", tiny, reviews, "--plan", scanned / "plan.json", "-o", out, *QUICK
+    )
+    assert (code, errors) == (0, "")
+    found = content(out)
+    assert found["plan"]["notation"] == "(3, 4, 4)"
+    assert sorted(os.listdir(out)) == ["model", "predictions.parquet", "result.json"]
+    share = found["flops"]["train"] / found["flops"]["full_train"]
+    value = found["best"]["value"]
+    line = (
+        f"tuned 2 of 4 blocks, {share:.0%} of the FLOPs of full fine-tuning, accuracy {value:.3f}"
+    )
+    assert line in printed
+    assert "blocks 1 to 2 ran once" in printed and "◀ kept" in printed
+    predictions = pd.read_parquet(out / "predictions.parquet")
+    assert (predictions.label == predictions.prediction).mean() == pytest.approx(value)
+    model = AutoModelForSequenceClassification.from_pretrained(out / "model")
+    assert model.config.id2label == {0: "bad", 1: "good"}
+
+
+def test_against_full_is_told_in_one_line(run, tiny, reviews, tmp_path):
+    options = ("--plan", "top:1", "--against", "full", "-o", tmp_path / "out")
+    code, printed, _ = run("tune", tiny, reviews, *options, *QUICK)
+    found = content(tmp_path / "out")
+    sides = found["seconds"], found["against"]["seconds"]
+    ours, full = (side["trunk"] + side["train"] for side in sides)
+    values = f"accuracy {found['best']['value']:.3f} vs {found['against']['best']['value']:.3f}"
+    line = f"tuned 1 of 4 blocks, {ours / full:.0%} of the time of full fine-tuning, {values}"
+    assert code == 0 and line in printed
+
+
+def test_a_grid_shows_its_runs(run, tiny, reviews, tmp_path):
+    options = ("--plan", "head:2", "--learning-rate", "1e-3,1e-2", "--seed", "0,1", "--epochs", 1)
+    code, printed, _ = run("tune", tiny, reviews, "-o", tmp_path / "out", *options)
+    runs = content(tmp_path / "out")["runs"]
+    assert code == 0 and [(r["learning_rate"], r["seed"]) for r in runs] == [
+        (1e-3, 0),
+        (1e-3, 1),
+        (1e-2, 0),
+        (1e-2, 1),
+    ]
+    assert "the head only" in printed and printed.count("0.001 ") >= 2
+
+
+def test_json_alone_and_quiet(run, tiny, reviews, tmp_path):
+    options = ("--plan", "top:1", "-o", tmp_path / "out", *QUICK)
+    code, printed, errors = run("tune", tiny, reviews, *options, "--json")
+    assert (code, errors) == (0, "")
+    assert json.loads(printed) == content(tmp_path / "out")
+    assert run("tune", tiny, reviews, *options, "--quiet") == (0, "", "")
+
+
+def test_options_reach_the_training(run, tiny, reviews, tmp_path):
+    options = ("--keep", "last", "--patience", 1, "--warmup", 0.2, "--weight-decay", 0.01)
+    options += ("--max-grad-norm", 1, "--metric", "f1", "--examples", 40, "--max-length", 16)
+    options += ("--trunk-dropout", "--fresh-head", "--validation", 0.25, "--precision", "bfloat16")
+    out = tmp_path / "out"
+    assert run("tune", tiny, reviews, "--plan", "top:1", "-o", out, *options, *QUICK)[0] == 0
+    found = content(out)
+    expected = {"keep": "last", "patience": 1, "warmup": 0.2, "weight_decay": 0.01}
+    expected |= {"max_grad_norm": 1.0, "metric": "f1", "examples": 40, "max_length": 16}
+    expected |= {"trunk_dropout": True, "fresh_head": True, "validation": 0.25}
+    expected |= {"precision": "bfloat16", "validation_examples": 24, "batch_size": 8, "epochs": 2}
+    assert {name: found["settings"][name] for name in expected} == expected
+    assert found["metric"] == "f1" and found["trunk"]["kept"] is False
+
+
+def test_strategies_of_the_data_go_by_a_scan(run, tiny, reviews, tmp_path):
+    assert run("scan", tiny, reviews, "-o", tmp_path / "scan", "-q")[0] == 0
+    path = tmp_path / "scan" / "scan.json"
+    scanned = json.loads(path.read_text())
+    scanned["scores"]["variability_ratio_debiased"]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
+    path.write_text(json.dumps(scanned))
+    options = ("--scan", tmp_path / "scan", "-o", tmp_path / "out", *QUICK)
+    for plan, notation in {"best-down:1@best": "(2, 2, 2)", "best-up:1@top": "(3, 3, 4)"}.items():
+        assert run("tune", tiny, reviews, "--plan", plan, *options)[0] == 0
+        assert content(tmp_path / "out")["plan"]["notation"] == notation
+
+
+MISTAKES = {
+    "plan outside the model": (["--plan", "(3, 5, 5)"], "must be in 1..4"),
+    "head below a tuned block": (["--plan", "(2, 3, 2)"], "where the head reads"),
+    "misspelt strategy": (["--plan", "tops:2"], "did you mean"),
+    "no plan file": (["--plan", "missing.json"], "cannot read the plan"),
+    "no scan": (["--scan", "missing"], "there is no scan.json"),
+    "rank without scores": (["--plan", "rank:2"], "block score"),
+    "rate of words": (["--learning-rate", "fast"], "--learning-rate takes numbers"),
+    "negative rate": (["--learning-rate", "-1"], "above 0"),
+    "rate of nan": (["--learning-rate", "nan"], "above 0"),
+    "no epoch": (["--epochs", "0"], "`epochs` must be a whole number from 1 on"),
+    "no batch": (["--batch-size", "0"], "`batch_size` must be a whole number from 1 on"),
+    "misspelt metric": (["--metric", "acuracy"], "did you mean 'accuracy'"),
+    "size of words": (["--cache-limit", "much"], "--cache-limit takes a size"),
+    "too many examples": (["--examples", "1000"], "at most"),
+    "examples of words": (["--examples", "some"], "--examples takes a whole number"),
+    "no automatic examples": (["--examples", "auto"], "a whole number or 'all', got 'auto'"),
+    "several numbers of examples": (["--examples", "10,20"], "--examples takes a whole number"),
+    "fraction": (["--validation", "1.5"], "between 0 and 1"),
+    "nothing to untie": (["--untie"], "share no weights"),
+    "budget": (["--plan", "auto", "--budget", "50"], "budget"),
+    "budget of nan": (["--budget", "nan"], "up to 1, got nan"),
+    "budget beside a plan": (["--budget", "5"], "up to 1, got 5"),
+    "endless clipping": (["--max-grad-norm", "inf"], "above 0, got inf"),
+    "warmup of nan": (["--warmup", "nan"], "0 or more, got nan"),
+    "decay of nan": (["--weight-decay", "nan"], "0 or more, got nan"),
+    "empty metric": (["--metric", ""], "unknown `metric` ''"),
+    "unknown score": (["--score", "nc2"], "did you mean 'nc1'"),
+    "against what cannot be": (["--against", "(1, 4, 2)"], "put the head at 4 or above"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes_get_one_line(case, run, tiny, reviews, tmp_path, monkeypatch):
+    options, words = MISTAKES[case]
+    monkeypatch.chdir(tmp_path)
+    plan = [] if "--plan" in options else ["--plan", "top:1"]
+    code, printed, errors = run("tune", tiny, reviews, *plan, *options, "-o", tmp_path / "out")
+    assert (code, printed) == (2, "")
+    assert errors.startswith("layerscout: ") and errors.count("\n") == 1, errors
+    assert words in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_peoples_folders_are_not_replaced(run, tiny, reviews, tmp_path):
+    precious = tmp_path / "out" / "model"
+    precious.mkdir(parents=True)
+    (precious / "thesis.txt").write_text("years of work")
+    code, _, errors = run("tune", tiny, reviews, "--plan", "top:1", "-o", tmp_path / "out", *QUICK)
+    assert code == 2 and "holds more than a checkpoint" in errors
+    assert (precious / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", ["result.json", "predictions.parquet", None])
+def test_what_is_in_the_way_is_found_before_training(run, tiny, reviews, tmp_path, name):
+    if name is None:
+        (tmp_path / "out").symlink_to(tmp_path / "nothing")
+    else:
+        (tmp_path / "out" / name).mkdir(parents=True)
+    options = ("--plan", "top:1", "-o", tmp_path / "out", "--epochs", 10**9)
+    code, _, errors = run("tune", tiny, reviews, *options)
+    assert code == 2 and errors.count("\n") == 1
+    assert f"{name}: it is a folder" in errors or "out is a link to nothing" in errors
+
+
+def test_unlabelled_validation_is_refused(run, tiny, reviews, tmp_path, write):
+    path = write("validation.csv", "text,label\nsome words,\n")
+    options = ("--plan", "top:1", "--validation", path, "-o", tmp_path / "out")
+    code, _, errors = run("tune", tiny, reviews, *options)
+    assert code == 2 and "every row needs a label" in errors
+
+
+def test_labels_unseen_in_training_are_refused(run, tiny, reviews, tmp_path, write):
+    path = write("validation.csv", "text,label\nsome words,superb\nothers,bad\n")
+    options = ("--plan", "top:1", "--validation", path, "-o", tmp_path / "out")
+    code, _, errors = run("tune", tiny, reviews, *options)
+    assert code == 2 and "every class must occur in training" in errors and "superb" in errors
+
+
+def test_divergence_is_work_that_failed(run, tiny, reviews, tmp_path):
+    options = ("--plan", "top:1", "--learning-rate", "1e30", "-o", tmp_path / "out")
+    code, _, errors = run("tune", tiny, reviews, *options)
+    assert code == 1 and "use a lower --learning-rate" in errors and errors.count("\n") == 1
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_rate_that_diverged_at_once_has_no_figures(run, tiny, reviews, tmp_path):
+    options = ("--plan", "top:1", "--learning-rate", "1e30,1e-4", "--epochs", 2)
+    code, printed, errors = run("tune", tiny, reviews, "-o", tmp_path / "out", *options)
+    assert code == 0 and "ended early" in errors
+    rows = [line.split() for line in printed.splitlines()]
+    assert ["1e+30", "0", "-", "-", "-", "diverged"] in rows
+
+
+def test_a_kill_leaves_the_earlier_result_and_the_trunk(tiny, reviews, tmp_path, run, cache):
+    out = tmp_path / "out"
+    assert run("tune", tiny, reviews, "--plan", "top:1", "-o", out, *QUICK)[0] == 0
+    earlier = (out / "result.json").read_bytes(), sorted(os.listdir(out / "model"))
+    options = ("--plan", "(4, 4, 4)", "--epochs", 10_000, "--max-length", 16, "-o", out)
+    clear_cache()
+    process = start("tune", tiny, reviews, *options)
+    deadline = time.monotonic() + 120
+    # Whole ones: what is being written has a name that begins with a dot.
+    while len(list(cache.glob("trunks/[!.]*.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert ((out / "result.json").read_bytes(), sorted(os.listdir(out / "model"))) == earlier
+    other = tmp_path / "other"
+    again = start("tune", tiny, reviews, "--plan", "top:1", "--max-length", 16, "-o", other, *QUICK)
+    assert "found in the cache" in again.communicate(timeout=300)[0]
+
+
+def test_the_folder_around_a_model_is_not_taken_for_it(run, tiny, reviews, tmp_path):
+    assert run("tune", tiny, reviews, "--plan", "top:1", "-o", tmp_path / "out", *QUICK)[0] == 0
+    code, _, errors = run("scan", tmp_path / "out", reviews)
+    assert code == 2 and f"did you mean {tmp_path / 'out' / 'model'}?" in errors
+
+
+def test_the_cache_is_listed_and_cleared(run, tiny, reviews, tmp_path, cache):
+    code, printed, _ = run("cache", "list")
+    assert code == 0 and "0 entries" in printed
+    assert run("tune", tiny, reviews, "--plan", "top:1", "-o", tmp_path / "out", *QUICK)[0] == 0
+    code, printed, _ = run("cache", "list")
+    assert code == 0 and "2 entries" in printed and "state 3" in " ".join(printed.split())
+    listed = json.loads(run("cache", "list", "--json")[1])
+    assert [(entry["cut"], entry["model"]) for entry in listed] == [(3, str(tiny))] * 2
+    first = next(cache.glob("trunks/*.bin"))
+    first.with_suffix(".json").unlink()
+    first.unlink()
+    (cache / "trunks" / f".{'a' * 64}-x.layerscout-part.bin").write_bytes(bytes(2_000_000))
+    printed = run("cache", "list")[1]
+    assert "1 entry, " in printed and "and 1 unfinished file, 2.0 MB, in" in printed
+    size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
+    code, printed, _ = run("cache", "clear")
+    assert code == 0 and f"removed {size / 1e6:,.1f} MB" in printed
+    assert [path for path in cache.rglob("*") if path.is_file()] == []
+
+
+def test_a_small_limit_is_a_warning(run, tiny, reviews, tmp_path, cache):
+    options = ("--plan", "top:1", "--cache-limit", "1KB", "-o", tmp_path / "out", *QUICK)
+    code, _, errors = run("tune", tiny, reviews, *options)
+    assert code == 0 and "--cache-limit" in errors
+    assert not list(cache.glob("trunks/*.bin"))
+
+
+def test_truncate(run, tiny, tmp_path):
+    out = tmp_path / "short"
+    code, printed, errors = run("truncate", tiny, "--head", 2, "-o", out)
+    assert (code, printed) == (0, f"wrote {out}\n")
+    assert "trained on state 4 and now reads state 2" in errors
+    code, _, errors = run("truncate", tiny, "--head", 4, "-o", tmp_path / "other")
+    assert code == 2 and "in 1..3" in errors and errors.count("\n") == 1
+    assert AutoModel.from_pretrained(out).config.num_hidden_layers == 2
+
+
+def test_albert_is_told_of_untie(run, reviews, tmp_path):
+    albert = tiny_checkpoint(tmp_path / "albert", "albert")
+    options = ("--plan", "top:1", "-o", tmp_path / "out", *QUICK)
+    code, _, errors = run("tune", albert, reviews, *options)
+    assert code == 2 and "--untie" in errors
+    assert run("tune", albert, reviews, *options, "--untie")[0] == 0
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model")
+    assert model.config.num_hidden_groups == model.config.num_hidden_layers == 4

@@ -1,0 +1,200 @@
+"""What the terminal shows of a scan: that it fits, and that it says what the scan holds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from layerscout.cli.terminal import report_cache, show_scan
+from layerscout.runtime.files import cache_path, caching
+from scan_content import CURVE, full, scan, score
+
+
+def shown(given: Mapping[str, Any], encoding: str = "utf-8", width: int = 80) -> list[str]:
+    """The lines of a scan as a terminal of this encoding and width gets them."""
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    show_scan(Console(file=file, width=width, highlight=False), given)
+    file.seek(0)
+    return [line.rstrip() for line in file.read().splitlines()]
+
+
+def row(lines: list[str], start: str) -> list[str]:
+    """The words of the one line that starts with this word."""
+    [found] = [line.split() for line in lines if line.split()[:1] == [start]]
+    return found
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("blocks", [1, 2, 6, 12, 18, 24, 48])
+def test_all_scores_fit_80_columns(blocks: int, encoding: str):
+    given = full(blocks)
+    given["settings"]["examples_because"] = (
+        "the states that are not told apart from state 8 lie within 2% of it"
+    )
+    lines = shown(given, encoding)
+    assert max(map(len, lines)) <= 80
+    for key in given["scores"]:
+        assert sum(line.startswith(f"{key} ") for line in lines) == (
+            2 if key in given["stability"]["scores"] else 1
+        ), "one row for each score, and one more for its stability"
+    states = [line for line in lines if line[:5].strip().isdigit()]
+    assert len(states) == blocks + 1, "no row of the curve is broken"
+
+
+def test_long_numbers_fit_80_columns():
+    given = full()
+    for content in given["scores"].values():
+        sizes = [
+            None if v is None else -1.2345e-07 * (i + 1) for i, v in enumerate(content["values"])
+        ]
+        content["values"] = sizes
+        content["low"] = content["high"] = sizes if content["low"] else []
+    assert max(map(len, shown(given))) <= 80
+    assert max(map(len, shown(given, "ascii"))) <= 80
+
+
+def test_the_leading_score_is_drawn_with_its_interval():
+    lines = shown(full())
+    heading = next(line for line in lines if line.startswith("state"))
+    assert heading.split() == ["state", "value", "95%", "interval", "variability_ratio_debiased"]
+    at = {int(line[:5]): line for line in lines if line[:5].strip().isdigit()}
+    assert at[8].split() == ["8", "0.8", "0.72", "–", "0.904", "████", "◀", "best"]
+    assert [state for state, line in at.items() if "≈ best" in line] == [7, 9]
+    assert at[0].endswith("█" * 32)
+
+
+def test_each_score_has_a_row_with_its_curve():
+    lines = [line for line in shown(full()) if "is the best" not in line]
+    table = lines[next(i for i, line in enumerate(lines) if line.startswith("score ")) :]
+    assert row(table, "cca") == ["cca", "↑", "8", "0.66", "0.439", "▁▁▁▂▃▅▇███▇▅▃"]
+    assert row(table, "nc1")[1:5] == ["↓", "8", "96", "136"]
+    assert row(table, "nc1")[5].endswith("█▇▆"), "up is better, the ratio is best when low"
+    assert row(table, "knn") == ["knn", "↑", "–", "–", "–", "undefined"]
+    assert row(table, "probe")[-1] == "±0.006"
+    assert row(table, "weight_snr") == ["weight_snr", "↑", "4", "7", "2.09", "▅▇███▇▅▃▂▁▁▁"]
+    kinds = [line for line in table if line.startswith("of ")]
+    assert kinds == ["of states", "of blocks"]
+
+
+def test_a_terminal_without_the_characters_gets_others():
+    lines = shown(full(), "ascii")
+    assert row([li for li in lines if "best" not in li], "cca")[1:] == [
+        "^", "8", "0.66", "0.439", "0001357999753",
+    ]  # fmt: skip
+    assert any("< best" in line for line in lines) and any("~ best" in line for line in lines)
+    text = " ".join(lines)
+    assert "+-0.006" in text and "(~) cannot be told apart" in text
+
+
+def test_the_verdict_says_how_sure_it_is():
+    given = full()
+    given["settings"]["examples_because"] = "these are all there are"
+    text = " ".join(" ".join(shown(given)).split())
+    for said in (
+        "variability_ratio_debiased: state 8 of 12 is the best (0.8, top state 1.133; lower is",
+        "95% of the distance between the class means of state 8 is signal, the rest is noise",
+        "States 7, 9 (≈) cannot be told apart from state 8",
+        "2,000 of 67,349 examples: these are all there are",
+        "best state by: 8 (variability_ratio_debiased, variability_ratio, nc1, cca, probe), 9 "
+        "(ridge, logme), 4 (h_score), 12 (numerical_rank)",
+        "best block by: 1 (gradient_norm, saliency, cka_change), 4 (weight_snr), 12 (fisher)",
+        "mutual_information: refused: mutual information needs 20 or more examples",
+    ):
+        assert said in text
+
+
+def test_a_reason_that_was_a_warning_is_not_repeated():
+    given = full()
+    reason = given["scores"]["mutual_information"]["details"]["refused"]
+    given["warnings"] = [f"mutual_information was left out: {reason}"]
+    assert not any("refused: " in line for line in shown(given))
+
+
+def test_no_signal_is_said_first_and_another_score_leads():
+    given = full()
+    given["scores"]["variability_ratio_debiased"] |= {"values": [None] * 13, "low": [], "high": []}
+    given["best"]["variability_ratio_debiased"] = None
+    given["scores"]["variability_ratio_debiased"]["details"]["signal_fraction"] = [0.4] * 13
+    lines = shown(given)
+    text = " ".join(" ".join(lines).split())
+    assert (
+        "No state's classes can be told apart beyond noise with 2,000 examples; --score "
+        "variability_ratio ranks them all the same variability_ratio: state 8 of 12 is" in text
+    )
+    assert row([li for li in lines if " – " in li], "variability_ratio_debiased")[-1] == "undefined"
+
+
+def test_no_signal_and_no_other_score():
+    content = score([None] * 7, details={"signal_fraction": [None] * 7, "level": 0.95})
+    given = scan({"variability_ratio_debiased": content}, {"variability_ratio_debiased": None})
+    text = " ".join(" ".join(shown(given)).split())
+    assert "beyond noise with 2,000 examples; --score variability_ratio" in text
+    assert "undefined at every state" not in text
+
+
+def test_one_or_two_plain_scores_are_drawn_side_by_side():
+    given = scan(
+        {"variability_ratio": score(CURVE), "nc1": score(CURVE[::-1])},
+        {"variability_ratio": 2, "nc1": 4},
+    )
+    lines = shown(given)
+    assert row(lines, "state") == ["state", "value", "variability_ratio", "value", "nc1"]
+    assert row(lines, "2")[:5] == ["2", "5.38", "█" * 6, "◀", "best"]
+    assert not any(line.startswith("score ") for line in lines)
+    text = " ".join(" ".join(lines).split())
+    assert "variability_ratio: state 2 of 6 is the best (5.38, top state 10.75;" in text
+    assert "nc1: state 4 of 6 is the best (5.38, top state 13.93;" in text
+
+
+def test_bars_of_negative_values_start_at_the_lowest():
+    given = scan({"logme": score([-3.0, -2.0, -1.0], "higher")}, {"logme": 2})
+    bars = [row(shown(given), str(state))[2] for state in range(3)]
+    assert [len(bar) for bar in bars] == [1, 16, 32]
+
+
+def test_undefined_values_have_no_bar():
+    given = scan({"nc1": score([None, 0.0, 2.0])}, {"nc1": 1})
+    lines = shown(given)
+    assert row(lines, "0") == ["0", "–"]
+    assert row(lines, "1") == ["1", "0", "◀", "best"]
+
+
+def test_scores_of_blocks_alone_speak_of_blocks():
+    given = scan({"weight_snr": score([None, 1.0, 4.0], "higher", "blocks")}, {"weight_snr": 2})
+    lines = shown(given)
+    assert row(lines, "block") == ["block", "value", "weight_snr"]
+    assert any(line.startswith("weight_snr: the top block, 2, is the best (4;") for line in lines)
+
+
+def test_numbers_as_labels_are_not_called_classes():
+    given = scan({"ridge": score([0.1, 0.2], "higher")}, {"ridge": 1})
+    given["task"] |= {"kind": "regression", "labels": []}
+    assert shown(given)[1] == "2,000 of 67,349 examples, numbers as labels"
+
+
+def test_the_stability_is_one_row_for_each_score():
+    lines = shown(full())
+    table = lines[next(i for i, line in enumerate(lines) if line.startswith("over 3")) :]
+    assert row(table[:5], "fisher") == ["fisher", "12", "10", "5", "0.67", "0.88"]
+
+
+def test_the_cache_lists_what_each_entry_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path))
+    abouts = {
+        "a": '{"kind": "trunk", "model": "m", "cut": 3, "texts": 20}',
+        "b": '{"kind": "states", "model": "m", "pooling": "mean", "texts": 2000}',
+        "c": "{}",
+    }
+    for letter, about in abouts.items():
+        with caching(cache_path("kept", letter * 64), 100, 10**6) as (data, sidecar):
+            data.write_bytes(bytes(100))
+            sidecar.write_text(about)
+    report_cache(as_json=False)
+    printed = capsys.readouterr().out
+    assert "trunk   state 3, 20 texts" in printed
+    assert "states  mean of all states, 2,000 texts" in printed
+    assert "3 entries" in printed

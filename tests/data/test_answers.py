@@ -1,0 +1,126 @@
+"""What is right for each example: rows, choices, and examples drawn or held out whole."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from inputs import expect_refused
+from layerscout.data.sampling import Split
+from layerscout.data.targets import answers, check_metric, drawn, predicted, rows_of
+from telling import numbers_task
+from tuned import choices_task, task_of
+
+
+def test_classes_and_numbers_are_told_row_by_row():
+    task = task_of(n=9, held=0, classes=3)
+    part = task.train.take(np.array([7, 2, 5]))
+    given = answers(part, "classification")
+    assert (given.choices, given.rows.tolist()) == (1, [7, 2, 5])
+    assert given.labels.tolist() == [7 % 3, 2, 2] and len(given) == 3
+    numbers = numbers_task(5)
+    given = answers(numbers.train, "regression")
+    assert given.labels.dtype == np.float64 and given.rows.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("choices", [2, 4])
+def test_the_right_choice_of_each_example(choices):
+    task = choices_task(n=7, choices=choices)
+    given = answers(task.train, "multiple_choice")
+    assert given.choices == choices and given.rows.tolist() == list(range(7))
+    at = np.arange(7) * choices + given.labels
+    assert task.train.labels[at].tolist() == [1] * 7 and task.train.labels.sum() == 7
+    # A part of the examples tells the rows of the file that they came from.
+    some = task.train.take(rows_of(np.array([5, 1]), choices))
+    again = answers(some, "multiple_choice")
+    assert again.rows.tolist() == [5, 1]
+    assert again.labels.tolist() == given.labels[[5, 1]].tolist()
+
+
+def with_groups(groups, labels=(1, 0, 1, 0, 1, 0)):
+    return Split(["a"] * 6, ["b"] * 6, np.array(labels), np.array(groups))
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [
+        (with_groups([0, 0, 1, 1, 2, 2], (1, 0, 1, 1, 0, 1)), "one choice … 1 of 3"),
+        (with_groups([0, 0, 1, 1, 2, 2], (1, 0, 0, 0, 1, 1)), "one choice … 2 of 3"),
+        (with_groups([0, 1, 0, 1, 2, 2]), "one after another … 6 rows of 3"),
+        (with_groups([0, 0, 0, 1, 1, 1]), "one choice"),
+        (with_groups([0, 0, 0, 0, 1, 1]), "equally many … 6 rows of 2"),
+        (with_groups([0, 0, 1, 1, 2, 3]), "equally many … 6 rows of 4"),
+        (with_groups([0, 1, 2, 3, 4, 5]), "at least 2 … 6 rows of 6"),
+        (Split(["a"] * 6, None, np.zeros(6, dtype=np.int64)), "needs the example of each row"),
+    ],
+)
+def test_rows_that_are_not_choices(split, words):
+    expect_refused(words, answers, split, "multiple_choice")
+
+
+def test_labels_of_another_kind():
+    numbers, classes = numbers_task(6).train, task_of(held=0).train
+    expect_refused("regression … int64", answers, classes, "regression")
+    expect_refused("classification … float64", answers, numbers, "classification")
+    expect_refused("multiple choice … float64", answers, numbers, "multiple_choice")
+
+
+def test_examples_are_drawn_whole():
+    task = choices_task(n=20, choices=3)
+    few = drawn(task, 5, seed=1)
+    given = answers(few.train, "multiple_choice")
+    assert len(few.train) == 15 and len(given) == 5 and len(set(given.rows)) == 5
+    everything = answers(task.train, "multiple_choice").labels
+    assert given.labels.tolist() == everything[given.rows].tolist()
+    others = answers(drawn(task, 5, seed=2).train, "multiple_choice").rows
+    assert others.tolist() != given.rows.tolist()
+    assert drawn(task, "all", seed=1) is task
+    expect_refused("at most 20 … got 21", drawn, task, 21, 0)
+    expect_refused("at least 2 … got 1", drawn, task, 1, 0)
+
+
+def test_numbers_and_classes_are_drawn():
+    numbers = numbers_task(30)
+    assert len(drawn(numbers, 7, seed=0).train) == 7
+    expect_refused("at most 30 … got 31", drawn, numbers, 31, 0)
+    classes = drawn(task_of(n=30, held=0, classes=3), 12, seed=0).train.labels
+    assert np.bincount(classes).tolist() == [4, 4, 4]
+
+
+def test_examples_are_held_out_whole():
+    task = replace(choices_task(n=30, choices=2), validation=None).held_out(0.2, 0)
+    kept, held = (answers(split, task.kind) for split in (task.train, task.validation))
+    assert (len(kept), len(held)) == (24, 6)
+    assert sorted([*kept.rows, *held.rows]) == list(range(30))
+
+
+def test_metrics_that_do_not_fit():
+    for metric, kind in (
+        ("accuracy", "regression"),
+        ("pearson", "classification"),
+        ("f1", "multiple_choice"),
+        ("mean_squared_error", "regression"),  # of which less is better
+    ):
+        line = expect_refused(metric, check_metric, metric, kind)
+        assert kind.replace("_", " ") in line
+    expect_refused("known: pearson_spearman, pearson, spearman", check_metric, "x", "regression")
+    check_metric("pearson_spearman", "regression")
+    check_metric("accuracy", "multiple_choice")
+
+
+def test_the_table_of_predictions():
+    task = task_of(n=4, held=0)
+    logits = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 0.0], [0.0, 3.0]])
+    found = predicted(task, answers(task.train, task.kind), logits)
+    assert found["label"] == ["bad", "fair", "bad", "fair"]
+    assert found["prediction"] == ["fair", "bad", "bad", "fair"]
+    numbers = numbers_task(4)
+    found = predicted(numbers, answers(numbers.train, numbers.kind), logits[:, 1:])
+    assert found["label"].tolist() == numbers.train.labels.tolist()
+    assert found["prediction"].tolist() == [1.0, 1.0, 0.0, 3.0]
+    choices = choices_task(n=4, choices=2)
+    found = predicted(choices, answers(choices.train, choices.kind), logits)
+    assert found["prediction"].tolist() == [1, 0, 0, 1]
+    assert all(
+        one.tolist() == other.tolist() for one, other in zip(found["logits"], logits, strict=True)
+    )

@@ -1,0 +1,270 @@
+"""Columns and known tasks: which are read, and the texts that are made of them."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inputs import Write, as_csv, as_jsonl, expect_refused, many, parquet
+from layerscout.data.columns import KNOWN, known_at
+from layerscout.data.tables import OLD_HUB_NAMES
+from layerscout.data.task import Task
+
+# --- Columns -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("text,label", {"text": "text", "label": "label"}),
+        ("Sentence,LABEL", {"text": "Sentence", "label": "LABEL"}),
+        ("class,id,review", {"text": "review", "label": "class"}),
+        ("premise,hypothesis,target", "premise+hypothesis"),
+        ("sentence1,sentence2,label", "sentence1+sentence2"),
+        ("Question1,question2,label", "Question1+question2"),
+        ("question,passage,label", "question+passage"),
+        ("text_pair,text,label", "text+text_pair"),
+        ("title,words,label", None),
+        ("text,sentence,label", None),
+        ("sentence1,sentence2,text,label", None),
+        ("text,label,category", None),
+        ("text,answer", None),
+    ],
+)
+def test_columns_are_guessed_or_asked_for(write: Write, header: str, columns: Any) -> None:
+    names = header.split(",")
+    ids = {"id", "label", "class", "target", "LABEL", "category"}
+    rows = [
+        ",".join(str(row % 2) if name in ids else f"w{row}" for name in names)
+        for row in range(1, 5)
+    ]
+    path = write("x.csv", "\n".join([header, *rows]))
+    if columns is None:
+        line = expect_refused("cannot tell which column", Task.load, path)
+        assert ", ".join(names) in line and ("--label" in line or "--text" in line)
+        return
+    task = Task.load(path)
+    if isinstance(columns, str):
+        first, second = columns.split("+")
+        columns = {"text": first, "text_pair": second, "label": names[-1]}
+        assert task.train.pairs == ["w1", "w2", "w3", "w4"]
+    assert task.columns == columns
+
+
+def test_a_lone_column_of_strings_serves_as_text(write: Write, tmp_path: Path) -> None:
+    lone = write("x.csv", "id,words,label\n1,a,0\n2,b,1\n3,c,0\n4,d,1\n")
+    assert Task.load(lone).columns["text"] == "words"
+    columns = {"id": [1, 2, 3, 4], "words": list("abcd"), "label": [0, 1, 0, 1]}
+    assert Task.load(write("x.jsonl", as_jsonl(columns))).columns["text"] == "words"
+    assert Task.load(parquet(tmp_path / "x.parquet", columns)).columns["text"] == "words"
+
+
+def test_columns_can_be_named(write: Write) -> None:
+    path = write("x.csv", "a,b,c,text,label\nk,l,0,m,1\nn,o,1,p,2\nk,l,0,m,3\nn,o,1,p,4\n")
+    task = Task.load(path, text="b", text_pair="a", label="c")
+    assert task.columns == {"text": "b", "text_pair": "a", "label": "c"}
+    assert task.train.texts == ["l", "o"] * 2 and task.train.pairs == ["k", "n"] * 2
+    expect_refused("unknown column 'txt' … 'text' … known: a, b", Task.load, path, text="txt")
+    expect_refused("unknown column 'lable' … 'label'", Task.load, path, label="lable")
+    expect_refused("unknown column 'd'", Task.load, path, text="a", text_pair="d")
+    expect_refused("--text-pair needs --text", Task.load, path, text_pair="a")
+    expect_refused("different columns", Task.load, path, text="a", label="a")
+
+
+def test_braces_in_a_column_name_are_only_a_name(write: Write) -> None:
+    path = write("x.csv", "{text},label\na,0\nb,1\nc,0\nd,1\n")
+    assert Task.load(path, text="{text}").train.texts == list("abcd")
+
+
+def test_numbers_are_texts_only_when_named(write: Write, tmp_path: Path) -> None:
+    columns = {"text": [1, 2, 3, 4], "label": [0, 1, 0, 1]}
+    for path in (parquet(tmp_path / "x.parquet", columns), write("x.jsonl", as_jsonl(columns))):
+        expect_refused("must be strings … 1 (int) … --text", Task.load, path)
+        assert Task.load(path, text="text").train.texts == ["1", "2", "3", "4"]
+    mixed = as_jsonl({"text": ["a", 2, "c", "d"], "label": [0, 1, 0, 1]})
+    expect_refused("2 (int) … line 2", Task.load, write("y.jsonl", mixed), text="text")
+    expect_refused("1 (int) … row 0", Task.from_lists, [1, 2, 3, 4], list("xyxy"))
+
+
+# --- Texts -------------------------------------------------------------------------------------
+
+
+def test_missing_texts_are_counted(write: Write, tmp_path: Path) -> None:
+    columns = {"text": ["a", None, None, "d"], "label": [0, 1, 0, 1]}
+    path = parquet(tmp_path / "x.parquet", columns)
+    expect_refused("every row needs a text … 2 null … row 1", Task.load, path)
+    expect_refused("2 null … line 2", Task.load, write("x.jsonl", as_jsonl(columns)))
+    expect_refused("1 null … row 1", Task.from_lists, ["a", math.nan, "c", "d"], [0, 1, 0, 1])
+
+
+def test_half_a_surrogate_pair_is_refused(write: Write) -> None:
+    lines = '{"text": "\\ud83d\\ude00", "label": 0}\n{"text": "a\\ud800", "label": 1}\n' * 2
+    expect_refused("surrogate … line 2", Task.load, write("x.jsonl", lines))
+
+
+def test_empty_texts_are_told(write: Write) -> None:
+    task = Task.load(write("x.csv", 'text,label\n"",0\n  \u3000,1\nc,0\nd,1\n'))
+    assert task.warnings == (
+        f"2 of 4 rows of {write('y', '').parent / 'x.csv'} have an empty text",
+    )
+    assert task.train.texts[:2] == ["", "  \u3000"]
+    path = write("z.csv", "text,label\n ,0\n ,1\n ,0\n ,1\n")
+    expect_refused("must not all be empty … 'text'", Task.load, path)
+
+
+# --- Known tasks -------------------------------------------------------------------------------
+
+HUB_ROWS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "cola": ({"sentence": "s"}, "s", ""),
+    "sst2": ({"sentence": "s"}, "s", ""),
+    "mrpc": ({"sentence1": "s", "sentence2": "t"}, "s", "t"),
+    "qqp": ({"question1": "s", "question2": "t"}, "s", "t"),
+    "stsb": ({"sentence1": "s", "sentence2": "t"}, "s", "t"),
+    "mnli": ({"premise": "s", "hypothesis": "t"}, "s", "t"),
+    "qnli": ({"question": "s", "sentence": "t"}, "s", "t"),
+    "rte": ({"premise": "s", "hypothesis": "t"}, "s", "t"),
+    "wnli": ({"sentence1": "s", "sentence2": "t"}, "s", "t"),
+    "boolq": ({"question": "q", "passage": "p"}, "p", "q"),
+    "cb": ({"premise": "s", "hypothesis": "t"}, "s", "t"),
+    "multirc": (
+        {"paragraph": "p", "question": "q", "answer": "a", "idx": {"answer": 0}}, "p", "q a"
+    ),
+    "wic": ({"word": "w", "sentence1": "s", "sentence2": "t", "start1": 0}, "w: s", "t"),
+    "wsc": (
+        {"text": "s", "span1_text": "Mark", "span2_text": "He"}, "s", '"He" refers to "Mark".'
+    ),
+    "yelp_polarity": ({"text": "s"}, "s", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HUB_ROWS)
+def test_known_tasks_read_the_columns_of_the_hub(tmp_path: Path, name: str) -> None:
+    known = KNOWN[name]
+    row, text, pair = HUB_ROWS[name]
+    labels: list[Any] = [number for number in range(len(known.labels)) for _ in range(2)]
+    columns = {key: [value] * (len(labels) or 2) for key, value in row.items()}
+    columns["label"] = labels or [0.5, 1.5]
+    task = Task.load(parquet(tmp_path / "x.parquet", columns), task=name)
+    assert task.name == name and task.labels == known.labels and task.metric == known.metric
+    assert task.kind == ("classification" if known.labels else "regression")
+    assert task.train.texts[0] == text and (task.train.pairs or [""])[0] == pair
+    assert task.train.labels.tolist() == columns["label"]
+
+
+def test_the_metrics_of_known_tasks() -> None:
+    others = {name: known.metric for name, known in KNOWN.items() if known.metric != "accuracy"}
+    assert others == {
+        "cola": "matthews_correlation",
+        "mrpc": "f1",
+        "qqp": "f1",
+        "stsb": "pearson_spearman",
+    }
+    assert len(KNOWN) == 18
+
+
+def test_copa_is_a_row_a_choice(write: Write) -> None:
+    columns = {
+        "premise": ["It rained.", "He ran. "],
+        "question": ["effect", "cause"],
+        "choice1": ["It was wet.", "He sat."],
+        "choice2": ["It was dry.", "He was late."],
+        "label": [0, 1],
+    }
+    task = Task.load(write("x.jsonl", as_jsonl(columns)), task="copa")
+    assert task.kind == "multiple_choice" and task.labels == ("wrong", "right")
+    assert task.train.texts == ["It rained so"] * 2 + ["He ran because"] * 2
+    assert task.train.pairs == ["It was wet.", "It was dry.", "He sat.", "He was late."]
+    assert task.train.labels.tolist() == [1, 0, 0, 1]
+    assert task.train.groups is not None and task.train.groups.tolist() == [0, 0, 1, 1]
+    columns["question"] = ["why", "cause"]
+    expect_refused(
+        "'cause' or 'effect'", Task.load, write("x.jsonl", as_jsonl(columns)), task="copa"
+    )
+    expect_refused("leave out --text", Task.load, write("y.csv", many()), task="copa", text="text")
+
+
+def test_hellaswag_reads_lists_and_labels_as_strings(write: Write) -> None:
+    endings = [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
+    columns: dict[str, list[Any]] = {"ctx": ["s", "t"], "endings": endings, "label": ["3", "0"]}
+    task = Task.load(write("x.jsonl", as_jsonl(columns)), task="hellaswag")
+    assert task.train.pairs == list("abcdefgh")
+    assert task.train.labels.tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
+    for bad, words in (("4", "'4' … line 2"), ("", "1 missing … line 2"), (-1, "1 missing")):
+        columns["label"] = ["3", bad]
+        expect_refused(words, Task.load, write("x.jsonl", as_jsonl(columns)), task="hellaswag")
+    columns |= {"label": [0, 1], "endings": [["a", "b"], "x"]}
+    expect_refused(
+        "list of at least 1 … 'x' … line 2",
+        Task.load,
+        write("x.jsonl", as_jsonl(columns)),
+        task="hellaswag",
+    )
+
+
+def test_cosmos_qa_joins_question_and_answer(write: Write) -> None:
+    columns = {f"answer{item}": [str(item)] * 2 for item in range(4)}
+    columns |= {"context": ["c", "d"], "question": ["q", "r"], "label": ["1", "2"]}
+    task = Task.load(write("x.csv", as_csv(columns)), task="cosmos_qa")
+    assert task.train.texts[0] == "c" and task.train.pairs is not None
+    assert task.train.pairs[:4] == ["q 0", "q 1", "q 2", "q 3"]
+    assert task.train.labels.tolist() == [0, 1, 0, 0, 0, 0, 1, 0]
+
+
+def test_known_tasks_want_their_columns(write: Write) -> None:
+    path = write("x.csv", many("0,1"))
+    expect_refused(
+        "sst2 needs the columns sentence or sentence1 … text, label", Task.load, path, task="sst2"
+    )
+    expect_refused("unknown task 'sst' … did you mean", Task.load, path, task="sst")
+    task = Task.load(path, task="sst2", text="text")
+    assert task.labels == ("negative", "positive")
+
+
+@pytest.mark.parametrize(
+    ("hub", "task"),
+    [
+        ("nyu-mll/glue/sst2", "sst2"),
+        ("nyu-mll/glue", None),
+        ("nyu-mll/glue/ax", None),
+        ("aps/super_glue/wsc", "wsc"),
+        ("aps/super_glue/wsc.fixed", "wsc"),
+        ("fancyzhx/yelp_polarity", "yelp_polarity"),
+        ("allenai/cosmos_qa/default", "cosmos_qa"),
+        ("someone/sst2", None),
+        ("Rowan/hellaswag2", None),
+    ],
+)
+def test_the_hub_implies_its_tasks(hub: str, task: str | None) -> None:
+    assert known_at(hub) == task
+
+
+def test_old_hub_names_lead_to_known_tasks() -> None:
+    for name, hub in OLD_HUB_NAMES.items():
+        assert any(known.hub.startswith(hub) for known in KNOWN.values())
+        assert name in KNOWN or name in ("glue", "super_glue")
+
+
+def test_class_names_are_those_of_the_benchmarks() -> None:
+    """The numbering of the hub's glue and super_glue, written out."""
+    entailment, truth = ("entailment", "not_entailment"), ("False", "True")
+    assert {name: known.labels for name, known in KNOWN.items()} == {
+        "cola": ("unacceptable", "acceptable"),
+        "sst2": ("negative", "positive"),
+        "mrpc": ("not_equivalent", "equivalent"),
+        "qqp": ("not_duplicate", "duplicate"),
+        "stsb": (),
+        "mnli": ("entailment", "neutral", "contradiction"),
+        "qnli": entailment,
+        "rte": entailment,
+        "wnli": ("not_entailment", "entailment"),
+        "boolq": truth,
+        "cb": ("entailment", "contradiction", "neutral"),
+        "copa": ("wrong", "right"),
+        "multirc": truth,
+        "wic": truth,
+        "wsc": truth,
+        "yelp_polarity": ("negative", "positive"),
+        "hellaswag": ("wrong", "right"),
+        "cosmos_qa": ("wrong", "right"),
+    }

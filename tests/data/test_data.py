@@ -1,0 +1,313 @@
+"""Tasks: labels, splits and lists, and how bad ones are refused."""
+
+import json
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import real
+from inputs import Write, as_csv, as_jsonl, expect_refused, many, parquet
+from layerscout.data.columns import KNOWN
+from layerscout.data.task import Task
+
+# --- Labels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (["b", "a", "b", "a"], ("a", "b")),
+        ([10, 9, 10, 9], ("9", "10")),
+        (["9", "10", "9", "10"], ("10", "9")),
+        ([1, -1, 1, -1], ("-1", "1")),
+        ([True, False, True, False], ("False", "True")),
+        ([2.0, 0.0, 2.0, 0.0], ("0", "2")),
+        ([2.0, 0, 2, 0.0], ("0", "2")),
+        (np.array([3, 1, 3, 1], np.int8), ("1", "3")),
+        (np.array(["b", "a", "b", "a"]), ("a", "b")),
+        ([np.float32(1), np.float32(0), 1, 0], ("0", "1")),
+        ([Decimal(2), Decimal(1), Decimal(2), Decimal(1)], ("1", "2")),
+    ],
+)
+def test_class_names_are_sorted_by_what_they_are(values: Any, names: tuple[str, ...]) -> None:
+    task = Task.from_lists(["a", "b", "c", "d"], values)
+    assert task.labels == names
+    assert task.train.labels.tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        ("10,9", ("9", "10")),
+        ("1.0,0.0", ("0", "1")),
+        ("+1,-1", ("-1", "1")),
+        ("10,b", ("10", "b")),
+        ("True,False", ("False", "True")),
+    ],
+)
+def test_numbers_in_text_files_are_recognised(
+    write: Write, label: str, names: tuple[str, ...]
+) -> None:
+    assert Task.load(write("x.csv", many(label))).labels == names
+
+
+def test_other_floats_need_regression(write: Write) -> None:
+    path = write("x.csv", many("0.5,1"))
+    expect_refused("--task … --regression … line 2 … 0.5", Task.load, path)
+    expect_refused("0.5", Task.from_lists, ["a", "b"], [0.5, 1.0])
+    task = Task.load(path, regression=True)
+    assert task.kind == "regression" and task.labels == () and task.metric == "pearson_spearman"
+    assert task.train.labels.dtype == np.float64 and task.train.labels.tolist() == [0.5, 1, 0.5, 1]
+
+
+@pytest.mark.parametrize("value", ["x", "inf", True, math.inf, 10**400, "1.5"])
+def test_regression_wants_finite_numbers(value: Any) -> None:
+    labels = [1.0, 2.0, value]
+    words = "finite numbers … row 2"
+    expect_refused(words, Task.from_lists, ["a", "b", "c"], labels, regression=True)
+
+
+def test_regression_wants_numbers_that_differ() -> None:
+    expect_refused("differ", Task.from_lists, ["a", "b"], [1.5, 1.5], regression=True)
+    words = "leave out --regression"
+    expect_refused(words, Task.load, "demo", task="sst2", text="text", regression=True)
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, [], b"x"])
+def test_lists_are_no_labels(value: Any) -> None:
+    line = expect_refused("row 1", Task.from_lists, ["a", "b"], [1, value])
+    assert ("multi-label is not supported" in line) == isinstance(value, list)
+
+
+def test_list_columns_are_no_labels(write: Write, tmp_path: Path) -> None:
+    columns = {"text": ["a", "b"], "labels": [[0], [0, 1]]}
+    expect_refused("multi-label", Task.load, parquet(tmp_path / "x.parquet", columns))
+    expect_refused("multi-label … line 1", Task.load, write("x.jsonl", as_jsonl(columns)))
+
+
+@pytest.mark.parametrize("gap", [None, math.nan, "", np.nan])
+def test_missing_labels_are_counted(gap: Any) -> None:
+    words = "every row needs a label … 2 missing … row 1"
+    expect_refused(words, Task.from_lists, ["a", "b", "c", "d"], ["x", gap, "x", gap])
+
+
+@pytest.mark.parametrize("gap", ["", "nan", "NaN"])
+def test_missing_labels_in_text_files_name_the_line(write: Write, gap: str) -> None:
+    content = f'text,label\n"a\nb",1\nc,{gap}\nd,{gap}\n'
+    expect_refused("2 missing … line 4", Task.load, write("x.csv", content))
+
+
+def test_unlabelled_test_rows_are_missing_for_a_known_task(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "test.parquet", {"sentence": list("abcd"), "label": [-1] * 4})
+    expect_refused("4 missing … -1 … row 0", Task.load, path, task="sst2")
+
+
+def test_labels_of_several_types_are_refused() -> None:
+    expect_refused("one type … int, str", Task.from_lists, ["a", "b"], ["1", 1])
+    expect_refused("one type … bool, int", Task.from_lists, ["a", "b"], [True, 1])
+
+
+def test_one_class_or_one_example_is_too_few(write: Write) -> None:
+    expect_refused("at least 2 classes … 'x'", Task.load, write("x.csv", many("x,x")))
+    line = expect_refused(
+        "at least 2 examples … 'y' … line 4",
+        Task.load,
+        write("y.csv", "text,label\na,x\nb,x\nc,y\n"),
+    )
+    assert "--regression" not in line
+
+
+def test_a_class_a_row_is_refused() -> None:
+    texts = [str(number) for number in range(50)]
+    words = "at least 2 examples … '0' and of 49 other classes … --regression"
+    expect_refused(words, Task.from_lists, texts, list(range(50)))
+
+
+def test_labels_of_a_known_task_may_be_names(write: Write) -> None:
+    content = "sentence1\tsentence2\tlabel\na\tb\tnot_entailment\nc\td\tEntailment\n" * 2
+    content = content.removesuffix("\n").replace("\nsentence1\tsentence2\tlabel", "")
+    task = Task.load(write("x.tsv", content), task="qnli")
+    assert task.train.labels.tolist() == [1, 0, 1, 0]
+    passages = {"question": list("abcd"), "passage": list("abcd"), "label": [True, False] * 2}
+    task = Task.load(write("x.jsonl", as_jsonl(passages)), task="boolq")
+    assert task.train.labels.tolist() == [1, 0, 1, 0]
+
+
+def test_labels_outside_a_known_task_are_refused(write: Write) -> None:
+    sst2 = "sentence,label\na,0\nb,1\nc,0\nd,{}\n"
+    for value in ("2", "1.5", "good", "1e400"):
+        path = write("x.csv", sst2.format(value))
+        words = f"0 negative, 1 positive … '{value}' … line 5 … --task"
+        expect_refused(words, Task.load, path, task="sst2")
+    expect_refused(
+        "no 'positive'", Task.load, write("y.csv", "sentence,label\na,0\nb,0\n"), task="sst2"
+    )
+
+
+def test_names_of_files_never_imply_a_task(write: Write, tmp_path: Path) -> None:
+    write("sst2/train.csv", "sentence,label\na,0\nb,1\nc,0\nd,1\n")
+    task = Task.load(tmp_path / "sst2")
+    assert task.labels == ("0", "1") and task.name == "sst2"
+
+
+# --- Validation --------------------------------------------------------------------------------
+
+
+def test_validation_may_have_no_new_class(write: Write) -> None:
+    train = write("train.csv", many("1,2"))
+    expect_refused(
+        "must occur in training … 'x' … line 2 … 1, 2",
+        Task.load,
+        train,
+        validation=str(write("v.csv", many("x,2"))),
+    )
+    task = Task.load(train, validation=str(write("w.csv", "text,label\nb,2\n")))
+    assert task.validation is not None and task.validation.labels.tolist() == [1]
+
+
+def test_numbers_in_validation_match_strings_in_training(write: Write) -> None:
+    train = write("train.csv", many("1,x"))
+    task = Task.load(train, validation=str(write("v.csv", "text,label\na,1\n")))
+    assert task.validation is not None and task.validation.labels.tolist() == [0]
+
+
+def test_validation_shares_the_class_names_of_training(write: Write, tmp_path: Path) -> None:
+    def noted(name: str, names: list[str] | None, labels: list[int]) -> Path:
+        features = {"label": {"_type": "ClassLabel", "names": names}}
+        note = json.dumps({"info": {"features": features}}).encode()
+        table = pa.table({"text": list("abcd"), "label": labels})
+        pq.write_table(table.replace_schema_metadata({b"huggingface": note}), tmp_path / name)
+        return tmp_path / name
+
+    def validated(train: Path, validation: Path) -> list[int]:
+        split = Task.load(train, validation=str(validation)).validation
+        assert split is not None
+        return split.labels.tolist()
+
+    named = noted("named.parquet", ["no", "yes"], [0, 1, 0, 1])
+    plain = noted("plain.parquet", None, [0, 1, 0, 1])
+    assert validated(named, write("ids.csv", "text,label\na,1\nb,0\n")) == [1, 0]
+    assert validated(named, write("names.csv", "text,label\na,yes\nb,no\n")) == [1, 0]
+    assert validated(named, plain) == validated(plain, named) == [0, 1, 0, 1]
+    assert validated(named, noted("turned.parquet", ["yes", "no"], [0, 1, 0, 1])) == [1, 0, 1, 0]
+
+
+def test_validation_needs_the_same_columns(write: Write) -> None:
+    train, validation = write("x.csv", many()), write("y.csv", "txt,label\na,x\n")
+    expect_refused("y.csv 'text' … 'txt'", Task.load, train, validation=str(validation))
+
+
+@pytest.mark.parametrize("fraction", [0.25, "0.25", ".25"])
+def test_validation_may_be_a_fraction(write: Write, fraction: Any) -> None:
+    columns = {"text": [str(row) for row in range(80)], "label": [0, 1, 1, 1] * 20}
+    path = write("x.csv", as_csv(columns))
+    task = Task.load(path, validation=fraction)
+    again, other = Task.load(path, validation=0.25), Task.load(path, validation=0.25, seed=1)
+    assert task.validation is not None and again.validation is not None and other.validation
+    assert np.bincount(task.validation.labels).tolist() == [5, 15]
+    assert task.validation.texts == again.validation.texts != other.validation.texts
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, "2", "0", math.nan])
+def test_fractions_are_between_0_and_1(write: Write, fraction: Any) -> None:
+    expect_refused("between 0 and 1", Task.load, write("x.csv", many()), validation=fraction)
+
+
+# --- Lists -------------------------------------------------------------------------------------
+
+
+def test_lists_become_a_task() -> None:
+    task = Task.from_lists(("a", "b", "c", "d"), ["x", "y", "x", "y"], pairs=list("efgh"))
+    assert task.train.pairs == list("efgh") and task.name == "task"
+    assert task.columns == {"text": "text", "text_pair": "text_pair", "label": "label"}
+    task = Task.from_lists(np.array(["a", "b"]), [1.5, 2], regression=True, name="n")
+    assert task.kind == "regression" and task.name == "n"
+    given = Task.from_lists(list("abcd"), [0, 1, 0, 1], validation=(["e"], [1]))
+    assert given.validation is not None and given.validation.labels.tolist() == [1]
+    held = Task.from_lists(list("abcdef"), [0, 1, 0, 1, 0, 1], validation=0.34)
+    assert held.validation is not None and len(held.validation) == 2
+
+
+def test_lists_of_different_lengths_are_refused() -> None:
+    expect_refused("3 texts and 2 labels", Task.from_lists, ["a", "b", "c"], [0, 1])
+    expect_refused("2 texts and 1 text_pairs", Task.from_lists, ["a", "b"], [0, 1], pairs=["c"])
+    expect_refused("must be a list", Task.from_lists, "abcd", [0, 1, 0, 1])
+    expect_refused("no rows", Task.from_lists, [], [])
+
+
+# --- Real tasks --------------------------------------------------------------------------------
+
+REAL = {
+    "cola": (8551, 1043), "sst2": (67349, 872), "mrpc": (3668, 408), "rte": (2490, 277),
+    "wnli": (635, 71), "stsb": (5749, 1500), "qnli": (10475, 5463), "qqp": (20000, 3497),
+    "mnli": (12988, 9815), "boolq_devsplit": (2500, 770), "cb": (250, 56), "copa": (800, 200),
+    "wic": (5428, 638), "wsc": (554, 104), "multirc": (27243, 4848),
+}  # fmt: skip
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("folder", REAL)
+def test_real_tasks_load_whole(folder: str) -> None:
+    name = folder.removesuffix("_devsplit")
+    task = Task.load(real("data", folder), task=name)
+    assert task.validation is not None
+    assert (len(task.train), len(task.validation)) == REAL[folder]
+    assert task.warnings == () and task.labels == KNOWN[name].labels
+    for split in (task.train, task.validation):
+        assert len(split.texts) == len(split.labels) == len(split.pairs or split.texts)
+        assert len(split.labels) and (not task.labels or split.labels.max() < len(task.labels))
+
+
+def test_codes_with_leading_zeros_stay_as_they_are(write: Write) -> None:
+    rows = "".join(f"text {row},{('01', '1', '10')[row % 3]}\n" for row in range(12))
+    assert Task.load(write("codes.csv", f"text,label\n{rows}")).labels == ("01", "1", "10")
+
+
+def test_labels_that_no_file_can_hold_or_that_are_several(write: Write) -> None:
+    half = "".join(
+        f'{{"text": "text {row}", "label": "{("a", chr(92) + "ud800")[row % 2]}"}}\n'
+        for row in range(6)
+    )
+    expect_refused("valid Unicode … line 2", Task.load, write("half.jsonl", half))
+    lists = "".join(f'text {row},"[{row % 2}, 2]"\n' for row in range(6))
+    expect_refused("multi-label … line 2", Task.load, write("lists.csv", f"text,label\n{lists}"))
+    blank = "".join(f"text {row},{(' ', 'b', 'c')[row % 3]}\n" for row in range(6))
+    expect_refused("every row needs a label", Task.load, write("blank.csv", f"text,label\n{blank}"))
+
+
+# --- Rows held out -----------------------------------------------------------------------------
+
+
+def test_rows_are_held_out_of_training(write: Write) -> None:
+    rows = "".join(f"text {row},{'yyn'[row % 3]}\n" for row in range(60))
+    task = Task.load(write("held.csv", f"text,label\n{rows}"))
+    assert task.validation is None and task.origin["validation"] is None
+    held = task.held_out(0.25, 7)
+    assert held.validation is not None and (len(held.train), len(held.validation)) == (45, 15)
+    assert np.bincount(held.validation.labels).tolist() == [5, 10]
+    assert not {*held.train.texts} & {*held.validation.texts}
+    assert {*held.train.texts, *held.validation.texts} == {*task.train.texts}
+    expected = {**task.origin, "validation": 0.25, "validation_seed": 7}
+    assert held.origin == expected and task.validation is None
+
+
+def test_rows_held_out_are_those_of_load_with_the_same_seed(write: Write) -> None:
+    rows = "".join(f"text {row},{'yn'[row % 2]}\n" for row in range(60))
+    path = write("same.csv", f"text,label\n{rows}")
+    loaded = Task.load(path, validation=0.2, seed=3)
+    drawn = [Task.load(path).held_out(0.2, seed).validation for seed in (3, 3, 4)]
+    texts = [split.texts for split in (loaded.validation, *drawn) if split is not None]
+    assert texts[0] == texts[1] == texts[2] != texts[3]
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, math.nan, 0.001])
+def test_rows_that_cannot_be_held_out(fraction: float) -> None:
+    task = Task.from_lists(list("abcdef"), [0, 1, 0, 1, 0, 1])
+    line = expect_refused("", task.held_out, fraction, 0)
+    assert "between 0 and 1" in line or "leaves one part empty" in line

@@ -1,0 +1,138 @@
+"""What a model is judged by, against scikit-learn and SciPy called directly and by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from scipy import stats
+from sklearn import metrics as sklearn_metrics
+
+from inputs import expect_refused
+from layerscout.data.metrics import METRICS_OF, evaluate, evaluate_all
+
+NAMES = tuple(METRICS_OF["classification"])
+
+
+def one_hot(predicted, classes):
+    return np.eye(classes, dtype=np.float32)[np.asarray(predicted)]
+
+
+@st.composite
+def judged(draw):
+    """Draw the number of classes, labels and predictions."""
+    classes, rows = draw(st.integers(2, 5)), draw(st.integers(1, 30))
+    ids = st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows)
+    return classes, np.array(draw(ids)), np.array(draw(ids))
+
+
+@pytest.mark.filterwarnings("ignore:A single label was found")
+@given(judged(), st.integers(0, 99))
+def test_equals_scikit_learn(case, seed):
+    classes, labels, predicted = case
+    # Any logits whose largest is the prediction.
+    logits = np.random.default_rng(seed).normal(size=(len(labels), classes))
+    logits[np.arange(len(labels)), predicted] = logits.max(axis=1) + 1
+    average = "binary" if classes == 2 else "macro"
+    expected = {
+        "accuracy": sklearn_metrics.accuracy_score(labels, predicted),
+        "f1": sklearn_metrics.f1_score(labels, predicted, average=average, zero_division=0.0),
+        "matthews_correlation": sklearn_metrics.matthews_corrcoef(labels, predicted),
+    }
+    found = {name: evaluate(name, labels, logits) for name in NAMES}
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert all(type(value) is float and math.isfinite(value) for value in found.values())
+
+
+def test_two_classes_by_hand():
+    labels, predicted = np.array([1, 1, 1, 1, 0, 0, 0, 0]), np.array([1, 1, 1, 0, 1, 0, 0, 0])
+    tp, fn, fp, tn = 3, 1, 1, 3
+    logits = one_hot(predicted, 2)
+    assert evaluate("accuracy", labels, logits) == (tp + tn) / 8
+    assert evaluate("f1", labels, logits) == pytest.approx(2 * tp / (2 * tp + fp + fn))
+    root = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    assert evaluate("matthews_correlation", labels, logits) == pytest.approx(
+        (tp * tn - fp * fn) / root
+    )
+
+
+def test_several_classes_are_averaged_even_where_only_two_of_them_occur():
+    """The metric of a task must not turn into another one by what happens to be predicted."""
+    labels, predicted = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
+    of_0, of_1 = 2 / 3, 4 / 5
+    assert evaluate("f1", labels, one_hot(predicted, 2)) == pytest.approx(of_1)
+    assert evaluate("f1", labels, one_hot(predicted, 3)) == pytest.approx((of_0 + of_1) / 2)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("name", ["f1", "matthews_correlation"])
+def test_undefined_is_zero(name, classes):
+    nothing = np.zeros(4, dtype=np.int64)
+    logits = one_hot(nothing, classes)
+    if name == "f1" and classes == 3:
+        logits = one_hot(nothing + 1, classes)  # no class is ever right
+    assert evaluate(name, nothing, logits) == 0.0
+
+
+def test_ties_go_to_the_lower_id():
+    logits = np.array([[0.5, 0.5, 0.1], [0.1, 0.5, 0.5], [0.0, 0.0, 0.0]])
+    assert evaluate("accuracy", np.array([0, 1, 0]), logits) == 1.0
+    assert evaluate("accuracy", np.array([1, 2, 2]), logits) == 0.0
+
+
+@given(st.integers(2, 40), st.integers(0, 999))
+def test_numbers_equal_scipy(rows, seed):
+    rng = np.random.default_rng(seed)
+    targets, logits = rng.integers(0, 26, rows) / 5, rng.normal(size=(rows, 1)).astype(np.float32)
+    targets[0] = 9.0  # at least two that differ
+    pearson = stats.pearsonr(targets, logits[:, 0].astype(np.float64)).statistic
+    spearman = stats.spearmanr(targets, logits[:, 0]).statistic
+    expected = {
+        "pearson_spearman": (pearson + spearman) / 2,
+        "pearson": pearson,
+        "spearman": spearman,
+        "mean_squared_error": np.square(targets - logits[:, 0]).mean(),
+    }
+    found = evaluate_all("regression", targets, logits)
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert all(type(value) is float for value in found.values())
+
+
+def test_numbers_by_hand():
+    """Ranks agree but for one swap of four, 1 − 6 · 2 / (4 · 15); deviations (−3, −1, 1, 3)."""
+    targets, logits = np.array([0.0, 2.0, 4.0, 6.0]), np.array([[0.0], [4.0], [2.0], [6.0]])
+    found = evaluate_all("regression", targets, logits)
+    assert found == pytest.approx(
+        {"pearson_spearman": 0.8, "pearson": 0.8, "spearman": 0.8, "mean_squared_error": 2.0}
+    )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("targets", "numbers"),
+    [
+        ([1.0, 2.0, 3.0], [2.5, 2.5, 2.5]),
+        ([2.0, 2.0, 2.0], [1.0, 2.0, 3.0]),
+        ([1.0], [2.0]),
+        ([1e-320, 2e-320, 3e-320], [1.0, 2.0, 2.0]),
+    ],
+)
+def test_undefined_correlations_are_zero(targets, numbers):
+    found = evaluate_all("regression", np.array(targets), np.array(numbers)[:, None])
+    assert all(math.isfinite(value) for value in found.values())
+    if targets[0] > 1e-300:
+        assert found["pearson"] == found["spearman"] == found["pearson_spearman"] == 0.0
+
+
+def test_metrics_are_those_of_the_kind():
+    labels, logits = np.array([0, 1]), np.eye(2)
+    assert list(evaluate_all("classification", labels, logits)) == list(NAMES)
+    assert evaluate_all("multiple_choice", labels, logits[:, [1, 0]]) == {"accuracy": 0.0}
+    expect_refused("'accuracy' … pearson", evaluate, "accuracy", labels / 2, logits)
+    expect_refused("'pearson' … accuracy", evaluate, "pearson", labels, logits)
+
+
+def test_other_metrics_are_refused():
+    labels, logits = np.array([0, 1]), np.eye(2)
+    expect_refused("metric … 'acuracy' … accuracy", evaluate, "acuracy", labels, logits)

@@ -1,0 +1,603 @@
+"""Every family: adapters, LoRA and prefix-tuning on the planned blocks; saved and taken out."""
+
+import copy
+import json
+import re
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification
+
+from conftest import flip, truncate
+from layerscout.models import adapters as adapting
+from layerscout.models.adapters import check_method, equip, merged, unload
+from layerscout.models.checkpoints import is_norm
+from layerscout.models.encoder import Encoder, resuming
+from layerscout.models.saved_adapters import base_hash, load, save_peft, save_trained
+from layerscout.models.surgery import base_of, classifier, places, untied
+from layerscout.plans.methods import Adapter, Full, LoRA, PrefixTuning
+from layerscout.plans.plan import Plan, make_plan
+from layerscout.runtime.errors import InputError
+from tiny import FAMILIES, POSITIONS, SENTENCES, tiny_checkpoint
+
+LABELS = ["bad", "so-so", "très “good”"]
+ADAPTER, IDENTITY = Adapter(bottleneck=3), Adapter(bottleneck=3, adapter_init="identity")
+PREFIX, LORA = PrefixTuning(virtual_tokens=5), LoRA(rank=2)
+STANDARD = ("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta")
+PLAN = make_plan("blocks:2,4@4", 4)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def encoder(request, tmp_path_factory):
+    return load_tiny(tmp_path_factory.mktemp("families") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return load_tiny(tmp_path_factory.mktemp("one") / "bert", "bert")
+
+
+def load_tiny(folder, family):
+    encoder = Encoder.load(tiny_checkpoint(folder, family), device="cpu")
+    return untied(encoder) if family == "albert" else encoder
+
+
+def methods_for(encoder):
+    standard = encoder.model.config.model_type in STANDARD
+    return [ADAPTER, LORA] + ([PREFIX] if standard else [])
+
+
+def equipped(encoder, method, plan=PLAN, **options):
+    return equip(classifier(encoder, plan, LABELS), plan, method, **options)
+
+
+def inputs(encoder):
+    return encoder.batch(encoder.tokenize(SENTENCES[:5]), torch.arange(5).numpy())
+
+
+def logits(model, batch):
+    with torch.no_grad():
+        return model.eval()(**batch).logits
+
+
+def trains(model):
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def step(model, batch):
+    """Take one large step with what has a gradient; give the names of what has one."""
+    model.train()
+    model(**batch, labels=torch.tensor([0, 1, 2, 0, 1])).loss.backward()
+    given = {name: p for name, p in model.named_parameters() if p.grad is not None}
+    with torch.no_grad():
+        for parameter in given.values():
+            parameter -= 0.5 * parameter.grad.sign()
+            parameter.grad = None
+    return set(given)
+
+
+def same(found, expected, tolerance=0.0):
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+
+
+def of_blocks(names, blocks):
+    """Keep the names of what lies in some blocks, written from the libraries' names."""
+    found = {n: re.search(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.", n) for n in names}
+    return {n for n, at in found.items() if at and int(at[1]) + 1 in blocks}
+
+
+# What is added, and what is trained
+
+
+def test_adapters_that_start_as_the_identity_change_nothing(encoder):
+    batch, plain = inputs(encoder), classifier(encoder, PLAN, LABELS)
+    same(logits(equipped(encoder, IDENTITY).model, batch), logits(plain, batch))
+    drawn = logits(equipped(encoder, ADAPTER).model, batch)
+    assert (drawn - logits(plain, batch)).abs().max() > 1e-4
+
+
+def test_prefixes_of_no_tokens_change_nothing(encoder):
+    if encoder.model.config.model_type not in STANDARD:
+        return
+    batch, plain = inputs(encoder), classifier(encoder, PLAN, LABELS)
+    one_text = {name: tensor[:1, :6] for name, tensor in batch.items()}  # which needs no mask
+    model = equipped(encoder, PREFIX).model
+    for given in (batch, one_text):
+        assert (logits(model, given) - logits(plain, given)).abs().max() > 1e-4
+    for module in model.modules():
+        if isinstance(module, adapting.Prefix):
+            module.key.data, module.value.data = module.key.data[:0], module.value.data[:0]
+    for given in (batch, one_text):
+        same(logits(model, given), logits(plain, given), 1e-6)
+
+
+def test_what_is_trained_is_what_the_method_says(encoder):
+    """The names before, with what the method adds, and what a step reaches."""
+    plain, batch = classifier(encoder, PLAN, LABELS), inputs(encoder)
+    before = {n: t.clone() for n, t in encoder.model.state_dict().items()}
+    head = {name for name, place in places(plain).items() if place == "head"}
+    names = set(dict(plain.named_parameters()))
+    norms = {n for n in of_blocks(names, (2, 4)) if is_norm(n)}
+    for method in methods_for(encoder):
+        model = equipped(encoder, method).model
+        held = set(dict(model.named_parameters()))
+        if isinstance(method, LoRA):
+            held = {n.replace(".base_layer", "").replace(".original_module", "") for n in held}
+            new = {n for n in held if ".lora_" in n}
+            copies = {n for n in held if ".modules_to_save.default" in n}
+            assert {n.replace(".modules_to_save.default", "") for n in copies} == head
+            expected, held = new | copies, held - copies
+        else:
+            new = {n for n in held if ".adapters." in n or ".prefix." in n}
+            expected = new | head | (norms if isinstance(method, Adapter) else set())
+        assert held - new == names
+        assert new == of_blocks(new, (2, 4))
+        assert trains(model) == expected
+        assert step(model, batch) == expected
+        assert logits(model, batch).isfinite().all()
+        assert all(torch.equal(before[n], t) for n, t in encoder.model.state_dict().items())
+
+
+def test_the_embeddings_are_not_trained_when_all_blocks_are_tuned(encoder):
+    for method in methods_for(encoder):
+        done = equipped(encoder, method, make_plan("full", 4))
+        assert done.plan.embeddings is False and done.plan.cut == 0
+        embedded = [n for n, place in places(done.model).items() if place == "embeddings"]
+        assert embedded and not trains(done.model) & set(embedded)
+
+
+def test_every_parameter_is_counted(encoder):
+    d, shape = encoder.model.config.hidden_size, encoder.shape(len(LABELS))
+    counts = {
+        ADAPTER: 2 * (2 * 3 * d + 3 + d) * 2 + shape.norms[1] + shape.norms[3],
+        LORA: 2 * (shape.linear[1] + shape.linear[3]),
+        PREFIX: 2 * (2 * 5 * d),
+    }
+    for method in methods_for(encoder):
+        model = equipped(encoder, method).model
+        found = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        assert found == counts[method] + shape.parameters.head
+
+
+def test_the_count_of_the_paper():
+    config = transformers.RobertaConfig(
+        hidden_size=1024, num_hidden_layers=1, num_attention_heads=16, intermediate_size=4096
+    )
+    with torch.device("meta"):
+        model = AutoModelForSequenceClassification.from_config(config)
+        equip(model, Plan((1,), 1), Adapter())
+    found = {n: p.numel() for n, p in model.named_parameters() if p.requires_grad}
+    assert sum(found[n] for n in found if not n.startswith("classifier.")) == 1_055_232
+
+
+def test_new_weights_follow_the_seed_and_nothing_else_draws(bert):
+    for method in methods_for(bert):
+        torch.manual_seed(5)
+        drawn = [equipped(bert, method, seed=seed).model.state_dict() for seed in (0, 0, 1)]
+        after = torch.rand(1)
+        torch.manual_seed(5)
+        assert torch.equal(after, torch.rand(1))
+        equal = [all(torch.equal(drawn[0][n], other[n]) for n in other) for other in drawn]
+        assert equal == [True, True, False]
+
+
+def test_how_new_weights_are_drawn(bert):
+    wide = Adapter(bottleneck=2000)
+    kinds = {wide: True, replace(wide, adapter_init="identity"): False, PrefixTuning(160): True}
+    for method, drawn in kinds.items():
+        state = equipped(bert, method).model.state_dict()
+        for name, tensor in state.items():
+            if ".adapters." in name or ".prefix." in name:
+                zero = name.endswith("bias") or ("up." in name and not drawn)
+                assert abs(tensor.std().item() - (0 if zero else 0.02)) < 5e-4, name
+                assert abs(tensor.mean().item()) < 2e-3
+
+
+def test_training_and_dropout(bert):
+    """Dropout is inside of the adapter: what goes round it is never dropped."""
+    adapter = adapting.Bottleneck(16, Adapter(bottleneck=500)).train()
+    x = torch.randn(40, 16)
+    torch.manual_seed(0)
+    found = adapter(x)
+    torch.manual_seed(0)
+    kept = torch.nn.functional.dropout(torch.relu(x @ adapter.down.weight.T), 0.1)
+    same(found, x + kept @ adapter.up.weight.T, 1e-6)
+    for method in methods_for(bert):
+        assert not any(module.training for module in equipped(bert, method).model.modules())
+
+
+def test_the_forward_pass_of_the_adapters_library():
+    """Golden values of the library that Houlsby's adapters are best known from, in eval mode."""
+    golden = json.loads((Path(__file__).parents[1] / "golden" / "houlsby.json").read_text())
+    config = transformers.BertConfig(**golden["config"], num_labels=golden["labels"])
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+    model.load_state_dict({n: torch.tensor(w) for n, w in golden["weights"].items()})
+    batch = {name: torch.tensor(golden[name]) for name in ("input_ids", "attention_mask")}
+    same(logits(model, batch), torch.tensor(golden["base_logits"]), 1e-5)
+    equip(model, "full", Adapter(bottleneck=golden["bottleneck"]))
+    given = {name: torch.tensor(weights) for name, weights in golden["adapters"].items()}
+    held = {n for n in model.state_dict() if ".adapters." in n}
+    assert set(given) == held
+    model.load_state_dict(given, strict=False)
+    with torch.no_grad():
+        found = model(**batch, output_hidden_states=True)
+    same(torch.stack(found.hidden_states), torch.tensor(golden["states"]), 1e-5)
+    same(found.logits, torch.tensor(golden["logits"]), 1e-5)
+
+
+def test_prefixes_are_what_attention_sees_first(bert):
+    """Attention written out, over the virtual tokens and the tokens that are no padding."""
+    model, batch = equipped(bert, PREFIX).model, inputs(bert)
+    attention = model.bert.encoder.layer[1].attention.self
+    seen = {}
+    handle = attention.register_forward_hook(
+        lambda _, args, out: seen.update(state=args[0], out=out[0])
+    )
+    logits(model, batch)
+    handle.remove()
+    with torch.no_grad():
+        query = attention.query(seen["state"])
+        key, value = (
+            torch.cat([virtual.expand(5, -1, -1), layer(seen["state"])], dim=1)
+            for virtual, layer in (
+                (attention.prefix.key, attention.key),
+                (attention.prefix.value, attention.value),
+            )
+        )
+    heads = [part.unflatten(-1, (4, 4)) for part in (query, key, value)]
+    scores = torch.einsum("bqhs,bkhs->bhqk", heads[0], heads[1]) / 2
+    real = torch.cat([torch.ones(5, 5), batch["attention_mask"]], dim=1).bool()
+    weights = scores.masked_fill(~real[:, None, None], -torch.inf).softmax(dim=-1)
+    expected = torch.einsum("bhqk,bkhs->bqhs", weights, heads[2]).flatten(2)
+    same(seen["out"], expected, 1e-5)
+
+
+# With the rest of layerscout
+
+
+def test_a_resumed_model_gives_the_same_logits(encoder):
+    plan, batch = make_plan("blocks:3-4@4", 4), inputs(encoder)
+    for method in methods_for(encoder):
+        model = equipped(encoder, method, plan).model
+        step(model, batch)
+        expected = logits(model, batch)
+        for cut in range(plan.cut + 1):
+            with torch.no_grad():
+                state = encoder.cut(batch, cut)
+            with resuming(base_of(model)[0], encoder.family, state, cut):
+                same(logits(model, batch), expected)
+
+
+def test_a_model_cut_at_its_head(encoder):
+    plan, batch = make_plan("(2,2,3)", 4), inputs(encoder)
+    for method in methods_for(encoder):
+        model = equipped(encoder, method, plan).model
+        assert model.config.num_hidden_layers == 3
+        assert step(model, batch) == trains(model)
+
+
+def test_copies_are_their_own(encoder):
+    batch = inputs(encoder)
+    for method in methods_for(encoder):
+        first = equipped(encoder, method)
+        expected = logits(first.model, batch)
+        second = copy.deepcopy(first)
+        same(logits(second.model, batch), expected)
+        step(second.model, batch)
+        assert (logits(second.model, batch) - expected).abs().max() > 1e-3
+        if isinstance(method, LoRA):
+            merged(second)
+        else:
+            unload(second.model)
+        same(logits(first.model, batch), expected)
+
+
+def test_full_tuning_stays_as_it_is(bert):
+    plain = classifier(bert, PLAN, LABELS)
+    done = equip(classifier(bert, PLAN, LABELS), PLAN, "full")
+    assert trains(done.model) == trains(plain) and done.method == Full()
+
+
+def test_unloading_restores_the_base(encoder):
+    batch, plain = inputs(encoder), classifier(encoder, PLAN, LABELS)
+    found = places(plain)
+    for method in methods_for(encoder):
+        if isinstance(method, LoRA):
+            continue
+        model = equipped(encoder, method).model
+        step(model, batch)
+        assert unload(model) is model
+        state = model.state_dict()
+        assert list(state) == list(plain.state_dict())
+        for name, tensor in plain.state_dict().items():
+            assert torch.equal(state[name], tensor) or found.get(name) == "head", name
+        model.load_state_dict(plain.state_dict())  # the head
+        same(logits(model, batch), logits(plain, batch))
+        with pytest.raises(InputError, match="neither adapters nor prefixes"):
+            unload(model)
+        equip(model, PLAN, method)
+
+
+# LoRA
+
+
+def test_merged_is_unmerged(encoder, tmp_path):
+    batch, plain = inputs(encoder), classifier(encoder, PLAN, LABELS)
+    done = equipped(encoder, LORA)
+    step(done.model, batch)
+    step(done.model, batch)  # in the first one, half of the matrices are still zero
+    done.model.double()
+    expected = logits(done.model, batch)
+    model = merged(done)
+    assert model is done.model and list(model.state_dict()) == list(plain.state_dict())
+    same(logits(model, batch), expected, 1e-10)
+    assert (expected - logits(plain, batch)).abs().max() > 1e-2
+    model.save_pretrained(tmp_path / "model")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    same(logits(again.double(), batch), expected, 1e-10)
+
+
+def test_what_lora_adds(bert):
+    done = equipped(bert, LoRA(rank=2, lora_alpha=6))
+    step(done.model, inputs(bert))
+    layer = done.model.bert.encoder.layer[1].intermediate.dense
+    a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    expected = layer.base_layer.weight + 3 * (b @ a)
+    assert a.shape == (2, 16) and b.abs().min() > 0
+    same(merged(done).bert.encoder.layer[1].intermediate.dense.weight, expected, 1e-6)
+
+
+def test_peft_loads_its_folder(encoder, tmp_path):
+    plan, batch = make_plan("(2,2,3)", 4), inputs(encoder)
+    if encoder.model.config.model_type == "albert":
+        return  # untied, it is not the model of its checkpoint
+    done = equipped(encoder, LORA, plan)
+    step(done.model, batch)
+    step(done.model, batch)
+    for _ in range(2):
+        save_peft(done, encoder, tmp_path / "peft")
+    options = {"num_hidden_layers": 3, "num_labels": 3, "dtype": torch.float32}
+    plain = AutoModelForSequenceClassification.from_pretrained(encoder.source, **options)
+    model = PeftModel.from_pretrained(plain, tmp_path / "peft")
+    same(logits(model, batch), logits(done.model, batch), 1e-6)
+    settings = json.loads((tmp_path / "peft" / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == encoder.source
+
+
+# Saving
+
+
+def saved(encoder, method, folder, plan=PLAN):
+    done = equipped(encoder, method, plan)
+    step(done.model, inputs(encoder))
+    save_trained(done, encoder, folder, max_length=64)
+    return done.model
+
+
+def test_what_was_trained_is_saved_and_loaded(encoder, tmp_path):
+    batch = inputs(encoder)
+    for method in methods_for(encoder):
+        if isinstance(method, LoRA):
+            continue
+        folder = tmp_path / method.name
+        model = saved(encoder, method, folder, make_plan("(2,2,3)", 4))
+        assert set(load_file(folder / "trained.safetensors")) == trains(model)
+        again = load(folder)
+        assert trains(again) == trains(model)
+        same(logits(again, batch), logits(model, batch))
+        assert again.config.id2label == dict(enumerate(LABELS))
+        assert not any(module.training for module in again.modules())
+        with pytest.raises(InputError, match="would not read adapters or prefixes again"):
+            again.save_pretrained(tmp_path / "plain")
+        unload(again).save_pretrained(tmp_path / "plain")
+
+
+def test_a_folder_is_small_and_replaced(bert, tmp_path):
+    saved(bert, ADAPTER, tmp_path / "model")
+    saved(bert, PREFIX, tmp_path / "model")
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {
+        "config.json",
+        "trained.safetensors",
+    }
+    about = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert (about["method"], about["options"]) == ("prefix-tuning", {"virtual_tokens": 5})
+    assert about["plan"] == PLAN.as_dict()
+    assert (about["max_length"], about["labels"]) == (64, LABELS)
+    (tmp_path / "model" / "notes").mkdir()
+    with pytest.raises(InputError, match="more than a checkpoint"):
+        saved(bert, PREFIX, tmp_path / "model")
+
+
+def test_a_base_elsewhere(bert, tmp_path):
+    folder = tmp_path / "base"
+    encoder = load_tiny(folder, "bert")
+    model = saved(encoder, ADAPTER, tmp_path / "model")
+    folder.rename(tmp_path / "moved")
+    with pytest.raises(
+        InputError, match="cannot load the base .* there is no model folder .*base`"
+    ):
+        load(tmp_path / "model")
+    batch = inputs(encoder)
+    same(logits(load(tmp_path / "model", tmp_path / "moved"), batch), logits(model, batch))
+    tiny_checkpoint(folder, "bert", seed=1)
+    with pytest.raises(InputError, match="must be the very model that was tuned, .*other weights"):
+        load(tmp_path / "model")
+    for family in ("roberta", "albert"):
+        tiny_checkpoint(tmp_path / family, family)
+        with pytest.raises(InputError, match=f"{family} has other weights"):
+            load(tmp_path / "model", base=tmp_path / family)
+    tiny_checkpoint(tmp_path / "short", "bert", blocks=2)
+    with pytest.raises(InputError, match="short has other weights"):
+        load(tmp_path / "model", base=tmp_path / "short")
+
+
+def test_the_hash_of_a_base(bert):
+    """It sees every weight up to the head, and nothing above."""
+    whole = base_hash(bert, 4)
+    assert re.fullmatch("[0-9a-f]{64}", whole) and base_hash(bert, 3) != whole
+    for name, place in places(bert.model).items():
+        other = replace(bert, model=copy.deepcopy(bert.model))
+        other.model.get_parameter(name).data.view(-1)[-1] += 1e-3
+        below = place == "embeddings" or (place != "head" and place <= (2,))
+        assert (base_hash(other, 2) != base_hash(bert, 2)) is below, name
+        assert (base_hash(other, 4) != whole) is (place != "head"), name
+
+
+@pytest.fixture(scope="module")
+def whole(bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "model"
+    saved(bert, ADAPTER, folder)
+    return folder
+
+
+def change(**entries):
+    def spoil(folder):
+        about = json.loads((folder / "config.json").read_text())
+        for path, value in entries.items():
+            *above, last = path.split("__")
+            inside = about
+            for name in above:
+                inside = inside[name]
+            if value is None:
+                del inside[last]
+            else:
+                inside[last] = value
+        (folder / "config.json").write_text(json.dumps(about))
+
+    return spoil
+
+
+def tensors(edit):
+    def spoil(folder):
+        held = load_file(folder / "trained.safetensors")
+        edit(held)
+        save_file(held, folder / "trained.safetensors")
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "config.json cannot be read"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json cannot be read"),
+        (lambda f: (f / "config.json").write_text("[]"), "that layerscout saved"),
+        (lambda f: tiny_checkpoint(f, "bert"), "that layerscout saved; a checkpoint is loaded"),
+        (change(format=2), "must be of format 1, got 2; load it with the layerscout"),
+        (change(method="lora"), "broken .*lora"),
+        (change(method=["adapter"]), "broken"),
+        (change(options={"rank": 2}), "broken .*rank"),
+        (change(options={"bottleneck": 0}), "broken .*`bottleneck` must be a whole number"),
+        (change(plan={"tuned": [5], "head": 4}), "broken .*must be in 1..4"),
+        (change(plan=None), "broken .*plan"),
+        (change(labels=None), "broken .*labels"),
+        (change(labels=[]), "broken"),
+        (change(labels="abc"), "broken"),
+        (change(base="bert"), "broken"),
+        (change(base__sha256=None), "broken"),
+        (change(base__sha256="0" * 64), "has other weights"),
+        (change(base__family="roberta"), "has other weights"),
+        (change(options={"bottleneck": 2}), "of another shape or type"),
+        (change(labels=["a", "b"]), "of another shape or type, such as classifier"),
+        (lambda f: (f / "trained.safetensors").unlink(), "missing or broken"),
+        (lambda f: truncate(f / "trained.safetensors"), "missing or broken"),
+        (tensors(lambda held: held.pop("classifier.bias")), "lacks 1 tensors, such as classifier"),
+        (tensors(lambda held: held.update(more=torch.ones(1))), "1 tensors too many, such as more"),
+        (
+            tensors(lambda held: held.update({"classifier.bias": torch.ones(3).double()})),
+            "1 tensors of another shape or type, such as classifier.bias",
+        ),
+    ],
+)
+def test_broken_folders_are_refused(whole, tmp_path, spoil, message):
+    shutil.copytree(whole, tmp_path / "model")
+    spoil(tmp_path / "model")
+    with pytest.raises(InputError, match=message) as refused:
+        load(tmp_path / "model")
+    assert "\n" not in str(refused.value)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("method", [ADAPTER, PREFIX, LORA])
+def test_a_plan_without_blocks(bert, method):
+    with pytest.raises(InputError, match=f"{method.name} tunes blocks, and head:3 tunes none; use"):
+        equipped(bert, method, Plan((), 3))
+
+
+def test_families_without_standard_attention(encoder):
+    family = encoder.model.config.model_type
+    if family not in STANDARD:
+        message = f"prefix-tuning .*got {family}; use --method full, adapter or lora"
+        with pytest.raises(InputError, match=message):
+            equipped(encoder, PREFIX)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_as_many_virtual_tokens_as_positions(family, tmp_path):
+    config = load_tiny(tmp_path / family, family).model.config
+    check_method(config, PLAN, PrefixTuning(POSITIONS))
+    with pytest.raises(InputError, match=rf"`virtual_tokens` .* 1\.\.{POSITIONS}, got 161"):
+        check_method(config, PLAN, PrefixTuning(POSITIONS + 1))
+
+
+def test_blocks_that_share_their_weights(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "albert", "albert", num_hidden_groups=2)
+    encoder = Encoder.load(folder, device="cpu")
+    for method in (ADAPTER, PREFIX):
+        with pytest.raises(InputError, match=f"{method.name} needs blocks .*albert .*--untie"):
+            equipped(encoder, method, make_plan("full", 4))
+        check_method(untied(encoder).model.config, PLAN, method)
+    done = equipped(encoder, LORA, make_plan("full", 4))
+    expected = logits(done.model, inputs(encoder))
+    same(logits(merged(done), inputs(encoder)), expected, 1e-5)
+
+
+def test_what_else_is_refused(bert, tmp_path):
+    done = equipped(bert, ADAPTER)
+    with pytest.raises(InputError, match="adapters or prefixes already; .*unload"):
+        equip(done.model, PLAN, PREFIX)
+    with pytest.raises(InputError, match="only LoRA is merged or kept by peft, got .* adapter"):
+        merged(done)
+    with pytest.raises(InputError, match="only LoRA"):
+        save_peft(done, bert, tmp_path / "peft")
+    with pytest.raises(InputError, match="got the method lora; it gives an ordinary checkpoint"):
+        save_trained(equipped(bert, LORA), bert, tmp_path / "model", max_length=8)
+    with pytest.raises(InputError, match="must be one of transformers, got Linear"):
+        unload(torch.nn.Linear(2, 2))
+    with pytest.raises(InputError, match="unknown method 'adaptor', did you mean 'adapter'"):
+        equip(done.model, PLAN, "adaptor")
+    with pytest.raises(InputError, match="head must be on the model's top block"):
+        equip(classifier(bert, PLAN, LABELS), "(1,2,3)", ADAPTER)
+
+
+def test_a_flipped_bit_is_seen_where_the_format_shows_it(bert, tmp_path):
+    """The base is hashed; of what was trained, safetensors checks the header only."""
+    folder = tmp_path / "base"
+    encoder = load_tiny(folder, "bert")
+    saved(encoder, ADAPTER, tmp_path / "model")
+    flip(folder / "model.safetensors")
+    with pytest.raises(InputError, match="has other weights"):
+        load(tmp_path / "model")
+
+
+def test_nothing_is_said(bert, tmp_path, capfd):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for method in methods_for(bert):
+            done = equipped(bert, method)
+            if isinstance(method, LoRA):
+                save_peft(done, bert, tmp_path / "peft")
+                merged(done)
+            else:
+                save_trained(done, bert, tmp_path / "model", max_length=64)
+                unload(load(tmp_path / "model"))
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,243 @@
+"""Loading checkpoints, whole and broken, and counting what they are made of."""
+
+import io
+import json
+import shutil
+
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    DistilBertConfig,
+    ModernBertConfig,
+    RobertaConfig,
+)
+
+from layerscout.models.checkpoints import load_checkpoint, model_shape
+from layerscout.runtime.errors import InputError
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parameter_counts_add_up(family, tmp_path):
+    folder = tiny_checkpoint(tmp_path / family, family)
+    counts = model_shape(AutoConfig.from_pretrained(folder), labels=3).parameters
+    assert len(counts.blocks) == 4
+    blocks = counts.blocks[:1] if family == "albert" else counts.blocks
+    assert counts.embeddings + sum(blocks) + counts.head == counts.total
+    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)
+    assert counts.total == sum(p.numel() for p in model.parameters())
+    assert counts.head > 3 * 16
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parameters_of_heads_for_other_tasks(family, tmp_path):
+    folder = tiny_checkpoint(tmp_path / family, family)
+    config = AutoConfig.from_pretrained(folder)
+    one = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1)
+    expected = sum(p.numel() for p in one.parameters())
+    for labels in (0, 1):
+        assert model_shape(config, labels, "regression").parameters.total == expected
+    if family == "deberta":
+        with pytest.raises(InputError, match=r"multiple choice in the family deberta;"):
+            model_shape(config, 2, "multiple_choice")
+        return
+    model = AutoModelForMultipleChoice.from_pretrained(folder)
+    counts = model_shape(config, 2, "multiple_choice").parameters
+    assert counts.total == sum(p.numel() for p in model.parameters())
+    blocks = counts.blocks[:1] if family == "albert" else counts.blocks
+    assert counts.embeddings + sum(blocks) + counts.head == counts.total
+
+
+def test_roberta_large_has_the_published_number_of_parameters():
+    config = RobertaConfig(
+        vocab_size=50265,
+        hidden_size=1024,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+    )
+    counts = model_shape(config, labels=3).parameters
+    # Xie et al. 2022, Table 10: everything; blocks 15..24 and the head; blocks 1..14 and the head,
+    # without and with the embeddings.
+    assert counts.total == 355_362_819
+    assert sum(counts.blocks[14:]) + counts.head == 127_014_915
+    assert sum(counts.blocks[:14]) + counts.head == 177_399_811
+    assert counts.embeddings + sum(counts.blocks[:14]) + counts.head == 229_400_579
+
+
+@pytest.mark.parametrize(
+    ("config", "embeddings", "first", "last", "head"),
+    [
+        # Words, positions and types with their norm; 12 d² + 13 d; pooler and output.
+        (BertConfig(), 23_837_184, 7_087_872, 7_087_872, 768 * 768 + 768 + 768 * 2 + 2),
+        # No types and no pooler, but a dense layer in the head.
+        (DistilBertConfig(), 23_835_648, 7_087_872, 7_087_872, 768 * 768 + 768 + 768 * 2 + 2),
+        # No biases: 4 · 768² and 3 · 768 · 1152 and two norms, of which the first block lacks one;
+        # the head has the final norm, a dense layer with its norm, and the output.
+        (ModernBertConfig(), 38_683_392, 5_014_272, 5_015_040, 768 * 770 + 768 * 2 + 2),
+    ],
+    ids=["bert", "distilbert", "modernbert"],
+)
+def test_parameters_are_where_they_belong(config, embeddings, first, last, head):
+    counts = model_shape(config, labels=2).parameters
+    assert (counts.embeddings, counts.blocks[0], counts.blocks[-1], counts.head) == (
+        embeddings,
+        first,
+        last,
+        head,
+    )
+
+
+def test_groups_of_shared_blocks_are_counted_by_the_block_that_uses_them(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "albert", "albert", num_hidden_groups=2)
+    counts = model_shape(AutoConfig.from_pretrained(folder), labels=2).parameters
+    assert len(counts.blocks) == 4
+    assert counts.embeddings + counts.blocks[0] + counts.blocks[3] + counts.head == counts.total
+
+
+def test_float16_checkpoints_are_computed_in_float32(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "half")
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float16)
+    model.save_pretrained(folder)
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
+    loaded = load_checkpoint(str(folder))
+    assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
+
+
+def without(*names):
+    def act(folder):
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+
+    return act
+
+
+def configured(**values):
+    def act(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return act
+
+
+def nested(name):
+    def act(folder):
+        (folder / name).write_text('{"model_type": "bert", "x": ' + "[" * 100_000)
+
+    return act
+
+
+def cut_short(name, size):
+    def act(folder):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[:size])
+
+    return act
+
+
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        (without("config.json"), "no config.json"),
+        (without(*TOKENIZER), "tokenizer"),
+        (without("model.safetensors"), "cannot load the weights"),
+        (cut_short("model.safetensors", 1000), "take 1,000 bytes, too few for .* cut short"),
+        (cut_short("model.safetensors", 30_000), "cannot load the weights"),
+        (cut_short("model.safetensors", 0), "cannot load the weights"),
+        (cut_short("config.json", 20), "cannot read the configuration"),
+        (cut_short("tokenizer.json", 200), "cannot load the tokenizer"),
+        (nested("config.json"), "cannot read the configuration"),
+        (nested("tokenizer.json"), "cannot load the tokenizer"),
+        (configured(model_type="gpt2"), "unknown model family 'gpt2'.*known: albert, bert"),
+        (configured(model_type="made-up"), "unknown model family 'made-up'.*known: albert, bert"),
+        (configured(hidden_size=32), "cannot load the weights .* shapes that its configuration"),
+        (configured(num_hidden_layers="six"), "cannot read the configuration"),
+        (configured(vocab_size=7), "."),
+        (configured(num_hidden_layers=2), r"hold \d+ tensors of blocks .* do not belong together"),
+        (configured(num_hidden_layers=10**6), "too few for the 1,000,000 blocks"),
+        (configured(vocab_size=10**8), "too few for .* 100,000,000 tokens"),
+        (configured(num_hidden_layers=6), r"lack \d+ tensors .* incomplete"),
+    ],
+)
+def test_a_broken_checkpoint_is_one_clear_line(tiny, tmp_path, fault, rule):
+    folder = shutil.copytree(tiny, tmp_path / "broken")
+    fault(folder)
+    with pytest.raises(InputError, match=rule) as caught:
+        load_checkpoint(str(folder))
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value) or "family" in str(caught.value)
+
+
+def test_a_model_that_is_not_there(tmp_path):
+    file = tmp_path / "model.bin"
+    file.touch()
+    for name, rule in (
+        (tmp_path / "nowhere", "no model folder"),
+        (file, "is a file"),
+        ("no such name", "neither a folder here nor a model on the hub"),
+    ):
+        with pytest.raises(InputError, match=rule):
+            load_checkpoint(str(name))
+
+
+def test_code_that_comes_with_a_checkpoint_never_runs(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    trace = tmp_path / "ran"
+    (folder / "evil.py").write_text(
+        f"open({str(trace)!r}, 'w').close()\n"
+        "from transformers import BertConfig as Config, BertModel as Model\n"
+        "from transformers import BertTokenizerFast as Tokenizer\n"
+    )
+    for name in ("config.json", "tokenizer_config.json"):
+        content = json.loads((folder / name).read_text())
+        content["auto_map"] = {
+            "AutoConfig": "evil.Config",
+            "AutoModel": "evil.Model",
+            "AutoTokenizer": ["evil.Tokenizer", "evil.Tokenizer"],
+        }
+        (folder / name).write_text(json.dumps(content))
+    load_checkpoint(str(folder))
+    assert not trace.exists()
+
+
+def sentencepiece_only(folder):
+    """Replace the tokenizer of a checkpoint by a SentencePiece model."""
+    import sentencepiece
+
+    content = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 20),
+        model_writer=content,
+        vocab_size=120,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        pad_id=0, bos_id=1, eos_id=2, unk_id=3,
+        pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]",
+    )  # fmt: skip
+    (folder / "tokenizer.json").unlink()
+    (folder / "spm.model").write_bytes(content.getvalue())
+    settings = {"tokenizer_class": "DebertaV2Tokenizer", "vocab_type": "spm"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def test_a_tokenizer_that_is_only_a_sentencepiece_model(tmp_path, monkeypatch):
+    folder = tiny_checkpoint(tmp_path / "deberta-v2", "deberta-v2")
+    sentencepiece_only(folder)
+    tokenizer = load_checkpoint(str(folder)).tokenizer
+    pieces = tokenizer.convert_ids_to_tokens(tokenizer("the old cat").input_ids)
+    assert (pieces[0], pieces[-1]) == ("[CLS]", "[SEP]")
+    assert "".join(pieces[1:-1]).replace("▁", " ").strip() == "the old cat"
+    # Where the libraries for it are not installed, the line says what to install.
+    monkeypatch.setattr("layerscout.models.checkpoints.distributions", lambda: [])
+    (folder / "spm.model").write_bytes(b"")
+    with pytest.raises(InputError, match=r"pip install 'layerscout\[sentencepiece\]'"):
+        load_checkpoint(str(folder))

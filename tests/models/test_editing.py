@@ -1,0 +1,324 @@
+"""Every family: blocks cut, passed over, moved and drawn anew, and put back."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest, truncnorm
+from transformers import AutoModelForSequenceClassification
+
+from layerscout.models.editing import drawn_anew, edit, edited
+from layerscout.models.encoder import Encoder, eval_mode
+from layerscout.models.surgery import classifier, places, untied
+from layerscout.plans.edits import Editing, Redraw, make_edits
+from layerscout.plans.plan import make_plan
+from layerscout.runtime.errors import InputError
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def encoder(request, tmp_path_factory):
+    folder = tiny_checkpoint(tmp_path_factory.mktemp("families") / request.param, request.param)
+    found = Encoder.load(folder, device="cpu")
+    return untied(found) if request.param == "albert" else found
+
+
+def copied(model):
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def inputs_of(encoder):
+    tokens = encoder.tokenize(SENTENCES[:6])
+    return encoder.batch(tokens, np.arange(6))
+
+
+def states_of(encoder):
+    found = []
+    with eval_mode(encoder.model):
+        encoder.visit(inputs_of(encoder), lambda _, state: found.append(state))
+    return found
+
+
+def output_of(encoder):
+    with eval_mode(encoder.model):
+        return encoder.cut(inputs_of(encoder), encoder.blocks)
+
+
+def changed(encoder, written, **options):
+    return edited(encoder, Editing(make_edits(written), encoder.blocks, **options))
+
+
+@pytest.mark.parametrize("head", [1, 2, 3, 4])
+def test_a_truncated_model_ends_with_the_state(encoder, head):
+    short = changed(encoder, f"truncate:{head}")
+    assert short.blocks == head
+    assert torch.equal(output_of(short), states_of(encoder)[head])
+
+
+@pytest.mark.parametrize(("first", "last"), [(2, 2), (2, 3), (3, 4), (1, 1), (1, 3)])
+def test_passing_blocks_over_is_starting_behind_them(encoder, first, last):
+    with eval_mode(encoder.model):
+        inputs, below = inputs_of(encoder), states_of(encoder)[first - 1]
+        expected = states_from(encoder, inputs, below, last)
+    with edit(encoder.model, f"skip:{first}-{last}"):
+        assert encoder.blocks == 4 - (last - first + 1)
+        assert torch.equal(output_of(encoder), expected)
+    assert encoder.blocks == 4
+
+
+def states_from(encoder, inputs, state, block):
+    """Run the blocks above `block` one by one in a loop of our own, through hooks on the model."""
+    calls = []
+    blocks = list(encoder.model.get_submodule(encoder.family.blocks))
+
+    def remember(module, args, kwargs):
+        calls.append((module, args, kwargs))
+
+    handles = [b.register_forward_pre_hook(remember, with_kwargs=True) for b in blocks]
+    with eval_mode(encoder.model):
+        encoder.model(**inputs)
+    for handle in handles:
+        handle.remove()
+    for module, args, kwargs in calls[block:]:
+        found = module(state, *args[1:], **kwargs)
+        state = found[0] if encoder.family.tuples else found
+    return state
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "truncate:2",
+        "skip:2-3",
+        "skip:1",
+        "reinit:1,3",
+        "preserve:2",
+        "permute:4,2,1,3",
+        "permute:1",
+    ],
+)
+def test_undoing_restores_every_bit(encoder, written):
+    model = encoder.model
+    before, config, expected = copied(model), model.config.to_dict(), output_of(encoder)
+    undo = edit(model, written, seed=3)
+    undo.close()
+    after = model.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert model.config.to_dict() == config
+    assert torch.equal(output_of(encoder), expected)
+
+
+def test_a_copy_leaves_the_encoder_as_it_is(encoder):
+    before, expected = copied(encoder.model), output_of(encoder)
+    other = changed(encoder, "reinit:2-3 + truncate:3")
+    assert other.blocks == 3
+    assert encoder.blocks == 4
+    assert torch.equal(output_of(encoder), expected)
+    assert all(torch.equal(encoder.model.state_dict()[name], before[name]) for name in before)
+    assert not torch.equal(output_of(other), states_of(encoder)[3])
+
+
+def test_only_the_blocks_named_are_drawn_and_norms_begin_again(encoder):
+    other = changed(encoder, "reinit:2,4")
+    found = places(other.model)
+    own = encoder.model.state_dict()
+    for name, parameter in other.model.named_parameters():
+        inside = found[name] in ((2,), (4,))
+        if not inside:
+            assert torch.equal(parameter, own[name]), name
+        elif "norm" in name.lower():
+            assert torch.all(parameter == (0 if name.endswith("bias") else 1)), name
+        else:
+            assert not torch.equal(parameter, own[name]), name
+            assert parameter.abs().max() <= 0.04
+    names = {name for name, place in found.items() if place in ((2,), (4,))}
+    assert drawn_anew(other.model, other.editing) == names
+
+
+def test_preserve_draws_all_others(encoder):
+    kept, drawn = changed(encoder, "preserve:2-3", seed=5), changed(encoder, "reinit:1,4", seed=5)
+    for name, tensor in kept.model.state_dict().items():
+        assert torch.equal(tensor, drawn.model.state_dict()[name])
+
+
+def test_norms_may_be_kept_and_the_released_code_followed(encoder):
+    own = encoder.model.state_dict()
+    found = places(encoder.model)
+    inside = {name for name, place in found.items() if place == (3,)}
+    kept = changed(encoder, "reinit:3", redraw=Redraw(keep_layer_norm=True)).model.state_dict()
+    released = changed(encoder, "reinit:3", redraw=Redraw(as_released=True)).model.state_dict()
+    for name in inside:
+        if "norm" in name.lower():
+            assert torch.equal(kept[name], own[name])
+        elif name.endswith("bias"):
+            assert torch.equal(released[name], own[name])
+            assert not torch.equal(kept[name], own[name])
+        else:
+            assert released[name].abs().max() <= 0.0008
+            assert kept[name].abs().max() > 0.02
+
+
+def test_a_block_is_drawn_alike_whatever_else_is_drawn(encoder):
+    few, many = (
+        changed(encoder, written).model.state_dict() for written in ("reinit:3", "reinit:2-4")
+    )
+    other = changed(encoder, "reinit:3", seed=1).model.state_dict()
+    names = [name for name, place in places(encoder.model).items() if place == (3,)]
+    assert all(torch.equal(few[name], many[name]) for name in names)
+    assert any(not torch.equal(few[name], other[name]) for name in names)
+
+
+def test_permuted_blocks_run_in_their_new_order(encoder):
+    inputs = inputs_of(encoder)
+    with edit(encoder.model, "permute:1,3,2,4"):
+        found = states_of(encoder)
+    with eval_mode(encoder.model):
+        expected = states_of(encoder)[1]
+        for only in (3, 2, 4):
+            expected = one_block(encoder, inputs, expected, only)
+    torch.testing.assert_close(found[4], expected)
+
+
+def one_block(encoder, inputs, state, block):
+    with edit(encoder.model, f"truncate:{block}"):
+        return states_from(encoder, inputs, state, block - 1)
+
+
+def test_permuting_identical_blocks_changes_nothing(encoder):
+    first, *others = encoder.model.get_submodule(encoder.family.blocks)[1:]  # ModernBERT's is odd
+    before = [copied(other) for other in others]
+    try:
+        for other in others:
+            other.load_state_dict(first.state_dict())
+        expected = output_of(encoder)
+        with edit(encoder.model, "permute:1,4,2,3"):
+            if encoder.model.config.model_type != "modernbert":  # whose blocks attend unlike
+                assert torch.equal(output_of(encoder), expected)
+    finally:
+        for other, state in zip(others, before, strict=True):
+            other.load_state_dict(state)
+
+
+def test_an_edited_model_saves_as_an_ordinary_checkpoint(encoder, tmp_path):
+    other = changed(encoder, "skip:2 + reinit:3", seed=2)
+    model = classifier(other, make_plan("full", 3), ["a", "b"])
+    model.save_pretrained(tmp_path)
+    again, report = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    inputs = inputs_of(encoder)
+    with torch.no_grad():
+        assert torch.equal(again.eval()(**inputs).logits, model(**inputs).logits)
+
+
+def test_a_model_with_a_head_is_edited_too(encoder):
+    model = classifier(encoder, make_plan("head:4", 4), ["a", "b"])
+    inputs = inputs_of(encoder)
+    with torch.no_grad():
+        before = model(**inputs).logits
+        with edit(model, "reinit:2-4"):
+            assert not torch.equal(model(**inputs).logits, before)
+        assert torch.equal(model(**inputs).logits, before)
+
+
+def test_blocks_take_over_the_mode_of_the_model(encoder):
+    model = encoder.model
+    with edit(model.train(), "skip:3"):
+        model.eval()
+    assert not any(module.training for module in model.modules())
+
+
+def test_edits_are_undone_in_the_reverse_order(encoder):
+    before = copied(encoder.model)
+    first = edit(encoder.model, "skip:2")
+    later = edit(encoder.model, "permute:1,3,2")
+    with pytest.raises(InputError, match="undo the later edit first"):
+        first.close()
+    later.close()
+    later.close()  # again does nothing
+    first.close()
+    assert encoder.blocks == 4
+    assert list(encoder.model.state_dict()) == list(before)
+
+
+def test_an_encoder_is_edited_once(encoder):
+    with pytest.raises(InputError, match="is edited already"):
+        changed(changed(encoder, "reinit:2"), "reinit:3")
+    with pytest.raises(InputError, match="`seed` must be a whole number"):
+        edit(encoder.model, "reinit:1", seed=-1)
+
+
+def test_edits_for_another_depth_are_refused(encoder):
+    with pytest.raises(InputError, match="for a model of 6 blocks"):
+        edited(encoder, Editing(make_edits("skip:2"), 6))
+    with pytest.raises(InputError, match=re.escape("must name blocks in 1..4")):
+        edit(encoder.model, "skip:5")
+
+
+def test_modernbert_keeps_its_first_block(encoder):
+    for written in ("skip:1", "permute:2,1,3,4"):
+        if encoder.model.config.model_type == "modernbert":
+            with pytest.raises(InputError, match="leave block 1 where it is"):
+                changed(encoder, written)
+        else:
+            assert changed(encoder, written).blocks in (3, 4)
+
+
+# --- The distribution --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_weights_are_drawn_from_the_truncated_normal(tmp_path, released):
+    folder = tiny_checkpoint(tmp_path, "bert")
+    encoder = Encoder.load(folder, device="cpu")
+    other = changed(encoder, "reinit:1-4", redraw=Redraw(as_released=released))
+    named = dict(other.model.named_parameters())
+    drawn = torch.cat(
+        [
+            named[name].flatten()
+            for name, place in places(other.model).items()
+            if isinstance(place, tuple) and named[name].ndim == 2
+        ]
+    ).numpy()
+    cut = 0.04 if not released else 0.0008
+    expected = truncnorm(-cut / 0.02, cut / 0.02, scale=0.02)
+    assert kstest(drawn, expected.cdf).pvalue > 0.01
+    assert drawn.std() == pytest.approx(expected.std(), rel=0.05)
+    if released:  # 38 times too small
+        assert truncnorm(-2, 2, scale=0.02).std() / expected.std() == pytest.approx(38, abs=0.2)
+
+
+# --- Blocks that share weights -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory):
+    return Encoder.load(tiny_checkpoint(tmp_path_factory.mktemp("tied"), "albert"), device="cpu")
+
+
+def test_shared_blocks_are_cut_where_their_groups_stay_even(tied):
+    sets = tied.shape(2).weights
+    half = len(sets) // 2
+    for written in (f"truncate:{half}", f"reinit:1-{len(sets)}"):
+        with edit(tied.model, written):
+            output_of(tied)
+    assert tied.blocks == len(sets)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("permute:1", "cannot change places"),
+        ("reinit:1", "must be drawn anew together"),
+        ("preserve:1", "must be drawn anew together"),
+    ],
+)
+def test_what_cannot_be_meant_for_shared_blocks_is_refused(tied, written, said):
+    before = copied(tied.model)
+    with pytest.raises(InputError, match=f"{said}.*--untie"):
+        edit(tied.model, written)
+    assert all(torch.equal(tied.model.state_dict()[name], before[name]) for name in before)

@@ -1,0 +1,305 @@
+"""Every family: states against the library's own, cutting and resuming, tokens, faults."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from conftest import MODELS, real
+from inputs import expect_refused
+from layerscout.models import encoder as encoder_module
+from layerscout.models.encoder import Encoder, _entering_blocks
+from layerscout.runtime.errors import InputError
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+
+TEXTS = (*SENTENCES, "", "   ", "unseen ☃ glyphs ﷽ and [SEP] </s> [CLS] typed by hand", "a " * 300)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("families") / request.param
+    return Encoder.load(tiny_checkpoint(folder, request.param))
+
+
+def plain_states(encoder, text, pair=None, max_length=128):
+    """Give the states of one text from plain transformers: a list of (T, d), and its mask."""
+    batch = encoder.tokenizer(
+        text,
+        pair,
+        truncation=True,
+        max_length=max_length,
+        return_special_tokens_mask=True,
+        return_tensors="pt",
+    )
+    special = batch.pop("special_tokens_mask")[0].bool()
+    last = []
+    blocks = encoder.model.get_submodule(encoder.family.blocks)
+    handle = blocks[-1].register_forward_hook(lambda _m, _a, out: last.append(out))
+    with torch.no_grad():
+        states = list(encoder.model(**batch, output_hidden_states=True).hidden_states)
+    handle.remove()
+    if encoder.family.final_norm:  # the library's last entry is normed already
+        states[-1] = last[-1]
+    return [state[0] for state in states], special
+
+
+def test_states_are_the_library_s_pooled_over_ordinary_tokens(family):
+    found = family.states(TEXTS)
+    assert found.shape == (family.blocks + 1, len(TEXTS), 16)
+    for row, text in enumerate(TEXTS):
+        states, special = plain_states(family, text)
+        ordinary = ~special if (~special).any() else special
+        for level, state in enumerate(states):
+            torch.testing.assert_close(
+                found[level, row], state[ordinary].mean(0), rtol=1e-4, atol=2e-5
+            )
+
+
+def test_states_of_pairs(family):
+    firsts, seconds = list(SENTENCES[:6]), list(SENTENCES[6:12])
+    found = family.states(firsts, seconds, max_length=24)
+    for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
+        states, special = plain_states(family, first, second, max_length=24)
+        torch.testing.assert_close(
+            found[-1, row], states[-1][~special].mean(0), rtol=1e-4, atol=2e-5
+        )
+
+
+def test_first_token_pooling(family):
+    found = family.states(TEXTS[:5], pooling="cls")
+    for row, text in enumerate(TEXTS[:5]):
+        states, _ = plain_states(family, text)
+        for level in range(1, family.blocks + 1):
+            torch.testing.assert_close(found[level, row], states[level][0], rtol=1e-4, atol=2e-5)
+
+
+def test_one_pass_pools_in_several_ways(family):
+    tokens, rows = family.tokenize(TEXTS), np.array([3, 17, 0, 18])
+    passes = []
+    handle = family.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    mean, first, again = family.pooled_each(tokens, rows, ("mean", "cls", "mean"))
+    handle.remove()
+    assert len(passes) == 1
+    assert torch.equal(mean, again)
+    assert torch.equal(mean, family.pooled(tokens, rows))
+    assert torch.equal(first, family.pooled(tokens, rows, "cls"))
+    assert not torch.equal(mean, first)
+
+
+def test_pooling_does_without_dropout_whatever_mode_the_model_is_in(tiny):
+    encoder = Encoder.load(tiny)
+    expected = encoder.states(TEXTS[:4])
+    encoder.model.train()
+    encoder.model.pooler.eval()
+    assert torch.equal(encoder.states(TEXTS[:4]), expected)
+    assert encoder.model.training and not encoder.model.pooler.training
+
+
+def test_batching_does_not_matter_and_order_is_kept(family, monkeypatch):
+    together = family.states(TEXTS)
+    monkeypatch.setattr(encoder_module, "CPU_TOKENS", 1)  # each text alone, without padding
+    torch.testing.assert_close(family.states(TEXTS), together, rtol=1e-4, atol=2e-5)
+    backwards = family.states(TEXTS[::-1])
+    torch.testing.assert_close(backwards.flip(1), together, rtol=1e-4, atol=2e-5)
+
+
+def test_resuming_at_every_cut_gives_the_full_model(family):
+    tokens = family.tokenize(TEXTS[:8])
+    inputs = family.batch(tokens, np.arange(8))
+    full = family.model(**inputs).last_hidden_state
+    for block in range(family.blocks + 1):
+        state = family.cut(inputs, block)
+        assert torch.equal(family.resume(inputs, state, block), full), block
+    assert torch.equal(family.model(**inputs).last_hidden_state, full)  # all is put back
+
+
+def test_resuming_computes_from_the_state_alone_with_gradients(family):
+    tokens = family.tokenize(TEXTS[:8])
+    inputs = family.batch(tokens, np.arange(8))
+    for block in range(family.blocks):
+        state = torch.randn_like(family.cut(inputs, block)).requires_grad_()
+        if block > 0:  # what the embeddings read is then of no consequence
+            other = inputs | {"input_ids": inputs["input_ids"].flip(0)}
+            torch.testing.assert_close(
+                family.resume(other, state, block), family.resume(inputs, state, block)
+            )
+        family.resume(inputs, state, block).square().sum().backward()
+        assert state.grad is not None and state.grad.abs().sum() > 0
+
+
+def test_blocks_below_and_above_a_cut_do_not_run(family, monkeypatch):
+    tokens = family.tokenize(TEXTS[:2])
+    inputs = family.batch(tokens, np.arange(2))
+    state = family.cut(inputs, 2)
+    ran = []
+    inner = [
+        module
+        for name, module in family.model.named_modules()
+        if name.endswith(("attention", "attn")) and "self" not in name
+    ]
+    assert inner
+    handles = [m.register_forward_hook(lambda *_: ran.append(1)) for m in inner]
+    family.model(**inputs)
+    whole, _ = len(ran), ran.clear()
+    family.cut(inputs, 2)
+    below, _ = len(ran), ran.clear()
+    family.resume(inputs, state, 2)
+    above = len(ran)
+    for handle in handles:
+        handle.remove()
+    assert below == above == whole // 2
+
+
+def test_one_pass_runs_every_block_once(family):
+    tokens = family.tokenize(TEXTS[:4])
+    entered = []
+    with _entering_blocks(family, lambda level, _: entered.append(level)):
+        family.pooled(tokens, np.arange(4))
+    assert entered == list(range(family.blocks))
+
+
+def test_a_truncated_load_gives_the_same_states(family):
+    folder, found = family.name, family.states(TEXTS[:6])
+    for head in range(1, family.blocks):
+        depth = {"n_layers" if "distilbert" in folder else "num_hidden_layers": head}
+        if "modernbert" in folder:
+            depth["layer_types"] = family.model.config.layer_types[:head]
+        cut = AutoModelForSequenceClassification.from_pretrained(folder, **depth).eval()
+        short = replace(family, model=getattr(cut, cut.base_model_prefix))
+        torch.testing.assert_close(short.states(TEXTS[:6]), found[: head + 1])
+
+
+def test_unknown_tokens_count_and_typed_special_tokens_do_not_hide(tiny):
+    encoder = Encoder.load(tiny)
+    tokens = encoder.tokenize(["☃ cat", "cat [SEP] cat"])
+    first = slice(*tokens.offsets[:2])
+    assert encoder.tokenizer.unk_token_id in tokens.ids[first][tokens.ordinary[first]]
+    # Typed by a person, [SEP] is a token of the text, though it has the id of the added one.
+    added = np.flatnonzero(~tokens.ordinary[tokens.offsets[1] :])
+    assert added.tolist() == [0, tokens.lengths[1] - 1]
+
+
+def test_tokens_are_counted(tiny):
+    tokens = Encoder.load(tiny).tokenize(["", "the cat", "a " * 50], max_length=20)
+    assert (tokens.empty, tokens.truncated, len(tokens)) == (1, 1, 3)
+    assert tokens.lengths.max() == 20
+    assert tokens.lengths.sum() == len(tokens.ids) == len(tokens.types) == len(tokens.ordinary)
+
+
+@pytest.mark.parametrize("length", [0, 2, 161, 10**6])
+def test_maximal_length_must_fit_the_model(tiny, length):
+    with pytest.raises(InputError, match=rf"max_length must be in 3\.\.160 .* got {length}"):
+        Encoder.load(tiny).tokenize(["a"], max_length=length)
+
+
+def test_positions_after_padding_are_not_used(tmp_path):
+    encoder = Encoder.load(tiny_checkpoint(tmp_path / "roberta", "roberta"))
+    encoder.tokenizer.model_max_length = 10**30  # so that the position table is the limit
+    assert encoder.states(["the cat " * 200], max_length=160).isfinite().all()
+    with pytest.raises(InputError, match=r"\.\.160"):
+        encoder.states(["the cat"], max_length=161)
+
+
+def test_bfloat16_is_autocast_over_float32_weights(tiny):
+    exact, low = Encoder.load(tiny), Encoder.load(tiny, precision="bfloat16")
+    assert {p.dtype for p in low.model.parameters()} == {torch.float32}
+    a, b = exact.states(TEXTS[:6]), low.states(TEXTS[:6])
+    assert b.dtype == torch.float32
+    assert not torch.equal(a[1:], b[1:])
+    torch.testing.assert_close(a, b, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "precision"),
+    [
+        ({"avx512_bf16": True, "amx_bf16": True}, "bfloat16"),
+        ({"avx512_bf16": True, "amx_bf16": False, "cpu_name": "Intel Xeon"}, "float32"),
+        ({"avx512_bf16": True, "cpu_name": "AMD EPYC"}, "bfloat16"),
+        ({"avx512_bf16": False, "cpu_name": "AMD EPYC"}, "float32"),
+        ({"avx2": True}, "float32"),
+        ({}, "float32"),
+    ],
+)
+def test_auto_takes_bfloat16_where_it_is_faster(tiny, monkeypatch, capabilities, precision):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert Encoder.load(tiny, device="cpu", precision="auto").precision == precision
+
+
+def test_the_model_is_frozen_and_in_eval_mode(tiny):
+    encoder = Encoder.load(tiny)
+    assert not encoder.model.training
+    assert not any(p.requires_grad for p in encoder.model.parameters())
+    assert torch.equal(encoder.states(TEXTS[:3]), encoder.states(TEXTS[:3]))
+
+
+def test_float16_needs_a_processor_that_computes_it(tiny, monkeypatch):
+    for capabilities, fits in (({"avx512_fp16": True}, True), ({"avx512_bf16": True}, False)):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda c=capabilities: c, raising=False)
+        if fits:
+            assert Encoder.load(tiny, device="cpu", precision="float16").precision == "float16"
+        else:
+            expect_refused("float16 … bfloat16", Encoder.load, tiny, precision="float16")
+
+
+def test_bad_devices_and_precisions(tiny):
+    with pytest.raises(InputError, match="device 'abacus' cannot be used"):
+        Encoder.load(tiny, device="abacus")
+    with pytest.raises(InputError, match=r"a cut .* must be in 0\.\.4, got 5"):
+        Encoder.load(tiny).cut({}, 5)
+
+
+def test_a_device_that_runs_out_of_memory_gets_smaller_batches(tiny, monkeypatch):
+    encoder = Encoder.load(tiny)
+    expected, forward = encoder.states(TEXTS), encoder.model.forward
+    sizes = []
+
+    def small_device(limit):
+        def run(input_ids, **inputs):
+            sizes.append(len(input_ids))
+            if len(input_ids) > limit:
+                raise torch.OutOfMemoryError
+            return forward(input_ids=input_ids, **inputs)
+
+        return run
+
+    monkeypatch.setattr(encoder.model, "forward", small_device(3))
+    torch.testing.assert_close(encoder.states(TEXTS), expected, rtol=1e-4, atol=2e-5)
+    assert max(sizes) > 3
+    monkeypatch.setattr(encoder.model, "forward", small_device(0))
+    with pytest.raises(InputError, match=r"128 tokens does not fit .*--max-length"):
+        encoder.states(TEXTS)
+
+
+def test_no_texts(tiny):
+    with pytest.raises(InputError, match="no texts"):
+        Encoder.load(tiny).states([])
+    with pytest.raises(InputError, match="put it in a list"):
+        Encoder.load(tiny).states("one text")
+
+
+def test_a_text_of_a_megabyte(tiny):
+    found = Encoder.load(tiny).states(["the cat " * 130_000, "the cat"])
+    assert found.isfinite().all()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", MODELS)
+def test_real_states_are_the_library_s(name):
+    encoder = Encoder.load(real("models", name))
+    texts = list(SENTENCES)
+    found = encoder.states(texts)
+    for row, text in enumerate(texts):
+        states, special = plain_states(encoder, text)
+        for level, state in enumerate(states):
+            torch.testing.assert_close(
+                found[level, row], state[~special].mean(0), rtol=1e-3, atol=1e-4
+            )
+
+
+def test_a_family_that_cannot_run_in_bfloat16_is_told_apart(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "deberta", "deberta")
+    words = "deberta … does not run in bfloat16 … use float32"
+    expect_refused(words, Encoder.load, folder, precision="bfloat16")
+    assert Encoder.load(folder, precision="auto").precision == "float32"

@@ -1,0 +1,414 @@
+"""Shortened and exported checkpoints: what others load, and what is never overwritten."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from conftest import real
+from layerscout.models.encoder import Encoder
+from layerscout.models.exports import export, truncate
+from layerscout.models.surgery import build
+from layerscout.runtime.errors import InputError
+from layerscout.runtime.files import replacing_folder
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+
+LABELS = ["bad", "très “good”"]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def folder(request, tmp_path_factory):
+    return tiny_checkpoint(tmp_path_factory.mktemp("families") / request.param, request.param)
+
+
+def inputs(encoder):
+    return encoder.batch(encoder.tokenize(SENTENCES[:5]), torch.arange(5).numpy())
+
+
+# truncate
+
+
+def test_a_truncated_checkpoint_gives_the_state_of_its_head(folder, tmp_path, capfd):
+    whole = Encoder.load(folder, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        said = truncate(folder, 3, tmp_path / "short")
+    assert capfd.readouterr() == ("", "")
+    short = Encoder.load(tmp_path / "short", device="cpu")
+    batch = inputs(whole)
+    expected, found = whole.cut(batch, 3), short.cut(batch, 3)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert type(short.model) is type(whole.model)
+    assert short.tokenizer.model_input_names == whole.tokenizer.model_input_names
+    assert len(getattr(short.model.config, "layer_types", None) or [0] * 3) == 3
+    known = {"modernbert": "final_norm"}.get(whole.model.config.model_type, "pooler")
+    with_head = any(name.startswith(known) for name, _ in whole.model.named_parameters())
+    assert list(said) == [
+        f"the head ({known}) was trained on state 4 and now reads state 3; tune it again"
+    ] * int(with_head)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "xlm-roberta", "modernbert"])
+def test_a_head_is_kept(family, tmp_path):
+    whole = tiny_checkpoint(tmp_path / "whole", family, classes=3)
+    (said,) = truncate(whole, 2, tmp_path / "short")
+    assert "classifier" in said
+    before, after = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "short"))
+    assert all(torch.equal(before[name], tensor) for name, tensor in after.items())
+    assert "classifier.bias" in after or "classifier.out_proj.bias" in after
+    short = AutoModelForSequenceClassification.from_pretrained(tmp_path / "short")
+    assert (short.config.num_labels, short.config.num_hidden_layers) == (3, 2)
+
+
+def saved(tmp_path, kind, family="bert"):
+    """Save a random model with some head of transformers, and its tokenizer."""
+    folder = tiny_checkpoint(tmp_path / "whole", family)
+    getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["MaskedLM", "TokenClassification", "PreTraining"])
+def test_the_architecture_is_kept(kind, tmp_path):
+    whole = saved(tmp_path, kind)
+    architecture = AutoConfig.from_pretrained(whole).architectures
+    (said,) = truncate(whole, 1, tmp_path / "short")
+    assert said.startswith("the head (")
+    config = AutoConfig.from_pretrained(tmp_path / "short")
+    assert (config.architectures, config.num_hidden_layers) == (architecture, 1)
+    model, report = getattr(transformers, architecture[0]).from_pretrained(
+        tmp_path / "short", output_loading_info=True
+    )
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    theirs = getattr(transformers, architecture[0]).from_pretrained(whole, num_hidden_layers=1)
+    mine = model.state_dict()
+    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.state_dict().items())
+
+
+def edited(folder, **values):
+    path = folder / "config.json"
+    content = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({k: v for k, v in content.items() if v is not ...}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("architectures", "expected", "said"),
+    [
+        (..., "BertModel", ()),
+        ([], "BertModel", ()),
+        (["BertForSentiment"], "BertModel", ("class BertForSentiment, which transformers does",)),
+        (["RobertaModel"], "BertModel", ("class RobertaModel, which",)),
+        (["AutoConfig"], "BertModel", ("class AutoConfig, which",)),
+    ],
+)
+def test_classes_that_cannot_be_had(architectures, expected, said, tmp_path):
+    whole = edited(tiny_checkpoint(tmp_path / "whole", "bert"), architectures=architectures)
+    warned = truncate(whole, 2, tmp_path / "short")
+    assert AutoConfig.from_pretrained(tmp_path / "short").architectures == [expected]
+    assert all(part in line for part, line in zip(said, warned, strict=False))
+    assert len(warned) == len(said) + 1  # and the pooler
+
+
+@pytest.mark.parametrize("named", ["float32", "float16", ...])
+def test_the_dtypes_of_file_and_configuration_are_kept(named, tmp_path):
+    whole = tiny_checkpoint(tmp_path / "whole", "bert")
+    AutoModel.from_pretrained(whole, dtype=torch.float16).save_pretrained(whole)
+    truncate(edited(whole, dtype=named), 2, tmp_path / "short")
+    weights = load_file(tmp_path / "short" / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
+    config = json.loads((tmp_path / "short" / "config.json").read_text())
+    assert config.get("dtype") == (None if named is ... else named)
+
+
+def test_what_the_class_does_not_have_is_left_out_and_said(tmp_path):
+    whole = tiny_checkpoint(tmp_path / "whole", "bert")
+    path = whole / "model.safetensors"
+    weights = load_file(path)
+    extra = {"cls.seq_relationship.weight": torch.ones(2, 16)}
+    save_file(weights | extra, path, {"format": "pt"})
+    said = truncate(whole, 2, tmp_path / "short")
+    assert any("1 tensors" in line and "cls.seq_relationship.weight" in line for line in said)
+    # A pooler that the file does not have is not made up.
+    poor = {name: tensor for name, tensor in weights.items() if "pooler" not in name}
+    save_file(poor, path, {"format": "pt"})
+    assert truncate(whole, 2, tmp_path / "short") == ()
+    short = load_file(tmp_path / "short" / "model.safetensors")
+    assert set(short) == {n for n in poor if "layer.2." not in n and "layer.3." not in n}
+
+
+def test_a_head_that_the_file_lacks_is_an_error(tmp_path):
+    whole = tiny_checkpoint(tmp_path / "whole", "bert")
+    edited(whole, architectures=["BertForMaskedLM"])
+    with pytest.raises(InputError, match="lack 6 tensors of a BertForMaskedLM, such as cls.pred"):
+        truncate(whole, 2, tmp_path / "short")
+    assert not (tmp_path / "short").exists()
+
+
+def test_shared_blocks(tmp_path):
+    whole = tiny_checkpoint(tmp_path / "whole", "albert", num_hidden_groups=2, blocks=6)
+    with pytest.raises(InputError, match="--untie"):
+        truncate(whole, 4, tmp_path / "short")
+    encoder = Encoder.load(whole)
+    for head, untie, groups in ((3, False, 1), (4, True, 4)):
+        truncate(whole, head, tmp_path / "short", untie=untie)
+        short = Encoder.load(tmp_path / "short")
+        batch = inputs(encoder)
+        assert torch.equal(short.cut(batch, head), encoder.cut(batch, head))
+        assert short.model.config.num_hidden_groups == groups
+    with pytest.raises(InputError, match="share no weights"):
+        truncate(tiny_checkpoint(tmp_path / "bert", "bert"), 2, tmp_path / "other", untie=True)
+
+
+@pytest.mark.real
+def test_a_real_checkpoint_stays_small(tmp_path):
+    source = real("models", "all-MiniLM-L6-v2")
+    assert len(truncate(source, 3, tmp_path / "short")) == 1
+    whole, short = Encoder.load(source), Encoder.load(tmp_path / "short")
+    batch = inputs(whole)
+    torch.testing.assert_close(short.cut(batch, 3), whole.cut(batch, 3), rtol=0, atol=0)
+    halves = 3 * (12 * 384**2 + 13 * 384) * 2  # bytes of three blocks in float16
+    files = [path / "model.safetensors" for path in (source, tmp_path / "short")]
+    assert abs(files[0].stat().st_size - files[1].stat().st_size - halves) < 20_000
+
+
+@pytest.mark.parametrize("head", [0, 4, 5, -1, "3", True, 1.5])
+def test_heads_that_cut_nothing(tiny, tmp_path, head):
+    with pytest.raises(InputError, match=rf"`head` must be a whole number in 1..3, got {head!r};"):
+        truncate(tiny, head, tmp_path / "short")
+
+
+def test_a_model_is_not_replaced_by_its_own_cut(tmp_path):
+    whole = tiny_checkpoint(tmp_path / "whole", "bert")
+    (tmp_path / "link").symlink_to(whole)
+    for folder in (whole, tmp_path / "link"):
+        with pytest.raises(InputError, match="choose another folder"):
+            truncate(whole, 2, folder)
+    assert len(Encoder.load(whole).model.encoder.layer) == 4
+
+
+# export
+
+
+@pytest.fixture(scope="module")
+def exported(folder, tmp_path_factory):
+    encoder = Encoder.load(folder, device="cpu")
+    encoder.tokenize(SENTENCES, max_length=8)  # which leaves its traces in the tokenizer
+    encoder.tokenizer.model_max_length = 10**30
+    del encoder.tokenizer.init_kwargs["model_input_names"]  # as in checkpoints on the hub
+    target = tmp_path_factory.mktemp("exported") / "model"
+    export(build(encoder, "head:2", labels=LABELS), encoder.tokenizer, target, "# Card ☃\n")
+    return target, encoder
+
+
+def test_an_export_is_whole(exported):
+    target, encoder = exported
+    assert (target / "README.md").read_text(encoding="utf-8") == "# Card ☃\n"
+    config = json.loads((target / "config.json").read_text())
+    assert (config["dtype"], config["id2label"]) == ("float32", {"0": LABELS[0], "1": LABELS[1]})
+    assert {p.stat().st_mode & 0o777 for p in target.iterdir()} == {0o666 & ~umask()}
+    assert target.stat().st_mode & 0o777 == 0o777 & ~umask()
+    assert [p.name for p in target.parent.iterdir()] == ["model"]
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    assert tokenizer.model_max_length == 160
+    assert tokenizer.model_input_names == encoder.tokenizer.model_input_names
+    assert tokenizer.backend_tokenizer.truncation is tokenizer.backend_tokenizer.padding is None
+    assert "local_files_only" not in (target / "tokenizer_config.json").read_text()
+    assert encoder.tokenizer.model_max_length == 10**30
+
+
+def test_types_are_not_made_for_a_model_that_takes_none(tmp_path):
+    encoder = Encoder.load(tiny_checkpoint(tmp_path / "whole", "distilbert"))
+    encoder.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    export(build(encoder, "head:1"), encoder.tokenizer, tmp_path / "model", "")
+    again = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert set(again("a text")) == {"input_ids", "attention_mask"}
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+ANSWER = """
+import sys
+sys.modules["layerscout"] = None
+import json
+import torch
+from transformers import pipeline
+torch.set_num_threads(1)
+found = []
+for folder in sys.argv[2:]:
+    classify = pipeline("text-classification", folder, top_k=None, function_to_apply="none")
+    found.append(classify(json.loads(sys.argv[1])))
+print(json.dumps(found))
+"""
+
+
+def test_pipelines_answer_without_layerscout(tmp_path):
+    expected = []
+    for family in FAMILIES:
+        encoder = Encoder.load(tiny_checkpoint(tmp_path / "whole" / family, family), device="cpu")
+        model = build(encoder, "head:2", labels=LABELS)
+        export(model, encoder.tokenizer, tmp_path / family, "")
+        with torch.no_grad():
+            expected.append(model(**inputs(encoder)).logits)
+    done = subprocess.run(
+        [sys.executable, "-c", ANSWER, json.dumps(SENTENCES[:5]), *FAMILIES],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for answers, logits in zip(json.loads(done.stdout), expected, strict=True):
+        found = [{one["label"]: one["score"] for one in answer} for answer in answers]
+        found = torch.tensor([[answer[label] for label in LABELS] for answer in found])
+        torch.testing.assert_close(found, logits, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("part", ["weights", "tokenizer", "card"])
+def test_a_full_disk_leaves_the_earlier_export(part, tmp_path, tiny, monkeypatch):
+    encoder = Encoder.load(tiny)
+    model = build(encoder, "head:1")
+    target = tmp_path / "model"
+    export(model, encoder.tokenizer, target, "first")
+    # Files may not grow beyond this, which fails as a full disk does.
+    limit = {"weights": 2_000, "tokenizer": 2_000, "card": 100_000}[part]
+    if part != "weights":
+        monkeypatch.setattr(model, "save_pretrained", lambda folder: None)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        with pytest.raises(InputError, match="cannot write .*model: .*File too large"):
+            export(model, encoder.tokenizer, target, "x" * 200_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert (target / "README.md").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+# replacing_folder
+
+
+def fill(folder, content="new"):
+    (folder / "config.json").write_text(content)
+
+
+def tree(folder):
+    return {str(p.relative_to(folder)): p.is_file() and p.read_text() for p in folder.rglob("*")}
+
+
+def test_a_folder_is_made_with_those_above_it(tmp_path):
+    with replacing_folder(tmp_path / "a" / "b") as temporary:
+        fill(temporary)
+        assert not (tmp_path / "a" / "b").exists()
+    assert tree(tmp_path) == {"a": False, "a/b": False, "a/b/config.json": "new"}
+
+
+def test_a_checkpoint_is_replaced_with_all_it_held(tmp_path):
+    target = tmp_path / "model"
+    target.mkdir()
+    for name in ("config.json", "old.txt"):
+        (target / name).write_text("old")
+    with replacing_folder(target) as temporary:
+        fill(temporary)
+        assert (target / "old.txt").read_text() == "old"
+    assert tree(tmp_path) == {"model": False, "model/config.json": "new"}
+
+
+def test_a_link_still_leads_to_the_folder(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    with replacing_folder(tmp_path / "link") as temporary:
+        fill(temporary)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "config.json").read_text() == "new"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError, InputError("no")])
+def test_what_goes_wrong_inside_leaves_everything(error, tmp_path):
+    fill(tmp_path, "outside")
+    target = tmp_path / "model"
+    target.mkdir()
+    fill(target, "old")
+    before = tree(tmp_path)
+    with pytest.raises(error if isinstance(error, type) else InputError):  # noqa: SIM117
+        with replacing_folder(target) as temporary:
+            fill(temporary)
+            raise error
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("failing", ["first", "second"])
+def test_an_exchange_that_fails_is_undone(failing, tmp_path, monkeypatch):
+    target = tmp_path / "model"
+    target.mkdir()
+    fill(target, "old")
+    rename, calls = type(target).rename, []
+
+    def fails(path, to):
+        calls.append(path)
+        if len(calls) == {"first": 1, "second": 2}[failing]:
+            raise KeyboardInterrupt
+        return rename(path, to)
+
+    monkeypatch.setattr(type(target), "rename", fails)
+    with pytest.raises(KeyboardInterrupt), replacing_folder(target) as temporary:
+        fill(temporary)
+    assert tree(tmp_path) == {"model": False, "model/config.json": "old"}
+
+
+def home(folder):
+    (folder / "letters").mkdir()
+
+
+def project(folder):
+    (folder / "src").mkdir()
+    fill(folder)
+
+
+def notes(folder):
+    (folder / "notes.txt").write_text("mine")
+
+
+@pytest.mark.parametrize("make", [home, project, notes])
+def test_folders_of_others_are_not_replaced(make, tmp_path):
+    target = tmp_path / "mine"
+    target.mkdir()
+    make(target)
+    before = tree(tmp_path)
+    with (
+        pytest.raises(InputError, match="more than a checkpoint, .*choose another folder"),
+        replacing_folder(target),
+    ):
+        raise AssertionError("nothing is begun")
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("where", ["file", "file/inside", "x" * 300])
+def test_places_that_cannot_be_written(where, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write"), replacing_folder(tmp_path / where):
+        pass
+    assert tree(tmp_path) == {"file": ""}
+
+
+def test_an_error_of_the_system_in_words_of_another_library(tmp_path):
+    with (
+        pytest.raises(InputError, match="cannot write .*No space left"),
+        replacing_folder(tmp_path / "model"),
+    ):
+        raise Exception("No space left on device (os error 28)")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,425 @@
+"""Fisher, gradient norm and saliency against one example at a time."""
+
+import re
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from torch import nn
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from conftest import real
+from layerscout.data.sampling import Split
+from layerscout.data.task import Task
+from layerscout.models import gradients
+from layerscout.models.encoder import Encoder
+from layerscout.models.gradients import fisher, gradient_scores, part_of
+from layerscout.models.per_example_gradients import SquareSums, square_root
+from layerscout.runtime.errors import InputError
+from reference import gradients as naive
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+
+LABELS = ("a", "b", "c")
+WORDS = " ".join(SENTENCES).split()
+
+
+def texts(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, length)) for length in rng.integers(1, 14, n)]
+
+
+def examples(n=6, classes=3):
+    return Split(texts(n), None, np.random.default_rng(1).integers(0, classes, n))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Give a function that makes a checkpoint, once."""
+    made = {}
+
+    def make(family, classes=3, **settings):
+        key = (family, classes, *settings.items())
+        if key not in made:
+            folder = tmp_path_factory.mktemp(family)
+            made[key] = tiny_checkpoint(folder, family, classes=classes, **settings)
+        return made[key]
+
+    return make
+
+
+def load(folder):
+    """Load an encoder in float64."""
+    encoder = Encoder.load(folder, device="cpu")
+    encoder.model.double()
+    return encoder
+
+
+def whole(folder, classes):
+    """Load the same model with its head, past layerscout.
+
+    Names of the weights come with it, by block and in one list.
+    """
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, num_labels=classes, dtype=torch.float64
+    ).eval()
+    blocks = defaultdict(list)
+    for name, _ in model.named_parameters():
+        if found := re.search(r"\.(?:layer|layers|albert_layer_groups)\.(\d+)\.", name):
+            blocks[int(found[1]) + 1].append(name)
+    return model, dict(blocks), [name for names in blocks.values() for name in names]
+
+
+def inputs(folder, split):
+    """Tokenise one example at a time; the rows of a group are one."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    groups = np.arange(len(split)) if split.groups is None else split.groups
+    found = []
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
+        pairs = None if split.pairs is None else [split.pairs[row] for row in rows]
+        given = tokenizer([split.texts[row] for row in rows], pairs, padding=True)
+        found.append({k: torch.tensor(v) for k, v in given.items()})
+    return found
+
+
+def by_block(blocks, arrays, combine):
+    return [combine([arrays[name] for name in names]) for _, names in sorted(blocks.items())]
+
+
+def same(scores, expected, rtol=1e-9):
+    expected = expected * 4 if len(expected) == 1 else expected  # ALBERT's
+    assert scores.values[0] is None
+    np.testing.assert_allclose(scores.values[1:], expected, rtol=rtol)
+
+
+def without(family, given):
+    """Leave out what the model does not take: DistilBERT's tokenizer offers types."""
+    return [
+        {k: v for k, v in i.items() if family != "distilbert" or "type" not in k} for i in given
+    ]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_padded_batch_gives_what_single_examples_give(family, checkpoint):
+    folder, split = checkpoint(family), examples()
+    encoder = load(folder)
+    tokens = encoder.tokenize(split.texts)
+    assert len(encoder.batches(tokens)) == 1 and len(set(tokens.lengths)) > 3
+    model, blocks, names = whole(folder, 3)
+    log_p, g = naive.per_example(
+        model, without(family, inputs(folder, split)), names, lambda z: z[0].log_softmax(0)
+    )
+    # DeBERTa's norms and ModernBERT's rotations compute in float32 whatever the weights are.
+    rtol = 1e-6 if family in ("deberta", "modernbert") else 1e-9
+
+    diagonal = naive.fisher_diagonal(log_p, g, None)
+    scores = fisher(encoder, split, LABELS, parts=True)
+    same(scores, by_block(blocks, diagonal, naive.norm), rtol)
+    assert scores.warnings == () and set(scores.parts) == {"attention", "feed_forward", "norms"}
+    squares = [sum((p[block] or 0) ** 2 for p in scores.parts.values()) for block in range(1, 5)]
+    np.testing.assert_allclose(np.sqrt(squares), scores.values[1:], rtol=1e-12)
+
+    mean = {name: -of[np.arange(len(split)), split.labels].mean(0) for name, of in g.items()}
+    found = gradient_scores(encoder, split, LABELS)
+    same(found["gradient_norm"], by_block(blocks, mean, naive.norm), rtol)
+    moved = {k: np.abs(of * model.get_parameter(k).detach().numpy()) for k, of in mean.items()}
+    expected = by_block(blocks, moved, lambda arrays: sum(a.sum() for a in arrays))
+    same(found["saliency"], expected, rtol)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2"])
+def test_given_labels_are_another_mode_and_raw_logits_a_third(family, checkpoint):
+    folder, split = checkpoint(family), examples()
+    encoder, single = load(folder), inputs(folder, split)
+    model, blocks, names = whole(folder, 3)
+    log_p, g = naive.per_example(model, single, names, lambda z: z[0].log_softmax(0))
+    diagonal = naive.fisher_diagonal(log_p, g, split.labels)
+    expected = by_block(blocks, diagonal, naive.norm)
+    same(fisher(encoder, split, LABELS, mode="empirical"), expected)
+    _, g = naive.per_example(model, single, names, lambda z: z[0])
+    diagonal = {k: (of[np.arange(len(split)), split.labels] ** 2).mean(0) for k, of in g.items()}
+    expected = by_block(blocks, diagonal, naive.sum_of_norms)
+    same(fisher(encoder, split, LABELS, as_released=True), expected)
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
+def test_float32_is_enough_whatever_the_scan_computes_in(family, checkpoint):
+    folder, split = checkpoint(family), examples()
+    exact = fisher(load(folder), split, LABELS)
+    for precision in ("float32", "bfloat16"):
+        encoder = Encoder.load(folder, device="cpu", precision=precision)
+        same(fisher(encoder, split, LABELS), exact.values[1:], rtol=1e-5)
+
+
+def test_other_batches_give_the_same(checkpoint, monkeypatch):
+    encoder, split = load(checkpoint("bert")), examples()
+    expected = fisher(encoder, split, LABELS), gradient_scores(encoder, split, LABELS)["saliency"]
+    monkeypatch.setattr(gradients, "BACKWARD_TOKENS", 30)
+    same(fisher(encoder, split, LABELS), expected[0].values[1:])
+    same(gradient_scores(encoder, split, LABELS)["saliency"], expected[1].values[1:])
+
+
+def test_pairs_are_read(checkpoint):
+    folder, alone = checkpoint("bert"), examples()
+    split = Split(alone.texts, texts(len(alone), seed=5), alone.labels)
+    model, blocks, names = whole(folder, 3)
+    log_p, g = naive.per_example(model, inputs(folder, split), names, lambda z: z[0].log_softmax(0))
+    expected = by_block(blocks, naive.fisher_diagonal(log_p, g, None), naive.norm)
+    same(fisher(load(folder), split, LABELS), expected)
+
+
+# --- Regression, multiple choice, many labels ----------------------------------------------------
+
+
+def test_regression_has_a_gaussian_of_unit_variance(checkpoint):
+    folder, y = checkpoint("bert", classes=1), np.random.default_rng(2).normal(0, 2, 8)
+    split, encoder = Split(texts(8), None, y), load(folder)
+    model, blocks, names = whole(folder, 1)
+    f, g = naive.per_example(model, inputs(folder, split), names, lambda z: z[0])
+    residual = y - f[:, 0]
+
+    def expected(weights):
+        diagonal = {
+            k: sum(w * of**2 for w, of in zip(weights, v[:, 0], strict=True)) / 8
+            for k, v in g.items()
+        }
+        return by_block(blocks, diagonal, naive.norm)
+
+    def score(**options):
+        return fisher(encoder, split, (), kind="regression", **options)
+
+    same(score(), expected(np.ones(8)))
+    same(score(mode="empirical"), expected(residual**2))
+    assert score(as_released=True).values != score().values  # the same F, summed in another way
+    mean = {k: np.tensordot(-residual / 8, of[:, 0], axes=1) for k, of in g.items()}
+    found = gradient_scores(encoder, split, (), kind="regression")
+    same(found["gradient_norm"], by_block(blocks, mean, naive.norm))
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta-v2"])
+def test_choices_of_an_example_share_one_softmax(family, checkpoint):
+    folder = checkpoint(family, classes=1)
+    # Examples of two, three and four choices whose rows do not stand together.
+    groups = np.array([7, 3, 3, 7, 5, 3, 5, 5, 5, 2, 2])
+    right = np.array([0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0])
+    split = Split(texts(11), texts(11, seed=3), right, groups)
+    model, blocks, names = whole(folder, 1)
+    total = {mode: dict.fromkeys(names, 0.0) for mode in ("true", "empirical")}
+    for group, example in zip(np.unique(groups), inputs(folder, split), strict=True):
+        log_p, g = naive.per_example(model, [example], names, lambda z: z[:, 0].log_softmax(0))
+        y = right[groups == group].argmax(keepdims=True)
+        for mode, given_labels in (("true", None), ("empirical", y)):
+            for name, of in naive.fisher_diagonal(log_p, g, given_labels).items():
+                total[mode][name] += of / 4
+    encoder = load(folder)
+    for mode, diagonal in total.items():
+        scores = fisher(encoder, split, (), kind="multiple_choice", mode=mode)
+        same(scores, by_block(blocks, diagonal, naive.norm))
+
+
+def test_of_many_labels_one_is_drawn(checkpoint):
+    labels = [f"label {k}" for k in range(12)]
+    folder, split = checkpoint("bert", classes=12), examples(classes=12)
+    model, blocks, names = whole(folder, 12)
+    log_p, g = naive.per_example(model, inputs(folder, split), names, lambda z: z[0].log_softmax(0))
+    scores = fisher(load(folder), split, labels, seeds=(0, 1))
+    for seed in (0, 1):
+        y = naive.drawn(log_p, np.random.default_rng(seed).random(len(split)))
+        expected = by_block(blocks, naive.fisher_diagonal(log_p, g, y), naive.norm)
+        np.testing.assert_allclose(scores.by_seed[seed][1:], expected, rtol=1e-9)
+    assert scores.by_seed[0] != scores.by_seed[1]
+    assert "with 12 labels, one is drawn for each example" in scores.notes[0]
+
+
+# --- Closed forms --------------------------------------------------------------------------------
+
+
+def test_a_linear_softmax_layer_has_a_closed_form():
+    rng = np.random.default_rng(0)
+    X = torch.tensor(rng.normal(size=(20, 5)))
+    model = nn.Sequential(nn.Linear(5, 4)).double().requires_grad_(False)
+    p = model(X).softmax(1)
+    sums = SquareSums.of(model, ["0.weight", "0.bias"])
+    sums.add(
+        lambda rows: model(X[rows[:, 0], None])[:, 0],
+        lambda logits, rows: square_root(logits.detach().softmax(1)),
+        np.arange(20)[:, None],
+    )
+    variance = p * (1 - p)  # E_y (1[y = k] − p_k)²
+    torch.testing.assert_close(sums.sums["0.weight"], variance.T @ X**2)
+    torch.testing.assert_close(sums.sums["0.bias"], variance.sum(0))
+
+
+@given(st.lists(st.floats(-60, 60), min_size=1, max_size=10), st.integers(0, 9))
+def test_the_vectors_make_up_the_information_of_the_logits(z, turn):
+    p = torch.tensor([z, z[turn % len(z) :] + z[: turn % len(z)]], dtype=torch.float64).softmax(1)
+    v = square_root(p)
+    assert v.shape == (len(z) - 1, 2, len(z))
+    # Relative to √(p_i p_j): rare labels count too.
+    scale = (p[:, :, None] * p[:, None, :]).sqrt()
+    information = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+    found = torch.einsum("reh,rek->ehk", v, v)
+    assert ((found - information).abs() <= 1e-12 * scale).all()
+
+
+# --- Blocks, parts, seeds ------------------------------------------------------------------------
+
+
+def test_shared_weights_have_one_value_and_a_note(checkpoint):
+    scores = fisher(load(checkpoint("albert")), examples(), LABELS)
+    assert len(set(scores.values[1:])) == 1
+    assert scores.notes == ("blocks 1-4 share their weights and have one value",)
+    two = load(checkpoint("albert", num_hidden_groups=2))
+    found = gradient_scores(two, examples(), LABELS)["saliency"]
+    assert found.values[1] == found.values[2] != found.values[3] == found.values[4]
+    assert [note.split(" share")[0] for note in found.notes] == ["blocks 1-2", "blocks 3-4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("bert.encoder.layer.11.attention.self.query.weight", "attention"),
+        ("bert.encoder.layer.0.attention.output.LayerNorm.bias", "norms"),
+        ("bert.encoder.layer.0.output.dense.weight", "feed_forward"),
+        ("bert.encoder.layer.0.intermediate.dense.bias", "feed_forward"),
+        ("albert.encoder.albert_layer_groups.0.albert_layers.0.ffn_output.weight", "feed_forward"),
+        (
+            "albert.encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm.bias",
+            "norms",
+        ),
+        ("distilbert.transformer.layer.3.attention.out_lin.weight", "attention"),
+        ("distilbert.transformer.layer.3.output_layer_norm.weight", "norms"),
+        ("distilbert.transformer.layer.3.ffn.lin1.weight", "feed_forward"),
+        ("model.layers.2.mlp.Wo.weight", "feed_forward"),
+        ("model.layers.2.attn.Wo.weight", "attention"),
+        ("model.layers.2.attn_norm.weight", "norms"),
+        ("bert.encoder.layer.0.adapter.weight", "other"),
+    ],
+)
+def test_parts_go_by_name(name, part):
+    assert part_of(name) == part
+
+
+def test_parts_that_a_block_lacks_have_no_value(checkpoint):
+    folder = checkpoint("modernbert", blocks=2)
+    model, _, _ = whole(folder, 3)
+    norms = {n for n, _ in model.named_parameters() if "layers.0" in n and "norm" in n}
+    assert norms == {"model.layers.0.mlp_norm.weight"}  # the attention's is an identity
+    scores = gradient_scores(load(folder), examples(), LABELS, parts=True)["saliency"]
+    assert scores.parts["norms"][0] is None
+    assert sum(part[1] for part in scores.parts.values()) == pytest.approx(scores.values[1])
+    assert fisher(load(folder), examples(), LABELS).parts is None
+
+
+def test_random_heads_give_a_mean_and_a_spread(tiny):
+    encoder, split = Encoder.load(tiny, device="cpu"), examples()
+    several = fisher(encoder, split, LABELS, seeds=(0, 1, 2))
+    single = [fisher(encoder, split, LABELS, seeds=(seed,)) for seed in (0, 1, 2)]
+    assert several.by_seed == tuple(scores.values for scores in single)
+    values = np.array(several.by_seed)[:, 1:].astype(float)
+    np.testing.assert_allclose(several.values[1:], values.mean(0))
+    np.testing.assert_allclose(several.spread[1:], values.std(0, ddof=1))
+    assert several.spread[0] is None and (values.std(0) > 0).all()
+    assert single[0].spread == (None,) * 5
+    both = gradient_scores(encoder, split, LABELS, seeds=(0, 4))
+    assert all(len(set(scores.by_seed)) == 2 for scores in both.values())
+
+
+def test_the_encoder_stays_as_it_was(checkpoint):
+    encoder = Encoder.load(checkpoint("bert"), device="cpu")
+    before = {k: v.clone() for k, v in encoder.model.state_dict().items()}
+
+    def fail(done, total):
+        raise KeyboardInterrupt
+
+    fisher(encoder, examples(), LABELS)
+    gradient_scores(encoder, examples(), LABELS)
+    for score in (fisher, gradient_scores):
+        with pytest.raises(KeyboardInterrupt):
+            score(encoder, examples(), LABELS, progress=fail)
+    assert all(torch.equal(v, before[k]) for k, v in encoder.model.state_dict().items())
+    assert not any(p.requires_grad or p.grad is not None for p in encoder.model.parameters())
+    assert not any(m.training or m._forward_hooks for m in encoder.model.modules())
+
+
+def test_progress_counts_examples_of_all_heads(tiny, monkeypatch):
+    monkeypatch.setattr(gradients, "BACKWARD_TOKENS", 60)
+    encoder, seen = Encoder.load(tiny, device="cpu"), []
+    fisher(encoder, examples(), LABELS, seeds=(0, 1), progress=lambda *now: seen.append(now))
+    assert seen == sorted(seen) and len(seen) > 3 and seen[-1] == (12, 12)
+
+
+# --- What means nothing, and what is refused -----------------------------------------------------
+
+
+def test_a_saturated_head_is_told(checkpoint, tmp_path):
+    folder = checkpoint("bert")
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        model.classifier.bias += torch.tensor([1000.0, 0, 0])
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    encoder, split = Encoder.load(tmp_path, device="cpu"), examples()
+    (warning,) = fisher(encoder, split, LABELS).warnings
+    assert warning.startswith("the head is saturated (no value is above 0.0e+00)")
+    (warning,) = fisher(encoder, split, LABELS, mode="empirical").warnings
+    assert "(p > 1 − 1e-6 for 6 of 6 examples)" in warning
+    assert gradient_scores(encoder, split, LABELS)["saliency"].warnings == (warning,)
+    assert fisher(encoder, split, LABELS, as_released=True).warnings == ()
+
+
+def test_no_value_is_infinite_or_not_a_number(tiny):
+    encoder = Encoder.load(tiny, device="cpu")
+    encoder.model.encoder.layer[2].output.dense.weight.data.fill_(float("inf"))
+    for scores in (
+        fisher(encoder, examples(), LABELS),
+        *gradient_scores(encoder, examples(), LABELS).values(),
+    ):
+        assert all(v is None or np.isfinite(v) for v in scores.values)
+        assert "gradients are not finite" in scores.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "ranking"}, "unknown kind of task 'ranking'"),
+        ({"mode": "exact"}, "unknown Fisher mode 'exact'"),
+        ({"seeds": ()}, "`seeds` must be one or more"),
+        ({"seeds": (-1,)}, "`seeds` must be one or more"),
+        ({"labels": ("a", "b")}, r"class ids must be in 0..1, got 0..2 with 2 class names"),
+        ({"labels": ("a",)}, "class ids must be in 0..1"),
+        ({"kind": "regression"}, "must be those of regression, got class ids"),
+        ({"y": np.zeros(6)}, "must be those of classification, got numbers"),
+        ({"kind": "multiple_choice"}, "multiple choice needs the example of each row"),
+        (
+            {"kind": "multiple_choice", "groups": np.repeat(np.arange(3), 2), "mode": "empirical"},
+            "one choice of every example must be right .* got . of 3 examples",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, message, tiny):
+    given_split = examples()
+    y = changes.pop("y", np.where(given_split.labels == 1, 2, 0))
+    split = Split(given_split.texts, None, y, changes.pop("groups", None))
+    labels = changes.pop("labels", LABELS)
+    with pytest.raises(InputError, match=message):
+        fisher(Encoder.load(tiny, device="cpu"), split, labels, **changes)
+
+
+@pytest.mark.real
+def test_a_real_model_gives_the_same_one_by_one(monkeypatch):
+    encoder = Encoder.load(real("models", "all-MiniLM-L6-v2"), device="cpu")
+    task = Task.load(real("data", "rte"))
+    split = task.validation.take(np.arange(2))
+    together = fisher(encoder, split, task.labels)
+    start = SquareSums.of
+
+    def one_by_one(model, names):
+        sums = start(model, names)
+        sums.layers = {}
+        return sums
+
+    monkeypatch.setattr(SquareSums, "of", one_by_one)
+    same(together, fisher(encoder, split, task.labels).values[1:], rtol=1e-4)

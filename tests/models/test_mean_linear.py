@@ -1,0 +1,92 @@
+"""The linear classifier on the mean: what it computes, trains and saves, for every family."""
+
+import numpy as np
+import pytest
+import torch
+
+from inputs import expect_refused
+from layerscout.cache.examples import Examples, logits
+from layerscout.models.encoder import Encoder
+from layerscout.models.saved_adapters import load as load_saved
+from layerscout.models.surgery import classifier, places
+from layerscout.plans.plan import make_plan
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tuned import NAMES, cheaply, choices_task, copied, differing, fitted, labels_for, load, task_of
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def encoder(request, tmp_path_factory):
+    return Encoder.load(tiny_checkpoint(tmp_path_factory.mktemp(request.param), request.param))
+
+
+@pytest.mark.parametrize("notation", ["(3, 3, 3)", "full"])
+def test_it_is_linear_in_the_mean_of_the_tokens(encoder, notation):
+    encoder, plan = fitted(encoder, notation)
+    model = classifier(encoder, plan, NAMES, head="mean-linear")
+    tokens = encoder.tokenize(SENTENCES)
+    rows = np.arange(5)
+    inputs = encoder.batch(tokens, rows)
+    with torch.no_grad():
+        found = model(**inputs).logits
+        states = encoder.cut(inputs, plan.head)
+        if encoder.family.final_norm:
+            states = encoder.model.get_submodule(encoder.family.final_norm)(states)
+    layer = model.classifier
+    for row, length in enumerate(tokens.lengths[:5]):
+        mean = states[row, :length].mean(dim=0)
+        assert torch.allclose(found[row], layer.weight @ mean + layer.bias, atol=1e-5)
+
+
+def test_the_layer_alone_is_new(encoder):
+    model = classifier(encoder, make_plan("full", encoder.blocks), NAMES, head="mean-linear")
+    head = {name for name, place in places(model).items() if place == "head"}
+    norm = {f"encoder.{encoder.family.final_norm}.weight"} if encoder.family.final_norm else set()
+    assert head == {"classifier.weight", "classifier.bias"} | norm
+    shape = encoder.shape(len(NAMES), head="mean-linear")
+    assert shape.parameters.total == sum(p.numel() for p in model.parameters())
+    assert shape.parameters.head == 16 * 3 + 3 + 16 * len(norm)
+    own = encoder.model.state_dict()
+    for name, tensor in model.state_dict().items():
+        if name.startswith("encoder."):
+            assert torch.equal(tensor, own[name.removeprefix("encoder.")])
+
+
+@pytest.mark.parametrize("notation", ["(3, 4, 4)", "head:3"])
+def test_from_the_cut_it_gives_the_same(encoder, notation):
+    encoder, plan = fitted(encoder, notation)
+    model = classifier(encoder, plan, NAMES, head="mean-linear")
+    tokens, labels, rows = encoder.tokenize(SENTENCES[:6]), labels_for(6), np.arange(6)
+    cut = Examples.prepare(encoder, plan, tokens, labels, head="mean-linear")
+    assert cut.trunk is not None and not cut.trunk.first_only
+    with torch.no_grad():
+        found = logits(encoder, model, cut, rows)
+        whole = logits(encoder, model, Examples(tokens, labels, None), rows)
+    assert torch.allclose(found, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["full", "adapter"])
+@pytest.mark.parametrize("plan", ["full", "(3, 3, 3)"])
+def test_what_is_saved_is_loaded_again(tmp_path, method, plan):
+    bert = load(tmp_path / "bert")
+    result = cheaply(bert, task_of(), plan, classifier="mean-linear", method=method)
+    assert result.content["settings"]["classifier"] == "mean-linear"
+    result.save(tmp_path / "out")
+    card = (tmp_path / "out" / "model" / "README.md").read_text()
+    assert "layerscout.load" in card
+    assert not differing(copied(load_saved(tmp_path / "out" / "model")), copied(result.model))
+
+
+def test_where_it_cannot_be(tmp_path):
+    bert = load(tmp_path / "bert")
+    options = {"classifier": "mean-linear"}
+    expect_refused("mean-linear … family", cheaply, bert, choices_task(), "top:1", **options)
+    expect_refused("LoRA", cheaply, bert, task_of(), "top:1", method="lora", **options)
+    expect_refused("mean-linear", cheaply, bert, task_of(), "top:1", classifier="linear")
+
+
+def test_tamkins_preset_asks_for_it(tmp_path):
+    bert = load(tmp_path / "bert")
+    options = {"preset": "tamkin2020", "epochs": 1, "learning_rate": None, "batch_size": None}
+    settings = cheaply(bert, task_of(), "top:1", **options).content["settings"]
+    assert settings["classifier"] == "mean-linear" and settings["schedule"] == "constant"
+    assert settings["batch_size"] == 8 and settings["epochs"] == 1 and settings["keep"] == "last"

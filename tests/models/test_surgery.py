@@ -1,0 +1,554 @@
+"""Every family: classifiers cut and frozen as planned, and the same for models of others."""
+
+import re
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from datasets import Dataset
+from peft import get_peft_model
+from transformers import AutoModel, AutoModelForSequenceClassification, Trainer, TrainingArguments
+
+from conftest import MODELS, real
+from layerscout.models import surgery
+from layerscout.models.encoder import Encoder
+from layerscout.models.surgery import (
+    base_of,
+    build,
+    classifier,
+    freeze,
+    lora_config,
+    places,
+    reads_first_token,
+    untied,
+)
+from layerscout.plans.plan import Plan, make_plan
+from layerscout.runtime.errors import InputError
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+
+LABELS = ["bad", "so-so", "très “good”"]
+
+# What lies in the head, by the names of the libraries' own classifiers.
+HEADS = {
+    "albert": r"albert\.pooler\.|classifier\.",
+    "bert": r"bert\.pooler\.|classifier\.",
+    "deberta": r"pooler\.|classifier\.",
+    "deberta-v2": r"pooler\.|classifier\.",
+    "distilbert": r"pre_classifier\.|classifier\.",
+    "electra": r"classifier\.",
+    "modernbert": r"model\.final_norm\.|head\.|classifier\.",
+    "mpnet": r"classifier\.",
+    "roberta": r"classifier\.",
+    "xlm-roberta": r"classifier\.",
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def folder(request, tmp_path_factory):
+    return tiny_checkpoint(tmp_path_factory.mktemp("families") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return Encoder.load(folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return tiny_checkpoint(tmp_path_factory.mktemp("one") / "bert", "bert")
+
+
+@pytest.fixture(scope="module")
+def albert(tmp_path_factory):
+    settings = {"num_hidden_groups": 2}
+    return tiny_checkpoint(tmp_path_factory.mktemp("one") / "albert", "albert", **settings)
+
+
+def inputs(encoder):
+    return encoder.batch(encoder.tokenize(SENTENCES[:5]), torch.arange(5).numpy())
+
+
+def logits(model, batch):
+    with torch.no_grad():
+        return model.eval()(**batch).logits
+
+
+def should_train(model, tuned, embeddings):
+    """Name what a plan trains, written from the names of the modules."""
+    kind = model.config.model_type
+    found = set()
+    for name, _ in model.named_parameters():
+        block = re.search(r"(?:\.|^)(?:layers?|albert_layer_groups)\.(\d+)\.", name)
+        if re.match(HEADS[kind], name):
+            found.add(name)
+        elif block:
+            # Without groups of its own, ALBERT's single one is all of its blocks.
+            wanted = {int(block[1]) + 1} if kind != "albert" else set(range(1, 5))
+            found |= {name} if wanted & set(tuned) else set()
+        elif embeddings:
+            found.add(name)
+    return found
+
+
+def trains(model):
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def plans_for(encoder):
+    shared = encoder.model.config.model_type == "albert"
+    return ["full", "head:2", "(1,3,3)"] + ([] if shared else ["blocks:1,3@4", "(2,2,4)"])
+
+
+def test_logits_are_the_librarys(encoder, folder):
+    model = classifier(encoder, Plan((), 4), LABELS)
+    theirs, report = AutoModelForSequenceClassification.from_pretrained(
+        folder, num_labels=3, output_loading_info=True
+    )
+    # Every weight but those that both have drawn.
+    drawn = {name: model.state_dict()[name] for name in report["missing_keys"]}
+    theirs.load_state_dict(theirs.state_dict() | drawn)
+    batch = inputs(encoder)
+    torch.testing.assert_close(logits(model, batch), logits(theirs, batch), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("head", [1, 2, 3, 4])
+def test_a_cut_model_gives_the_state_of_its_head(encoder, head):
+    model = classifier(encoder, make_plan(f"(1,{head},{head})", 4), LABELS)
+    batch = inputs(encoder)
+    with torch.no_grad():
+        expected = encoder.cut(batch, head)
+        if encoder.family.final_norm:
+            expected = encoder.model.get_submodule(encoder.family.final_norm)(expected)
+        found = base_of(model)[0](**batch).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert model.config.num_hidden_layers == head
+
+
+def test_only_what_the_plan_tunes_is_trained_and_copied(encoder):
+    for notation in plans_for(encoder):
+        plan = make_plan(notation, 4)
+        model = classifier(encoder, plan, LABELS)
+        expected = should_train(model, plan.tuned, notation == "full")
+        assert trains(model) == expected, notation
+        prefix = base_of(model)[1]
+        theirs = {f"{prefix}{n}": p.data_ptr() for n, p in encoder.model.named_parameters()}
+        shared = {n for n, p in model.named_parameters() if theirs.get(n) == p.data_ptr()}
+        assert shared == set(dict(model.named_parameters())) - expected, notation
+    assert not any(p.requires_grad for p in encoder.model.parameters())
+
+
+def test_a_step_leaves_the_encoder_as_it_was(encoder):
+    before = {n: t.clone() for n, t in encoder.model.state_dict().items()}
+    model = classifier(encoder, make_plan("full", 4), LABELS).train()
+    model(**inputs(encoder), labels=torch.tensor([0, 1, 2, 0, 1])).loss.backward()
+    torch.optim.SGD(model.parameters(), lr=1.0).step()
+    assert all(torch.equal(before[n], t) for n, t in encoder.model.state_dict().items())
+
+
+def test_labels_and_kind(encoder):
+    config = classifier(encoder, Plan((), 4), LABELS).config
+    assert config.id2label == dict(enumerate(LABELS))
+    assert config.label2id[LABELS[2]] == 2
+    assert config.problem_type == "single_label_classification"
+    assert (config.num_labels, config.dtype) == (3, torch.float32)
+
+
+def test_the_seed_draws_the_head_and_nothing_else_draws(encoder):
+    torch.manual_seed(5)
+    heads = [
+        classifier(encoder, Plan((), head), LABELS, seed=seed).classifier.state_dict()
+        for seed, head in ((0, 4), (0, 2), (1, 4))
+    ]
+    after = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(after, torch.rand(1))
+    same = [all(torch.equal(heads[0][k], other[k]) for k in heads[0]) for other in heads[1:]]
+    assert same == [True, False]
+
+
+def test_a_fresh_head_has_nothing_of_the_checkpoint(encoder):
+    brought = set(encoder.model.state_dict())
+    drawn = [
+        classifier(encoder, Plan((), 4), LABELS, fresh_head=fresh, seed=seed)
+        for fresh, seed in ((False, 7), (True, 7), (True, 7), (True, 8))
+    ]
+    for name, place in places(drawn[0]).items():
+        if place == "head" and drawn[0].state_dict()[name].ndim > 1:
+            loaded, first, again, other = (m.state_dict()[name] for m in drawn)
+            assert torch.equal(first, again)
+            assert not torch.equal(first, other)
+            assert not torch.equal(first, loaded) or name.partition(".")[2] not in brought
+    assert trains(drawn[1]) == trains(drawn[0])
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert", "distilbert"])
+def test_a_checkpoint_with_as_many_labels_brings_its_classifier(family, tmp_path):
+    folder = tiny_checkpoint(tmp_path / family, family, classes=3)
+    encoder = Encoder.load(folder)
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder)
+    model = classifier(encoder, Plan((), 4), LABELS)
+    batch = inputs(encoder)
+    torch.testing.assert_close(logits(model, batch), logits(theirs, batch), rtol=0, atol=0)
+    fewer = classifier(encoder, Plan((), 4), LABELS[:2])
+    assert logits(fewer, batch).shape == (5, 2)
+    assert not any(p.is_meta or p.isnan().any() for p in fewer.parameters())
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_of_real_checkpoints_are_the_librarys(name):
+    source = real("models", name)
+    encoder = Encoder.load(source, device="cpu")
+    model = classifier(encoder, Plan((), encoder.blocks - 2), LABELS, seed=3)
+    with torch.random.fork_rng():
+        theirs = AutoModelForSequenceClassification.from_pretrained(
+            source, num_labels=3, num_hidden_layers=encoder.blocks - 2, dtype=torch.float32
+        )
+    head = {n: t for n, t in model.state_dict().items() if places(model)[n] == "head"}
+    if name == "all-MiniLM-L6-v2":  # which has its pooler
+        assert torch.equal(head["bert.pooler.dense.weight"], theirs.bert.pooler.dense.weight)
+    theirs.load_state_dict(theirs.state_dict() | head)
+    batch = inputs(encoder)
+    torch.testing.assert_close(logits(model, batch), logits(theirs, batch), rtol=0, atol=0)
+
+
+def test_the_revision_of_a_hub_model_is_asked_for(bert, monkeypatch):
+    asked = {}
+
+    def from_pretrained(source, **options):
+        asked.update(options, source=source)
+        return AutoModelForSequenceClassification.from_config(options["config"])
+
+    monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", from_pretrained)
+    encoder = replace(Encoder.load(bert), source="org/name", revision="0123abc")
+    classifier(encoder, Plan((), 4), LABELS)
+    assert (asked["source"], asked["revision"]) == ("org/name", "0123abc")
+    assert asked["local_files_only"]
+
+
+def test_nothing_is_said(folder, capfd):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(folder, "head:2", num_labels=5)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_which_heads_read_the_first_token(encoder):
+    assert reads_first_token(classifier(encoder, Plan((), 2), LABELS))
+    config = transformers.ModernBertConfig(classifier_pooling="mean", num_hidden_layers=1)
+    with torch.device("meta"):
+        model = AutoModelForSequenceClassification.from_config(config)
+    assert not reads_first_token(model)
+
+
+# ALBERT
+
+
+def test_untied_blocks_are_copies(albert):
+    encoder = Encoder.load(albert)
+    free = untied(encoder)
+    batch = inputs(encoder)
+    for block in range(5):
+        assert torch.equal(encoder.cut(batch, block), free.cut(batch, block))
+    model = classifier(free, make_plan("(2,2,3)", 4), LABELS)
+    assert model.config.num_hidden_groups == 3
+    assert {place for name, place in places(model).items() if "groups.1." in name} == {(2,)}
+    assert trains(model) == {
+        n for n, _ in model.named_parameters() if "groups.1." in n or re.match(HEADS["albert"], n)
+    }
+    assert encoder.model.config.num_hidden_groups == 2
+
+
+def test_shared_blocks_lie_where_the_model_uses_them(albert):
+    model = AutoModelForSequenceClassification.from_pretrained(albert)
+    found = {place for place in places(model).values() if isinstance(place, tuple)}
+    assert found == {(1, 2), (3, 4)}
+    assert "blocks 3-4, head" in str(freeze(model, "top:2"))
+    cut = classifier(Encoder.load(albert), make_plan("(1,2,2)", 4), LABELS)
+    assert cut.config.num_hidden_groups == 1
+
+
+def test_blocks_that_share_weights_are_tuned_together(albert):
+    encoder = Encoder.load(albert)
+    with pytest.raises(InputError, match="untie"):
+        classifier(encoder, make_plan("top:1", 4), LABELS)
+    model = AutoModelForSequenceClassification.from_pretrained(albert)
+    with pytest.raises(InputError, match=r"leaves out 3; .*untie=True"):
+        freeze(model, "top:1")
+    with pytest.raises(InputError, match="untie=True"):
+        lora_config(model, "(4,4,4)")
+    with pytest.raises(InputError, match="share no weights"):
+        untied(untied(encoder))
+    assert trains(build(albert, "top:1", untie=True)) >= {"classifier.weight"}
+
+
+# freeze
+
+
+@pytest.mark.parametrize("kind", ["SequenceClassification", "TokenClassification", "MaskedLM", ""])
+def test_freeze_whatever_the_head(folder, kind):
+    model = getattr(transformers, f"AutoModelFor{kind}" if kind else "AutoModel")
+    model = model.from_pretrained(folder)
+    shared = model.config.model_type == "albert"
+    for notation in ("full", "(1,4,4)") if shared else ("top:1", "(2,3,4)", "blocks:1,3@4", "full"):
+        plan = make_plan(notation, 4)
+        done = freeze(model, notation)
+        inside = {id(p) for p in base_of(model)[0].parameters()}
+        found = trains(model)
+        assert found == set(done.trained)
+        assert len(done.trained) + len(done.frozen) == len(list(model.named_parameters()))
+        for name, parameter in model.named_parameters():
+            block = re.search(r"\.(?:layers?|albert_layer_groups)\.(\d+)\.", f".{name}")
+            if id(parameter) not in inside or re.search(r"(^|\.)(pooler|final_norm)\.", name):
+                assert name in found
+            elif block:
+                tuned = shared or int(block[1]) + 1 in plan.tuned
+                assert (name in found) == tuned, name
+            else:
+                assert (name in found) == bool(plan.embeddings), name
+        assert ("tied" in str(done)) == (kind == "MaskedLM" and not plan.embeddings)
+
+
+def test_freeze_says_what_it_did(bert):
+    model = AutoModelForSequenceClassification.from_pretrained(bert)
+    done = freeze(model, Plan({1, 2, 4}, 4))
+    sizes = {name: p.numel() for name, p in model.named_parameters()}
+    trained = sum(sizes[name] for name in done.trained)
+    assert str(done) == (
+        f"trains 52 of 73 tensors, {trained:,} of {sum(sizes.values()):,} parameters: "
+        "blocks 1-2,4, head"
+    )
+    assert repr(done) == f"<Frozen: {done}>"
+    assert "embeddings, blocks 1-4, head" in str(freeze(model, "full"))
+    assert str(freeze(model, Plan((), 4, embeddings=True))).endswith("embeddings, head")
+
+
+def test_freeze_is_undone_by_another(bert):
+    model = AutoModelForSequenceClassification.from_pretrained(bert)
+    first = freeze(model, "top:1").trained
+    freeze(model, "full")
+    assert trains(model) == set(dict(model.named_parameters()))
+    assert freeze(model, "top:1").trained == first
+
+
+def other_names(bert):
+    class Own(transformers.BertPreTrainedModel):
+        def __init__(self, config):
+            super().__init__(config)
+            self.body = transformers.BertModel(config)
+
+    return Own(transformers.BertConfig.from_pretrained(bert))
+
+
+@pytest.mark.parametrize(
+    ("make", "plan", "message"),
+    [
+        (lambda f: torch.nn.Linear(2, 2), "top:1", "one of transformers, got Linear"),
+        (lambda f: "bert", "top:1", "one of transformers, got str"),
+        (
+            lambda f: transformers.GPT2Model(transformers.GPT2Config(n_layer=1, n_embd=12)),
+            "top:1",
+            "unknown model family 'gpt2'",
+        ),
+        (AutoModel.from_pretrained, "(1,2,3)", "layerscout.build, or .*num_hidden_layers=3"),
+        (AutoModel.from_pretrained, Plan((1,), 5), "must be in 1..4"),
+        (AutoModel.from_pretrained, "best-up", "best state"),
+        (AutoModel.from_pretrained, "top-1", "top"),
+        (AutoModel.from_pretrained, None, "a plan is a Plan, or text .*got None"),
+        (
+            lambda f: AutoModel.from_pretrained(f, add_pooling_layer=False),
+            "head:4",
+            "BertModel has none",
+        ),
+        (other_names, "top:1", "transformers' own classes"),
+    ],
+)
+def test_what_freeze_refuses(bert, make, plan, message):
+    with pytest.raises(InputError, match=message):
+        freeze(make(bert), plan)
+
+
+def test_peft_models_are_refused(bert):
+    model = AutoModelForSequenceClassification.from_pretrained(bert)
+    wrapped = get_peft_model(model, lora_config(model, "top:1"))
+    with pytest.raises(InputError, match="got PeftModelForSequenceClassification; pass the model"):
+        freeze(wrapped, "top:1")
+
+
+def test_a_block_without_parameters_is_a_miss(bert):
+    model = AutoModelForSequenceClassification.from_pretrained(bert)
+    model.bert.encoder.layer[1] = torch.nn.Identity()
+    assert "blocks 3-4" in str(freeze(model, "top:2"))
+    with pytest.raises(InputError, match="blocks 2 have no parameters"):
+        freeze(model, "(2,3,4)")
+
+
+# build
+
+
+def test_a_built_model_shares_nothing_with_its_encoder(encoder):
+    model = build(encoder, "head:3")
+    theirs = {p.data_ptr() for p in encoder.model.parameters()}
+    assert not any(p.data_ptr() in theirs for p in model.parameters())
+    assert trains(model) == should_train(model, (), False)
+
+
+def test_a_built_model_survives_saving(encoder, folder, tmp_path):
+    model = build(folder, "(1,3,3)", labels=LABELS)
+    model.save_pretrained(tmp_path / "saved")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
+    batch = inputs(encoder)
+    torch.testing.assert_close(logits(again, batch), logits(model, batch), rtol=0, atol=0)
+    assert again.config.id2label == dict(enumerate(LABELS))
+    assert len(again.get_submodule(base_of(again)[1] + encoder.family.blocks)) in (1, 3)
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_the_trainer_changes_what_is_planned(name, tmp_path):
+    folder = tiny_checkpoint(tmp_path / name, name)
+    model = build(folder, "(2,2,3)")
+    encoder = Encoder.load(folder)
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    rows = encoder.tokenizer(list(SENTENCES[:8]), padding=True)
+    data = Dataset.from_dict({**rows, "labels": [0, 1] * 4})
+    arguments = TrainingArguments(
+        str(tmp_path / "runs"),
+        max_steps=2,
+        learning_rate=0.1,
+        report_to="none",
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    Trainer(model, arguments, train_dataset=data).train()
+    changed = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
+    # A bias of keys moves no softmax, so its gradient is nothing but rounding.
+    assert changed | {n for n in before if "key.bias" in n} >= should_train(model, (2,), False)
+    assert changed <= should_train(model, (2,), False)
+
+
+def test_names_of_labels(bert):
+    assert build(bert, "head:1", num_labels=3).config.id2label[2] == "LABEL_2"
+    assert build(bert, "head:1").config.num_labels == 2
+    assert build(bert, "head:1", num_labels=1).config.problem_type == "regression"
+    with pytest.raises(InputError, match="number of `labels`, 3, got 2"):
+        build(bert, "head:1", num_labels=2, labels=LABELS)
+    with pytest.raises(InputError, match="all different"):
+        build(bert, "head:1", labels=["a", "a"])
+    with pytest.raises(InputError, match="at least one"):
+        build(bert, "head:1", labels=[])
+    for count in ("2", 1.5, True, 0):
+        with pytest.raises(InputError, match=f"whole number from 1 on, got {count!r}"):
+            build(bert, "head:1", num_labels=count)
+    with pytest.raises(InputError, match="a plan is a Plan, or text .*got None"):
+        build(bert, None)
+    with pytest.raises(InputError, match="a list of names, got 'ab'"):
+        build(bert, "head:1", labels="ab")
+
+
+# lora_config
+
+
+def adapted(model):
+    """Name the modules that peft put adapters on, as they were called before."""
+    names = [n for n, module in model.named_modules() if hasattr(module, "lora_A")]
+    return {name.removeprefix("base_model.model.") for name in names}
+
+
+def linear(model, tuned):
+    """Name the linear layers of some blocks, from their names."""
+    names = {n for n, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+    block = r"\.(?:layers?|albert_layer_groups)\.(\d+)\."
+    found = {n: re.search(block, f".{n}") for n in names}
+    return {n for n, at in found.items() if at and int(at[1]) + 1 in tuned}
+
+
+COUNTS = {"deberta": 6, "modernbert": 4}  # of linear layers in a block; 6 in the others
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["classifier", "bare"])
+def test_peft_adapts_what_is_planned(folder, bare):
+    load = (AutoModel if bare else AutoModelForSequenceClassification).from_pretrained
+    family = load(folder).config.model_type
+    notations = ("blocks:1,3@4",) if bare else ("(2,3,4)", "full")
+    for notation in ("full",) if family == "albert" else notations:
+        model, plan = load(folder), make_plan(notation, 4)
+        groups = (1,) if family == "albert" else plan.tuned
+        expected = linear(model, groups)
+        head = {name for name, place in places(model).items() if place == "head"}
+        config = lora_config(model, notation, r=2, **({"task_type": None} if bare else {}))
+        wrapped = get_peft_model(model, config)
+        assert adapted(wrapped) == expected
+        assert len(expected) == COUNTS.get(family, 6) * len(groups)
+        others = {n for n in trains(wrapped) if "lora_" not in n}
+        saved = {n.replace(".modules_to_save.default", "") for n in others}
+        assert {n.removeprefix("base_model.model.") for n in saved} == head
+
+
+def test_many_blocks_are_not_mixed_up(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "deep", "bert", blocks=23)
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    expected = linear(model, {1, 2, 11, 12, 22})
+    # From 20 names on, peft shortens them.
+    wrapped = get_peft_model(model, lora_config(model, "blocks:1-2,11-12,22@23"))
+    assert adapted(wrapped) == expected
+    assert len(expected) == 30
+
+
+def test_options_reach_peft(bert):
+    model = AutoModelForSequenceClassification.from_pretrained(bert)
+    config = lora_config(model, "top:1", r=4, lora_alpha=7, bias="lora_only")
+    assert (config.r, config.lora_alpha, config.bias) == (4, 7, "lora_only")
+    assert config.task_type == "SEQ_CLS"
+    assert trains(model) == set(dict(model.named_parameters()))
+
+
+@pytest.mark.parametrize(
+    ("plan", "options", "message"),
+    [
+        ("head:4", {}, "head:4 tunes none"),
+        ("top:1", {"r": 0}, "whole number from 1 on, got 0"),
+        ("top:1", {"r": "8"}, "whole number from 1 on, got '8'"),
+        ("top:1", {"r": 1.5}, "whole number from 1 on, got 1.5"),
+        ("top:1", {"target_modules": "all-linear"}, "got target_modules='all-linear'; leave"),
+        ("top:1", {"layers_to_transform": [1]}, "layers_to_transform"),
+        ("top:1", {"modules_to_save": ["bert"]}, "modules_to_save"),
+        ("top:1", {"bias": "all"}, "bias='all'"),
+        ("top:1", {"lora_alfa": 3}, "peft refuses these options: .*lora_alfa"),
+        ("(1,2,3)", {}, "layerscout.build"),
+    ],
+)
+def test_what_lora_config_refuses(bert, plan, options, message):
+    model = AutoModelForSequenceClassification.from_pretrained(bert)
+    with pytest.raises(InputError, match=message):
+        lora_config(model, plan, **options)
+
+
+def test_tied_heads_and_a_missing_peft(bert, monkeypatch):
+    model = transformers.AutoModelForMaskedLM.from_pretrained(bert)
+    with pytest.raises(InputError, match="tied to the embeddings"):
+        lora_config(model, "top:1")
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(InputError, match=r"pip install 'layerscout\[peft\]'"):
+        lora_config(model, "top:1")
+
+
+def test_every_option_that_is_refused_exists():
+    from peft import LoraConfig
+
+    assert set(surgery.DECIDED) <= set(LoraConfig.__dataclass_fields__)
+
+
+def test_the_code_of_the_documentation(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "surgery.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(code, names)
+    assert f"# {capsys.readouterr().out}" in code
+    assert len(get_peft_model(names["model"], names["config"]).targeted_module_names) == 12
+    assert (tmp_path / "short" / "model.safetensors").is_file()

@@ -1,0 +1,465 @@
+"""What plans cost, against torch's own counter and published numbers; the choice under a budget."""
+
+import re
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import (
+    AlbertConfig,
+    AttentionInterface,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    DebertaConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    RobertaConfig,
+)
+from transformers.models.bert.modeling_bert import eager_attention_forward
+
+from layerscout.models.adapters import equip
+from layerscout.models.checkpoints import FAMILIES, model_shape
+from layerscout.plans.costs import Work, choose, cost, options
+from layerscout.plans.methods import PREFIXED, Adapter, LoRA, PrefixTuning
+from layerscout.plans.plan import ModelShape, Parameters, make_plan
+from layerscout.runtime.errors import InputError
+
+LARGE = RobertaConfig(
+    vocab_size=50265,
+    hidden_size=1024,
+    num_hidden_layers=24,
+    num_attention_heads=16,
+    intermediate_size=4096,
+    max_position_embeddings=514,
+    type_vocab_size=1,
+)
+# ALBERT's blocks have weights of their own here; that changes no FLOPs.
+ALBERT = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+
+DEBERTA = DebertaConfig(relative_attention=True, pos_att_type=["c2p", "p2c"])
+
+# How far the count may be off: the embeddings' projections are left out, and the norm below
+# ModernBERT's head takes gradients through it even when no block is tuned.
+CONFIGS = {
+    "bert": (BertConfig(), 1e-5),
+    "roberta": (RobertaConfig(vocab_size=50265, max_position_embeddings=514), 1e-5),
+    "distilbert": (DistilBertConfig(), 1e-5),
+    "electra": (ElectraConfig(embedding_size=256), 1e-5),
+    "electra with a projection": (ElectraConfig(), 0.014),
+    "mpnet": (MPNetConfig(), 1e-5),
+    "albert": (AlbertConfig(num_hidden_groups=6, **ALBERT), 0.005),
+    "modernbert": (ModernBertConfig(), 1e-3),
+}
+
+
+def without_weights(config, plan, method=None):
+    """Make the real model of a plan on the meta device, where only shapes are computed."""
+    config = deepcopy(config)
+    config.num_hidden_layers, config.num_labels = plan.head, 3
+    if config.model_type == "albert":
+        config.num_hidden_groups = plan.head
+    if config.model_type == "modernbert":
+        config.layer_types = config.layer_types[: plan.head]
+    with torch.device("meta"):
+        model = AutoModelForSequenceClassification.from_config(config, attn_implementation="eager")
+    encoder = model.base_model
+    if method is not None:
+        with torch.device("meta"):
+            equip(model, plan, method)
+    elif not plan.embeddings:
+        encoder.requires_grad_(False)
+        blocks = encoder.get_submodule(FAMILIES[config.model_type].blocks)
+        for trained in [blocks[block - 1] for block in plan.tuned]:
+            trained.requires_grad_(True)
+        for trained in (getattr(encoder, "pooler", None), getattr(encoder, "final_norm", None)):
+            if trained is not None:
+                trained.requires_grad_(True)
+    return model
+
+
+def counted(config, plan, tokens, examples=2, method=None):
+    """Count a forward pass and a step of the real model, per example, with torch's counter."""
+    model = without_weights(config, plan, method)
+    texts = torch.zeros(examples, tokens, dtype=torch.long, device="meta")
+    with FlopCounterMode(display=False) as forward:
+        loss = model(input_ids=texts).logits.sum()
+    with FlopCounterMode(display=False) as backward:
+        loss.backward()
+    return forward.get_total_flops() / examples, backward.get_total_flops() / examples
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["full", "top:1", "best-down:2@top", "best-down:all@best", "blocks:2,4@5", "head:4"],
+)
+@pytest.mark.parametrize("family", CONFIGS)
+def test_flops_are_those_that_torch_counts(family, strategy):
+    config, tolerance = deepcopy(CONFIGS[family])
+    config.num_hidden_layers = 6
+    shape = model_shape(config, labels=3)
+    plan = make_plan(strategy, shape.blocks, best=3)
+    forward, backward = counted(config, plan, tokens=48)
+    found = cost(plan, shape, Work(examples=1, validation=0, tokens=48, epochs=1))
+    assert found.inference == pytest.approx(forward, rel=tolerance)
+    assert found.train == pytest.approx(forward + backward, rel=tolerance)
+
+
+METHODS = [Adapter(64), LoRA(rank=8), PrefixTuning(16)]
+
+
+@pytest.mark.parametrize("strategy", ["full", "top:1", "best-down:2@top", "blocks:2,4@5"])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("family", CONFIGS)
+def test_flops_of_methods_are_those_that_torch_counts(monkeypatch, family, method, strategy):
+    config, tolerance = deepcopy(CONFIGS[family])
+    if family == "modernbert":  # a block is tuned
+        tolerance = 1e-5
+    if isinstance(method, PrefixTuning):
+        if config.model_type not in PREFIXED:
+            pytest.skip("its attention is of another kind")
+        # Prefixes go on to a fused attention, in which the counter sees other products.
+        monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", eager_attention_forward)
+    config.num_hidden_layers = 6
+    shape = model_shape(config, labels=3)
+    plan = make_plan(strategy, shape.blocks, best=3)
+    forward, backward = counted(config, plan, tokens=48, method=method)
+    found = cost(plan, shape, Work(examples=1, validation=0, tokens=48, epochs=1), method)
+    assert found.train == pytest.approx(forward + backward, rel=tolerance)
+    if isinstance(method, LoRA):  # which is merged
+        assert found.inference == cost(plan, shape, Work(1, 0, 48, 1)).inference < forward
+    else:
+        assert found.inference == pytest.approx(forward, rel=tolerance)
+
+
+def test_epochs_validation_and_the_trunk():
+    shape = model_shape(BertConfig(), labels=3)
+    plan = make_plan("(6, 8, 10)", 12)
+    forward, backward = counted(BertConfig(), plan, tokens=32)
+    head = 2 * shape.parameters.head
+    trunk = (forward - head) * 5 / 10
+    work = Work(examples=1000, validation=300, tokens=32, epochs=4)
+    step, scoring = forward - trunk + backward, forward - trunk
+    tuned = 4 * (1000 * step + 300 * scoring)
+    assert cost(plan, shape, work).train == pytest.approx(1300 * trunk + tuned)
+    uncached = cost(plan, shape, replace(work, cached=False))
+    assert uncached.train == pytest.approx(4 * 1300 * trunk + tuned)
+    full = make_plan("full", 12)
+    assert cost(full, shape, work) == cost(full, shape, replace(work, cached=False))
+
+
+def test_the_published_parameter_counts():
+    shape, work = model_shape(LARGE, labels=3), Work(1, 0, 1, 1)
+    found = {
+        notation: cost(make_plan(notation, 24), shape, work)
+        for notation in ("full", "(1, 14, 14)", "(15, 24, 24)", "head:14")
+    }
+    # Xie et al. 2022, Table 10.
+    assert found["full"].total == found["full"].trainable == 355_362_819
+    assert found["(1, 14, 14)"].total == 229_400_579
+    assert found["(1, 14, 14)"].trainable == 177_399_811
+    assert found["(15, 24, 24)"].trainable == 127_014_915
+    assert found["(15, 24, 24)"].total == 355_362_819
+    assert found["head:14"].trainable == shape.parameters.head
+
+
+def test_the_published_parameters_of_an_adapter():
+    shape, work = model_shape(LARGE, labels=3), Work(1, 0, 1, 1)
+    plan, whole = make_plan("(14, 16, 24)", 24), make_plan("full", 24)
+    found = cost(plan, shape, work, Adapter(256))
+    assert found.trainable == 3 * 1_055_232 + shape.parameters.head
+    assert found.total == 355_362_819 + 3 * (1_055_232 - 4096)
+    assert cost(whole, shape, work, Adapter(256)).trainable == 24 * 1_055_232 + 1_052_675
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize(
+    "config", [*(c for c, _ in CONFIGS.values()), DEBERTA], ids=lambda c: c.model_type
+)
+def test_parameters_of_methods_are_those_that_the_model_has(config, method):
+    if isinstance(method, PrefixTuning) and config.model_type not in PREFIXED:
+        pytest.skip("its attention is of another kind")
+    config = deepcopy(config)
+    config.num_hidden_layers = 6
+    plan = make_plan("blocks:1,3-4@5", 6)
+    model = without_weights(config, plan, method)
+    found = cost(plan, model_shape(config, labels=3), Work(1, 0, 1, 1), method)
+    sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
+    trained = sum(size for size, trains in sizes if trains)
+    assert found.trainable == trained
+    if not isinstance(method, LoRA):  # which is merged
+        assert found.total == sum(size for size, _ in sizes)
+
+
+def test_shared_weights_count_once():
+    shape = model_shape(AlbertConfig(**ALBERT), labels=2)
+    counts, work = shape.parameters, Work(1, 0, 1, 1)
+    plan = make_plan("(1, 4, 4)", 12)
+    assert cost(make_plan("full", 12), shape, work).total == counts.total
+    assert cost(plan, shape, work).trainable == counts.blocks[0] + counts.head
+    untied = replace(shape, weights=tuple(range(12)))
+    assert cost(plan, untied, work).trainable == 4 * counts.blocks[0] + counts.head
+    changes = 8 * shape.linear[0]
+    assert cost(plan, shape, work, LoRA(8)).trainable == changes + counts.head
+    assert cost(plan, untied, work, LoRA(8)).trainable == 4 * changes + counts.head
+
+
+@pytest.mark.parametrize(
+    ("strategy", "trunk", "tuned", "above", "times"),
+    [
+        ("top:1", 11, 1, 0, 6.9),
+        ("top:3", 9, 3, 0, 3.3),
+        ("best-down:3@best", 5, 3, 0, 3.6),
+        ("best-down:3@top", 5, 3, 4, 2.0),
+        ("best-up", 8, 4, 0, 2.6),
+        ("head:8", 8, 0, 0, 22),
+    ],
+)
+def test_the_limit_of_short_texts(strategy, trunk, tuned, above, times):
+    counts = Parameters(embeddings=0, blocks=(0,) * 12, head=0, total=0)
+    shape = ModelShape(
+        "bert",
+        12,
+        384,
+        1536,
+        0,
+        counts,
+        gated=False,
+        weights=tuple(range(12)),
+        norms=(1536,) * 12,
+        linear=(6912,) * 12,
+    )
+    work = Work(examples=1000, validation=0, tokens=1e-9, epochs=5)
+    plan = make_plan(strategy, 12, best=8)
+    full = cost(make_plan("full", 12), shape, work).train
+    # In units of a block's forward pass; the lowest tuned block spares a quarter.
+    units = trunk / 5 + 3 * tuned + 2 * above
+    assert 36 / units == pytest.approx(times, rel=0.03)
+    spared = units - 0.25 * (tuned > 0)
+    assert full / cost(plan, shape, work).train == pytest.approx(36 / spared)
+
+
+def test_work_is_checked():
+    for numbers in (
+        (0, 0, 1.0, 1),
+        (1, -1, 1.0, 1),
+        (1, 0, 0.0, 1),
+        (1, 0, float("nan"), 1),
+        (1, 0, float("inf"), 1),
+    ):
+        with pytest.raises(InputError, match="at least 1 example"):
+            Work(*numbers)
+    with pytest.raises(InputError, match="some epochs; got 7, 1 and 0"):
+        Work(7, 0, 1.0, 0)
+
+
+# --- auto --------------------------------------------------------------------------------------
+
+WORK = Work(examples=67349, validation=872, tokens=13.3, epochs=5)
+
+
+@cache
+def bert(**settings):
+    return model_shape(BertConfig(**settings), labels=2)
+
+
+@cache
+def albert(groups):
+    return model_shape(AlbertConfig(num_hidden_groups=groups, **ALBERT), labels=2)
+
+
+def share(strategy, shape=None, best=8):
+    shape = shape or bert()
+    plan, full = (make_plan(s, shape.blocks, best=best) for s in (strategy, "full"))
+    return cost(plan, shape, WORK).train / cost(full, shape, WORK).train
+
+
+@pytest.mark.parametrize(
+    ("budget", "best", "strategy"),
+    [
+        (1.0, 8, "best-up"),
+        (0.5, 8, "best-up"),
+        (0.35, 8, "best-down:1@top"),
+        (0.3, 8, "best-down:3@best"),
+        (0.2, 8, "best-down:2@best"),
+        (0.12, 8, "best-down:1@best"),
+        (0.5, 12, "best-down:5@top"),
+        (1.0, 12, "best-down:12@top"),
+        (0.5, None, "top:5"),
+        (0.14, None, "top:1"),
+        (0.5, 1, "best-down:1@best"),
+    ],
+)
+def test_auto_takes_the_first_clause_that_fits(budget, best, strategy):
+    choice = choose(bert(), WORK, best, budget)
+    assert choice.strategy == strategy
+    assert choice.plan == make_plan(strategy, 12, best=best)
+    found = share(strategy, best=best)
+    assert found <= budget
+    assert choice.reason.startswith(f"{strategy} needs {100 * found:.1f} % of full fine-tuning")
+
+
+def test_auto_says_why_earlier_clauses_did_not_apply():
+    reason = choose(bert(), WORK, 8, 0.3).reason
+    up, down = 100 * share("best-up"), 100 * share("best-down:1@top")
+    assert f"; best-up needs {up:.1f} %; best-down:k@top needs {down:.1f} % or more" in reason
+    assert "best-up finds no block above ℓ*" in choose(bert(), WORK, 12, 0.5).reason
+    assert "no ℓ* to go by" in choose(bert(), WORK, None, 0.5).reason
+    assert ";" not in choose(bert(), WORK, 8, 0.5).reason
+
+
+def test_the_smallest_budget_is_named_and_works():
+    with pytest.raises(InputError, match=r"the least is 0\.\d+, and head:8 tunes") as caught:
+        choose(bert(), WORK, 8, 0.05)
+    least = float(str(caught.value).split("least is ")[1].split(",")[0])
+    assert choose(bert(), WORK, 8, least).strategy == "best-down:1@best"
+    with pytest.raises(InputError, match="head:12"):
+        choose(bert(), WORK, None, 0.05)
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, 50.0, float("nan"), float("inf")])
+def test_a_budget_is_a_share(budget):
+    with pytest.raises(InputError, match="above 0 and up to 1"):
+        choose(bert(), WORK, 8, budget)
+
+
+def test_auto_leaves_shared_weights_together():
+    choice = choose(albert(1), WORK, 8, 0.7)
+    assert choice.plan.notation == "(1, 8, 8)"
+    assert "best-up needs --untie; best-down:k@top needs --untie" in choice.reason
+    with pytest.raises(InputError, match="the least is 0.66.*--untie"):
+        choose(albert(1), WORK, 8, 0.5)
+    assert choose(albert(3), WORK, 8, 0.5).plan.notation == "(9, 12, 12)"
+    assert (
+        choose(
+            replace(albert(1), weights=tuple(range(12))),
+            WORK,
+            8,
+            0.5,
+        ).strategy
+        == "best-up"
+    )
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize(
+    ("budget", "best"), [(0.5, 8), (0.3, 8), (0.12, 8), (0.3, 12), (0.3, None)]
+)
+def test_auto_weighs_the_method(method, budget, best):
+    full = cost(make_plan("full", 12), bert(), WORK).train
+    choice = choose(bert(), WORK, best, budget, method)
+    plan = make_plan(choice.strategy, 12, best=best)
+    assert (choice.plan.tuned, choice.plan.head) == (plan.tuned, plan.head)
+    assert choice.plan.embeddings is False
+    found = cost(plan, bert(), WORK, method).train / full
+    assert found <= budget
+    # The same plan costs less than with all weights, so at least what fitted then fits now.
+    before = choose(bert(), WORK, best, budget).strategy
+    clauses = ["best-up", "best-down@top", "best-down@best", "top"]
+    now, then = (
+        (-clauses.index(re.sub(":[0-9]+", "", name)), len(make_plan(name, 12, best=best).tuned))
+        for name in (choice.strategy, before)
+    )
+    assert now >= then
+
+
+def test_auto_tunes_all_blocks_but_never_the_embeddings():
+    shape = bert()
+    choice = choose(shape, WORK, 12, 1.0, Adapter())
+    assert (choice.plan.notation, choice.plan.embeddings) == ("(1, 12, 12)", False)
+    assert choice.plan.cut == 0
+    with pytest.raises(InputError, match=r"head:8 tunes no block at all \(--method full\)"):
+        choose(shape, WORK, 8, 0.01, Adapter())
+
+
+@pytest.mark.parametrize("method", [Adapter(), PrefixTuning()], ids=lambda method: method.name)
+def test_shared_weights_cannot_have_something_of_their_own(method):
+    for attempt in (
+        lambda: choose(albert(1), WORK, 8, 0.9, method),
+        lambda: options(albert(3), WORK, 8, method=method),
+    ):
+        with pytest.raises(InputError, match=f"^{method.name} needs blocks.* albert .*--untie"):
+            attempt()
+    untied = replace(albert(1), weights=tuple(range(12)))
+    assert choose(untied, WORK, 8, 0.5, method).plan.tuned
+
+
+# --- The list ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("best", [1, 2, 8, 10, 11, 12, None])
+@pytest.mark.parametrize("blocks", [12])
+def test_the_list_has_each_plan_once_dearest_first(blocks, best):
+    listed = options(bert(num_hidden_layers=blocks), WORK, best)
+    assert listed[0].strategy == "full"
+    assert len({option.plan for option in listed}) == len(listed)
+    shares = [option.relative for option in listed]
+    assert shares == sorted(shares, reverse=True)
+    assert (shares[0], min(shares) > 0) == (1.0, True)
+    for option in listed:
+        assert make_plan(option.strategy, blocks, best=best) == option.plan
+        assert option.cost == cost(option.plan, bert(), WORK)
+
+
+def test_the_list_knows_what_each_plan_is_built_on():
+    listed = {option.strategy: option for option in options(bert(), WORK, 8)}
+    states = {name: option.state for name, option in listed.items()}
+    assert {states[s] for s in ("best-up", "best-down:2@top", "best-up:1@head", "head:8")} == {8}
+    assert {states[s] for s in ("middle-down:1@top", "middle-down:3@middle")} == {7}
+    assert {states[s] for s in ("full", "top:1", "head:12")} == {12}
+    assert "rank:1" not in listed
+    ranking = (None, *map(float, range(12)))
+    ranked = options(bert(), WORK, None, ranking, extra=("rank-bottom:2",))
+    assert "rank-bottom:2" in [option.strategy for option in ranked]
+    assert "best-up" not in [option.strategy for option in ranked]
+
+
+def test_efficient_is_what_auto_takes_at_that_budget():
+    listed = options(bert(), WORK, 8)
+    assert [option.strategy for option in listed if option.efficient] == [
+        "best-up",
+        "best-down:1@top",
+        "best-down:3@best",
+        "best-down:2@best",
+        "best-down:1@best",
+    ]
+    for option in listed:
+        if option.efficient:
+            assert choose(bert(), WORK, 8, option.relative).plan == option.plan
+
+
+def test_models_of_few_blocks_have_few_plans():
+    one = model_shape(BertConfig(num_hidden_layers=1), labels=2)
+    assert [option.strategy for option in options(one, WORK, 1)] == ["full", "head:1"]
+    two = model_shape(BertConfig(num_hidden_layers=2), labels=2)
+    notations = [option.plan.notation for option in options(two, WORK, 1)]
+    assert notations == ["(1, 2, 2)", "(1, 1, 2)", "(2, 2, 2)", "(1, 1, 1)", "head:2", "head:1"]
+
+
+def test_the_list_leaves_shared_weights_together_unless_asked():
+    names = [option.strategy for option in options(albert(1), WORK, 8)]
+    assert names == ["full", "best-down:all@best", "head:12", "head:8"]
+    asked = options(albert(1), WORK, 8, extra=("top:1",))
+    assert "top:1" in [option.strategy for option in asked]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_the_list_of_a_method(method):
+    listed = options(bert(), WORK, 8, method=method)
+    assert {option.strategy for option in listed} == {
+        option.strategy for option in options(bert(), WORK, 8) if option.plan.tuned
+    }
+    full = cost(make_plan("full", 12), bert(), WORK)
+    for option in listed:
+        assert not option.plan.embeddings
+        assert option.cost == cost(option.plan, bert(), WORK, method)
+        assert option.relative == option.cost.train / full.train
+        if option.efficient:
+            assert choose(bert(), WORK, 8, option.relative, method).plan == option.plan
+    assert any(option.efficient for option in listed)
+    with pytest.raises(InputError, match=f"{method.name} tunes blocks, and head:8 tunes none"):
+        options(bert(), WORK, 8, extra=("head:8",), method=method)

@@ -1,0 +1,135 @@
+"""Edits as text and values, and what they make of a row of blocks."""
+
+import re
+
+import pytest
+from hypothesis import given, strategies as st
+
+from layerscout.plans.edits import (
+    Edit,
+    Editing,
+    Permute,
+    Preserve,
+    Redraw,
+    Reinitialize,
+    Skip,
+    Truncate,
+    arranged,
+    make_edits,
+    notation,
+)
+from layerscout.runtime.errors import InputError
+
+BLOCKS = st.sets(st.integers(1, 12), min_size=1)
+EDIT = st.one_of(
+    st.builds(Truncate, st.integers(1, 12)),
+    st.builds(Skip, BLOCKS),
+    st.builds(Reinitialize, BLOCKS),
+    st.builds(Preserve, BLOCKS),
+    st.builds(Permute, st.integers(0, 99)),
+    st.builds(lambda order: Permute(order=order), st.permutations(range(1, 5))),
+)
+
+
+@given(st.lists(EDIT, max_size=4))
+def test_what_is_written_is_read_again(edits: list[Edit]) -> None:
+    assert make_edits(notation(edits)) == tuple(edits)
+
+
+@pytest.mark.parametrize(
+    ("written", "edits"),
+    [
+        ("", ()),
+        ("reinit:9-12", (Reinitialize(range(9, 13)),)),
+        (" REINIT: 9 - 12 ", (Reinitialize(range(9, 13)),)),
+        ("skip:3-4+truncate:8", (Skip((3, 4)), Truncate(8))),
+        ("preserve:1,3-4", (Preserve((1, 3, 4)),)),
+        ("permute:7", (Permute(7),)),
+        ("permute:2,1,3", (Permute(order=(2, 1, 3)),)),
+    ],
+)
+def test_notation(written: str, edits: tuple[Edit, ...]) -> None:
+    assert make_edits(written) == edits
+
+
+@pytest.mark.parametrize(
+    ("written", "order", "fresh"),
+    [
+        ("", (1, 2, 3, 4, 5, 6), ()),
+        ("truncate:4", (1, 2, 3, 4), ()),
+        ("skip:2-3", (1, 4, 5, 6), ()),
+        # Each counts the blocks as those before it left them.
+        ("skip:3-4 + truncate:3", (1, 2, 5), ()),
+        ("truncate:3 + skip:3", (1, 2), ()),
+        ("reinit:2,5-6", (1, 2, 3, 4, 5, 6), (2, 5, 6)),
+        ("preserve:2-3", (1, 2, 3, 4, 5, 6), (1, 4, 5, 6)),
+        ("preserve:1-6", (1, 2, 3, 4, 5, 6), ()),
+        ("permute:6,5,4,3,2,1", (6, 5, 4, 3, 2, 1), ()),
+        ("reinit:1 + permute:6,5,4,3,2,1", (6, 5, 4, 3, 2, 1), (6,)),
+        ("permute:6,5,4,3,2,1 + reinit:1", (6, 5, 4, 3, 2, 1), (1,)),
+        ("reinit:5 + skip:1-2", (3, 4, 5, 6), (3,)),
+        ("reinit:1-2 + reinit:3", (1, 2, 3, 4, 5, 6), (1, 2, 3)),
+    ],
+)
+def test_arrangement(written: str, order: tuple[int, ...], fresh: tuple[int, ...]) -> None:
+    found = arranged(make_edits(written), 6)
+    assert found.order == order
+    assert found.fresh == set(fresh)
+    assert Editing(make_edits(written), 6).fresh == set(fresh)
+
+
+def test_a_seed_draws_the_same_order_and_another_one_another() -> None:
+    orders = [arranged((Permute(seed),), 12).order for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[2]) == list(range(1, 13))
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("cut:3", "unknown edit"),
+        ("skip", "skip is written skip:i-j"),
+        ("skip:4-3", "a span of blocks goes from"),
+        ("skip:0-3", "a span of blocks goes from"),
+        ("skip:1-99999999", "a span of blocks goes from"),
+        ("reinit:all", "reinit is written reinit:i-j"),
+        ("truncate:0", "`truncate` must be a whole number from 1 on"),
+        ("truncate:7", "truncate:7 must name blocks in 1..6"),
+        ("skip:5-7", "skip:5-7 must name blocks in 1..6"),
+        ("skip:1-6", "a model needs a block"),
+        ("permute:", "permute is written"),
+        ("permute:1,2,2", "names every block once"),
+        ("permute:2,1", "must name all 6 blocks once, got 2 numbers"),
+        ("permute:1 + permute:2", "blocks change places once"),
+        ("reinit:1-3 + reinit:3", "reinit:1-3 has said so"),
+        ("preserve:1-3 + reinit:2", "preserve:1-3 has said so"),
+        ("reinit:2 + preserve:1", "reinit:2 has said so"),
+        ("reinit:1 + preserve:1", "reinit:1 has said so"),
+        ("preserve:3-4 + truncate:4", "removes a block that preserve:3-4 is about"),
+        ("preserve:1-5 + skip:1", "removes a block that preserve:1-5 is about"),
+        ("reinit:5-6 + truncate:5", "removes a block that reinit:5-6 is about"),
+        ("reinit:2 + skip:2", "removes a block that reinit:2 is about"),
+        ("skip:3-4 + skip:5", "skip:5 must name blocks in 1..4"),
+        ("skip:3 + + skip:5", "unknown edit"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(written: str, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        arranged(make_edits(written), 6)
+
+
+@pytest.mark.parametrize("blocks", [(), 3, "3-4", [0], [1.5]])
+def test_values_are_checked(blocks: object) -> None:
+    with pytest.raises(InputError):
+        Skip(blocks)  # type: ignore[arg-type]
+
+
+def test_values_may_be_given_in_place_of_text() -> None:
+    assert make_edits(Skip([3])) == make_edits([Skip([3])]) == (Skip((3,)),)
+    with pytest.raises(InputError, match="edits are text"):
+        make_edits(["skip:3"])  # type: ignore[list-item]
+
+
+def test_an_editing_is_read_again() -> None:
+    editing = Editing(make_edits("reinit:2 + permute:3"), 6, 5, Redraw(as_released=True))
+    assert Editing.from_dict(editing.as_dict()) == editing

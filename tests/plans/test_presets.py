@@ -1,0 +1,80 @@
+"""The papers' settings and rates, against their tables."""
+
+import pytest
+
+from inputs import expect_refused
+from layerscout.plans.methods import Adapter, Full, LoRA
+from layerscout.plans.plan import make_plan
+from layerscout.plans.presets import AS_RELEASED, PRESETS, preset, preset_rates
+from layerscout.tuning.training import Settings
+
+TABLE_4 = {
+    "full": (1e-6, 5e-6, 8e-6, 1e-5, 2e-5),
+    "top:3": (8e-6, 1e-5, 2e-5, 3e-5, 5e-5),
+    "best-down:3@top": (8e-6, 1e-5, 2e-5, 3e-5, 5e-5),
+    "best-down:3@best": (8e-6, 1e-5, 2e-5, 3e-5, 5e-5),
+    "best-down:all@best": (5e-6, 1e-5, 5e-5, 1e-4),
+    "best-up": (1e-6, 3e-6, 1e-5, 3e-5),
+}
+TABLE_5 = {
+    "full": (1e-5, 3e-5, 1e-4),
+    "top:3": (3e-5, 1e-4, 3e-4),
+    "best-down:3@best": (3e-5, 1e-4, 3e-4),
+    "best-down:all@best": (1e-5, 3e-5, 1e-4),
+    "best-up": (1e-5, 3e-5, 1e-4),
+}
+
+
+def rates(strategy, method, task="sst2", name="xie2022"):
+    plan = make_plan(strategy, 24, best=14).on(24)
+    return preset_rates(name, strategy, plan, method, task)
+
+
+@pytest.mark.parametrize("strategy", TABLE_4)
+def test_rates_of_fine_tuning(strategy):
+    assert rates(strategy, Full()) == TABLE_4[strategy]
+
+
+@pytest.mark.parametrize("strategy", TABLE_5)
+def test_rates_of_adapters(strategy):
+    assert rates(strategy, Adapter()) == TABLE_5[strategy]
+
+
+def test_other_rates():
+    assert rates("head:14", Full(), "qqp") == (3e-4,)
+    assert rates("head:14", Full(), "reviews") == (1e-3,)
+    assert rates("top:3", LoRA()) is None
+    assert rates("top:3", Full(), name="phang2021") == (1e-5,)
+    assert rates("full", Full(), name="tamkin2020") == (2e-5,)
+    assert rates("full", Full(), name="lodha2023") == (5e-5,)
+
+
+@pytest.mark.parametrize("presets", [PRESETS, AS_RELEASED])
+def test_all_are_settings(presets):
+    for one in presets.values():
+        assert Settings(**one.settings)
+
+
+def test_epochs_depend_on_the_task():
+    def epochs(name, task="sst2", examples=5000):
+        return preset(name, task=task, examples=examples).settings.get("epochs")
+
+    assert [epochs("xie2022", task) for task in ("sst2", "mnli", "qqp")] == [20, 10, 10]
+    assert [epochs("tamkin2020", examples=n) for n in (500, 501)] == [5, 3]
+    assert epochs("lodha2023") == 10
+    assert epochs("phang2021") is None
+    assert PRESETS["phang2021"].settings["max_steps"] == 10_000
+
+
+def test_as_released():
+    def released(name, **more):
+        return preset(name, task="rte", examples=5000, as_released=True, **more)
+
+    assert released("tamkin2020").classifier == "family"
+    assert released("tamkin2020").settings["max_grad_norm"] == 1.0
+    assert released("lodha2023").settings["warmup"] == 10_000
+    expect_refused("tamkin2020", released, "phang2021")
+
+
+def test_unknown_presets_are_refused():
+    expect_refused("xie2022", preset, "xie2021", task="rte", examples=5)

@@ -1,0 +1,330 @@
+"""A scan against naive computations on the states of plain transformers, and its promises."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import layerscout as ls
+from conftest import MODELS, real
+from layerscout.models import encoder as encoder_module
+from layerscout.models.encoder import Encoder
+from layerscout.runtime.errors import InputError
+from layerscout.scanning.result import Scan
+from reference import naive
+from tiny import SENTENCES, tiny_checkpoint
+
+KEYS = ("variability_ratio", "nc1")
+
+
+def made_up_task(n=90, classes=3, seed=0, pairs=False, **options):
+    rng = np.random.default_rng(seed)
+    words = " ".join(SENTENCES).split()
+    texts = [" ".join(rng.choice(words, rng.integers(1, 30))) for _ in range(n)]
+    labels = [f"class {k}" for k in np.arange(n) % classes]
+    seconds = texts[::-1] if pairs else None
+    return ls.Task.from_lists(texts, labels, pairs=seconds, name="made up", **options)
+
+
+def naive_scores(encoder, split, max_length=128):
+    """Score the states of one text at a time, special tokens left out, in float64."""
+    kept = []
+    for row, text in enumerate(split.texts):
+        batch = encoder.tokenizer(
+            text,
+            split.pairs[row] if split.pairs else None,
+            truncation=True,
+            max_length=max_length,
+            return_special_tokens_mask=True,
+            return_tensors="pt",
+        )
+        ordinary = ~batch.pop("special_tokens_mask")[0].bool()
+        with torch.no_grad():
+            states = encoder.model(**batch, output_hidden_states=True).hidden_states
+        kept.append([s[0][ordinary].double().numpy().mean(axis=0) for s in states])
+    H = np.array(kept)
+    return {
+        key: [getattr(naive, key)(H[:, s], split.labels) for s in range(H.shape[1])] for key in KEYS
+    }
+
+
+def assert_equals_naive(scan, encoder, split):
+    expected = naive_scores(encoder, split)
+    for key in KEYS:
+        np.testing.assert_allclose(scan.scores[key].values, expected[key], rtol=1e-4)
+        assert scan.best(key) == 1 + int(np.argmin(expected[key][1:]))
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny):
+    return Encoder.load(tiny)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_equals_the_naive_scores(encoder, classes, pairs):
+    task = made_up_task(classes=classes, pairs=pairs)
+    assert_equals_naive(ls.scan(encoder, task, scores=KEYS), encoder, task.train)
+
+
+def test_equals_the_naive_scores_on_imbalanced_classes(encoder):
+    task = made_up_task(n=120)
+    scan = ls.scan(encoder, task, scores=KEYS, per_class=[40, 5, 2])
+    assert scan.task["examples_per_class"] == [40, 5, 2]
+    from layerscout.data.sampling import sample
+
+    rows = sample(task.train, 3, examples=None, balanced=False, per_class=[40, 5, 2], seed=0)
+    assert_equals_naive(scan, encoder, task.train.take(rows))
+    assert scan.scores["nc1"].values != scan.scores["variability_ratio"].values
+
+
+def test_batches_do_not_matter_and_a_scan_repeats(encoder, monkeypatch):
+    task = made_up_task()
+    first, again = (ls.scan(encoder, task, scores=KEYS) for _ in range(2))
+    assert first.scores == again.scores
+    monkeypatch.setattr(encoder_module, "CPU_TOKENS", 40)
+    monkeypatch.setattr("layerscout.scanning.sampling.CHUNK", 7)
+    small = ls.scan(encoder, task, scores=KEYS)
+    for key in KEYS:
+        np.testing.assert_allclose(small.scores[key].values, first.scores[key].values, rtol=1e-4)
+
+
+def test_seeds_draw_other_examples_and_repeat(encoder):
+    task = made_up_task()
+    values = [
+        ls.scan(encoder, task, examples=40, seed=seed).scores["variability_ratio"].values
+        for seed in (0, 0, 1)
+    ]
+    assert values[0] == values[1] != values[2]
+
+
+def test_the_work_is_one_pass(encoder, monkeypatch):
+    monkeypatch.setattr(encoder_module, "CPU_TOKENS", 200)
+    task = made_up_task(n=300)
+    shapes = []
+    handle = encoder.model.encoder.layer[0].register_forward_hook(
+        lambda _module, arguments, _output: shapes.append(arguments[0].shape)
+    )
+    ls.scan(encoder, task, scores=KEYS)
+    handle.remove()
+    lengths = encoder.tokenize(task.train.texts).lengths
+    assert sum(batch for batch, _, _ in shapes) == 300  # every text once
+    padded = sum(batch * length for batch, length, _ in shapes)
+    assert lengths.sum() <= padded <= 1.1 * lengths.sum()  # like lengths together: little padding
+
+
+def test_first_token_pooling_has_no_score_for_the_embeddings(encoder):
+    scan = ls.scan(encoder, made_up_task(), scores=KEYS, pooling="cls")
+    for score in scan.scores.values():
+        assert score.values[0] is None
+        assert all(v > 0 for v in score.values[1:])
+
+
+def test_only_the_training_split_is_read(encoder):
+    task = made_up_task(n=100, validation=0.2)
+    scan = ls.scan(encoder, task)
+    assert scan.task["examples_used"] == scan.task["examples_available"] == 80
+    alone = ls.scan(encoder, dataclasses.replace(task, validation=None))
+    assert scan.scores == alone.scores
+
+
+def test_auto_reads_all_of_a_small_task(encoder, monkeypatch):
+    task = made_up_task()
+    assert ls.scan(encoder, task).task["examples_used"] == 90
+    assert ls.scan(encoder, task, scores=KEYS).task["examples_used"] == 90
+    monkeypatch.setattr("layerscout.scanning.sampling.AUTO_EXAMPLES", 30)
+    assert ls.scan(encoder, task, scores=KEYS).task["examples_used"] == 30
+    assert ls.scan(encoder, task, scores=KEYS, examples="all").task["examples_used"] == 90
+    # The debiased ratio says when there are enough of them.
+    assert ls.scan(encoder, task).task["examples_used"] == 90
+    skewed = ls.Task.from_lists(list(task.train.texts), ["a"] * 80 + ["b"] * 10)
+    scan = ls.scan(encoder, skewed, balanced=True)
+    assert scan.task["examples_per_class"] == [10, 10]
+
+
+def test_what_was_cut_or_empty_is_told(encoder):
+    task = ls.Task.from_lists(["", "the cat", " ", "a " * 50] * 3, ["x", "y", "y", "x"] * 3)
+    warnings = "\n".join(ls.scan(encoder, task, max_length=20).warnings)
+    assert "3 of 12 inputs were longer than 20 tokens" in warnings
+    assert "6 of 12 inputs have no token of their own" in warnings
+
+
+def test_states_that_are_not_finite_are_told_and_have_no_score(tiny):
+    encoder = Encoder.load(tiny)
+    layer = encoder.model.encoder.layer[2].output.LayerNorm
+    layer.weight.data[0] = float("nan")
+    scan = ls.scan(encoder, made_up_task(), scores=KEYS)
+    for key in KEYS:
+        values = scan.scores[key].values
+        assert [v is None for v in values] == [False, False, False, True, True]
+        assert scan.best(key) in (1, 2)
+    assert any("states [3, 4] hold values that are not finite" in w for w in scan.warnings)
+    json.dumps(scan.as_dict(), allow_nan=False)
+
+
+def test_the_same_texts_in_both_classes_have_no_score(encoder, monkeypatch):
+    # Batched differently, the same text gives states that differ by rounding; that is no distance.
+    monkeypatch.setattr(encoder_module, "CPU_TOKENS", 100)
+    texts = list(made_up_task(n=60).train.texts)
+    task = ls.Task.from_lists([*texts, *texts], ["a"] * 60 + ["b"] * 60)
+    for pooling in ("mean", "cls"):
+        scan = ls.scan(encoder, task, pooling=pooling)
+        assert set(scan.scores["variability_ratio"].values) == {None}
+        assert any("nothing tells the classes apart" in warning for warning in scan.warnings)
+
+
+def test_identical_texts_have_no_best_state(encoder):
+    task = ls.Task.from_lists(["the cat"] * 20, ["a", "b"] * 10)
+    scan = ls.scan(encoder, task)
+    assert set(scan.scores["variability_ratio"].values) == {None}
+    assert scan.best() is None
+    assert scan.as_dict()["best"] == dict.fromkeys(scan.scores)
+
+
+def test_the_file_says_what_the_design_says(encoder, tiny, tmp_path):
+    scan = ls.scan(encoder, made_up_task(), scores=KEYS)
+    scan.save(tmp_path / "out")
+    content = json.loads((tmp_path / "out" / "scan.json").read_text())
+    assert content["verb"] == "scan"
+    model = content["model"]
+    assert (model["name"], model["family"], model["blocks"]) == (str(tiny), "bert", 4)
+    assert (model["hidden_size"], model["feed_forward"]) == (16, 32)
+    counts = model["parameters"]
+    assert counts["embeddings"] + sum(counts["blocks"]) + counts["head"] == counts["total"]
+    task = content["task"]
+    assert task["labels"] == ["class 0", "class 1", "class 2"]
+    assert (task["examples_used"], task["examples_available"]) == (90, 90)
+    lengths = encoder.tokenize(made_up_task().train.texts).lengths
+    assert task["tokens_per_example"] == lengths.mean()
+    settings = content["settings"]
+    assert (model["source"], model["revision"]) == (str(tiny), None)
+    assert (settings["pooling"], settings["max_length"], settings["seed"]) == ("mean", 128, 0)
+    assert settings["precision"] == "float32"
+    score = content["scores"]["variability_ratio"]
+    assert (score["of"], score["better"], len(score["values"])) == ("states", "lower", 5)
+    assert tuple(score["values"]) == scan.scores["variability_ratio"].values  # full precision
+    assert content["best"] == {key: scan.best(key) for key in KEYS}
+    assert set(content["seconds"]) == {"tokenize", "forward", "scores"}
+    assert min(content["seconds"].values()) >= 0
+
+
+def test_a_saved_scan_loads_back_equal(encoder, tmp_path):
+    scan = ls.scan(encoder, made_up_task(), scores=KEYS, pooling="cls")
+    scan.save(tmp_path)
+    loaded = Scan.load(tmp_path)
+    assert loaded.scores == scan.scores
+    assert json.dumps(loaded.as_dict()) == json.dumps(scan.as_dict())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["scan.html", "scan.json"]
+
+
+def test_loading_what_is_no_scan(tmp_path):
+    with pytest.raises(InputError, match=r"no scan\.json"):
+        Scan.load(tmp_path)
+    for content in ("", "{}", "[]", '{"scores": 3}', "\x00"):
+        (tmp_path / "scan.json").write_text(content)
+        with pytest.raises(InputError, match="is not a scan"):
+            Scan.load(tmp_path)
+
+
+def test_table_and_plot(encoder, tmp_path):
+    scan = ls.scan(encoder, made_up_task(), scores=KEYS, pooling="cls")
+    table = scan.table()
+    assert list(table.columns) == list(KEYS)
+    assert table.index.tolist() == [0, 1, 2, 3, 4]
+    assert np.isnan(table.loc[0, "nc1"])
+    assert table.loc[2, "nc1"] == scan.scores["nc1"].values[2]
+    ls.plot(scan, tmp_path / "curve.svg")
+    assert "<svg" in (tmp_path / "curve.svg").read_text()
+
+
+def test_bad_questions(encoder):
+    task = made_up_task()
+    with pytest.raises(InputError, match=r"unknown score 'nu'.*variability_ratio"):
+        ls.scan(encoder, task, scores=["nu"])
+    with pytest.raises(InputError, match="unknown score of this scan 'nc1'"):
+        ls.scan(encoder, task).best("nc1")
+    with pytest.raises(InputError, match="at most 90"):
+        ls.scan(encoder, task, examples=91)
+    with pytest.raises(InputError, match="2 of every class"):
+        ls.scan(encoder, task, examples=5)
+    for examples in (10.5, "many", None):
+        with pytest.raises(InputError, match="whole number, 'all' or 'auto'"):
+            ls.scan(encoder, task, examples=examples)
+    for per_class in ([0, 5, 5], [5, 1, 5], [5, 5, 10**30], [5, 5, -1]):
+        with pytest.raises(InputError, match=r"per-class must be in 2\.\.30"):
+            ls.scan(encoder, task, per_class=per_class)
+    with pytest.raises(InputError, match="seed must be 0 or more"):
+        ls.scan(encoder, task, seed=-1)
+    numbers = ls.Task.from_lists(["a", "b", "c"], [0.5, 1.5, 2.5], regression=True)
+    with pytest.raises(InputError, match="compares classes, but the labels are numbers; use cca"):
+        ls.scan(encoder, numbers, scores="nc1")
+
+
+def test_scores_by_name(encoder):
+    task = made_up_task()
+    for scores in ("variability_ratio, nc1", "variability_ratio,nc1,nc1", KEYS):
+        assert tuple(ls.scan(encoder, task, scores=scores).scores) == KEYS
+    assert tuple(ls.scan(encoder, task, scores="nc1").scores) == ("nc1",)
+    default = ("variability_ratio_debiased", "variability_ratio")
+    assert tuple(ls.scan(encoder, task).scores) == default
+
+
+def test_many_classes_are_not_too_many_for_auto(encoder, monkeypatch):
+    monkeypatch.setattr("layerscout.scanning.sampling.AUTO_EXAMPLES", 20)
+    task = made_up_task(n=120, classes=30)
+    assert ls.scan(encoder, task, scores=KEYS).task["examples_per_class"] == [2] * 30
+
+
+def test_settings_say_where_the_rows_come_from(encoder, tmp_path):
+    task = made_up_task()
+    path = tmp_path / "rows.tsv"
+    rows = zip(task.train.texts, task.train.labels, strict=True)
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    settings = ls.scan(encoder, ls.Task.load(path, validation="0.2", seed=3)).settings
+    assert settings["data"] == str(path)
+    assert (settings["validation"], settings["validation_seed"]) == (0.2, 3)
+    assert ls.scan(encoder, ls.Task.load(path)).settings["validation"] is None
+    other = ls.scan(encoder, ls.Task.load(path, validation=path)).settings
+    assert other["validation"] == str(path)
+
+
+def test_a_head_for_multiple_choice_has_one_output(encoder, tmp_path):
+    row = '{"premise": "It rained.", "question": "effect", "choice1": "the cat slept", %s}\n'
+    rows = [row % f'"choice2": "the bird sang {n}", "label": {n % 2}' for n in range(12)]
+    (tmp_path / "copa.jsonl").write_text("".join(rows))
+    scan = ls.scan(encoder, ls.Task.load(tmp_path / "copa.jsonl", task="copa"))
+    assert scan.task["examples_used"] == 24
+    assert scan.model["parameters"]["head"] == encoder.shape(1).parameters.head
+
+
+@pytest.mark.parametrize("family", ["albert", "modernbert", "deberta-v2-conv"])
+def test_other_families_scan_end_to_end(tmp_path, family):
+    folder = tiny_checkpoint(tmp_path / family, family)
+    scan = ls.scan(str(folder), made_up_task(n=40))
+    assert len(scan.scores["variability_ratio"].values) == 5
+    assert None not in scan.scores["variability_ratio"].values
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("data", "per_class"), [("sst2", None), ("mnli", None), ("cola", [15, 85])]
+)
+def test_real_scans_equal_the_naive_scores(model, data, per_class):
+    encoder = Encoder.load(real("models", model))
+    task = ls.Task.load(real("data", data))
+    options = {"per_class": per_class} if per_class else {"examples": 100}
+    scan = ls.scan(encoder, task, scores=KEYS, **options)
+    from layerscout.data.sampling import sample
+
+    rows = sample(
+        task.train,
+        len(task.labels),
+        examples=options.get("examples"),
+        balanced=False,
+        per_class=per_class,
+        seed=0,
+    )
+    assert_equals_naive(scan, encoder, task.train.take(rows))

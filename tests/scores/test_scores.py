@@ -1,0 +1,378 @@
+"""Scores against the formulas, and what must not change them; all of them on plain arrays."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+
+from inputs import expect_refused
+from layerscout.runtime.errors import InputError
+from layerscout.scores import table as scores, transferability
+from layerscout.scores.folds import fold_scores
+from layerscout.scores.moments import Centred, Moments, class_weights
+from layerscout.scores.neighbours import knn, mutual_information
+from layerscout.scores.table import DEFAULT, SCORES, Score, applicable
+from layerscout.scores.variability import debiased, stratified_groups
+from reference import naive
+
+# The published ratios, which sums answer.
+KEYS = ("nc1", "variability_ratio")
+# All that plain arrays have, and those of them that take numbers to predict.
+ON_ARRAYS = (
+    "variability_ratio_debiased",
+    *KEYS,
+    "cca",
+    "ridge",
+    "logme",
+    "h_score",
+    "numerical_rank",
+    "knn",
+    "mutual_information",
+)
+OF_NUMBERS = ("cca", "ridge", "logme", "knn")
+SEEDED = ("variability_ratio_debiased", "cca", "ridge", "mutual_information")
+
+
+def examples(seed, n=60, d=6, K=3, skew=False, signal=1.0):
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(K).repeat(2), rng.integers(0, K, n - 2 * K)])
+    if skew:
+        y[2 * K :] = np.where(rng.random(n - 2 * K) < 0.9, 0, y[2 * K :])
+    centres = signal * rng.normal(size=(K, d))
+    noise = rng.standard_t(4, size=(n, d)) @ rng.normal(size=(d, d))
+    return noise + centres[y] + 10 * rng.normal(size=d), y
+
+
+def by_key(key, H, y):
+    return getattr(scores, key)(H, y)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.sampled_from([30, 60, 200]),
+    d=st.sampled_from([1, 2, 6, 40]),
+    K=st.sampled_from([2, 3, 7]),
+    skew=st.booleans(),
+    signal=st.sampled_from([0.0, 0.1, 3.0]),
+)
+def test_equals_the_formula(key, seed, n, d, K, skew, signal):
+    H, y = examples(seed, n, d, K, skew, signal)
+    expected = getattr(naive, key)(H, y)
+    assert by_key(key, H, y) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@given(seed=st.integers(0, 10**6), K=st.sampled_from([2, 4]))
+def test_invariant_under_rotation_shift_one_scale_order_and_names(key, seed, K):
+    H, y = examples(seed, K=K)
+    rng = np.random.default_rng(seed)
+    expected = by_key(key, H, y)
+    rotation, _ = np.linalg.qr(rng.normal(size=(6, 6)))
+    order = rng.permutation(len(y))
+    names = rng.permutation(K)
+    for changed, labels in (
+        (H @ rotation, y),
+        (H + rng.normal(size=6), y),
+        (H * 37.5, y),
+        (H[order], y[order]),
+        (H, names[y]),
+        (H, np.array(list("abcd"))[y]),
+    ):
+        assert by_key(key, changed, labels) == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_not_invariant_under_other_linear_maps(key):
+    H, y = examples(0)
+    stretched = H * np.array([100, 1, 1, 1, 1, 1])
+    assert by_key(key, stretched, y) != pytest.approx(by_key(key, H, y), rel=0.01)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([2, 3, 5]))
+def test_balanced_classes_make_both_ratios_equal(seed, K):
+    H, _ = examples(seed, n=60, K=K)
+    y = np.arange(60) % K
+    assert scores.nc1(H, y) == pytest.approx(scores.variability_ratio(H, y), rel=1e-9)
+
+
+def test_imbalance_moves_the_pooled_form_only():
+    rng = np.random.default_rng(0)
+    # Class 1 is five times as wide; making it rare must not change what counts classes alike.
+    wide, narrow = 5 * rng.normal(size=(20000, 3)) + 4, rng.normal(size=(20000, 3))
+
+    def ratio(score, rare):
+        H = np.concatenate([narrow, wide[:rare]])
+        return score(H, np.repeat([0, 1], [20000, rare]))
+
+    assert ratio(scores.variability_ratio, 2000) == pytest.approx(
+        ratio(scores.variability_ratio, 20000), rel=0.15
+    )
+    assert ratio(scores.nc1, 2000) < 0.5 * ratio(scores.nc1, 20000)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_weak_directions_are_kept_and_none_are_invented(key):
+    rng = np.random.default_rng(3)
+    # Three class means, the third direction 1e-4 as long as the first: its square is near the
+    # rounding of float32, and the remaining 297 directions of Σ_b are rounding alone.
+    centres = np.zeros((3, 300))
+    centres[0, 0], centres[1, 0], centres[2, 1] = 1, -1, 1e-4
+    y = np.arange(90) % 3
+    H = centres[y] + 1e-5 * rng.normal(size=(90, 300))
+    assert by_key(key, H, y) == pytest.approx(getattr(naive, key)(H, y), rel=1e-6)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_undefined_where_the_class_means_are_one(key):
+    assert by_key(key, np.full((8, 3), 0.1), np.arange(8) % 2) is None
+    assert by_key(key, np.tile([[1.0, 5.0], [3.0, -1.0]], (4, 1)), np.arange(8) // 4) is None
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_classes_without_spread_are_perfectly_apart(key):
+    y = np.arange(8) % 2
+    assert by_key(key, np.eye(2)[y], y) == pytest.approx(0.0, abs=1e-14)
+
+
+@pytest.mark.parametrize("key", ON_ARRAYS)
+@pytest.mark.parametrize(
+    ("H", "y", "rule"),
+    [
+        (np.zeros((4, 2)), [0, 0, 0, 0], "2 or more classes"),
+        (np.zeros((4, 2)), [0, 0, 0, 1], "the smallest of 1"),
+        (np.zeros((4, 2)), [0, 1], r"\(n,\), got \(4, 2\) and \(2,\)"),
+        (np.zeros((4, 2)), [[0], [0], [1], [1]], r"got \(4, 2\) and \(4, 1\)"),
+        (np.zeros((4, 2)), [0, 0, 1, np.nan], "got NaN"),
+        (np.zeros(4), [0, 0, 1, 1], r"\(n, d\)"),
+        (np.array([[0.0], [np.nan], [1], [2]]), [0, 0, 1, 1], "finite"),
+        (np.array([[0.0], [-np.inf], [1], [2]]), [0, 0, 1, 1], "finite"),
+        (np.zeros((0, 2)), [], "0 examples in 0 classes"),
+        (np.zeros((4, 0)), [0, 0, 1, 1], r"1 or more rows and features, got \(4, 0\)"),
+        (np.zeros((4, 2)), [0, 1, 2, 3], "4 examples in 4 classes, the smallest of 1"),
+        (np.full((4, 2), 1e80), [0, 0, 1, 1], "scale them"),
+        (np.full((4, 2), 1e-80), [0, 0, 1, 1], "scale them"),
+        ([[1, 2], [3], [4], [5]], [0, 0, 1, 1], "real numbers"),
+        ([["a"], ["b"], ["c"], ["d"]], [0, 0, 1, 1], "real numbers"),
+        (np.zeros((4, 2)) * 1j, [0, 0, 1, 1], "complex"),
+        (np.zeros((4, 2)), ["a", None, "a", "b"], "of one type"),
+    ],
+)
+def test_refuses_what_has_no_answer(key, H, y, rule):
+    with pytest.raises(InputError, match=rule) as refused:
+        by_key(key, H, y)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("key", OF_NUMBERS)
+@pytest.mark.parametrize(
+    ("H", "y", "rule"),
+    [
+        (np.zeros((3, 2)), ["a", "b", "c"], "targets must be an array of real numbers"),
+        (np.zeros((3, 2)), [1, 2, 3j], "complex"),
+        (np.zeros((3, 2)), [1, 2, np.inf], "got NaN or infinity"),
+        (np.zeros((3, 2)), [1, 2], r"\(n,\)"),
+        (np.zeros((0, 2)), [], "1 or more rows"),
+        (np.zeros((3, 2)), [0, 0, 1e90], "targets .* scale them"),
+    ],
+)
+def test_refuses_numbers_without_an_answer(key, H, y, rule):
+    with pytest.raises(InputError, match=rule) as refused:
+        getattr(scores, key)(H, y, regression=True)
+    assert "\n" not in str(refused.value)
+
+
+def expected_by_key(key, H, y, seed=0):
+    states = Centred.of(H, y, stratified_groups(y, seed))
+    match key:
+        case "variability_ratio_debiased":
+            return debiased(states).value
+        case "cca" | "ridge":
+            return getattr(fold_scores(states), key)
+        case "mutual_information":
+            return mutual_information(H, y, seed)
+        case "knn":
+            return knn(H, y)
+        case "logme" | "h_score" | "numerical_rank":
+            return getattr(transferability, key)(states)
+    return getattr(naive, key)(H, y)
+
+
+@pytest.mark.parametrize("key", ON_ARRAYS)
+@pytest.mark.parametrize("seed", [0, 3])
+def test_an_array_gives_what_the_module_gives(key, seed):
+    H, y = examples(1, n=900, K=3, skew=True, signal=4.0)
+    given = {"seed": seed} if key in SEEDED else {}
+    value = getattr(scores, key)(H, y, **given)
+    assert isinstance(value, float)
+    assert value == pytest.approx(expected_by_key(key, H, y, seed), rel=1e-9)
+
+
+@pytest.mark.parametrize("key", OF_NUMBERS)
+def test_numbers_are_predicted(key):
+    H, _ = examples(1, n=150)
+    y = H @ np.arange(6) + np.random.default_rng(0).normal(size=150)
+    value = getattr(scores, key)(H, y, regression=True)
+    assert value == pytest.approx(expected_by_key(key, H, y), rel=1e-9)
+    # Whole numbers are numbers too where regression is asked for, and classes where it is not.
+    whole = np.round(y / np.ptp(y) * 3).astype(int)
+    assert getattr(scores, key)(H, whole, regression=True) == pytest.approx(
+        expected_by_key(key, H, whole.astype(float)), rel=1e-9
+    )
+    assert getattr(scores, key)(H, whole, regression=True) != pytest.approx(
+        getattr(scores, key)(H, whole % 2), rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("key", SEEDED)
+def test_the_seed_draws_what_is_drawn(key):
+    H, y = examples(2, n=150, signal=1.0)
+    values = [getattr(scores, key)(H, y, seed=seed) for seed in (0, 0, 1)]
+    assert values[0] == values[1] != values[2]
+
+
+@pytest.mark.parametrize("key", ON_ARRAYS)
+def test_labels_and_states_are_of_any_type(key):
+    H, y = examples(1, n=150, signal=4.0)
+    H = H.astype(np.float32).astype(np.float64)
+    expected = by_key(key, H, y)
+    for labels in (
+        y.tolist(),
+        torch.from_numpy(y),
+        torch.from_numpy(y).to(torch.bfloat16),
+        y.astype(np.uint8),
+        y + 0.5,
+        np.array(["no", "so-so", "yes"])[y],
+        np.array(["no", "so-so", "yes"])[y].astype(object),
+        [(b"a", b"b", b"c")[label] for label in y],
+    ):
+        assert by_key(key, H, labels) == expected
+    for states in (H.tolist(), torch.from_numpy(H).requires_grad_(), H.astype(np.float32)):
+        assert by_key(key, states, y) == pytest.approx(expected, rel=1e-6)
+    assert by_key(key, H, y == 1) == by_key(key, H, np.where(y == 1, "yes", "no"))
+
+
+@pytest.mark.parametrize("key", ON_ARRAYS)
+def test_what_is_given_stays_as_it_was(key):
+    H, y = examples(1, n=150)
+    states, labels = H.copy(), y.copy()
+    states.flags.writeable = labels.flags.writeable = False
+    by_key(key, states, labels)
+    assert (states == H).all() and (labels == y).all()
+
+
+def awkward():
+    """Examples that something is wrong with, by what it is."""
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 2
+    H = rng.normal(size=(240, 6)) + y[:, None]
+    rare = np.concatenate([np.zeros(50, int), [1] * 3, [2] * 2])
+    return {
+        "a thousand classes": (rng.normal(size=(2000, 8)), np.arange(2000) % 1000),
+        "classes of 2 and 3": (rng.normal(size=(55, 8)), rare),
+        "constant features": (np.column_stack([H, np.full((240, 2), 0.1)]), y),
+        "duplicated columns": (np.column_stack([H, H, 3 * H]), y),
+        "no variance": (np.full((240, 5), 0.1), y),
+        "all zero": (np.zeros((240, 5)), y),
+        "n < d": (rng.normal(size=(40, 100)) + y[:40, None], y[:40]),
+        "one feature": (H[:, :1], y),
+        "the same states in both classes": (np.repeat(H[:120], 2, axis=0), y),
+        "no spread within the classes": (np.eye(2)[y], y),
+        "one class at zero": (H * y[:, None], y),
+        "far from the origin": (H + 1e8, y),
+        "two examples a class": (H[:4], y[:4]),
+        "large": (H * 1e60, y),
+        "small": (H * 1e-60, y),
+    }
+
+
+# What refuses; every other score has an answer, be it that it is undefined.
+REFUSED = {
+    "a thousand classes": {DEFAULT, "cca", "ridge", "mutual_information"},
+    "classes of 2 and 3": {DEFAULT, "cca", "ridge", "mutual_information"},
+    "two examples a class": {DEFAULT, "cca", "ridge", "mutual_information"},
+}
+# Where there is nothing to tell classes by, so that scores that compare states are undefined.
+UNDEFINED = {"no variance", "all zero"}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("case", awkward())
+def test_awkward_examples_have_an_answer_or_a_clear_refusal(case):
+    H, y = awkward()[case]
+    found = {}
+    for key in ON_ARRAYS:
+        if key in REFUSED.get(case, ()):
+            line = expect_refused("", by_key, key, H, y)
+            assert "examples" in line or "rows" in line or "classes" in line
+        else:
+            found[key] = by_key(key, H, y)
+    assert all(value is None or np.isfinite(value) for value in found.values())
+    undefined = {key for key, value in found.items() if value is None}
+    if case in UNDEFINED:
+        assert undefined == set(ON_ARRAYS) - {"mutual_information"}
+        assert found["mutual_information"] == 0
+    elif case == "the same states in both classes":
+        assert undefined == {DEFAULT, *KEYS}
+    elif case == "no spread within the classes":
+        assert undefined == {DEFAULT}
+    elif case == "one class at zero":
+        assert undefined == {"numerical_rank"}
+    elif case == "far from the origin":  # where all states point the same way
+        assert undefined == {"knn"}
+    else:
+        assert not undefined
+
+
+@pytest.mark.parametrize("key", OF_NUMBERS)
+@pytest.mark.parametrize(
+    "case", ["n < d", "one feature", "duplicated columns", "no variance", "constant features"]
+)
+def test_awkward_states_have_an_answer_for_numbers_too(key, case):
+    H, _ = awkward()[case]
+    y = np.random.default_rng(0).normal(size=len(H))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        value = getattr(scores, key)(H, y, regression=True)
+    assert (value is None) == (case == "no variance")
+    assert getattr(scores, key)(H, np.zeros(len(y)), regression=True) is None
+
+
+def test_tensors_are_taken_as_they_come():
+    H, y = examples(0)
+    low = torch.from_numpy(H).to(torch.bfloat16).requires_grad_()
+    expected = naive.variability_ratio(low.detach().double().numpy(), y)
+    assert scores.variability_ratio(low, y) == pytest.approx(expected)
+
+
+def test_keys_are_read_from_text_and_lists():
+    assert applicable("nc1, cca,nc1", numbers=False) == ["nc1", "cca"]
+    assert applicable(("probe", "logme"), numbers=True) == ["probe", "logme"]
+    assert applicable("all", numbers=False) == list(SCORES)
+    left = applicable("all", numbers=True)
+    assert set(SCORES) - set(left) == {
+        *KEYS, DEFAULT, "h_score", "numerical_rank", "mutual_information",
+    }  # fmt: skip
+    line = expect_refused("compares classes", applicable, "cca,h_score", numbers=True)
+    assert line.startswith("h_score") and all(key in line for key in OF_NUMBERS)
+    expect_refused("unknown score 'lgme' … 'logme'", applicable, "cca,lgme", numbers=False)
+
+
+def test_states_that_are_not_finite_are_undefined_and_leave_the_others_alone():
+    H, y = examples(0)
+    states = torch.from_numpy(np.stack([H, H * np.where(np.arange(60) == 7, np.inf, 1)[:, None]]))
+    labels = torch.from_numpy(y)
+    moments = Moments.empty(states[:, :5].mean(dim=1), class_weights(torch.bincount(labels)))
+    moments.add_(states, labels)
+    values = SCORES["variability_ratio"].of_moments(moments).values
+    assert values[0] == pytest.approx(naive.variability_ratio(H, y))
+    assert values[1] is None
+
+
+def test_best_is_among_the_blocks_and_ties_go_down():
+    assert Score("states", "lower", (0.1, 3.0, 2.0, 2.0)).best() == 2
+    assert Score("states", "higher", (9.0, 3.0, 5.0, 5.0)).best() == 2
+    assert Score("states", "lower", (0.1, None, 7.0)).best() == 2
+    assert Score("states", "lower", (0.1, None, None)).best() is None

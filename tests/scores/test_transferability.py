@@ -1,0 +1,243 @@
+"""LogME, H-score and numerical rank against the formulas, and what must not change them."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from layerscout.runtime.errors import InputError
+from layerscout.scores import transferability
+from layerscout.scores.folds import fold_scores
+from layerscout.scores.moments import Centred
+from layerscout.scores.transferability import centred_scatter
+from reference import transferability as naive
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+KEYS = ["logme", "h_score", "numerical_rank"]
+
+
+def examples(seed, n=40, d=6, K=3, signal=1.0, shift=1.0, conditioned=0.0, skew=False):
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(K).repeat(2), rng.integers(0, K, n - 2 * K)])
+    if skew:
+        y[2 * K :] = np.where(rng.random(n - 2 * K) < 0.9, 0, y[2 * K :])
+    centres = signal * rng.normal(size=(K, d))
+    noise = rng.standard_t(4, size=(n, d)) @ rng.normal(size=(d, d))
+    H = noise * np.logspace(0, -conditioned, d) + centres[y] + shift * rng.normal(size=d)
+    return H, y.astype(np.int64)
+
+
+def by_key(key, H, y, **more):
+    return getattr(transferability, key)(Centred.of(H, y), **more)
+
+
+logme = partial(by_key, "logme")
+h_score = partial(by_key, "h_score")
+numerical_rank = partial(by_key, "numerical_rank")
+
+
+cases = given(
+    seed=st.integers(0, 10**6),
+    n=st.sampled_from([12, 40]),
+    d=st.sampled_from([1, 6, 11, 12, 13, 60]),
+    K=st.sampled_from([2, 4]),
+    skew=st.booleans(),
+    signal=st.sampled_from([0.0, 3.0]),
+    conditioned=st.sampled_from([0.0, 3.0]),
+)
+
+
+@pytest.mark.parametrize("key", ["h_score", "numerical_rank"])
+@cases
+def test_equals_the_formula(key, seed, n, d, K, skew, signal, conditioned):
+    H, y = examples(seed, n, d, K, signal, skew=skew, conditioned=conditioned)
+    assert by_key(key, H, y) == pytest.approx(getattr(naive, key)(H, y), rel=1e-5)
+
+
+@settings(max_examples=15)
+@cases
+# The fit is closer than what counts as perfect.
+@example(seed=302, n=12, d=11, K=4, skew=False, signal=3.0, conditioned=3.0)
+def test_logme_is_the_largest_evidence(seed, n, d, K, skew, signal, conditioned):
+    H, y = examples(seed, n, d, K, signal, skew=skew, conditioned=conditioned)
+    found, expected = logme(H, y), naive.logme(H, y)
+    # Where the fit is all but perfect, its residual has few digits.
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10**6), st.sampled_from([3, 15, 60]))
+def test_logme_of_numbers_is_the_largest_evidence(seed, d):
+    H, _ = examples(seed, n=30, d=d)
+    rng = np.random.default_rng(seed)
+    y = H[:, 0] + rng.normal(size=30) + 2.0
+    assert logme(H, y) == pytest.approx(naive.logme(H, y), abs=1e-6)
+
+
+def test_logme_of_numbers_that_n_features_explain_is_that_of_the_prior_alone():
+    rng = np.random.default_rng(0)
+    left, _ = np.linalg.qr(rng.normal(size=(10, 10)))
+    right, _ = np.linalg.qr(rng.normal(size=(20, 10)))
+    H = left * np.logspace(0, -4, 10) @ right.T
+    y = H @ rng.normal(size=20)
+    # β → ∞ leaves N(y | 0, HHᵀ/α), with 1/α = yᵀ(HHᵀ)⁻¹y / n.
+    spread = np.linalg.norm((left.T @ y) / np.logspace(0, -4, 10)) ** 2 / 10
+    expected = -(10 * np.log(2 * np.pi * spread) + 10) / 2 - np.log(np.logspace(0, -4, 10)).sum()
+    assert logme(H, y) == pytest.approx(expected / 10, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_logme_is_where_the_fixed_point_iteration_ends(seed):
+    H, y = examples(seed, n=50, d=5, K=2)
+    rng = np.random.default_rng(seed)
+    wide = rng.normal(size=(60, 80)) * np.logspace(0, -2, 80)
+    numbers = wide @ rng.normal(size=80) + 0.3 * rng.normal(size=60)
+    for states, labels in ((H, y), (wide, numbers)):
+        expected = naive.logme(states, labels, naive.fixed_point_log_evidence)
+        assert logme(states, labels) == pytest.approx(expected, abs=1e-8)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([10, 30, 31, 40]))
+def test_logme_does_not_see_features_that_are_zero(seed, d):
+    H, y = examples(seed, n=30, d=10)
+    padded = np.column_stack([H, np.zeros((30, d - 10))])
+    assert logme(padded, y) == pytest.approx(logme(H, y), rel=1e-9)
+
+
+def test_logme_of_numbers_without_any_relation_is_that_of_noise_alone():
+    H = np.array([[1.0], [1.0], [-1.0], [-1.0]])
+    y = np.array([1.0, -1.0, 1.0, -1.0])
+    assert logme(H, y) == pytest.approx(-(np.log(2 * np.pi) + 1) / 2, abs=1e-9)
+
+
+def test_logme_of_perfect_fits_is_finite_and_high():
+    y = np.arange(40) % 2
+    H = np.eye(2)[y]
+    noisy = H + 0.1 * np.random.default_rng(0).normal(size=H.shape)
+    assert logme(H, y) > logme(noisy, y) + 1
+    line = np.linspace(1, 2, 40)[:, None]
+    assert np.isfinite(logme(line, 3 * line[:, 0]))
+    wide = np.random.default_rng(1).normal(size=(10, 60))
+    assert np.isfinite(logme(wide, wide @ np.ones(60)))
+    assert np.isfinite(logme(np.repeat(wide, 2, axis=0), np.repeat(np.arange(10) % 2, 2)))
+
+
+@given(st.integers(0, 10**6), st.sampled_from([5, 40, 90]))
+def test_a_given_scatter_changes_nothing(seed, d):
+    H, y = examples(seed, n=40, d=d, shift=10.0)
+    scatter = centred_scatter(Centred.of(H, y))
+    for given_ in (scatter, np.triu(scatter)):
+        before = given_.copy()
+        for key in ("logme", "h_score"):
+            assert by_key(key, H, y, scatter=given_) == pytest.approx(by_key(key, H, y), rel=1e-6)
+        assert np.array_equal(given_, before)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-9, 0.0])
+def test_scatters_of_the_classes_change_nothing(size):
+    H, y = examples(0, n=1000, d=6, K=2, shift=10.0)
+    H[y == 0] *= size
+    states = Centred.of(H, y, np.arange(1000) % 5)
+    scatters = fold_scores(states).class_scatters
+    total = scatters.sum(axis=0)
+    for key in ("logme", "h_score"):
+        found = getattr(transferability, key)(states, scatter=total)
+        assert found == pytest.approx(by_key(key, H, y), rel=1e-9)
+    found = transferability.numerical_rank(states, scatters=scatters)
+    assert found == (pytest.approx(naive.numerical_rank(H, y), rel=1e-5) if size else None)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@given(seed=st.integers(0, 10**6), K=st.sampled_from([2, 4]), d=st.sampled_from([3, 20, 60]))
+def test_invariant_under_rotation_scale_order_and_names(key, seed, K, d):
+    H, y = examples(seed, d=d, K=K)
+    rng = np.random.default_rng(seed)
+    expected = by_key(key, H, y)
+    rotation, _ = np.linalg.qr(rng.normal(size=(d, d)))
+    order, names = rng.permutation(len(y)), rng.permutation(K)
+    changes = [(H @ rotation, y), (H * 37.5, y), (H[order], y[order]), (H, names[y])]
+    if key == "h_score":
+        changes.append((H + rng.normal(size=d), y))
+    for changed, labels in changes:
+        # The square roots of eigenvalues that are 0 but for rounding bound the precision.
+        assert by_key(key, changed, labels) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("key", ["logme", "numerical_rank"])
+def test_what_is_not_centred_sees_a_shift(key):
+    H, y = examples(0)
+    assert by_key(key, H + 5, y) != pytest.approx(by_key(key, H, y), rel=0.01)
+
+
+@pytest.mark.parametrize("key", ["logme", "h_score"])
+def test_more_signal_scores_higher(key):
+    scores = [by_key(key, *examples(0, n=400, signal=signal)) for signal in (0.0, 0.5, 3.0)]
+    assert scores == sorted(scores)
+
+
+def test_the_rank_counts_directions():
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    basis = np.linalg.qr(rng.normal(size=(30, 30)))[0]
+    line = np.outer(1 + rng.random(60), rng.normal(size=8))
+    assert numerical_rank(line, y) == pytest.approx(1, rel=1e-5)
+    H = np.empty((60, 30))
+    H[y == 0], H[y == 1] = basis, basis[:, :1] @ np.ones((1, 30))
+    assert numerical_rank(H, y) == pytest.approx((30 + 1) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("d", [3, 60])
+def test_undefined_where_all_states_are_one(key, d):
+    y = np.arange(20) % 2
+    assert by_key(key, np.full((20, d), 0.1), y) is None
+    assert by_key(key, np.zeros((20, d)), y) is None
+
+
+def test_undefined_where_a_class_or_the_target_is_all_zero():
+    y = np.arange(20) % 2
+    H = np.random.default_rng(0).normal(size=(20, 3)) * y[:, None]
+    assert numerical_rank(H, y) is None
+    assert logme(H, np.zeros(20)) is None
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("n", [12, 60])
+def test_awkward_features_have_an_answer(key, n):
+    H, y = examples(3, n=n, d=20, K=2)
+    plain = by_key(key, H, y)
+    for awkward in (
+        np.column_stack([H, H]),
+        np.column_stack([H, np.full(n, 7.0)]),
+        np.column_stack([H, np.zeros(n)]),
+        H[:, :1],
+        np.repeat(H[:, :1], 30, axis=1),
+        H * 1e-18,
+        H * 1e18,
+        np.where(y == 1, 1.0, -1.0)[:, None] * np.ones(5),
+    ):
+        assert np.isfinite(by_key(key, awkward, y))
+    assert by_key(key, H * 1e-18, y) == pytest.approx(plain, rel=1e-6)
+
+
+def test_a_score_of_two_points_is_one():
+    y = np.arange(40) % 2
+    H = np.where(y == 1, 1.0, -1.0)[:, None] * np.array([3.0, 4.0, 0.0])
+    assert h_score(H, y) == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_many_and_tiny_classes_have_an_answer(key):
+    H, _ = examples(0, n=1200, d=8)
+    assert np.isfinite(by_key(key, H, np.arange(1200) % 1000))
+    assert np.isfinite(by_key(key, H[:30], np.arange(30)))
+    assert np.isfinite(by_key(key, H[:30], np.r_[0, np.ones(29, np.int64)]))
+
+
+@pytest.mark.parametrize("key", ["h_score", "numerical_rank"])
+def test_refuses_numbers_naming_what_takes_them(key):
+    H, _ = examples(0)
+    with pytest.raises(InputError, match=rf"`{key}` needs classes, got numbers; .*logme, ridge"):
+        by_key(key, H, H[:, 0])

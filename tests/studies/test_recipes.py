@@ -1,0 +1,268 @@
+"""Recipes: what ships is whole, and what is wrong is told all at once."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import layerscout as ls
+from inputs import expect_refused
+from layerscout.runtime.errors import InputError
+from layerscout.studies import recipe as recipes
+from layerscout.studies.recipe import (
+    changed,
+    load_recipe,
+    read_recipe,
+    read_value,
+    shipped,
+    swept,
+)
+from layerscout.studies.stand_ins import MODELS, TASKS
+from layerscout.studies.trial import DRAWING
+
+GRID = {"axes": {"model": ["demo"], "task": ["demo"]}, "settings": {"plan": "top:1"}}
+
+
+def recipe(**grid):
+    return {"title": "a title", "grids": {"tuned": {**GRID, **grid}}}
+
+
+def faults(content):
+    with pytest.raises(InputError) as raised:
+        read_recipe(content)
+    return str(raised.value).split("\n")[1:]
+
+
+@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("small", [False, True])
+def test_what_ships_is_whole_and_names_its_source_and_cost(name, small):
+    found = load_recipe(name, small=small)
+    paper = name.split("-")[0]
+    assert found.source.lower().startswith(f"{paper[:-4]} et al. {paper[-4:]}, ")
+    assert found.cost and (found.tables or found.figures)
+    models = [m for grid in found.grids.values() for m in grid.axes.get("model", [])]
+    tasks = {t for grid in found.grids.values() for t in grid.axes.get("task", [])}
+    assert models and tasks <= TASKS.keys()
+    assert set(models) == {"demo"} if small else set(models) <= MODELS.keys()
+
+
+def test_papers_go_by_their_own_ratio_on_all_rows():
+    for name in ("xie2022-table6", "xie2022-table7", "xie2022-middle", "xie2022-deberta"):
+        settings = load_recipe(name).grids["tuned"].settings
+        assert settings["score"] == "variability_ratio" and settings["scan_examples"] == "all"
+    assert load_recipe("lodha2023-layers").metric == {"mrpc": "accuracy", "qqp": "accuracy"}
+    assert len(load_recipe("xie2022-table6").grids["tuned"].axes["plan"]) == 13
+
+
+def test_every_fault_is_told_at_once():
+    content = {
+        "titel": "x",
+        "title": "x",
+        "grids": {
+            "tuned": {
+                "axes": {"model": ["demo"], "seed": [0, 0], "epochs": [], "plan": ["topp:2"]},
+                "settings": {"epoch": 3, "score": "fischer", "edits": "reinit", "epochs": 0},
+                "rates": {"full": [0.0]},
+            },
+            "read": {"verb": "evaluate", "axes": {"model": ["demo"], "task": ["demo"]}},
+            "seen": {"verb": "scan", "of": "tunde", "settings": {"scores": "ccca"}},
+        },
+    }
+    told = faults(content)
+    for words in (
+        "unknown key 'titel', did you mean 'title'?",
+        "grids.tuned.rates.full.0: Input should be greater than 0",
+        "grids.tuned.axes.seed: 0 is there twice",
+        "grids.tuned.axes.epochs: an axis is a list of one or more values",
+        "grids.tuned.axes.epochs: it is among the settings too",
+        "grids.tuned.axes.plan: unknown strategy 'topp:2'",
+        "grids.tuned.settings.epoch: unknown argument 'epoch', did you mean 'epochs'?",
+        "grids.tuned.settings.score: unknown score 'fischer', did you mean 'fisher'?",
+        "grids.tuned.settings.epochs: Input should be greater than or equal to 1, got 0",
+        "grids.tuned.task: a grid needs a task",
+        "grids.seen.settings.scores: unknown score 'ccca'",
+    ):
+        assert any(words in line for line in told), (words, told)
+    assert any("grids.tuned.settings.edits" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ({"settings": {}}, "a grid of tune needs a plan"),
+        ({"rates": {"full": [1e-4]}, "axes": {**GRID["axes"], "learning_rate": [1e-3]}}, "rates"),
+        ({"rates": {"ful": [1e-4]}}, "rates: unknown plan of the grid 'ful'"),
+        ({"verb": ["tune"]}, "grids.tuned.verb: Input should be"),
+        ({"axes": {**GRID["axes"], 1: [2]}}, "axes.1: unknown argument '1'"),
+        ({"rates": 5}, "rates"),
+        ({"axes": {"model": [None], "task": ["demo"]}}, "axes.model: it has an empty value"),
+        ({"settings": {"plan": "Full"}}, "a plan is written in small letters"),
+        ({"settings": {"plan": "auto"}}, "a study has no plan of that name"),
+        ({"settings": {"plan": "full", "seed": 10**26}}, "less than"),
+        ({"verb": "scan", "of": "x", "settings": {"seed": 1}}, "seed: it is that of the tuned"),
+        ({"of": "tuned"}, "tune starts from a checkpoint"),
+        ({"verb": "tun"}, "grids.tuned.verb: Input should be 'tune', 'scan'"),
+        ({"settings": {"plan": "full", "method": "loraa"}}, "did you mean 'lora'?"),
+        (
+            {"settings": {"plan": "full", "method": "lora", "method_options": {"bottleneck": 3}}},
+            "settings.method_options",
+        ),
+        ({"axes": {**GRID["axes"], "per_class": [[1, 2]]}}, "greater than or equal to 2"),
+        ({"axes": {**GRID["axes"], "edits": ["localised:3"]}}, "localized, for a sweep"),
+        ({"settings": {"plan": "full", "preset": "xie2021"}}, "did you mean 'xie2022'?"),
+        ({"settings": {"plan": 3}}, "settings.plan: Input should be a valid string, got 3"),
+    ],
+)
+def test_a_fault_of_a_grid_is_told(grid, words):
+    assert any(words in line for line in faults(recipe(**grid))), faults(recipe(**grid))
+
+
+def test_names_that_stand_for_nothing_are_refused():
+    content = recipe() | {"tables": [{"title": "t", "grid": "tund"}]}
+    assert faults(content) == [
+        "- tables.0.grid: unknown grid 'tund', did you mean 'tuned'? known: tuned"
+    ]
+    content = recipe()
+    content["grids"]["read"] = {"verb": "scan", "of": "tund", "settings": {"scores": "cca"}}
+    assert "did you mean 'tuned'?" in faults(content)[0]
+    content["grids"]["read"] = {"verb": "evaluate", **GRID, "settings": {}}
+    assert "evaluate needs tuned models" in faults(content)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("title: [", "is no YAML, line"),
+        ("just words", "is no recipe"),
+        ("title: !!python/object:os.system x", "is no YAML"),
+        ("- 1\n- 2", "is no recipe"),
+        ("title: t\ngrids: 3", "is no recipe"),
+        ("title: t\ntitle: u\ngrids: {}", "title is there twice"),
+        ("title: t\ngrids: &a {g: *a}", "is no YAML"),
+    ],
+)
+def test_a_broken_file_is_refused_in_a_line(write, text, words):
+    expect_refused(words, load_recipe, write("mine.yaml", text))
+
+
+def test_a_recipe_that_is_not_there(tmp_path):
+    expect_refused("did you mean 'xie2022-table6'?", load_recipe, "xie2022-tabel6")
+    expect_refused("cannot read the recipe", load_recipe, tmp_path / "none.yaml")
+    (tmp_path / "mine.yaml").write_text("title: t\ngrids: {a: {}}")
+    expect_refused("has no small variant", load_recipe, tmp_path / "mine.yaml", small=True)
+
+
+def test_rates_are_numbers_however_they_are_written(write):
+    text = "title: t\ngrids: {g: {axes: {model: [demo], task: [demo]}, settings: {plan: full, "
+    path = write("mine.yaml", text + "learning_rate: 1e-4}}}")
+    assert load_recipe(path).grids["g"].settings["learning_rate"] == 1e-4
+    assert read_value("5e-5") == 5e-5 and read_value("[0, 1]") == [0, 1]
+    assert read_value("top:2") == "top:2"
+    expect_refused("written as in YAML", read_value, "[0, 1")
+
+
+def test_changes_reach_every_grid_that_takes_them():
+    content = recipe()
+    content["grids"]["read"] = {"verb": "scan", "of": "tuned", "settings": {"scores": "cca"}}
+    found = changed(content, "model", ["a", "b"])
+    assert found["grids"]["tuned"]["axes"]["model"] == ["a", "b"]
+    assert "model" not in found["grids"]["read"]["settings"]
+    assert changed(content, "model", "a")["grids"]["tuned"]["axes"]["model"] == ["a"]
+    found = changed(content, "axes.seed", [0, 1])
+    assert found["grids"]["tuned"]["axes"]["seed"] == [0, 1]
+    assert found["grids"]["read"] == content["grids"]["read"]  # it takes those of the models
+    found = changed(content, "epochs", 3)
+    assert found["grids"]["tuned"]["settings"] == {"plan": "top:1", "epochs": 3}
+    assert found["grids"]["read"] == content["grids"]["read"]
+    found = changed(content, "axes.plan", ["full", "top:1"])  # and it is no setting any more
+    assert "plan" not in found["grids"]["tuned"]["settings"]
+    assert changed(content, "grids.tuned.pilot", True)["grids"]["tuned"]["pilot"] is True
+    assert changed(content, "baseline", "full")["baseline"] == "full"
+    assert content == recipe() | {"grids": content["grids"]}  # what is given stays
+    expect_refused("unknown place in the recipe 'epocs'", changed, content, "epocs", 3)
+    expect_refused("unknown grid 'tund'", changed, content, "grids.tund.pilot", True)
+
+
+def test_sweeps_fit_the_model():
+    assert swept("incremental", 3) == {
+        "reinit:1-3": {"kept": 0},
+        "reinit:2-3": {"kept": 1},
+        "reinit:3-3": {"kept": 2},
+        "": {"kept": 3},
+    }
+    assert list(swept("incremental:0,12", 12)) == ["reinit:1-12", ""]
+    found = swept("localized:3", 12)
+    assert len(found) == 20  # ten places of three blocks, drawn anew or kept alone
+    assert found["preserve:10-12"] == {"change": "preserved", "first": 10, "last": 12}
+    assert [one["permutation"] for one in swept("permutations:4", 6).values()] == [0, 1, 2, 3]
+    assert len(swept("single", 5)) == 6
+    assert swept("reinit:1-2", 3) == {"reinit:1-2": {}} and swept(None, 3) == {"": {}}
+    expect_refused("keeps more blocks than there are", swept, "incremental:7", 6)
+    expect_refused("needs more than 6 blocks", swept, "localized:6", 6)
+
+
+def test_what_a_grid_takes_is_what_the_verb_takes():
+    own = {*DRAWING, "model", "task", "precision"}
+    extra = {
+        "tune": {"method_options", "scan_examples"},
+        "scan": {"probe", "fisher_mode", "as_released", "head_seeds"},
+        "compare": {"original"},
+        "evaluate": {"original"},
+    }
+    for verb, model in recipes.VERBS.items():
+        known = inspect.signature(getattr(ls, verb)).parameters
+        assert model.model_fields.keys() - own - extra[verb] <= known.keys()
+
+
+def test_the_documentation_names_all_that_there_is():
+    text = (Path(__file__).parents[2] / "docs" / "study.md").read_text(encoding="utf-8")
+    shared = set(recipes.Reading.model_fields)
+    names = {
+        *shipped(),
+        *recipes.Recipe.model_fields,
+        *recipes.Grid.model_fields,
+        *recipes.TableSpec.model_fields,
+        *recipes.FigureSpec.model_fields,
+        *recipes.TaskFile.model_fields,
+        *(sweep.split(":")[0] for sweep in recipes.SWEEPS),
+        *(name.replace("{score}", "KEY") for by in recipes.MEASURES.values() for name in by),
+        *(shared - {"max_length", "precision", "seed"}),
+    }
+    assert [name for name in sorted(names - {"KEY"}) if f"`{name}" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"rows": "modell"}, "tables.0.rows: unknown axis 'modell', did you mean 'model'?"),
+        ({"where": {"kepd": 0}}, "tables.0.where: unknown axis 'kepd', did you mean 'kept'?"),
+        ({"value": "pearsn:cca"}, "tables.0.value: unknown measure 'pearsn:cca'"),
+        ({"value": "pearson:ccca"}, "tables.0.value: unknown measure"),
+        ({"value": ["metric", "seconds"]}, "a mean over several measures says nothing"),
+        ({"value": "variability_ratio"}, "variability_ratio is of every state"),
+    ],
+)
+def test_what_a_table_cannot_show_is_told(spec, words):
+    (told,) = faults(recipe(axes={**GRID["axes"]}) | {"tables": [{"title": "t", **spec}]})
+    assert words in told
+
+
+def test_a_table_may_go_by_state_or_measure():
+    tables = [
+        {
+            "title": "t",
+            "value": ["metric", "seconds"],
+            "columns": "measure",
+            "rows": ["task", "grid"],
+        },
+        {"title": "t", "value": "variability_ratio", "columns": "state", "rows": "task"},
+    ]
+    content = recipe() | {"tables": tables, "baseline": "full"}
+    assert len(read_recipe(content).tables) == 2
+    assert changed(content, "pilot", True)["grids"]["tuned"]["pilot"] is True
+    expect_refused("too many orders", swept, "permutations:20000000", 4)
+
+
+def test_a_key_of_a_task_of_one_s_own_is_told():
+    (told,) = faults(recipe(axes={"model": ["demo"], "task": [{"data": "x.csv", "txt": "a"}]}))
+    assert "axes.task: unknown key 'txt', did you mean 'text'?" in told

@@ -1,0 +1,620 @@
+"""Studies on tiny models: each trial once, whatever stops them, with the costs that were told."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conftest import start, truncate
+from inputs import expect_refused
+from layerscout.models.encoder import Encoder
+from layerscout.runtime.errors import InputError
+from layerscout.studies import run as studies, trial as trials
+from layerscout.studies.recipe import read_recipe
+from layerscout.studies.reports import report
+from layerscout.studies.run import Local, estimate, grouped, study
+from layerscout.studies.stand_ins import MODELS
+from layerscout.studies.trial import Desk, Store, Trial
+from studying import QUICK, recipe, records, run
+
+
+def test_a_study_runs_every_trial_once(tiny, reviews, tmp_path):
+    wanted = recipe(tiny, reviews)
+    found, ran = run(wanted, tmp_path / "a")
+    assert len(ran) == len(set(ran)) == len(records(tmp_path / "a")) == 4
+    assert all(record["status"] == "done" for record in records(tmp_path / "a").values())
+    assert [cell.values["resolved"] for cell in found.cells] == ["(4, 4, 4)"] * 2 + [
+        "(1, 4, 4)"
+    ] * 2
+    again, ran = run(wanted, tmp_path / "a")
+    assert ran == [] and again.cells == found.cells
+    # Another recipe that has some of the same trials, in another order, runs only the others.
+    other = recipe(tiny, reviews, axes={"seed": [2, 1], "plan": ["full", "(4, 4, 4)"]})
+    _, ran = run(other, tmp_path / "a")
+    assert len(ran) == 2
+    content = json.loads((tmp_path / "a" / "study.json").read_text())
+    assert content["verb"] == "study" and len(content["cells"]) == 4
+
+
+def test_records_are_those_of_tune(tiny, reviews, tmp_path):
+    import layerscout as ls
+
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:2"], "seed": [3]})
+    run(wanted, tmp_path)
+    (record,) = records(tmp_path).values()
+    task = ls.Task.load(reviews)
+    desk = Desk(Store(tmp_path))
+    task = desk.examples({"data": str(reviews)}, {"examples": 32, "sample_seed": 0})
+    result = ls.tune(
+        str(tiny),
+        task,
+        "top:2",
+        seed=3,
+        epochs=2,
+        batch_size=16,
+        learning_rate=1e-3,
+        progress=False,
+    )
+    assert record["result"]["curve"] == result.content["runs"][0]["curve"]
+    assert record["result"]["parameters"] == result.content["parameters"]
+    assert record["result"]["flops"] == result.content["flops"]
+
+
+def test_a_stopped_study_ends_with_the_same_records(tiny, reviews, tmp_path):
+    wanted = recipe(tiny, reviews, axes={"plan": ["best-down:1@top", "top:1"], "seed": [0, 1]})
+    run(wanted, tmp_path / "whole")
+    for stop in (1, 3):
+        ended = []
+
+        def told(trial, record, before, ended=ended, stop=stop):
+            ended.append(trial)
+            if len(ended) == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            study(wanted, tmp_path / "stopped", progress=False, told=told)
+    run(wanted, tmp_path / "stopped")
+    assert records(tmp_path / "stopped") == records(tmp_path / "whole")
+    assert not list((tmp_path / "stopped").rglob(".*"))
+
+
+def test_a_killed_study_goes_on(tiny, reviews, tmp_path, cache):
+    text = recipe(tiny, reviews).model_dump(exclude_defaults=True)
+    (tmp_path / "mine.yaml").write_text(json.dumps(text))
+    process = start("study", tmp_path / "mine.yaml", "-o", tmp_path / "killed", env=os.environ)
+    deadline = time.time() + 120
+    while len(list((tmp_path / "killed").glob("trials/[!.]*.json"))) < 2 and time.time() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert len(records(tmp_path / "killed")) >= 2
+    wanted = recipe(tiny, reviews)
+    run(wanted, tmp_path / "killed")
+    run(wanted, tmp_path / "whole")
+    assert records(tmp_path / "killed") == records(tmp_path / "whole")
+
+
+def test_a_report_counts_records_that_were_cut_short(tiny, reviews, tmp_path):
+    run(recipe(tiny, reviews), tmp_path)
+    path = next((tmp_path / "trials").glob("[!.]*.json"))
+    path.write_text(path.read_text()[:100])
+    report(tmp_path)
+    assert "Records that are cut short or broken: 1;" in (tmp_path / "report.html").read_text()
+
+
+def test_two_processes_share_the_work(tiny, reviews, tmp_path):
+    text = recipe(tiny, reviews, axes={"plan": ["top:1", "top:2", "full"], "seed": [0, 1, 2]})
+    (tmp_path / "mine.yaml").write_text(json.dumps(text.model_dump(exclude_defaults=True)))
+    both = [start("study", tmp_path / "mine.yaml", "-o", tmp_path / "two") for _ in range(2)]
+    told = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    lines = [line for text in told for line in text.splitlines() if line.startswith("tune")]
+    assert len(lines) == 9  # none was run twice
+    run(text, tmp_path / "one")
+    assert records(tmp_path / "two") == records(tmp_path / "one")
+
+
+def test_a_process_for_each_device(tiny, reviews, tmp_path):
+    wanted = recipe(tiny, reviews)
+    _, ran = run(wanted, tmp_path / "two", backend=Local(("cpu", "cpu")))
+    assert len(ran) == 4
+    run(wanted, tmp_path / "one", device="cpu")
+    assert records(tmp_path / "two") == records(tmp_path / "one")
+
+
+def test_a_failed_trial_is_kept_and_the_rest_go_on(tiny, reviews, tmp_path, monkeypatch):
+    wanted = recipe(tiny, reviews)
+    tune = trials.tune
+
+    def broken(*arguments, **options):
+        if options["seed"] == 1:
+            raise RuntimeError("it broke <b>here</b>")
+        return tune(*arguments, **options)
+
+    monkeypatch.setattr(trials, "tune", broken)
+    _, ran = run(wanted, tmp_path)
+    assert len(ran) == 4
+    failed = [record for record in records(tmp_path).values() if record["status"] == "failed"]
+    assert len(failed) == 2
+    assert failed[0]["error"] == "RuntimeError: it broke <b>here</b>"
+    assert "in broken" in failed[0]["traceback"]
+    _, ran = run(wanted, tmp_path)
+    assert ran == []  # not again unless that is asked for
+    monkeypatch.setattr(trials, "tune", tune)
+    _, ran = run(wanted, tmp_path, retry_failed=True)
+    assert len(ran) == 2
+    assert {record["status"] for record in records(tmp_path).values()} == {"done"}
+
+
+def test_a_record_that_was_cut_short_is_run_again(tiny, reviews, tmp_path):
+    wanted = recipe(tiny, reviews)
+    found, ran = run(wanted, tmp_path)
+    before = records(tmp_path)
+    truncate(found.store.path(ran[0]))
+    found.store.path(ran[1]).write_text('{"key": "another", "status": "done"}')
+    assert found.store.broken(ran[0]) and found.store.broken(ran[1])
+    assert not found.store.broken(ran[2])
+    _, again = run(wanted, tmp_path)
+    assert sorted(again) == sorted(ran[:2])
+    assert records(tmp_path) == before
+
+
+def test_what_killed_runs_left_is_removed_in_time(tiny, reviews, tmp_path):
+    (tmp_path / "trials").mkdir()
+    names = ("left-ab12cd34", "fresh-ab12cd34")
+    left, fresh = (tmp_path / "trials" / f".{name}.layerscout-part.json" for name in names)
+    beside = tmp_path / ".study-ab12cd34.layerscout-part.json"
+    for path in (left, fresh, beside):
+        path.write_text("{")
+    for path in (left, beside):
+        os.utime(path, (0, 0))
+    run(recipe(tiny, reviews, axes={"plan": ["top:1"]}), tmp_path)
+    assert fresh.exists() and not left.exists() and not beside.exists()
+
+
+def test_a_record_without_what_was_measured_is_run_again(tiny, reviews, tmp_path):
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:1"]})
+    found, [key] = run(wanted, tmp_path)
+    before = records(tmp_path)
+    record = found.store.read(key)
+    result = record["result"]
+    nothing = {**result["flops"], "full_train": 0}
+    changes = ({"curve": 3}, {"flops": {}}, {"flops": nothing})
+    for hollow in ({}, *(result | change for change in changes)):
+        found.store.path(key).write_text(json.dumps({**record, "result": hollow}))
+        assert found.store.broken(key)
+        assert run(wanted, tmp_path)[1] == [key]
+        assert records(tmp_path) == before
+
+
+def test_a_study_on_its_way_does_not_forget_what_it_knew(tiny, reviews, tmp_path, monkeypatch):
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:1", "best-down:1@best"]})
+    run(wanted, tmp_path)
+    before = (tmp_path / "study.json").read_bytes()
+    for path in (tmp_path / "trials").glob("*.json"):
+        path.unlink()
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "write", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(wanted, tmp_path)
+    assert (tmp_path / "study.json").read_bytes() == before
+
+
+def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypatch):
+    write = Store.write
+
+    def full(store, record):
+        if len(list((tmp_path / "trials").glob("*.json"))) == 2:
+            monkeypatch.setattr(trials, "write_files", no_space)
+        write(store, record)
+
+    def no_space(contents):
+        from layerscout.runtime.files import replacing
+
+        with replacing(*contents):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Store, "write", full)
+    wanted = recipe(tiny, reviews)
+    expect_refused("No space left on device", run, wanted, tmp_path)
+    assert len(records(tmp_path)) == 2
+    monkeypatch.undo()
+    os.environ.setdefault("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
+    _, ran = run(wanted, tmp_path)
+    assert len(ran) == 2
+
+
+def test_a_pilot_tries_the_rates_with_one_seed(tiny, reviews, tmp_path):
+    axes = {"plan": ["top:1"], "seed": [0, 1, 2]}
+    wanted = recipe(tiny, reviews, axes=axes)
+    content = wanted.model_dump(exclude_defaults=True)
+    content["grids"]["tuned"] |= {"rates": {"other": [1e-3, 3e-2]}, "pilot": True}
+    del content["grids"]["tuned"]["settings"]["learning_rate"]
+    found, ran = run(read_recipe(content), tmp_path)
+    assert len(ran) == 4  # two rates with seed 0, and the better of them with the others
+    tried = {
+        cell.values["learning_rate"]: cell for cell in found.cells if cell.values["seed"] == "0"
+    }
+    values = {
+        rate: found.store.read(cell.trial.key)["result"]["best"]["value"]
+        for rate, cell in tried.items()
+    }
+    best = max(values, key=values.get)
+    assert {c.values["learning_rate"] for c in found.cells if c.values["seed"] != "0"} == {best}
+
+
+def test_plans_follow_from_a_scan_that_runs_once(tiny, telling, tmp_path):
+    axes = {"plan": ["best-down:1@best", "best-down:2@top", "best-up"], "seed": [0, 1]}
+    wanted = recipe(tiny, telling, axes=axes, settings={"score": "variability_ratio"})
+    found, _ = run(wanted, tmp_path)
+    scans = [r for r in records(tmp_path).values() if r["verb"] == "scan"]
+    assert len(scans) == 1
+    best = scans[0]["result"]["best"]["variability_ratio"]
+    assert scans[0]["result"]["task"]["examples_used"] == 32
+    plans = {cell.values["plan"]: cell for cell in found.cells}
+    assert plans["best-down:1@best"].values["resolved"] == f"({best}, {best}, {best})"
+    assert plans["best-down:1@best"].values["best"] == best
+    if best == 4:
+        assert plans["best-up"].trial is None and "head:4" in plans["best-up"].refused
+    whole = recipe(
+        tiny, telling, axes=axes, settings={"score": "variability_ratio", "scan_examples": "all"}
+    )
+    run(whole, tmp_path / "whole")
+    (scan,) = [r for r in records(tmp_path / "whole").values() if r["verb"] == "scan"]
+    assert scan["result"]["task"]["examples_used"] == 270  # a tenth is held out
+
+
+def test_what_is_impossible_is_told_before_anything_runs(tiny, reviews, tmp_path):
+    axes = {"plan": ["head:9", "head:2"], "method": ["full", "lora"], "edits": [None, "reinit:9"]}
+    found = estimate(recipe(tiny, reviews, axes=axes), tmp_path)
+    refused = {
+        (cell.values["plan"], cell.values["method"], cell.values["edits"]): cell.refused
+        for cell in found.cells
+    }
+    assert "must be in 1..4" in refused["head:9", "full", "none"]
+    assert refused["head:2", "full", "none"] is None
+    assert "head:2 tunes none" in refused["head:2", "lora", "none"]
+    assert "reinit:9" in refused["head:2", "full", "reinit:9"]
+    assert not (tmp_path / "trials").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"method": "adapter"}, "adapter with the classifier family leaves no whole checkpoint"),
+        ({"classifier": "mean-linear"}, "full with the classifier mean-linear leaves no whole"),
+        ({"method": "lora", "checkpoints": [1]}, "LoRA keeps no checkpoints of epochs"),
+        ({"checkpoints": [1, 3], "epochs": 2}, "\\[1, 3\\] are to be kept of 2 epochs"),
+    ],
+)
+def test_a_tuning_that_leaves_nothing_to_read_is_refused(tiny, reviews, tmp_path, settings, told):
+    seen = {"verb": "scan", "of": "tuned", "settings": {"scores": "fisher"}}
+    asked = {"axes": {"plan": ["full"]}, "settings": settings}
+    with pytest.raises(InputError, match=told):
+        run(recipe(tiny, reviews, **asked, grids={"seen": seen}), tmp_path)
+    assert not (tmp_path / "trials").exists()
+    study(recipe(tiny, reviews, **asked), tmp_path, progress=False)  # where nobody reads it
+
+
+GRIDS = {
+    "tuned": {"settings": QUICK | {"plan": "full", "learning_rate": 1e-3}},
+    "seen": {"verb": "scan", "of": "tuned", "settings": {"scores": ["variability_ratio", "probe"]}},
+    "compared": {"verb": "compare", "of": "tuned", "settings": {"original": True}},
+    "judged": {
+        "verb": "evaluate",
+        "of": "tuned",
+        "settings": {"edits": ["truncate", "skip"], "original": True},
+    },
+}
+
+
+def test_tuned_models_are_read_by_the_other_verbs(tiny, reviews, tmp_path):
+    more = {name: grid for name, grid in GRIDS.items() if name != "tuned"}
+    wanted = recipe(tiny, reviews, axes={"plan": ["full"], "seed": [0, 1]}, grids=more)
+    found, _ = run(wanted, tmp_path)
+    failed = [r["error"] for r in records(tmp_path).values() if r["status"] == "failed"]
+    assert failed == []
+    by = {name: [cell for cell in found.cells if cell.grid == name] for name in GRIDS}
+    assert [len(by[name]) for name in GRIDS] == [2, 2, 1, 2]
+    compared = found.store.read(by["compared"][0].trial.key)["result"]
+    assert len(compared["maps"]) == 6  # of two tuned models and the untuned one
+    assert by["compared"][0].values["models"] == [
+        "model tiny, seed 0",
+        "model tiny, seed 1",
+        f"model {tiny}, untuned",
+    ]
+    judged = found.store.read(by["judged"][1].trial.key)["result"]
+    tuned = found.store.read(by["tuned"][1].trial.key)["result"]
+    assert judged["metrics"]["accuracy"] == pytest.approx(tuned["best"]["value"])
+    assert judged["truncation"]["untuned"][4] == pytest.approx(tuned["best"]["value"])
+    # A model that was removed is made again, and nothing else is.
+    kept = found.store.model(by["tuned"][0].trial.key) / "model" / "config.json"
+    kept.unlink()
+    _, ran = run(wanted, tmp_path)
+    assert ran == [by["tuned"][0].trial.key] and kept.exists()
+
+
+def test_edits_are_swept_to_fit_the_model(tiny, reviews, tmp_path):
+    wanted = recipe(tiny, reviews, axes={"edits": ["incremental"], "plan": ["full"]})
+    found, ran = run(wanted, tmp_path)
+    assert [cell.values["kept"] for cell in found.cells] == [0, 1, 2, 3, 4]
+    assert [cell.values["edits"] for cell in found.cells][3:] == ["reinit:4-4", "none"]
+    assert {record["status"] for record in records(tmp_path).values()} == {"done"}
+    assert len(ran) == 5
+
+
+class Counted:
+    """Counts what blocks compute: examples times blocks, forward."""
+
+    def __init__(self, monkeypatch):
+        self.passes = 0
+        tune, scan = trials.tune, trials.scan
+        monkeypatch.setattr(trials, "tune", lambda e, *a, **o: self.watched(tune, e, *a, **o))
+        monkeypatch.setattr(trials, "scan", lambda e, *a, **o: self.watched(scan, e, *a, **o))
+
+    def watched(self, verb, encoder, *arguments, **options):
+        from transformers.models.bert.modeling_bert import BertAttention
+
+        forward, counted = BertAttention.forward, self
+
+        def counting(module, states, *rest, **more):
+            counted.passes += len(states)
+            return forward(module, states, *rest, **more)
+
+        BertAttention.forward = counting
+        try:
+            return verb(encoder, *arguments, **options)
+        finally:
+            BertAttention.forward = forward
+
+
+def test_blocks_are_passed_as_often_as_the_costs_say(tiny, telling, tmp_path, monkeypatch):
+    """Every trunk once: the forward passes of all strategies are those of the plans alone."""
+    counted = Counted(monkeypatch)
+    plans = ["best-down:1@best", "best-down:1@top", "top:1", "best-down:2@top", "top:2", "full"]
+    wanted = recipe(tiny, telling, axes={"plan": plans, "seed": [0, 1]})
+    found, _ = run(wanted, tmp_path)
+    n, held, epochs, L = 32, 30, 2, 4
+    expected = L * n  # the scan
+    cuts = set()
+    for cell in {cell.trial.key: cell for cell in found.cells}.values():
+        plan = cell.trial.arguments["plan"]
+        cut = 0 if plan["embeddings"] else min(plan["tuned"]) - 1
+        cuts |= {cut}
+        expected += epochs * (n + held) * (plan["head"] - cut)
+    expected += sum(cut * (n + held) for cut in cuts)
+    assert counted.passes == expected
+
+
+def test_trials_that_share_a_trunk_stand_beside_each_other():
+    def trial(plan, seed, task="t"):
+        arguments = {"plan": plan | {"embeddings": False}, "seed": seed}
+        return Trial("tune", ("m",), task, arguments, ("m", task))
+
+    low, high = {"tuned": [2], "head": 4}, {"tuned": [4], "head": 4}
+    given = [trial(plan, s, t) for s in (0, 1) for t in "ab" for plan in (low, high)]
+    found = grouped(given)
+    assert [len(group) for group in found] == [2, 2, 2, 2]
+    assert all(len({t.task for t in group}) == 1 for group in found)
+
+
+def test_a_key_stands_for_all_that_a_result_depends_on():
+    trial = Trial("tune", ("m",), "t", {"seed": 0, "plan": "x"}, ("1", "2"))
+    same = [
+        replace(trial, models=("other name",)),
+        replace(trial, task="another name"),
+        replace(trial, keep=True),
+        replace(trial, arguments={"plan": "x", "seed": 0}),
+    ]
+    others = [
+        replace(trial, verb="scan"),
+        replace(trial, contents=("1", "3")),
+        replace(trial, contents=("2", "1")),
+        replace(trial, arguments={"seed": 1, "plan": "x"}),
+        replace(trial, arguments={"seed": 0}),
+    ]
+    assert {one.key for one in same} == {trial.key}
+    assert len({one.key for one in (trial, *others)}) == 6
+
+
+def test_contents_go_by_what_is_in_the_files(tiny, reviews, tmp_path):
+    import shutil
+
+    shutil.copytree(tiny, tmp_path / "copy")
+    desk = Desk(Store(tmp_path))
+    assert desk.content(str(tiny)) == desk.content(str(tmp_path / "copy"))
+    config = tmp_path / "copy" / "config.json"
+    config.write_text(config.read_text().replace("0.1", "0.2", 1))
+    assert Desk(Store(tmp_path)).content(str(tmp_path / "copy")) != desk.content(str(tiny))
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    one.write_text(reviews.read_text())
+    two.write_text(reviews.read_text().replace("good", "fine"))
+    whole = desk.task_content({"data": str(reviews)})
+    assert desk.task_content({"data": str(one), "name": "other"}) == whole
+    assert desk.task_content({"data": str(two)}) != whole
+
+
+def test_an_estimate_counts_what_the_trials_will(tiny, reviews, tmp_path):
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:1", "top:2"], "seed": [0, 1]})
+    before = estimate(wanted, tmp_path)
+    assert len(before.prices) == 4 and not before.done
+    found, _ = run(wanted, tmp_path)
+    after = estimate(wanted, tmp_path)
+    assert after.done == before.prices.keys() and after.flops([]) == 0
+    for cell in found.cells:
+        one = before.prices[cell.trial.key]
+        counted = found.store.read(cell.trial.key)["result"]["flops"]["train"]
+        assert one.flops + one.trunk == pytest.approx(counted, rel=0.05)  # some texts' mean length
+    prices = list(before.prices.values())
+    alone = sum(one.flops + one.trunk for one in prices)
+    shared = sum({one.shared: one.trunk for one in prices}.values())
+    whole = before.flops(before.prices)
+    assert whole == pytest.approx(sum(one.flops for one in prices) + shared) and whole < alone
+
+
+def test_models_and_tasks_that_are_not_here_are_priced_by_their_known_sizes(tmp_path):
+    found = estimate("xie2022-table10", tmp_path)
+    assert found.assumed == ("mnli", "roberta-large")
+    plans = {cell.values["plan"]: found.prices[cell.trial.key] for cell in found.cells}
+    # 24 blocks of 3 (8 d² + 4 d f) FLOPs a token, and of 40 tokens the attention.
+    tokens, d = 40, 1024
+    block = tokens * (24 * d**2 + 4 * tokens * d)
+    expected = 24 * block * (3 * 392_702 + 9_815)
+    assert plans["full"].flops == pytest.approx(expected, rel=0.02)
+
+
+def test_sizes_of_known_models_are_those_of_the_published_ones():
+    desk = Desk(Store(Path("none")), pretend=True)
+    base = desk.shape("bert-base-uncased").parameters
+    assert (base.blocks[0], base.embeddings) == (7_087_872, 23_837_184)
+    assert set(desk.shape("albert/albert-large-v2").weights) == {0}
+    for name in MODELS:
+        assert (desk.shape(name).blocks, desk.shape(name).hidden_size) == MODELS[name][1:3]
+
+
+def test_golden_counts_of_roberta_large_come_from_its_known_size():
+    """Xie et al. 2022, Table 10."""
+    desk = Desk(Store(Path("none")), pretend=True)
+    task = desk.task("mnli")
+    assert (len(task.train), len(task.validation)) == (392_702, 9_815)
+    assert desk.shape("roberta-large", task).parameters.total == pytest.approx(355362819, rel=1e-3)
+
+
+def test_data_comes_from_a_folder_or_is_refused(tmp_path, tiny, reviews):
+    folder = tmp_path / "data" / "sst2"
+    folder.mkdir(parents=True)
+    lines = reviews.read_text().splitlines()[1:]
+    rows = [
+        f"{text},{int(label == 'good')}" for text, label in (line.rsplit(",", 1) for line in lines)
+    ]
+    (folder / "train.csv").write_text("sentence,label\n" + "\n".join(rows) + "\n")
+    desk = Desk(Store(tmp_path), tmp_path / "data")
+    assert desk.task("sst2").labels == ("negative", "positive")
+    expect_refused("`data` must be a folder", run, recipe(tiny, reviews), tmp_path, data="nowhere")
+
+
+def test_an_encoder_is_loaded_once_for_trials_in_a_row(tiny, reviews, tmp_path, monkeypatch):
+    loaded = []
+    load = Encoder.load
+    monkeypatch.setattr(Encoder, "load", lambda *a, **o: loaded.append(a) or load(*a, **o))
+    run(recipe(tiny, reviews), tmp_path)
+    assert len(loaded) == 1
+
+
+def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
+    scans = {"verb": "scan", "of": "tuned", "settings": {"scores": "fisher", "checkpoints": [1, 2]}}
+    wanted = recipe(
+        tiny,
+        reviews,
+        axes={"plan": ["full"]},
+        settings={"checkpoints": [1, 2], "keep": "last"},
+        grids={"ranked": scans},
+    )
+    found, _ = run(wanted, tmp_path)
+    tuned, ranked = found.cells
+    moved = found.store.read(ranked.trial.key)["result"]["stability"]
+    assert len(moved["checkpoints"]) == 3 and moved["scores"]["fisher"]["deviation"][0] == 0.0
+    folder = found.store.model(tuned.trial.key)
+    last = (folder / "epochs" / "2" / "model.safetensors").read_bytes()
+    assert last == (folder / "model" / "model.safetensors").read_bytes()
+    assert last != (folder / "epochs" / "1" / "model.safetensors").read_bytes()
+    with pytest.raises(InputError, match="epochs \\[3\\] are not kept by tuned"):
+        scans["settings"]["checkpoints"] = [1, 3]
+        recipe(
+            tiny,
+            reviews,
+            axes={"plan": ["full"]},
+            settings={"checkpoints": [1, 2]},
+            grids={"ranked": scans},
+        )
+
+
+def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path, monkeypatch):
+    monkeypatch.setattr(studies, "measured_speed", lambda shape, tokens: 1e9)  # takes a while
+
+    def keys(**settings):
+        wanted = recipe(tiny, reviews, axes={"plan": ["full"]}, settings=settings)
+        return [cell.trial.key for cell in estimate(wanted, tmp_path).cells]
+
+    same = [
+        {"method": "full", "max_length": 128, "keep_layer_norm": False, "metric": "accuracy"},
+        {"reinit_rate_factor": 1.0, "edits": "", "warmup": 0.06, "keep": "best", "seed": 0},
+        {"classifier": "family", "trunk_dropout": False, "schedule": "linear"},
+    ]
+    assert {tuple(keys(**one)) for one in same} == {tuple(keys())}
+    assert keys(edits="reinit: 3-4") == keys(edits="reinit:3-4")
+    written = {"weight_decay": 0.01, "warmup": 0.0, "keep": "last"}
+    assert keys(preset="lodha2023") == keys(**written)
+    others = [
+        {"max_length": 64},
+        {"keep": "last"},
+        {"metric": "f1"},
+        {"seed": 1},
+        {"edits": "skip:2"},
+    ]
+    assert len({tuple(keys(**one)) for one in ({}, *others)}) == 6
+
+
+def test_a_trial_that_another_grid_has_is_kept_for_those_who_read_it(tiny, reviews, tmp_path):
+    judged = {"verb": "evaluate", "of": "again", "settings": {"edits": ["truncate"]}}
+    wanted = recipe(tiny, reviews, axes={"plan": ["full"]})
+    content = wanted.model_dump(exclude_defaults=True)
+    content["grids"] |= {"again": content["grids"]["tuned"], "judged": judged}
+    found, _ = run(read_recipe(content), tmp_path)
+    states = {found.store.read(c.trial.key)["status"] for c in found.cells}
+    assert states == {"done"} and len(found.cells) == 3
+
+
+def test_models_that_failed_are_not_read(tiny, reviews, tmp_path, monkeypatch):
+    tune = trials.tune
+
+    def broken(*arguments, **options):
+        if options["seed"] == 1:
+            raise RuntimeError("it broke")
+        return tune(*arguments, **options)
+
+    monkeypatch.setattr(trials, "tune", broken)
+    grids = {"compared": GRIDS["compared"], "seen": GRIDS["seen"]}
+    wanted = recipe(tiny, reviews, axes={"plan": ["full"], "seed": [0, 1]}, grids=grids)
+    found, _ = run(wanted, tmp_path)
+    read = [cell for cell in found.cells if cell.grid != "tuned"]
+    assert [cell.values.get("seed") for cell in read] == [None, "0"]
+    assert {found.store.read(cell.trial.key)["status"] for cell in read} == {"done"}
+
+
+def test_models_of_other_plans_are_compared_apart(tiny, reviews, tmp_path):
+    wanted = recipe(
+        tiny,
+        reviews,
+        axes={"plan": ["full", "top:1"], "seed": [0, 1]},
+        grids={"compared": {"verb": "compare", "of": "tuned"}},
+    )
+    found = estimate(wanted, tmp_path)
+    compared = [cell for cell in found.cells if cell.grid == "compared"]
+    assert [cell.values["plan"] for cell in compared] == ["full", "top:1"]
+    assert [len(cell.trial.models) for cell in compared] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "change", [{"status": [1]}, {"result": None}, {"versions": 3}, {"verb": "dance"}]
+)
+def test_a_record_of_another_shape_is_run_again(tiny, reviews, tmp_path, change):
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:1"]})
+    found, (key,) = run(wanted, tmp_path)
+    path = found.store.path(key)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert found.store.broken(key)
+    assert run(wanted, tmp_path)[1] == [key]
+
+
+def test_data_of_one_s_own_that_are_not_there_are_told_by_an_estimate_too(tiny, tmp_path):
+    wanted = recipe(tiny, tmp_path / "none.csv", axes={"plan": ["full"]})
+    with pytest.raises(InputError, match="can be run: no such file"):
+        estimate(wanted, tmp_path)

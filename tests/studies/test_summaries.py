@@ -1,0 +1,243 @@
+"""What records say: means, choices and comparisons against SciPy and by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from layerscout.studies.summaries import (
+    Mean,
+    Summary,
+    TextTable,
+    agreements,
+    best_rate,
+    contests,
+    mean_of,
+    rounded,
+    summarise,
+    tidy,
+)
+
+
+def test_means_are_those_of_scipy():
+    values = [0.3, 0.5, 0.9, 0.4]
+    found = mean_of(values)
+    assert (found.n, found.mean) == (4, pytest.approx(np.mean(values)))
+    assert found.deviation == pytest.approx(np.std(values, ddof=1))
+    assert found.error == pytest.approx(stats.sem(values))
+    ends = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
+    assert (found.low, found.high) == pytest.approx(ends)
+    assert mean_of([0.3]) == Mean(1, 0.3)
+
+
+def test_the_best_rate_has_the_best_mean_of_those_that_came_through():
+    assert best_rate([("a", [0.5, 0.6]), ("b", [0.9, 0.1]), ("c", [0.6, 0.6])]) == "c"
+    assert best_rate([("a", [0.5, 0.6]), ("b", [0.9, None])]) == "a"
+    assert best_rate([("a", [0.5]), ("b", [0.5])]) == "a"
+
+
+def tuned(value, flops=1.0, **more):
+    return {
+        "status": "done",
+        "verb": "tune",
+        "seconds": 2.0,
+        "result": {
+            "keep": "best",
+            "metric": "accuracy",
+            "best": {"epoch": 2, "value": value},
+            "curve": [{"epoch": 1, "value": value / 2, "loss": 0.7}],
+            "flops": {"train": flops, "full_train": 2.0, "inference": 1, "full_inference": 4},
+            "seconds": {"train": 1.0, "evaluate": 0.5, "trunk": 0.1},
+            "parameters": {"total": 9, "trainable": 3},
+        },
+        **more,
+    }
+
+
+def study(values):
+    """Give a study of one grid: metric by (task, plan, rate, seed)."""
+    cells, records = [], {}
+    for number, ((task, plan, rate, seed), value) in enumerate(values.items()):
+        axes = {"model": "m", "task": task, "plan": plan, "seed": seed, "learning_rate": rate}
+        cells.append({"grid": "g", "values": axes, "trial": str(number)})
+        if value is not None:
+            records[str(number)] = tuned(value)
+    return {"cells": cells}, records.get
+
+
+VALUES = {
+    ("a", "full", "1e-4", "0"): 0.8,
+    ("a", "full", "1e-4", "1"): 0.7,
+    ("a", "full", "1e-3", "0"): 0.9,
+    ("a", "full", "1e-3", "1"): 0.5,
+    ("a", "top:1", "1e-4", "0"): 0.6,
+    ("a", "top:1", "1e-4", "1"): 0.4,
+    ("b", "full", "1e-4", "0"): 0.9,
+    ("b", "full", "1e-4", "1"): None,
+    ("b", "top:1", "1e-4", "0"): 1.0,
+    ("b", "top:1", "1e-4", "1"): 0.9,
+}
+
+
+def test_rows_are_tidy_and_the_chosen_rate_is_told():
+    content, read = study(VALUES)
+    content["cells"].append({"grid": "g", "values": {"task": "c"}, "trial": None, "refused": "x"})
+    frame = tidy(content, read)
+    metric = frame[frame.measure == "metric"]
+    assert list(metric.value) == [v for v in VALUES.values() if v is not None]
+    chosen = metric[metric.selected]
+    assert set(zip(chosen.task, chosen.plan, chosen.learning_rate, strict=True)) == {
+        ("a", "full", "1e-4"),
+        ("a", "top:1", "1e-4"),
+        ("b", "full", "1e-4"),
+        ("b", "top:1", "1e-4"),
+    }
+    assert list(frame[frame.measure.isna()].status) == ["waiting", "refused"]
+    assert set(frame.measure.dropna()) == {
+        *("metric", "epoch", "seconds", "train_seconds", "flops", "share", "inference_share"),
+        *("parameters", "trainable", "metric_by_epoch", "loss_by_epoch"),
+    }
+    assert frame[frame.measure == "train_seconds"].value.unique() == [1.5]
+    assert frame[frame.measure == "share"].value.unique() == [0.5]
+
+
+def table(frame, **options):
+    given = {"title": "t", "grid": "g", "value": "metric", "rows": "plan", "columns": "task"}
+    return summarise(frame, **given | {"spread": "deviation", "where": {}} | options)
+
+
+def test_a_table_has_means_of_the_chosen_rate_in_the_order_of_the_recipe():
+    found = table(tidy(*study(VALUES)))
+    assert (list(found.rows), list(found.columns)) == (["full", "top:1"], ["a", "b"])
+    assert found.cells[0, 0] == mean_of([0.8, 0.7])
+    assert found.cells[0, 1] == Mean(1, 0.9)
+    assert found.text(0, 0) == f"0.750 ± {np.std([0.8, 0.7], ddof=1):.3f}"
+    assert table(tidy(*study(VALUES)), where={"task": "b"}).columns == ["b"]
+    shares = table(tidy(*study(VALUES)), value=["share", "trainable"], columns="measure")
+    assert [shares.text(0, c) for c in range(2)] == ["0.500 ± 0.000", "3"]
+
+
+def test_tables_are_written_for_markdown_and_latex():
+    cells = {(0, 0): Mean(2, 0.5, 0.1, 0.07, 0.4, 0.6), (1, 0): Mean(1, 1234.0)}
+    found = Summary("t", "plan", ["a|b", "c_d"], ["50 %"], cells, "interval").written()
+    assert found.markdown() == (
+        "| plan | 50 % |\n| --- | ---: |\n| a\\|b | 0.500 (0.400 to 0.600) |\n| c_d | 1,234 |\n"
+    )
+    assert "c\\_d & 1,234 \\\\" in found.latex() and "50 \\%" in found.latex()
+    assert found.latex().startswith("\\begin{tabular}{lr}\n\\toprule\n")
+    tricky = TextTable("t", ["a"], [["\\x{y}~^ ± ν&#$"]]).latex()
+    assert "\\textbackslash{}x\\{y\\}\\textasciitilde{}\\textasciicircum{}" in tricky
+    assert "$\\pm$ $\\nu$\\&\\#\\$" in tricky
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.12345, "0.123"),
+        (-0.5, "−0.500"),
+        (12.34, "12.3"),
+        (355362819, "355,362,819"),
+        (1.5e9 + 0.5, "1.5e+09"),
+        (0.00012, "0.00012"),
+        (0.0, "0.000"),
+        (None, "–"),
+        (math.nan, "–"),
+    ],
+)
+def test_numbers_are_rounded_for_reading(value, text):
+    assert rounded(value) == text
+
+
+def test_a_contest_pairs_trials_that_differ_in_the_plan_alone():
+    (found,) = contests(tidy(*study(VALUES)), "g", "plan", "full")
+    assert found.name == "top:1" and found.pairs == 3  # seed 1 of full on b did not come through
+    a, b = np.mean([0.6 - 0.8, 0.4 - 0.7]), 1.0 - 0.9
+    assert found.difference.mean == pytest.approx((a + b) / 2)
+    assert found.difference.low == pytest.approx(
+        stats.t.interval(0.95, 1, loc=(a + b) / 2, scale=stats.sem([a, b]))[0]
+    )
+    assert (found.better, found.wilcoxon) == (1, None)
+
+
+def test_wilcoxon_is_over_tasks_and_needs_five():
+    values = {}
+    for task, gain in zip("abcdef", [0.1, 0.2, -0.05, 0.3, 0.15, 0.07], strict=True):
+        values |= {(task, "full", "1", "0"): 0.5, (task, "top:1", "1", "0"): 0.5 + gain}
+    (found,) = contests(tidy(*study(values)), "g", "plan", "full")
+    gains = [0.1, 0.2, -0.05, 0.3, 0.15, 0.07]
+    assert found.wilcoxon == pytest.approx(stats.wilcoxon(gains).pvalue)
+    assert (found.better, found.difference.n) == (5, 6)
+
+
+def test_agreement_over_orders_is_that_of_scipy():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=10), rng.normal(size=10)
+    rows = [
+        {"grid": "g", "model": "m", "task": task, "order": str(n), "measure": "metric", "at": None}
+        | {"value": v, "selected": True, "trial": "t", "status": "done"}
+        for task, values in (("a", x), ("b", y), ("c", np.ones(10)))
+        for n, v in enumerate(values)
+    ]
+    (found,) = agreements(pd.DataFrame(rows), grid="g", value="metric", of="task", over="order")
+    assert (found.pair, found.n) == ("a, b", 10)  # what is the same everywhere has no correlation
+    rank, line = stats.spearmanr(x, y), stats.pearsonr(x, y)
+    assert (found.spearman, found.spearman_p) == pytest.approx((rank.statistic, rank.pvalue))
+    assert (found.pearson, found.pearson_p) == pytest.approx((line.statistic, line.pvalue))
+
+
+def test_states_are_compared_over_the_seeds_of_a_model():
+    def one(i, j, values):
+        cka = [[0.0] * 2 for _ in range(2)]
+        cka[0][0], cka[1][1] = values
+        return {"of": [i, j], "rows": [1, 2], "columns": [1, 2], "cka": cka}
+
+    maps = [one(0, 0, (1, 1)), one(0, 1, (0.9, 0.8)), one(0, 2, (0.7, 0.6)), one(1, 2, (0.5, 0.4))]
+    clusters = [{"cka": {"contrast": c, "split": 1}} for c in (0.3, 0.2)] + [{"cka": None}]
+    names = ["model a, seed 0", "model a, seed 1", "model a, untuned"]
+    record = {"status": "done", "verb": "compare", "seconds": 1.0}
+    record["result"] = {"clusters": clusters, "maps": maps, "models": []}
+    cell = {"grid": "g", "values": {"task": "t", "models": names}, "trial": "x"}
+    frame = tidy({"cells": [cell]}, {"x": record}.get)
+    same = frame[frame.measure == "same_state"]
+    assert list(zip(same["at"], same.value, strict=True)) == [(1, 0.9), (2, 0.8)]
+    assert list(frame[frame.measure == "contrast"]["at"]) == names[:2]
+
+
+def test_a_contest_keeps_other_axes_apart():
+    content, _ = study({})
+    records = {}
+    rows = [("full", 4, 0.5), ("full", 32, 0.6), ("top:1", 4, 0.5), ("top:1", 32, 0.675)]
+    for number, (plan, batch, value) in enumerate(rows):
+        values = {"model": "m", "task": "a", "plan": plan, "seed": "0", "learning_rate": "1"}
+        values |= {"batch_size": str(batch), "resolved": plan, "blocks": number}
+        content["cells"].append({"grid": "g", "values": values, "trial": str(number)})
+        records[str(number)] = tuned(value)
+    (found,) = contests(tidy(content, records.get), "g", "plan", "full")
+    assert found.difference.mean == pytest.approx(0.0375) and found.pairs == 2
+
+
+def test_rates_are_chosen_over_seeds_even_where_the_best_state_differs():
+    content, _ = study({})
+    records = {}
+    values = {("1e-4", "0"): 0.9, ("1e-4", "1"): 0.1, ("1e-3", "0"): 0.6, ("1e-3", "1"): 0.6}
+    for number, ((rate, seed), value) in enumerate(values.items()):
+        axes = {"model": "m", "task": "a", "plan": "best-down:1@top", "learning_rate": rate}
+        axes |= {"seed": seed, "best": int(seed) + 1, "resolved": f"({seed})", "blocks": 1}
+        content["cells"].append({"grid": "g", "values": axes, "trial": str(number)})
+        records[str(number)] = tuned(value)
+    frame = tidy(content, records.get)
+    chosen = frame[frame.selected & (frame.measure == "metric")]
+    assert list(chosen.learning_rate) == ["1e-3", "1e-3"]
+
+
+def test_where_goes_by_what_tables_call_a_value():
+    content, read = study(VALUES)
+    for number, cell in enumerate(content["cells"]):
+        cell["values"] |= {"keep_layer_norm": "yes" if number % 2 else "no", "kept": number}
+    content["cells"].append({"grid": "other", "values": {"task": "a"}, "trial": None})
+    frame = tidy(content, read)  # where `kept` is a float, since one cell has none
+    assert table(frame, where={"keep_layer_norm": True}).cells.keys() != {}
+    assert len(table(frame, where={"kept": 0}).cells) == 1
+    assert table(frame, where={"kepd": 0}).cells == {}

@@ -1,0 +1,45 @@
+"""Small studies for tests: a recipe, a run of it, and the records that it leaves."""
+
+import json
+from pathlib import Path
+
+from layerscout.studies.recipe import read_recipe
+from layerscout.studies.run import study
+
+QUICK = {"epochs": 2, "batch_size": 16, "examples": 32, "sample_seed": 0}
+
+
+def recipe(tiny, data, *, axes=None, grids=None, settings=None, **more):
+    grid = {
+        "axes": {
+            "model": {"tiny": str(tiny)},
+            "task": [{"data": str(data), "name": "reviews"}],
+            **(axes or {"plan": ["top:1", "full"], "seed": [0, 1]}),
+        },
+        "settings": {**QUICK, "learning_rate": 1e-3, **(settings or {})},
+    }
+    return read_recipe({"title": "a study", "grids": {"tuned": grid, **(grids or {})}, **more})
+
+
+def records(folder):
+    """Give all records without what no two runs have in common."""
+    found = {}
+    for path in sorted((Path(folder) / "trials").glob("[!.]*.json")):
+        record = json.loads(path.read_text())
+        for name in ("seconds", "ended"):
+            del record[name]
+        if record["result"]:
+            record["result"].pop("seconds", None)
+        found[path.stem] = record
+    return found
+
+
+def run(wanted, folder, **options):
+    """Run a study; give it, and the keys of the trials that ran."""
+    ran = []
+
+    def told(trial, record, before):
+        if not before:
+            ran.append(trial.key)
+
+    return study(wanted, folder, progress=False, told=told, **options), ran

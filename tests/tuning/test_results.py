@@ -1,0 +1,256 @@
+"""What tuning writes: the checkpoint, the card, result.json and predictions.parquet."""
+
+import errno
+import html
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from markdown_it import MarkdownIt
+from sklearn import metrics as sklearn_metrics
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from inputs import as_csv, expect_refused
+from layerscout.data.task import Task
+from layerscout.tuning.result import model_card, summary
+from tiny import FAMILIES, SENTENCES
+from tuned import cheaply, copied, differing, lists, load, task_of
+
+HOSTILE = ("<script>alert(1)</script>", "[go](http://evil) *b* `c` _d_ # | ~~e~~", "x&lt;y\\*")
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("bert"))
+
+
+def files_in(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# --- Files -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_predictions_belong_to_the_rows_of_the_file(bert, tmp_path, held):
+    """Row, label and logits agree with the file, the saved model and the metrics."""
+    task = task_of(n=70, held=0, classes=3)
+    names = [task.labels[number] for number in task.train.labels]
+    texts = list(task.train.texts)
+    for name, rows in {"train": slice(0, 50), "validation": slice(50, 70)}.items():
+        (tmp_path / "data").mkdir(exist_ok=True)
+        content = as_csv({"text": texts[rows], "label": names[rows]})
+        (tmp_path / "data" / f"{name}.csv").write_text(content, encoding="utf-8")
+    path = tmp_path / "data" / ("train.csv" if held else "")
+    cheaply(bert, path, "(2, 3, 3)", seed=3).save(tmp_path / "out")
+    found = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    assert list(found) == ["row", "label", "prediction", "logits"]
+    read = pd.read_csv(tmp_path / "data" / ("train.csv" if held else "validation.csv"))
+    assert len(found) == (5 if held else 20)
+    assert (found["row"].tolist() == list(range(20))) == (not held)
+    assert read["label"][found["row"]].tolist() == found["label"].tolist()
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
+    inputs = tokenizer(read["text"][found["row"]].tolist(), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        again = model(**inputs).logits.numpy()
+    np.testing.assert_allclose(np.stack(found["logits"]), again, atol=1e-6, rtol=1e-5)
+    predicted = [model.config.id2label[number] for number in again.argmax(axis=1)]
+    assert found["prediction"].tolist() == predicted
+    content = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
+    truth = found["label"]
+    assert content["metrics"] == pytest.approx(
+        {
+            "accuracy": sklearn_metrics.accuracy_score(truth, predicted),
+            "f1": sklearn_metrics.f1_score(truth, predicted, average="macro", zero_division=0),
+            "matthews_correlation": sklearn_metrics.matthews_corrcoef(truth, predicted),
+        }
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_saved_model_is_the_kept_one(family, tmp_path):
+    encoder = load(tmp_path / "tiny", family)
+    untie = family == "albert"
+    result = cheaply(encoder, task_of(), "(2, 2, 3)", untie=untie, epochs=1)
+    result.save(tmp_path / "out")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model")
+    assert differing(copied(model), copied(result.model)) == set()
+    assert model.config.num_hidden_layers == 3 and model.config.id2label == {0: "bad", 1: "fair"}
+    inputs = encoder.batch(encoder.tokenize(SENTENCES), np.arange(16))
+    with torch.no_grad():
+        torch.testing.assert_close(model(**inputs).logits, result.model(**inputs).logits)
+    classify = pipeline("text-classification", str(tmp_path / "out" / "model"), top_k=None)
+    told = {one["label"]: one["score"] for one in classify([SENTENCES[0]])[0]}
+    alone = encoder.batch(encoder.tokenize(SENTENCES[:1]), np.array([0]))
+    with torch.no_grad():
+        shares = result.model(**alone).logits[0].softmax(dim=0).tolist()
+    assert told == pytest.approx(dict(zip(("bad", "fair"), shares, strict=True)), abs=1e-5)
+
+
+def test_saving_again_replaces_everything(bert, tmp_path):
+    first, second = (cheaply(bert, task_of(), plan) for plan in ("(2, 3, 4)", "head:2"))
+    first.save(tmp_path / "out")
+    before = files_in(tmp_path / "out")
+    first.save(tmp_path / "out")
+    assert files_in(tmp_path / "out") == before
+    assert {"result.json", "predictions.parquet", "config.json", "README.md"} <= before.keys()
+    second.save(tmp_path / "out")
+    after = files_in(tmp_path / "out")
+    assert after.keys() == before.keys()
+    assert after["result.json"] != before["result.json"]
+    assert len(after["model.safetensors"]) < len(before["model.safetensors"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "out"]
+
+
+@pytest.mark.parametrize("writer", ["model.save_pretrained", "tokenizer.save_pretrained"])
+def test_a_failed_export_leaves_what_was_there(bert, tmp_path, monkeypatch, writer):
+    first, second = (cheaply(bert, task_of(), plan) for plan in ("(2, 3, 4)", "head:2"))
+    first.save(tmp_path / "out")
+    before = files_in(tmp_path / "out")
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    name, method = writer.split(".")
+    monkeypatch.setattr(type(getattr(second, name)), method, fail)
+    expect_refused("cannot write … No space left", second.save, tmp_path / "out")
+    assert files_in(tmp_path / "out") == before
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_predictions_that_cannot_be_written_leave_what_was_there(bert, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    cheaply(bert, task_of(), "head:4").save(out)
+    earlier = files_in(out)
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", full)
+    other = cheaply(bert, task_of(), "head:2")
+    expect_refused("cannot write … No space left", other.save, out)
+    assert earlier == files_in(out)
+
+
+def test_the_model_is_the_users_own(bert):
+    result = cheaply(bert, task_of(), "top:1")
+    theirs = {tensor.data_ptr() for tensor in bert.model.state_dict().values()}
+    assert not theirs & {tensor.data_ptr() for tensor in result.model.state_dict().values()}
+
+
+def test_folders(bert, tmp_path, monkeypatch):
+    result = cheaply(bert, task_of(), "head:2", epochs=1)
+    (tmp_path / "file").write_text("")
+    expect_refused("file", result.save, tmp_path / "file")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    result.save("~/deep/out")
+    out = tmp_path / "home" / "deep" / "out"
+    assert {path.name for path in out.iterdir()} == {
+        "model",
+        "result.json",
+        "predictions.parquet",
+    }
+    assert not (tmp_path / "~").exists()
+
+
+def test_no_number_loses_a_training(bert, tmp_path):
+    result = cheaply(bert, task_of(), "head:2", epochs=1)
+    odd = {"nan": float("nan"), "inf": [np.float32("inf")], "one": np.int64(1), "path": tmp_path}
+    replace(result, content={**result.content, **odd}).save(tmp_path / "out")
+    told = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
+    assert [told[name] for name in odd] == [None, [None], 1, str(tmp_path)]
+    assert told["metrics"] == result.metrics
+
+
+# --- Words -------------------------------------------------------------------------------------
+
+
+def test_the_summary_is_computed(bert):
+    for plan, words in {
+        "(2, 3, 4)": "tuned 2 of 4 blocks",
+        "head:2": "tuned the head only",
+    }.items():
+        for keep in ("best", "last"):
+            content = cheaply(bert, task_of(), plan, keep=keep).content
+            share = 100 * content["flops"]["train"] / content["flops"]["full_train"]
+            assert summary(content) == (
+                f"{words}, {share:.0f}% of the FLOPs of full fine-tuning, "
+                f"accuracy {content[keep]['value']:.3f}"
+            )
+
+
+@pytest.mark.parametrize(
+    ("against", "name"),
+    [("full", "full fine-tuning"), ("head:4", "head:4"), ("4,4,4", "(4, 4, 4)")],
+)
+def test_the_summary_of_a_comparison(bert, against, name):
+    options = {"against": against, "metric": "matthews_correlation", "keep": "last"}
+    content = cheaply(bert, task_of(n=24, held=12), "(3, 3, 3)", **options).content
+    other = content["against"]
+    ours, theirs = (
+        sum(one["seconds"][key] for key in ("trunk", "train")) for one in (content, other)
+    )
+    assert summary(content) == (
+        f"tuned 1 of 4 blocks, {100 * ours / theirs:.0f}% of the time of {name}, "
+        f"matthews correlation {content['last']['value']:.3f} vs {other['last']['value']:.3f}"
+    )
+
+
+def test_the_card_tells_the_facts(bert):
+    result = cheaply(bert, task_of(), "(2, 2, 3)", learning_rate=[1e-3, 1e-2], seed=7)
+    content, card = result.content, model_card(result.content)
+    run, kept = content["runs"][content["kept"]], content["best"]
+    for fact in (
+        "pipeline_tag: text-classification",
+        "(2, 2, 3): blocks tuned: 2; the head reads state 3; removed above it: 1 of 4 blocks",
+        f"{content['parameters']['trainable']:,} were trained",
+        f"learning rate {run['learning_rate']:g}, seed 7; epoch {kept['epoch']} of 2 kept",
+        "12 examples",
+        "On 6 validation examples",
+        f"{content['flops']['train'] / content['flops']['full_train']:.0%} of full fine-tuning",
+        *(f"| {name} | {value:.4f} |" for name, value in result.metrics.items()),
+    ):
+        assert fact in card
+    assert "nan" not in card.lower()
+    assert 'classify("some text", truncation=True, max_length=128)' in card
+    once = model_card(cheaply(bert, task_of(), "head:2", epochs=1).content)
+    assert "by count for 1 epoch," in once and "1 epochs" not in once
+
+
+def test_the_card_is_not_turned_round(bert):
+    marks = "\u202e\u2066\u200f\u061c"
+    texts, labels = lists(30)
+    names = [f"{marks}{label}\u2069" for label in labels]
+    result = cheaply(bert, Task.from_lists(texts, names), "head:2", epochs=1)
+    card = model_card(result.content)
+    assert "classes bad, fair" in card and not set(marks) & set(card)
+    assert result.model.config.id2label[0] == f"{marks}bad\u2069"
+
+
+def test_the_card_shows_names_as_they_are(bert, tmp_path):
+    """Rendered as Markdown, names of labels and of the task are text and nothing else."""
+    texts = list(task_of(n=30, held=0).train.texts)
+    labels = [HOSTILE[row % 3] for row in range(30)]
+    name = "<img src=x> ![i](j) **t** 1 < 2"
+    result = cheaply(bert, Task.from_lists(texts, labels, name=name), "head:2", epochs=1)
+    result.save(tmp_path / "out")
+    card = (tmp_path / "out" / "model" / "README.md").read_text(encoding="utf-8")
+    front, body = re.fullmatch(r"---\n(.*?)\n---\n(.*)", card, re.DOTALL).groups()
+    assert not any(hostile in front for hostile in (*HOSTILE, name))
+    rendered = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(body)
+    tags = set(re.findall(r"</?([a-z0-9]+)", rendered))
+    assert tags <= {"h1", "ul", "li", "p", "table", "thead", "tbody", "tr", "th", "td"} | {
+        "pre",
+        "code",
+    }
+    assert rendered.count("<code") == 1
+    shown = html.unescape(re.sub(r"<[^>]*>", "", rendered))
+    assert all(hostile in shown for hostile in HOSTILE) and f"tuned on {name}" in shown
+    config = json.loads((tmp_path / "out" / "model" / "config.json").read_text(encoding="utf-8"))
+    assert sorted(config["id2label"].values()) == sorted(HOSTILE)

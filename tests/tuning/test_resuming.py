@@ -1,0 +1,228 @@
+"""Trainings that were stopped and go on: to the same bit as if nothing had happened."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from inputs import expect_refused
+from layerscout.models.surgery import classifier
+from layerscout.runtime.errors import InputError
+from layerscout.runtime.files import alone
+from layerscout.tuning import training as module
+from layerscout.tuning.snapshots import RunSnapshots, Snapshots, _sha256
+from layerscout.tuning.training import Settings, train
+from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, load, task_of
+
+
+class StoppedError(Exception):
+    """What stands for a kill."""
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("bert"))
+
+
+def training(encoder, folder, notation="(3, 4, 4)", stop=None, rows=12, **settings):
+    """Train with snapshots, up to a step; gives the run and what was kept."""
+    encoder, plan = fitted(encoder, notation)
+    snapshots = Snapshots.open(folder, {"plan": notation}, resume=True).of("run-1")
+
+    def advance(done, _):
+        if done == stop:
+            raise StoppedError
+
+    return train(
+        encoder,
+        classifier(encoder, plan, NAMES),
+        examples_of(encoder, plan, labels_for(rows)),
+        examples_of(encoder, plan, labels_for(4, 1), first=12),
+        learning_rate=1e-2,
+        seed=3,
+        settings=Settings(**{"epochs": 4, "batch_size": 4, **settings}),
+        advance=advance,
+        snapshots=snapshots,
+    )
+
+
+@pytest.mark.parametrize("notation", ["(3, 4, 4)", "full", "head:3"])
+@pytest.mark.parametrize("settings", [{}, {"keep": "last"}, {"max_steps": 8, "warmup": 3}])
+def test_it_goes_on_as_if_nothing_had_happened(bert, tmp_path, notation, settings):
+    """3 steps an epoch, 12 in all: stopped before the first snapshot, and within later epochs."""
+    expected, kept = training(bert, tmp_path / "whole", notation, **settings)
+    for stop in (2, 5, 8):
+        with pytest.raises(StoppedError):
+            training(bert, tmp_path / "stopped", notation, stop=stop, **settings)
+    run, found = training(bert, tmp_path / "stopped", notation, **settings)
+    assert run.curve == expected.curve
+    assert not differing(found, kept)
+    assert len(run.curve) == (3 if "max_steps" in settings else 4)
+
+
+def test_dropout_and_the_order_go_on_too(bert, tmp_path):
+    """What was drawn after the snapshot is drawn again, whatever was drawn in between."""
+    expected, kept = training(bert, tmp_path / "whole")
+    with pytest.raises(StoppedError):
+        training(bert, tmp_path / "stopped", stop=4)
+    torch.rand(1000)
+    before = torch.get_rng_state()
+    run, found = training(bert, tmp_path / "stopped")
+    assert torch.equal(before, torch.get_rng_state())
+    assert run.curve == expected.curve and not differing(found, kept)
+
+
+def test_float16_keeps_its_scale(bert, tmp_path):
+    """Gradients are scaled, by what a snapshot must hold too: 65,536 halves where they overflow."""
+    half = replace(bert, precision="float16")
+    expected, kept = training(half, tmp_path / "whole", max_grad_norm=1.0)
+    assert len(expected.curve) == 4 and all(torch.isfinite(p).all() for p in kept.values())
+    state = json.loads((tmp_path / "whole" / "run-1" / "state.json").read_text())
+    assert state["scaler"]["scale"] > 0
+    with pytest.raises(StoppedError):
+        training(half, tmp_path / "stopped", stop=7, max_grad_norm=1.0)
+    run, found = training(half, tmp_path / "stopped", max_grad_norm=1.0)
+    assert run.curve == expected.curve and not differing(found, kept)
+
+
+def test_a_finished_run_is_not_run_again(bert, tmp_path):
+    expected, kept = training(bert, tmp_path / "whole")
+    run, found = training(bert, tmp_path / "whole", stop=1)
+    assert run == expected and not differing(found, kept)
+    files = [path.name for path in (tmp_path / "whole" / "run-1").iterdir()]
+    assert sorted(files) == [f"parameters-{run.best.epoch}.safetensors", "state.json"]
+
+
+def test_patience_counts_the_epochs_before(bert, tmp_path):
+    settings = {"epochs": 12, "patience": 2, "warmup": 0.0, "schedule": "constant"}
+    expected, kept = training(bert, tmp_path / "whole", **settings)
+    assert expected.stopped and len(expected.curve) < 12
+    with pytest.raises(StoppedError):
+        training(bert, tmp_path / "stopped", stop=3 * len(expected.curve) - 1, **settings)
+    run, found = training(bert, tmp_path / "stopped", **settings)
+    assert (run.curve, run.stopped) == (expected.curve, expected.stopped)
+    assert not differing(found, kept)
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_diverged_run_stays_so(bert, tmp_path, monkeypatch, step):
+    """In its first epoch, where nothing is kept, and in its second."""
+    exploding = lambda at, *_: 1e38 if at == step else 0.1  # noqa: E731
+    monkeypatch.setattr(module, "learning_rate_at", exploding)
+    expected, kept = training(bert, tmp_path / "whole")
+    assert expected.diverged and len(expected.curve) == (step > 3) and bool(kept) == (step > 3)
+    monkeypatch.undo()
+    again, found = training(bert, tmp_path / "whole", stop=1)
+    assert again == expected and not differing(found, kept)
+
+
+def rewritten(path, change):
+    """Put something else into the state of a run, as if it had been written so."""
+    state = json.loads(path.read_text()) | change
+    del state["sha256"]
+    path.write_text(json.dumps({**state, "sha256": _sha256(state)}))
+
+
+def test_parameters_of_something_else_are_not_taken(bert, tmp_path):
+    run, _ = training(bert, tmp_path / "whole")
+    path = tmp_path / "whole" / "run-1" / f"parameters-{run.best.epoch}.safetensors"
+    save_file({"other": torch.zeros(1)}, path)
+    sums = json.loads((path.parent / "state.json").read_text())["checksums"]
+    rewritten(path.parent / "state.json", {"checksums": sums | {path.name: 0}})  # all its bytes are
+    expect_refused("not those that are trained", training, bert, tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "broken", [{"random": []}, {"epoch": "x"}, {"curve": []}, {"order": {}}, {"scaler": 3}]
+)
+def test_a_state_of_something_else_is_not_taken(bert, tmp_path, broken):
+    with pytest.raises(StoppedError):
+        training(bert, tmp_path / "stopped", stop=5)
+    path = tmp_path / "stopped" / "run-1" / "state.json"
+    rewritten(path, broken)
+    half = replace(bert, precision="float16") if "scaler" in broken else bert
+    expect_refused("delete the snapshots", training, half, tmp_path / "stopped")
+
+
+def test_tune_goes_on(bert, tmp_path, monkeypatch):
+    """Two runs; the second one is stopped, and the first is not trained again."""
+    options = {"seed": [0, 1], "epochs": 3}
+    expected = cheaply(bert, task_of(), "(4, 4, 4)", **options)
+    true, calls = module.learning_rate_at, []
+
+    def counted(*arguments):
+        calls.append(arguments[0])
+        if len(calls) == 14:
+            raise StoppedError
+        return true(*arguments)
+
+    monkeypatch.setattr(module, "learning_rate_at", counted)
+    snapshots = tmp_path / "snapshots"
+    with pytest.raises(StoppedError):
+        cheaply(bert, task_of(), "(4, 4, 4)", snapshots=snapshots, **options)
+    expect_refused("--resume", cheaply, bert, task_of(), "(4, 4, 4)", snapshots=snapshots)
+    other = {"snapshots": snapshots, "resume": True}
+    line = expect_refused("(3, 4, 4)", cheaply, bert, task_of(), "(3, 4, 4)", **options, **other)
+    assert "(4, 4, 4)" in line
+    expect_refused(
+        "epochs", cheaply, bert, task_of(), "(4, 4, 4)", **options | other | {"epochs": 4}
+    )
+    expect_refused("training", cheaply, bert, task_of(n=14), "(4, 4, 4)", **options, **other)
+    calls.clear()
+    monkeypatch.setattr(module, "learning_rate_at", true)
+    result = cheaply(bert, task_of(), "(4, 4, 4)", **options, **other)
+    curves = [[run["curve"] for run in r.content["runs"]] for r in (result, expected)]
+    assert curves[0] == curves[1]
+    assert not differing(copied(result.model), copied(expected.model))
+    result.save(tmp_path / "out")
+    assert not snapshots.exists()
+
+
+@pytest.mark.parametrize("against", [None, "(3, 4, 4)"])
+def test_a_fault_keeps_what_was_reached(bert, tmp_path, monkeypatch, against):
+    """A disk that is full is none of the model's: the snapshots stay, be it in the second plan."""
+    true, saved = RunSnapshots.save, []
+
+    def full(self, *arguments):
+        saved.append(self.folder)
+        if len(saved) == (3 if against is None else 5):  # 3 epochs a plan
+            raise InputError("cannot write: the disk is full")
+        true(self, *arguments)
+
+    options = {"epochs": 3, "against": against, "snapshots": tmp_path / "snapshots"}
+    monkeypatch.setattr(RunSnapshots, "save", full)
+    expect_refused("the disk is full", cheaply, bert, task_of(), "(4, 4, 4)", **options)
+    assert (tmp_path / "snapshots" / "plan-1-run-1" / "state.json").exists()
+    monkeypatch.undo()
+    result = cheaply(bert, task_of(), "(4, 4, 4)", **options, resume=True)
+    assert (result.content["against"] is None) == (against is None)
+    assert len(result.content["runs"][0]["curve"]) == 3
+
+
+def test_a_second_plan_that_diverges_leaves_the_first(bert, tmp_path, monkeypatch):
+    calls = []
+
+    def exploding(*_):
+        calls.append(0)
+        return 0.1 if len(calls) <= 6 else 1e38  # 3 steps an epoch, 2 epochs of the first plan
+
+    monkeypatch.setattr(module, "learning_rate_at", exploding)
+    options = {"against": "(3, 4, 4)", "snapshots": tmp_path / "snapshots"}
+    result = cheaply(bert, task_of(), "(4, 4, 4)", **options)
+    assert result.content["against"] is None and len(result.content["runs"]) == 1
+    assert any("nothing to compare with" in warning for warning in result.warnings)
+
+
+def test_two_trainings_cannot_share_a_folder(bert, tmp_path):
+    folder, task = tmp_path / "out" / "snapshots", task_of()
+    with alone(folder):
+        expect_refused(
+            "another process is at work on … name another folder",
+            *(cheaply, bert, task, "top:1"),
+            snapshots=folder,
+        )
+        assert not folder.exists()
+    cheaply(bert, task, "top:1", snapshots=folder)
+    assert [path.name for path in folder.parent.iterdir()] == ["snapshots"]

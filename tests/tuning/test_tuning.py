@@ -1,0 +1,458 @@
+"""Tuning end to end: what is told, grids, the work that is done, and what cannot be done."""
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForSequenceClassification
+
+from inputs import as_csv, expect_refused
+from layerscout.data.task import Task
+from layerscout.models.encoder import Encoder
+from layerscout.models.surgery import base_of, classifier
+from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
+from layerscout.plans.plan import Plan, make_plan
+from layerscout.plans.training import Settings
+from layerscout.runtime.errors import LayerscoutError
+from layerscout.tuning import outcome as outcomes, run as tuning
+from layerscout.tuning.run import default_learning_rate, tune
+from layerscout.tuning.training import Epoch, Run
+from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("bert"))
+
+
+def values(result):
+    return [[epoch["loss"] for epoch in run["curve"]] for run in result.content["runs"]]
+
+
+# --- What comes out ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_what_is_told(bert, keep):
+    grid = {"learning_rate": [1e-3, 1e-2], "seed": [3, 4]}
+    result = cheaply(bert, task_of(), "(2, 2, 3)", epochs=3, keep=keep, **grid)
+    content = json.loads(json.dumps(result.content, allow_nan=False))
+    asked = {"strategy": "(2, 2, 3)", "reason": "(2, 2, 3) was asked for"}
+    assert content["plan"] == {"tuned": [2], "head": 3, "notation": "(2, 2, 3)"} | asked
+    assert (content["verb"], content["method"], content["metric"]) == ("tune", "full", "accuracy")
+    runs, kept = content["runs"], content["runs"][content["kept"]]
+    pairs = [(run["learning_rate"], run["seed"]) for run in runs]
+    assert pairs == [(1e-3, 3), (1e-3, 4), (1e-2, 3), (1e-2, 4)]
+    for run in runs:
+        curve = {epoch["epoch"]: epoch["value"] for epoch in run["curve"]}
+        assert list(curve) == [1, 2, 3] and run["last"] == {"epoch": 3, "value": curve[3]}
+        best = max(curve, key=lambda epoch: (curve[epoch], -epoch))
+        assert run["best"] == {"epoch": best, "value": curve[best]}
+    assert (content["best"], content["last"]) == (kept["best"], kept["last"])
+    assert content["keep"] == keep and result.metrics["accuracy"] == content[keep]["value"]
+    parameters = [(p.numel(), p.requires_grad) for p in result.model.parameters()]
+    assert content["parameters"] == {
+        "total": sum(count for count, _ in parameters),
+        "trainable": sum(count for count, trained in parameters if trained),
+    }
+    flops = content["flops"]
+    assert 0 < flops["train"] < flops["full_train"]
+    assert flops["inference"] < flops["full_inference"]
+    assert content["seconds"].keys() == {"trunk", "train", "evaluate"}
+    assert all(value > 0 for value in content["seconds"].values())
+    assert content["examples_per_second"].keys() == {"kept_model", "full_model"}
+    assert content["trunk"]["kept"] and content["trunk"]["cut"] == 1
+    told = {"epochs": 3, "batch_size": 4, "keep": keep, "examples": 12, "validation_examples": 6}
+    assert content["settings"].items() >= {**told, "trunk_dropout": False}.items()
+    assert content["against"] is None and content["warnings"] == []
+    assert result.plan.on(4) == Plan((2,), 3).on(4) and not result.model.training
+
+
+def test_the_model_is_that_of_the_epoch_that_counts(bert):
+    """What it says of the validation texts gives the loss in the curve."""
+    task = task_of(classes=3)
+    for keep in ("best", "last"):
+        result = cheaply(bert, task, "(3, 3, 4)", epochs=4, keep=keep, learning_rate=2e-2)
+        run = result.content["runs"][0]
+        expected = run["curve"][run[keep]["epoch"] - 1]["loss"]
+        logits = torch.from_numpy(np.stack(result.predictions["logits"]))
+        found = cross_entropy(logits, torch.from_numpy(task.validation.labels)).item()
+        assert found == pytest.approx(expected, abs=1e-6)
+        inputs = bert.tokenizer(list(task.validation.texts), padding=True, return_tensors="pt")
+        with torch.no_grad():
+            again = result.model(**inputs).logits
+        torch.testing.assert_close(again, logits, rtol=1e-4, atol=1e-5)
+
+
+def test_the_encoder_and_the_random_states_stay(bert):
+    before = copied(bert.model)
+    state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    task, plan = task_of(n=16), "best-down:all@top"
+    options = {"score": "variability_ratio", "fresh_head": True}
+    one = cheaply(bert, task, plan, seed=5, **options)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.random.get_state()[1].tolist() == numpy_state  # noqa: NPY002
+    assert differing(copied(bert.model), before) == set() and not bert.model.training
+    torch.rand(3)
+    again = cheaply(bert, task, plan, seed=5, **options)
+    assert values(one) == values(again)
+    assert differing(copied(one.model), copied(again.model)) == set()
+    assert values(cheaply(bert, task, plan, seed=6, **options)) != values(one)
+
+
+def test_names_of_files_do(bert, tmp_path):
+    path = tmp_path / "task.csv"
+    texts, labels = lists(40)
+    path.write_text(as_csv({"text": texts, "label": labels}), encoding="utf-8")
+    result = tune(bert.source, str(path), "top:1", epochs=1, progress=False)
+    assert result.content["settings"]["data"] == str(path)
+    assert result.content["runs"][0]["learning_rate"] == 3.2e-3  # 5e-5 × 1024 / 16
+    assert result.content["task"]["name"] == "task"
+
+
+@pytest.mark.parametrize(
+    ("plan", "width", "rate"),
+    [
+        ("head:2", 1024, 1e-3),
+        ("full", 1024, 2e-5),
+        ("(1, 3, 3)", 1024, 5e-5),
+        ("(1, 3, 3)", 768, 6.7e-5),
+        ("full", 384, 5.3e-5),
+        ("head:4", 16, 6.4e-2),
+    ],
+)
+def test_the_rate_goes_by_plan_and_width(plan, width, rate):
+    assert default_learning_rate(make_plan(plan, 4), width) == rate
+
+
+@pytest.mark.parametrize(
+    ("method", "rate"), [(Adapter(), 3e-4), (LoRA(), 5e-4), (PrefixTuning(), 1e-2)]
+)
+def test_the_default_rate_suits_the_method(method, rate):
+    for plan in ("top:2", "full"):
+        assert default_learning_rate(make_plan(plan, 4), 1024, method) == rate
+        assert default_learning_rate(make_plan(plan, 4), 512, method) == 2 * rate
+
+
+def test_the_rate_that_goes_by_them_is_used(bert):
+    result = cheaply(bert, task_of(), "head:2", learning_rate=None, epochs=1)
+    assert [run["learning_rate"] for run in result.content["runs"]] == [6.4e-2]
+
+
+def test_a_part_of_the_examples(bert):
+    task = task_of(n=30)
+    result = cheaply(bert, task, "head:4", examples=10, max_length=5)
+    assert result.content["settings"]["examples"] == 10
+    assert result.content["task"]["examples_used"] == 10
+    assert result.content["task"]["examples_available"] == 30
+    assert any("longer than 5 tokens" in warning for warning in result.warnings)
+
+
+# --- Grids -------------------------------------------------------------------------------------
+
+
+def canned(monkeypatch, outcomes):
+    """Let runs end with the values told, one a run; None for a run without an epoch.
+
+    The bias of the classifier that a run keeps is its number.
+    """
+    left = iter(enumerate(outcomes))
+
+    def train(encoder, model, training, validation, *, learning_rate, seed, **_):
+        number, value = next(left)
+        curve = () if value is None else (Epoch(1, 0.5, 0.5, abs(value)),)
+        failed = value is None or value < 0
+        stopped = "the loss was nan at step 7 of 9" if failed else None
+        run = Run(learning_rate, seed, curve, stopped, failed, {"train": 1.0, "evaluate": 1.0})
+        return run, {"classifier.bias": torch.full((2,), float(number))} if curve else {}
+
+    monkeypatch.setattr(tuning, "train", train)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "kept"),
+    [
+        ((0.9, 0.1, 0.1, 0.5, 0.4, 0.6), 5),  # the best mean, not the best run
+        ((0.5, 0.6, 0.7, 0.6, 0.5, 0.6), 2),
+        ((0.5, 0.5, 0.5, 0.5, 0.5, 0.5), 0),  # ties to the earlier
+        ((0.9, None, 0.9, 0.2, 0.3, 0.3), 4),  # a rate that is not reliable comes last
+        ((None, None, None, None, 0.1, None), 4),
+        ((0.1, 0.2, 0.3, 0.4, -0.6, 0.4), 4),  # failed after a good epoch, which counts
+    ],
+)
+def test_the_rate_with_the_best_mean_counts(bert, monkeypatch, outcomes, kept):
+    canned(monkeypatch, outcomes)
+    rates, seeds = [1e-3, 1e-4], [0, 1, 2]
+    result = cheaply(bert, task_of(), "head:4", learning_rate=rates, seed=seeds)
+    assert len(result.content["runs"]) == 6 and result.content["kept"] == kept
+    assert result.model.classifier.bias.tolist() == [kept, kept]
+    assert result.content["best"] == {"epoch": 1, "value": abs(outcomes[kept])}
+    runs = result.content["runs"]
+    assert ["best" in run for run in runs] == [value is not None for value in outcomes]
+    failed = [value is None or value < 0 for value in outcomes]
+    assert [run["diverged"] for run in runs] == failed
+    assert len([w for w in result.warnings if "step 7 of 9" in w]) == sum(failed)
+    json.dumps(result.content, allow_nan=False)
+
+
+def test_no_run_came_through(bert, monkeypatch):
+    with pytest.raises(LayerscoutError) as real:
+        cheaply(bert, task_of(), "(4, 4, 4)", learning_rate=1e38, warmup=0.0)
+    for word in ("(4, 4, 4)", "1e+38", "step 2 of 6", "lower"):
+        assert word in str(real.value)
+    canned(monkeypatch, [None, None])
+    with pytest.raises(LayerscoutError, match=r"head:4.*0\.5 .*step 7 of 9.*lower"):
+        cheaply(bert, task_of(), "head:4", learning_rate=[0.5, 0.6])
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("learning_rate", 0.0, "above 0 … 0.0"),
+        ("learning_rate", [1e-3, -1.0], "above 0 … -1.0"),
+        ("learning_rate", [], "one number or several"),
+        ("learning_rate", [1e-3, 1e-3], "different"),
+        ("learning_rate", float("nan"), "above 0 … nan"),
+        ("learning_rate", float("inf"), "above 0 … inf"),
+        ("seed", -1, "in 0.. … -1"),
+        ("seed", 0.5, "0.5"),
+        ("seed", [1, 1], "different"),
+        ("seed", 2**64, str(2**64)),
+        ("epochs", 0, "epochs … 0"),
+        ("metric", "acuracy", "'accuracy'"),
+        ("keep", "worst", "best, last"),
+        ("examples", 100, "at most 12"),
+        ("max_length", 1000, "1000"),
+        ("learning_rate", "1e-4", "above 0 … '1e-4'"),
+        ("learning_rate", 10**400, "above 0"),
+        ("seed", True, "whole number … True"),
+        ("epochs", 2.0, "whole number … 2.0"),
+        ("examples", "auto", "whole number … 'auto'; 'all'"),
+        ("max_length", "128", "whole number … '128'"),
+        ("cache_limit", -1, "bytes, 0 or more"),
+        ("cache_limit", "20GB", "bytes … '20GB'; 20 * 10**9 is 20 GB"),
+        ("budget", float("nan"), "above 0 and up to 1 … nan"),
+        ("budget", float("inf"), "above 0 and up to 1 … inf"),
+        ("budget", 0, "above 0 and up to 1 … 0"),
+        ("budget", 5, "above 0 and up to 1 … 5"),
+        ("budget", "half", "above 0 and up to 1 … 'half'"),
+        ("metric", "", "unknown `metric` ''"),
+        ("max_grad_norm", float("inf"), "above 0 … inf"),
+        ("warmup", "x", "below 1 … 'x'"),
+        ("score", "variability", "did you mean 'variability_ratio'"),
+    ],
+)
+def test_numbers_out_of_range(bert, name, given, words, monkeypatch):
+    if name not in ("max_length", "examples"):  # some of which only the model and the data tell
+        monkeypatch.setattr(Encoder, "tokenize", None)
+    expect_refused(words, cheaply, bert, task_of(), "(2, 3, 4)", **{name: given})
+
+
+def test_numbers_of_numpy_are_numbers(bert, tmp_path):
+    numbers = {"epochs": np.int64(1), "batch_size": np.int32(4), "budget": np.float32(0.5)}
+    numbers |= {"learning_rate": np.float32(1e-3), "seed": np.array([3]), "examples": np.int64(10)}
+    numbers |= {"max_length": np.int64(16), "cache_limit": 1e6, "warmup": np.float32(0.5)}
+    cheaply(bert, task_of(), "head:2", **numbers).save(tmp_path)
+    told = json.loads((tmp_path / "result.json").read_text())["settings"]
+    assert (told["epochs"], told["examples"], told["cache_limit"]) == (1, 10, 10**6)
+
+
+# --- Held out ----------------------------------------------------------------------------------
+
+
+def test_a_tenth_is_set_aside(bert):
+    texts, labels = lists(60)
+    task = Task.from_lists(texts, labels)
+    results = [cheaply(bert, task, "head:4", seed=seed, epochs=1) for seed in (1, 1, [2, 1])]
+    rows = [result.predictions["row"].tolist() for result in results]
+    assert len(rows[0]) == 6 and rows[0] == rows[1] != rows[2]
+    for result, row in zip(results, rows, strict=True):
+        assert [labels[at] for at in row] == result.predictions["label"]
+        assert result.content["settings"]["examples"] == 54
+    told = [result.content["settings"] for result in results]
+    assert [one["validation"] for one in told] == [0.1, 0.1, 0.1]
+    assert [one["validation_seed"] for one in told] == [1, 1, 2]
+    assert "validation" not in cheaply(bert, task_of(), "head:4").content["settings"]
+
+
+# --- Against -----------------------------------------------------------------------------------
+
+
+def test_against_full(bert):
+    result = cheaply(bert, task_of(), "head:4", against="full", seed=[0, 1])
+    alone = cheaply(bert, task_of(), "full", seed=[0, 1])
+    other = result.content["against"]
+    asked = {"strategy": "full", "reason": "full was asked for"}
+    assert other["plan"] == {"tuned": [1, 2, 3, 4], "head": 4, "notation": "(1, 4, 4)"} | asked
+    for key in ("plan", "best", "last", "kept", "parameters", "flops"):
+        assert other[key] == alone.content[key]
+    assert [run["curve"] for run in other["runs"]] == [
+        run["curve"] for run in alone.content["runs"]
+    ]
+    assert result.plan.tuned == () and other["seconds"]["trunk"] == 0 and not other["trunk"]["kept"]
+
+
+# --- The trunk ---------------------------------------------------------------------------------
+
+
+def test_the_papers_dropout_in_frozen_blocks(bert, cache, tmp_path):
+    plan = "(4, 4, 4)"
+    live = cheaply(bert, task_of(), plan, trunk_dropout=True)
+    assert not cache.exists()
+    trunk = live.content["trunk"]
+    assert live.content["settings"]["trunk_dropout"] and not trunk["kept"] and trunk["bytes"] == 0
+    kept = cheaply(bert, task_of(), plan)
+    assert values(live) != values(kept)
+    assert live.content["flops"]["train"] > kept.content["flops"]["train"]
+    # Validation has none: the kept model gives the last loss again.
+    inputs = bert.tokenizer(list(task_of().validation.texts), padding=True, return_tensors="pt")
+    last = cheaply(bert, task_of(), plan, trunk_dropout=True, keep="last")
+    with torch.no_grad():
+        logits = last.model(**inputs).logits
+    loss = cross_entropy(logits, torch.from_numpy(task_of().validation.labels)).item()
+    assert values(last)[0][-1] == pytest.approx(loss, abs=1e-6)
+    # A model that has no dropout trains alike.
+    still = load(tmp_path / "still", **NO_DROPOUT)
+    one, other = (cheaply(still, task_of(), plan, trunk_dropout=which) for which in (True, False))
+    assert values(one)[0] == pytest.approx(values(other)[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("fault", ["limit", "off", "file"])
+def test_a_cache_that_keeps_nothing(bert, tmp_path, monkeypatch, fault):
+    expected = cheaply(bert, task_of(), "(3, 3, 4)")
+    assert expected.warnings == () and expected.content["trunk"]["kept"]
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / ("file" if fault == "file" else "new")))
+    limit = {"limit": {"cache_limit": 10}, "off": {"cache_limit": 0}, "file": {}}[fault]
+    result = cheaply(bert, task_of(), "(3, 3, 4)", **limit)
+    assert values(result)[0] == pytest.approx(values(expected)[0], abs=1e-5)
+    assert not result.content["trunk"]["kept"]
+    assert result.content["flops"]["train"] > expected.content["flops"]["train"]
+    assert bool(result.warnings) == (fault != "off")
+    assert all("anew in every epoch" in warning for warning in result.warnings)
+
+
+def test_half_the_bytes_in_bfloat16(bert):
+    low = Encoder.load(bert.source, device="cpu", precision="bfloat16")
+    results = [cheaply(encoder, task_of(), "(3, 3, 4)") for encoder in (bert, low)]
+    whole, half = (result.content["trunk"]["bytes"] for result in results)
+    lengths = [
+        bert.tokenize(s.texts).lengths.sum() for s in (task_of().train, task_of().validation)
+    ]
+    assert whole == 2 * half == sum(lengths) * 16 * 4
+    assert results[1].content["settings"]["precision"] == "bfloat16"
+    assert values(results[1])[0] == pytest.approx(values(results[0])[0], abs=0.05)
+    assert values(results[1]) != values(results[0])
+    assert {p.dtype for p in results[1].model.parameters()} == {torch.float32}
+
+
+@pytest.fixture
+def tokens_run(bert, monkeypatch):
+    """Count the tokens that enter a matrix of each block, of the encoder and of classifiers."""
+    counts, handles = Counter(), []
+
+    def watch(model, name):
+        blocks = base_of(model)[0].get_submodule(bert.family.blocks)
+        for number, block in enumerate(blocks, start=1):
+            matrix = next(module for module in block.modules() if isinstance(module, nn.Linear))
+
+            def count(_, arguments, key=(name, number)):
+                counts[key] += arguments[0].shape[:-1].numel()
+
+            handles.append(matrix.register_forward_pre_hook(count))
+        return model
+
+    def watched(*arguments, **options):
+        return watch(classifier(*arguments, **options), "classifier")
+
+    monkeypatch.setattr(outcomes, "classifier", watched)
+    monkeypatch.setattr(outcomes, "_speeds", lambda *_: {"kept_model": 1.0, "full_model": 1.0})
+    watch(bert.model, "encoder")
+    yield counts
+    for handle in handles:
+        handle.remove()
+
+
+def test_the_trunk_runs_once_and_the_rest_in_every_epoch(bert, tokens_run):
+    # Texts of one length, so that there is no padding.
+    texts = [f"the {a} {b}" for a in ("old", "cat", "stone") for b in ("near", "film", "music")]
+    labels = ["x", "y", "x"] * 3
+    task = Task.from_lists(texts, labels, validation=(texts[:4], labels[:4]))
+    length = set(bert.tokenize(texts).lengths.tolist())
+    assert len(length) == 1
+    tokens = length.pop()
+    once, epochs, runs = (9 + 4) * tokens, 3, 4
+
+    def tuned(plan, rates, **options):
+        tokens_run.clear()
+        options = {"epochs": epochs, "seed": [0, 1]} | options
+        cheaply(bert, task, plan, learning_rate=rates, **options)
+        return dict(tokens_run)
+
+    # Every run's epochs, and the kept model on the validation examples at the end.
+    above = runs * epochs * once + 4 * tokens
+    trunk = {("encoder", 1): once, ("encoder", 2): once}
+    # Block 4 is frozen above the tuned one: it runs as often.
+    rest = {("classifier", 3): above, ("classifier", 4): above}
+    assert tuned("(3, 3, 4)", [1e-3, 1e-4]) == trunk | rest
+    assert tuned("(3, 3, 4)", [1e-2, 1e-5]) == rest
+    assert tuned("(3, 3, 3)", [1e-2, 1e-5]) == {("classifier", 3): above}
+    assert tuned("head:3", [1e-3, 1e-4]) == trunk | {("encoder", 3): once}
+    assert tuned("head:3", [1e-2, 1e-5], seed=[2, 3]) == {}
+    every = {("classifier", block): above for block in range(1, 5)}
+    assert tuned("full", [1e-3, 1e-4]) == tuned("(3, 3, 4)", [1e-3, 2e-3], trunk_dropout=True)
+    assert dict(tokens_run) == every
+
+
+def test_settings_are_those_of_the_runs(bert, monkeypatch):
+    seen = []
+
+    def train(*arguments, settings, **options):
+        seen.append(settings)
+        return original(*arguments, settings=settings, **options)
+
+    original = tuning.train
+    monkeypatch.setattr(tuning, "train", train)
+    options = {
+        "epochs": 1, "batch_size": 3, "warmup": 0.5, "weight_decay": 0.25, "max_grad_norm": 2.0,
+        "patience": 7, "keep": "last", "metric": "f1",
+    }  # fmt: skip
+    result = cheaply(bert, task_of(), "head:4", **options)
+    assert [asdict(settings) for settings in seen] == [asdict(Settings(**options))]
+    assert result.content["settings"].items() >= options.items()
+    assert result.content["metric"] == "f1"
+    assert result.content["last"]["value"] == result.metrics["f1"]
+
+
+def test_checkpoints_of_epochs_are_of_one_whole_training(bert, tmp_path):
+    one = partial(cheaply, bert, task_of(), "top:1", epochs=2)
+    folders = {1: tmp_path / "1", 2: tmp_path / "2"}
+    result = one(checkpoints=folders, keep="last")
+    load_one = AutoModelForSequenceClassification.from_pretrained
+    first, last = (load_one(folder).state_dict() for folder in folders.values())
+    kept = result.model.state_dict()
+    assert all(torch.equal(last[name], kept[name]) for name in kept)
+    assert not all(torch.equal(first[name], kept[name]) for name in kept)
+    refused = partial(one, checkpoints=folders)
+    expect_refused("of a single training", refused, seed=[0, 1])
+    expect_refused("of a single training", refused, learning_rate=[1e-3, 1e-4])
+    expect_refused("of a single training", refused, against="full")
+    expect_refused("are whole models, which lora", refused, method="lora")
+    expect_refused("epochs count from 1", one, checkpoints={0: tmp_path / "0"})
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("mine")
+    expect_refused("holds more than a checkpoint", one, checkpoints={1: tmp_path / "full"})
+
+
+def test_without_measuring_nothing_is_run_again(bert):
+    whole, lean = (cheaply(bert, task_of(), "top:1", measure=m) for m in (True, False))
+    assert lean.content["examples_per_second"] is None and lean.predictions == {}
+    metric = lean.content["metric"]
+    assert lean.metrics == {metric: whole.metrics[metric]}
+    assert lean.content["runs"][0]["curve"] == whole.content["runs"][0]["curve"]

@@ -1,0 +1,395 @@
+"""Tuning for numbers and for multiple choice: losses, cuts, figures, and what others can load."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from torch.nn.functional import cross_entropy
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    pipeline,
+)
+
+from inputs import as_csv, expect_refused
+from layerscout.cache.examples import Examples, batch, batches, logits, loss_of, predict
+from layerscout.data.sampling import shuffled_batches
+from layerscout.data.targets import answers
+from layerscout.data.task import Task
+from layerscout.models.encoder import Encoder, resuming
+from layerscout.models.surgery import base_of, classifier
+from layerscout.tuning.result import model_card, summary
+from layerscout.tuning.training import Settings, train
+from telling import numbers_task
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tuned import (
+    NO_DROPOUT,
+    ROOM,
+    cheaply,
+    choices_task,
+    copied,
+    differing,
+    fitted,
+    load,
+    without_key_biases,
+)
+
+HAVING = tuple(family for family in FAMILIES if family != "deberta")
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("still"), **NO_DROPOUT)
+
+
+def prepared(encoder, plan, split, kind, limit=ROOM):
+    given = answers(split, kind)
+    tokens = encoder.tokenize(split.texts, split.pairs)
+    return Examples.prepare(encoder, plan, tokens, given.labels, choices=given.choices, limit=limit)
+
+
+def task_of_kind(kind):
+    return numbers_task(18, validation=0.3) if kind == "regression" else choices_task(choices=3)
+
+
+def by_hand(encoder, split, choices):
+    """Give what the library's models take, from the texts."""
+    inputs = encoder.tokenizer(
+        list(split.texts), split.pairs and list(split.pairs), padding=True, return_tensors="pt"
+    )
+    known = encoder.batch(encoder.tokenize(["a"]), np.array([0]))
+    shape = (-1,) if choices == 1 else (-1, choices)
+    return {name: inputs[name].unflatten(0, shape) for name in known}
+
+
+# --- Training ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["regression", "multiple_choice"])
+def test_equals_a_plain_training_loop(still, kind):
+    """With the loss that the library's own model gives for these labels."""
+    encoder, plan = fitted(still, "(2, 3, 4)")
+    task = task_of_kind(kind)
+    examples = prepared(encoder, plan, task.train, kind)
+    model = classifier(encoder, plan, (), seed=7, kind=kind)
+    run, kept = train(
+        encoder, model, examples, examples, learning_rate=1e-3, seed=7,
+        settings=Settings(epochs=2, batch_size=5, warmup=0.0, keep="last", metric=task.metric),
+    )  # fmt: skip
+    model = classifier(encoder, plan, (), seed=7, kind=kind)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    steps = 2 * math.ceil(len(examples) / 5)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0, foreach=False)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    choices = 1 if kind == "regression" else 3
+    inputs = by_hand(encoder, task.train, choices)
+    given = answers(task.train, kind).labels
+    labels = torch.from_numpy(given).float() if kind == "regression" else torch.from_numpy(given)
+    longest = inputs["attention_mask"].reshape(len(given), choices, -1).sum(dim=2).amax(dim=1)
+    order, means = np.random.default_rng(7), []
+    for _ in range(2):
+        total = 0.0
+        for rows in shuffled_batches(longest.numpy(), 5, order):
+            part = {name: tensor[rows] for name, tensor in inputs.items()}
+            loss = model(**part, labels=labels[rows]).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            total += loss.item() * len(rows)
+        means.append(total / len(given))
+    assert [epoch.training_loss for epoch in run.curve] == pytest.approx(means, abs=1e-5)
+    expected = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    if choices > 1:  # added to all of them alike, so that its gradient is rounding error
+        kept, expected = ({**one, "classifier.bias": 0} for one in (kept, expected))
+    torch.testing.assert_close(
+        without_key_biases(kept), without_key_biases(expected), rtol=0, atol=2e-5
+    )
+
+
+def test_the_losses_by_hand():
+    found, numbers = torch.tensor([[1.0], [4.0]]), torch.tensor([2.0, 1.0], dtype=torch.float64)
+    assert loss_of(found, numbers).item() == (1 + 9) / 2
+    assert loss_of(found, numbers).dtype == torch.float32
+    two = torch.tensor([[0.0, math.log(3)]])
+    assert loss_of(two, torch.tensor([1])).item() == pytest.approx(math.log(4 / 3))
+
+
+def test_examples_with_choices(bert):
+    """Batches are of examples, alike by their longest choice, and predictions in their order."""
+    task = choices_task(n=30, choices=3)
+    plan = fitted(bert, "full")[1]
+    examples = prepared(bert, plan, task.train, task.kind)
+    assert len(examples) == 30 and len(examples.tokens) == 90
+    assert examples.lengths.tolist() == [
+        examples.tokens.lengths[3 * row : 3 * row + 3].max() for row in range(30)
+    ]
+    together = np.concatenate(batches(bert, examples))
+    assert sorted(together) == list(range(30))
+    model = classifier(bert, plan, (), kind=task.kind)
+    inputs = batch(bert, examples, np.array([7, 2]))
+    assert inputs["input_ids"].shape[:2] == (2, 3)
+    found = predict(bert, model, examples)
+    with torch.no_grad():
+        whole = model(**by_hand(bert, task.train, 3)).logits
+    assert found.shape == (30, 3)
+    torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", HAVING)
+def test_choices_from_the_cut_are_those_of_the_whole(family, tmp_path):
+    encoder = load(tmp_path, family)
+    encoder.model.double()
+    task, rows = choices_task(choices=2), np.array([4, 0, 5])
+    labels = torch.from_numpy(answers(task.train, task.kind).labels[rows])
+    for notation in ("(2, 3, 4)", "head:3", "(1, 2, 2)"):
+        fit, plan = fitted(encoder, notation)
+        model = classifier(fit, plan, (), seed=3, kind=task.kind).double().eval()
+        tokens = fit.tokenize(task.train.texts, task.train.pairs)
+        examples = Examples(tokens, answers(task.train, task.kind).labels, None, 2)
+        inputs = batch(fit, examples, rows)
+        whole = model(**inputs).logits
+        flat = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
+        state = fit.cut(flat, plan.cut)
+        with resuming(base_of(model)[0], fit.family, state, plan.cut):
+            found = model(**inputs).logits
+        torch.testing.assert_close(found, whole, rtol=1e-9, atol=1e-9)
+        gradients = []
+        for each in (whole, found):
+            model.zero_grad(set_to_none=True)
+            cross_entropy(each, labels).backward()
+            gradients.append({n: p.grad for n, p in model.named_parameters() if p.requires_grad})
+        still = {name for name, gradient in gradients[0].items() if not gradient.any()}
+        # What is added to all choices alike says nothing about which of them is right.
+        assert still <= {"classifier.bias"}
+        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", HAVING)
+def test_choices_from_the_cache(family, tmp_path):
+    """Kept states, of the first tokens only where that is all that the head reads."""
+    encoder, task, rows = load(tmp_path, family), choices_task(choices=3), np.array([4, 0, 5])
+    for notation in ("(2, 3, 4)", "head:3"):
+        fit, plan = fitted(encoder, notation)
+        model = classifier(fit, plan, (), seed=3, kind=task.kind)
+        with torch.no_grad():
+            whole = model(**by_hand(fit, task.train, 3)).logits[torch.from_numpy(rows)]
+            for limit in (ROOM, 0):
+                examples = prepared(fit, plan, task.train, task.kind, limit)
+                assert examples.trunk.first_only == (notation == "head:3")
+                found = logits(fit, model, examples, rows)
+                torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["regression", "multiple_choice"])
+@pytest.mark.parametrize("plan", ["(2, 3, 4)", "head:3"])
+def test_tuning_from_the_cache_is_tuning_without_it(bert, kind, plan):
+    kept, lost = (cheaply(bert, task_of_kind(kind), plan, cache_limit=limit) for limit in (ROOM, 0))
+    assert kept.content["trunk"]["kept"] and not lost.content["trunk"]["kept"]
+    curves = [result.content["runs"][0]["curve"] for result in (kept, lost)]
+    for one, other in zip(*curves, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+# --- What comes out ----------------------------------------------------------------------------
+
+
+def test_numbers(bert, tmp_path):
+    task = numbers_task(40)
+    result = cheaply(bert, task, "(2, 2, 3)", epochs=3, seed=3)
+    result.save(tmp_path)
+    found = pd.read_parquet(tmp_path / "predictions.parquet")
+    assert list(found) == ["row", "label", "prediction", "logits"] and len(found) == 4
+    assert found["label"].tolist() == task.train.labels[found["row"]].tolist()
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert (model.config.problem_type, model.config.num_labels) == ("regression", 1)
+    assert model.config.id2label == {0: "score"} and model.config.num_hidden_layers == 3
+    texts = [task.train.texts[row] for row in found["row"]]
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    with torch.no_grad():
+        again = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits.numpy()
+    np.testing.assert_allclose(np.stack(found["logits"]), again, atol=1e-6, rtol=1e-5)
+    assert found["prediction"].tolist() == [logits[0] for logits in found["logits"]]
+    told = pipeline("text-classification", str(tmp_path / "model"))(texts)
+    assert [one["score"] for one in told] == pytest.approx(found["prediction"].tolist(), abs=1e-5)
+    content = json.loads((tmp_path / "result.json").read_text())
+    pearson = stats.pearsonr(found["label"], found["prediction"]).statistic
+    spearman = stats.spearmanr(found["label"], found["prediction"]).statistic
+    squares = np.square(found["label"] - found["prediction"]).mean()
+    assert content["metrics"] == pytest.approx(
+        {
+            "pearson": pearson,
+            "spearman": spearman,
+            "pearson_spearman": (pearson + spearman) / 2,
+            "mean_squared_error": squares,
+        },
+        abs=1e-6,
+    )
+    assert content["metric"] == "pearson_spearman"
+    curve = content["runs"][0]["curve"]
+    best = content["best"]["epoch"]
+    assert content["best"]["value"] == content["metrics"]["pearson_spearman"]
+    assert best == max(range(3), key=lambda at: (curve[at]["value"], -at)) + 1
+    assert curve[best - 1]["loss"] == pytest.approx(squares, rel=1e-5)
+    assert content["settings"]["validation"] == 0.1 and content["settings"]["examples"] == 36
+    parameters = [p.numel() for p in result.model.parameters()]
+    assert content["parameters"]["total"] == sum(parameters)
+
+
+@pytest.mark.parametrize("family", HAVING)
+def test_choices(family, tmp_path):
+    encoder = load(tmp_path / "tiny", family)
+    task = choices_task(choices=3)
+    before = copied(encoder.model)
+    result = cheaply(encoder, task, "(2, 2, 3)", untie=family == "albert", epochs=1)
+    assert differing(copied(encoder.model), before) == set()
+    result.save(tmp_path / "out")
+    model, report = AutoModelForMultipleChoice.from_pretrained(
+        tmp_path / "out" / "model", output_loading_info=True
+    )
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert differing(copied(model), copied(result.model)) == set()
+    config = json.loads((tmp_path / "out" / "model" / "config.json").read_text())
+    assert config.get("problem_type") is None and model.config.num_hidden_layers == 3
+    found = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    assert found["row"].tolist() == list(range(6))
+    assert found["label"].tolist() == answers(task.validation, task.kind).labels.tolist()
+    with torch.no_grad():
+        again = model(**by_hand(encoder, task.validation, 3)).logits.numpy()
+    np.testing.assert_allclose(np.stack(found["logits"]), again, atol=1e-5, rtol=1e-4)
+    assert found["prediction"].tolist() == again.argmax(axis=1).tolist()
+    content = result.content
+    assert content["metrics"] == {"accuracy": (found["label"] == found["prediction"]).mean()}
+    total = sum(p.numel() for p in model.parameters())
+    trained = sum(p.numel() for p in result.model.parameters() if p.requires_grad)
+    assert content["parameters"] == {"total": total, "trainable": trained}
+    told = {key: content["task"][key] for key in ("examples_used", "examples_available", "choices")}
+    assert told == {"examples_used": 12, "examples_available": 12, "choices": 3}
+    assert (content["settings"]["examples"], content["settings"]["validation_examples"]) == (12, 6)
+    assert content["task"]["validation_examples"] == 6
+    lengths = encoder.tokenize(task.train.texts, task.train.pairs).lengths
+    assert content["task"]["tokens_per_example"] == pytest.approx(lengths.sum() / 12)
+
+
+def test_a_head_that_a_checkpoint_brings_is_taken(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "one", "roberta")
+    AutoModelForMultipleChoice.from_pretrained(folder).save_pretrained(tmp_path / "two")
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "two")
+    encoder = Encoder.load(tmp_path / "two", device="cpu")
+    theirs = AutoModelForMultipleChoice.from_pretrained(tmp_path / "two")
+    plan = fitted(encoder, "head:4")[1]
+    kind = "multiple_choice"
+    assert differing(copied(classifier(encoder, plan, (), kind=kind)), copied(theirs)) == set()
+    fresh = classifier(encoder, plan, (), kind=kind, fresh_head=True)
+    drawn = {"roberta.pooler.dense.weight", "classifier.weight"}
+    assert drawn <= differing(copied(fresh), copied(theirs))
+
+
+def test_families_without_a_head_for_choices(tmp_path, monkeypatch):
+    encoder = load(tmp_path / "deberta", "deberta")
+    monkeypatch.setattr(Encoder, "tokenize", None)
+    line = expect_refused("multiple choice … deberta;", cheaply, encoder, choices_task(), "top:1")
+    for family in ("albert", "bert", "deberta-v2", "xlm-roberta"):
+        assert family in line
+    assert "deberta," not in line
+    odd = load(tmp_path / "electra", "electra", summary_type="mean")
+    expect_refused("first token … 'mean'", cheaply, odd, choices_task(), "top:1")
+
+
+@pytest.mark.parametrize("kind", ["regression", "multiple_choice"])
+def test_everything_else_works_too(bert, kind):
+    """A grid, a comparison, dropout in the trunk, patience, bfloat16; and the same seed again."""
+    task, plan = task_of_kind(kind), "(3, 3, 4)"
+    grid = {"learning_rate": [1e-3, 1e-2], "seed": [0, 1], "patience": 1, "epochs": 3}
+    result = cheaply(bert, task, plan, against="full", **grid)
+    assert len(result.content["runs"]) == 4 == len(result.content["against"]["runs"])
+    again = cheaply(bert, task, plan, **grid)
+    curves = [[run["curve"] for run in one.content["runs"]] for one in (result, again)]
+    assert curves[0] == curves[1]
+    assert "of the time of full fine-tuning" in summary(result.content)
+    live = cheaply(bert, task, plan, trunk_dropout=True)
+    assert live.content["flops"]["train"] > cheaply(bert, task, plan).content["flops"]["train"]
+    low = Encoder.load(bert.source, device="cpu", precision="bfloat16")
+    assert all(math.isfinite(value) for value in cheaply(low, task, plan).metrics.values())
+
+
+@pytest.mark.parametrize("kind", ["regression", "multiple_choice"])
+@pytest.mark.parametrize("plan", ["auto", "best-down:1@best", "rank:1"])
+def test_plans_that_a_scan_decides(bert, kind, plan):
+    """Without a scan, one is made by a score that the task has."""
+    numbers = kind == "regression"
+    task, options = numbers_task(60) if numbers else choices_task(n=30), {"budget": 0.9}
+    expected = "cca" if numbers else "variability_ratio_debiased"
+    if plan == "rank:1":
+        options["score"] = expected = "weight_snr"
+    elif plan != "auto" and not numbers:  # the texts of which say nothing about what is right
+        options["score"] = expected = "variability_ratio"
+    result = cheaply(bert, task, plan, **options)
+    assert result.content["settings"]["score"] == expected and result.content["plan"]["tuned"]
+    nothing = plan != "best-down:1@best" and not numbers
+    assert (result.content["settings"]["best"] is None) == nothing
+
+
+def test_metrics_that_do_not_fit_are_refused_before_any_work(bert, monkeypatch):
+    monkeypatch.setattr(Encoder, "tokenize", None)
+    numbers, choices = numbers_task(20), choices_task()
+    known = "known: pearson_spearman, pearson, spearman"
+    expect_refused(f"'accuracy' … {known}", cheaply, bert, numbers, "top:1", metric="accuracy")
+    wrong = "mean_squared_error"
+    expect_refused(f"{wrong} … {known}", cheaply, bert, numbers, "top:1", metric=wrong)
+    expect_refused("'f1' … known: accuracy", cheaply, bert, choices, "top:1", metric="f1")
+
+
+def test_another_metric_for_numbers(bert):
+    result = cheaply(bert, numbers_task(20), "head:2", metric="spearman")
+    assert result.content["best"]["value"] == result.metrics["spearman"]
+
+
+def test_examples_are_counted_whole(bert):
+    result = cheaply(bert, choices_task(n=20, choices=3), "head:2", examples=8)
+    assert result.content["task"]["examples_used"] == 8
+    assert result.content["task"]["examples_available"] == 20
+    expect_refused("at most 20", cheaply, bert, choices_task(n=20), "head:2", examples=21)
+
+
+# --- Cards -------------------------------------------------------------------------------------
+
+
+def test_the_card_of_choices_says_how_to_ask(bert, tmp_path, capsys):
+    result = cheaply(bert, choices_task(choices=3), "head:2", epochs=1)
+    card = model_card(result.content)
+    assert "pipeline_tag: multiple-choice" in card and "endings, one of 3 choices" in card
+    assert "text-classification" not in card and "classes" not in card
+    result.save(tmp_path)
+    code = re.search(r"```python\n(.*?)\n```", card, re.DOTALL)[1]
+    exec(code.replace("path/to/this/folder", str(tmp_path / "model")), {})
+    assert capsys.readouterr().out.strip() in {"choice 1", "choice 2", "choice 3"}
+
+
+def test_the_card_of_numbers_says_how_to_ask(bert, tmp_path):
+    texts = list(SENTENCES) * 2
+    columns = {"sentence1": texts, "sentence2": texts[::-1], "label": np.arange(32) / 8}
+    (tmp_path / "pairs.csv").write_text(as_csv(columns))
+    task = Task.load(tmp_path / "pairs.csv", regression=True)
+    result = cheaply(bert, task, "head:2", epochs=1)
+    card = model_card(result.content)
+    assert "pairs, a number" in card and "| mean_squared_error |" in card
+    result.save(tmp_path / "out")
+    code = re.search(r"```python\n(.*?)\n```", card, re.DOTALL)[1]
+    names = {}
+    exec(code.replace("path/to/this/folder", str(tmp_path / "out" / "model")), names)
+    told = names["score"]({"text": texts[0], "text_pair": texts[-1]})
+    row = result.predictions["row"][0]
+    told = names["score"]({"text": texts[row], "text_pair": texts[::-1][row]})
+    assert told["score"] == pytest.approx(float(result.predictions["prediction"][0]), abs=1e-5)

@@ -1,0 +1,294 @@
+"""Tuning by every kind of plan: of a scan, from disk, of shared weights; and bad ones."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inputs import expect_refused
+from layerscout.data.task import Task
+from layerscout.models.encoder import Encoder
+from layerscout.plans.plan import Plan
+from layerscout.runtime.errors import InputError
+from layerscout.scanning import run as scanning
+from layerscout.scores.table import DEFAULT
+from tuned import cheaply, copied, differing, lists, load, task_of
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def albert(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("albert"), "albert")
+
+
+@pytest.fixture(scope="module")
+def scan(bert):
+    return scanning.scan(bert, task_of(), progress=False)
+
+
+@pytest.fixture
+def scans(monkeypatch):
+    """Collect the scans that are made."""
+    made = []
+
+    def scan(*arguments, **options):
+        made.append(original(*arguments, **options))
+        return made[-1]
+
+    original = scanning.scan
+    monkeypatch.setattr(scanning, "scan", scan)
+    return made
+
+
+@pytest.mark.parametrize("plan", ["best-down:2@best", "auto", "best-up:1@top"])
+def test_plans_of_a_scan(bert, scan, scans, plan):
+    fixed = replace(scan, scores={k: replace_best(s, 2) for k, s in scan.scores.items()})
+    assert fixed.best() == 2
+    result = cheaply(bert, task_of(), plan, scan=fixed, budget=0.9)
+    assert scans == []
+    # Under 0.9 all that lies above ℓ* fits, which is what auto takes first.
+    expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,), "auto": (3, 4)}
+    assert result.plan.tuned == expected[plan]
+
+
+def replace_best(score, state):
+    sign = -1.0 if score.better == "lower" else 1.0
+    return replace(score, values=tuple(sign * (at == state) for at in range(5)))
+
+
+def test_without_a_scan_the_training_rows_that_are_left_are_scanned(bert, scans):
+    texts, labels = lists(40)
+    options = {"seed": 2, "score": "variability_ratio"}
+    result = cheaply(bert, Task.from_lists(texts, labels), "best-down:1@best", **options)
+    assert len(scans) == 1
+    assert scans[0].task["examples_used"] == scans[0].task["examples_available"] == 36
+    assert result.plan.on(4) == scans[0].plan("best-down:1@best", score="variability_ratio").on(4)
+    assert scans[0].settings["validation"] == 0.1
+    options |= {"examples": 10, "against": "best-down:1@top"}
+    cheaply(bert, Task.from_lists(texts, labels), "top:1", **options)
+    assert scans[1].task["examples_used"] == 10
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan([3, 2], 4), "(2, 3, 4)", "2,3,4", "blocks:2-3@4", "middle-down:2@top"]
+)
+def test_plans_that_need_no_scan(bert, scans, plan):
+    result = cheaply(bert, task_of(), plan, epochs=1)
+    assert result.content["plan"]["notation"] == "(2, 3, 4)" and scans == []
+
+
+@pytest.mark.parametrize("name", ["plan.json", "best.json", "auto-plan.json"])
+def test_plans_from_disk(bert, scan, scans, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    scan.planning("middle-down:2@top").save(".")
+    Path("plan.json").rename(name)
+    for path in (name, Path(name), tmp_path / name):
+        result = cheaply(bert, task_of(), path, epochs=1)
+        assert result.content["plan"]["notation"] == "(2, 3, 4)" and scans == []
+    cheaply(bert, task_of(), "top:1", epochs=1).save("out")
+    assert cheaply(bert, task_of(), "out/result.json", epochs=1).plan.tuned == (4,)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "3",
+        "{}",
+        '{"plan": 3}',
+        '{"plan": {"tuned": [1]}}',
+        '{"plan": {"tuned": [1], "head": "4"}}',
+        '{"plan": {"tuned": [1], "head": 2.5}}',
+        '{"plan": {"tuned": ["x"], "head": 2}}',
+        '{"plan": {"tuned": null, "head": 2}}',
+        '{"plan": {"tuned": [3], "head": 2}}',
+        '{"plan": {"tuned": [3], "head": 5}}',
+        '{"plan": {"tuned": [0], "head": 4}}',
+        '{"plan": {"tuned": [true], "head": 4}}',
+        '{"plan": {"tuned": [1], "head": 2}, "task": "x"}',
+        '{"plan": {"tuned": [1], "head": 2}, "task": [1]}',
+        '{"plan": {"tuned": [1], "head": 2}, "model": "bert"}',
+        '{"plan": {"tuned": [1], "head": 2}, "reason": 3}',
+        '{"plan": {"tuned": [1], "head": 2}, "strategy": ["top:1"]}',
+        "[" * 100_000 + "]" * 100_000,
+    ],
+    ids=lambda content: content[:50],
+)
+def test_broken_plans_from_disk(bert, tmp_path, content):
+    path = tmp_path / "plan.json"
+    path.write_text(content)
+    line = expect_refused("", cheaply, bert, task_of(), path)
+    assert "is not a plan; write one" in line or "tuned" in line or "`head` must be" in line
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ({"embeddings": True}, "embeddings are tuned in full fine-tuning"),
+        ({"embeddings": "no"}, "`embeddings` must be true or false, got 'no'"),
+        ({"notation": "(3, 4, 4)"}, "must be that of … (1, 1, 2), got '(3, 4, 4)'"),
+        ({"notation": 3}, "must be that of … got 3"),
+        ({"tuned": [*range(1, 10**5)], "head": 10**5}, "1..4 … got 100000"),
+        ({"tuned": [*range(2, 10**5, 2)], "head": 10**5}, "1..4"),
+        ({"tuned": [*range(1, 10**5)]}, "got 3-99999; put the head at 99999 or above"),
+        ({"tuned": [*range(1, 10**5, 2)]}, "1..2"),
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_plans_that_contradict_themselves(bert, tmp_path, written, words):
+    (tmp_path / "plan.json").write_text(json.dumps({"tuned": [1], "head": 2, **written}))
+    expect_refused(words, cheaply, bert, task_of(), tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ("tpo:2", "did you mean"),
+        ("(2, 4, 3)", "1..3, where the head reads; got 2 to 4; put the head at 4"),
+        (Plan((1,), 6), "1..4 … got 6"),
+        ("best-dwon:2", "best"),
+        ("best-down:2@tpo", "best-down is written"),
+        ("rank:2", "needs a block score such as fisher … --score fisher"),
+        (None, "a plan is … got None"),
+        (3, "a plan is … got 3"),
+    ],
+)
+def test_bad_plans_are_refused_before_anything_is_read(bert, scans, monkeypatch, plan, words):
+    monkeypatch.setattr(Encoder, "tokenize", None)
+    expect_refused(words, cheaply, bert, task_of(), plan)
+    if plan is not None:
+        expect_refused(words, cheaply, bert, task_of(), "auto", against=plan)
+    assert scans == []
+
+
+def test_folders_of_plans_and_of_scans(bert, scan, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fixed = replace(scan, scores={k: replace_best(s, 2) for k, s in scan.scores.items()})
+    fixed.save("top")
+    for folder in ("top", Path("top")):
+        expect_refused("file, got the folder top; use top/plan.json", cheaply, bert, task_of(),
+                       folder)  # fmt: skip
+    expect_refused("unknown strategy", cheaply, bert, task_of(), "x" * 1000)
+    for where in ("top", Path("top", "scan.json")):
+        result = cheaply(bert, task_of(), "best-down:1@top", scan=where, epochs=1)
+        assert result.plan.tuned == (2,)
+    expect_refused("no scan.json", cheaply, bert, task_of(), "auto", scan="elsewhere")
+
+
+def test_a_scan_for_a_rank_finds_the_best_state_too(bert, monkeypatch):
+    asked = []
+
+    def refuse(*_, scores, **__):
+        asked.append(scores)
+        raise InputError("no")
+
+    monkeypatch.setattr(scanning, "scan", refuse)
+    for score in ("fisher", "nc1"):
+        expect_refused("no", cheaply, bert, task_of(), "auto", score=score)
+    assert asked == [("fisher", DEFAULT), ("nc1",)]
+
+
+def test_plans_that_cannot_be_used(bert, scan, tmp_path):
+    expect_refused("missing.json", cheaply, bert, task_of(), tmp_path / "missing.json")
+    expect_refused("1..4 … 5", cheaply, bert, task_of(), "head:5")
+    expect_refused("1..4 … got 6", cheaply, bert, task_of(), Plan((1,), 6))
+    expect_refused("1..3", cheaply, bert, task_of(), "(2, 4, 3)")
+    expect_refused("did you mean", cheaply, bert, task_of(), "tpo:2")
+    expect_refused("block score", cheaply, bert, task_of(), "rank:2", scan=scan)
+    expect_refused("1..4", cheaply, bert, task_of(), "top:1", against="head:7")
+    other = replace(scan, model={**scan.model, "blocks": 6})
+    expect_refused(
+        "blocks=6 … has blocks=4", cheaply, bert, task_of(), "best-down:1@top", scan=other
+    )
+
+
+def test_shared_weights(albert, tmp_path):
+    for plan in ("(4, 4, 4)", Plan((2, 3), 3), "best-down:1@top"):
+        expect_refused("--untie", cheaply, albert, task_of(), plan)
+    expect_refused("share no weights", cheaply, load(tmp_path), task_of(), "top:1", untie=True)
+    before = copied(albert.model)
+    result = cheaply(albert, task_of(), "(3, 3, 3)", untie=True)
+    assert differing(copied(albert.model), before) == set()
+    whole = cheaply(albert, task_of(), "full", epochs=1).content["parameters"]["total"]
+    block = albert.shape(2).parameters.blocks[0]
+    assert result.content["parameters"]["total"] == whole + 2 * block
+    result.save(tmp_path / "out")
+    again = Encoder.load(tmp_path / "out" / "model")
+    assert again.blocks == 3 and again.model.config.num_hidden_groups == 3
+
+
+@pytest.mark.parametrize("plan", ["auto", "best-down:1@top"])
+def test_a_scan_made_with_shared_weights_serves_the_untied_model(albert, plan):
+    scan = scanning.scan(albert, task_of(), progress=False)
+    fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
+    result = cheaply(albert, task_of(), plan, scan=fixed, untie=True, epochs=1, budget=0.6)
+    assert set(result.plan.tuned) == ({4} if plan == "auto" else {3})
+
+
+# --- Of another model, or another task ------------------------------------------------------------
+
+
+def test_a_plan_file_tells_why(bert, scan, tmp_path):
+    scan.planning("auto", budget=0.9).save(tmp_path)
+    result = cheaply(bert, task_of(), tmp_path / "plan.json")
+    written = json.loads((tmp_path / "plan.json").read_text())
+    told = result.content["plan"]
+    assert (told["strategy"], told["reason"]) == (written["strategy"], written["reason"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"blocks": 2}, "blocks=2 … blocks=4"),
+        ({"hidden_size": 32}, "hidden_size=32 … hidden_size=16"),
+        ({"family": "roberta"}, "family … roberta … bert"),
+    ],
+)
+def test_plans_and_scans_of_another_model_are_refused(bert, scan, tmp_path, changes, words):
+    other = replace(scan, model={**scan.model, **changes})
+    expect_refused(words, cheaply, bert, task_of(), "best-down:1@best", scan=other)
+    plan = {"plan": {"tuned": [1], "head": 2}, "model": other.model}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    expect_refused(words, cheaply, bert, task_of(), tmp_path / "plan.json")
+
+
+def test_another_checkpoint_and_another_task_are_a_warning(bert, scan):
+    other = replace(
+        scan,
+        model={**scan.model, "source": "elsewhere", "name": "cousin"},
+        task={**scan.task, "name": "other"},
+        scores={key: replace_best(score, 2) for key, score in scan.scores.items()},
+    )
+    result = cheaply(bert, task_of(), "best-down:1@best", scan=other)
+    said = " ".join(result.warnings)
+    assert "the scan is for cousin" in said and "the scan is for the task other" in said
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan((4,), 4, embeddings=True), Plan((1, 2, 3, 4), 4, embeddings=False)]
+)
+def test_embeddings_train_in_full_only(bert, plan):
+    expect_refused("embeddings … full fine-tuning … leave", cheaply, bert, task_of(), plan)
+
+
+def test_auto_counts_the_trunk_where_it_is_not_kept(bert, scan):
+    fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
+    shares = {option.strategy: option.relative for option in fixed.planning(epochs=5).options}
+    options = {"scan": fixed, "epochs": 5, "budget": shares["best-up"] + 0.03}
+    assert cheaply(bert, task_of(), "auto", **options).content["plan"]["strategy"] == "best-up"
+    words = "no plan of auto fits into a budget"
+    expect_refused(words, cheaply, bert, task_of(), "auto", trunk_dropout=True, **options)
+
+
+def test_what_accelerate_was_told_elsewhere_changes_nothing(bert, monkeypatch):
+    plain = cheaply(bert, task_of(), "top:1").content["runs"][0]["curve"]
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    assert cheaply(bert, task_of(), "top:1").content["runs"][0]["curve"] == plain

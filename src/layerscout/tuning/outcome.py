@@ -1,4 +1,4 @@
-"""What tuning starts from and ends with: the material of the runs, and all that is told of them."""
+"""What a tuning ends with: all that is known of its runs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from layerscout.cache import Examples, Trunk, batch, batches, plain_accelerator, predict
-from layerscout.data import Answers, Task, evaluate_all, predicted
+from layerscout.data import evaluate_all, predicted
 from layerscout.models import (
-    Encoder,
     Equipped,
-    Tokens,
-    classifier,
-    drawn_anew,
-    equip,
     export,
     merged,
     own,
@@ -32,95 +27,20 @@ from layerscout.models import (
 )
 from layerscout.plans import (
     Choice,
-    Classifier,
-    Full,
     LoRA,
-    Method,
     Plan,
-    Settings,
-    Work,
     cost,
     described,
     make_plan,
 )
 from layerscout.scanning import cut_inputs, described_model, described_task
 from layerscout.tuning.result import Result
+from layerscout.tuning.setup import TuneSetup
 from layerscout.tuning.training import Run
 
 # On how many validation examples, and how often, the speed of the tuned and the full model is
 # measured.
 SPEED_EXAMPLES, SPEED_REPEATS = 128, 3
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A split as runs read it: its tokenised texts, and what is right for its examples."""
-
-    tokens: Tokens
-    answers: Answers
-
-
-@dataclass(frozen=True, eq=False)
-class Material:
-    """What every run starts from.
-
-    Attributes:
-        available: training examples that there were before some were drawn.
-        reinit_rate_factor: times the learning rate that blocks have which were drawn anew.
-    """
-
-    encoder: Encoder
-    task: Task
-    available: int
-    training: Part
-    validation: Part
-    settings: Settings
-    method: Method
-    head: Classifier
-    keep_adapter: bool
-    trunk_dropout: bool
-    fresh_head: bool
-    reinit_rate_factor: float
-    cache_limit: int
-
-    @property
-    def saved_as(self) -> Literal["checkpoint", "peft", "ours"]:
-        """How the tuned model is written: only what was trained, or a whole checkpoint."""
-        if isinstance(self.method, LoRA):
-            return "peft" if self.keep_adapter else "checkpoint"
-        plain = isinstance(self.method, Full) and self.head == "family"
-        return "checkpoint" if plain else "ours"
-
-    def equipped(self, plan: Plan, seed: int) -> Equipped:
-        """Make what a run of a plan trains; see `classifier` and `equip`."""
-        model = classifier(
-            self.encoder,
-            plan,
-            self.task.labels,
-            seed=seed,
-            fresh_head=self.fresh_head,
-            kind=self.task.kind,
-            head=self.head,
-        )
-        return equip(model, plan, self.method, seed=seed)
-
-    def factors(self, model: Any) -> dict[str, float]:
-        """Give what the learning rate of a parameter is multiplied by, by name, where it is."""
-        editing, factor = self.encoder.editing, self.reinit_rate_factor
-        if editing is None or factor == 1:
-            return {}
-        return dict.fromkeys(drawn_anew(model, editing), factor)
-
-    def work(self, cached: bool) -> Work:
-        """Say how much training there is; each choice of an example counts as one."""
-        n = len(self.training.answers)
-        return Work(
-            examples=len(self.training.tokens),
-            validation=len(self.validation.tokens),
-            tokens=float(self.training.tokens.lengths.mean()),
-            epochs=self.settings.steps(n) / self.settings.steps_per_epoch(n),
-            cached=cached,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +61,7 @@ class Tuned:
 
 
 def outcome(
-    material: Material,
+    setup: TuneSetup,
     tuned: Sequence[Tuned],
     recorded: Mapping[str, Any],
     warned: Sequence[str],
@@ -151,7 +71,7 @@ def outcome(
     """Put together all that is known of a tuned plan, and of the one it is compared with.
 
     Args:
-        material: what the runs started from.
+        setup: what the runs started from.
         tuned: the plan, and perhaps the other one.
         recorded: what else `settings` of `result.json` holds.
         warned: what the reader of the figures should know besides.
@@ -159,14 +79,14 @@ def outcome(
             all metrics, and measure its speed.
     """
     ours = tuned[0]
-    encoder, task, settings = material.encoder, material.task, material.settings
+    encoder, task, settings = setup.encoder, setup.task, setup.settings
     run = ours.runs[ours.kept]
-    equipped = material.equipped(ours.plan, run.seed)
+    equipped = setup.equipped(ours.plan, run.seed)
     own(equipped.model).load_state_dict(ours.parameters, strict=False)  # all that is trained
     model = equipped.model
-    if isinstance(material.method, LoRA) and material.saved_as == "checkpoint":
+    if isinstance(setup.method, LoRA) and setup.saved_as == "checkpoint":
         model = merged(equipped)
-    answers = material.validation.answers
+    answers = setup.validation.answers
     metrics = {settings.metric: run.kept(settings.keep).value}
     speeds: dict[str, float] | None = None
     predictions: dict[str, Any] = {}
@@ -175,40 +95,40 @@ def outcome(
         metrics = evaluate_all(task.kind, answers.labels, found)
         predictions = predicted(task, answers, found)
         with plain_accelerator().main_process_first():  # so that it is alone
-            speeds = _speeds(material, model)
+            speeds = _speeds(setup, model)
     content = {
         "layerscout": version("layerscout"),
         "verb": "tune",
-        "method": material.method.name,
-        "method_options": described(material.method),
-        "saved_as": material.saved_as,
+        "method": setup.method.name,
+        "method_options": described(setup.method),
+        "saved_as": setup.saved_as,
         "model": described_model(encoder, task),
-        "task": _described_task(material),
+        "task": _described_task(setup),
         "metric": settings.metric,
-        **_described(material, ours),
+        **_described(setup, ours),
         "metrics": metrics,
         "examples_per_second": speeds,
-        "against": _described(material, tuned[1]) if len(tuned) > 1 else None,
+        "against": _described(setup, tuned[1]) if len(tuned) > 1 else None,
         "settings": {
             **task.origin,
             **asdict(settings),
-            "epochs": settings.passes(len(material.training.answers)),
-            "examples": len(material.training.answers),
+            "epochs": settings.passes(len(setup.training.answers)),
+            "examples": len(setup.training.answers),
             "validation_examples": len(answers),
             **recorded,
             "precision": encoder.precision,
             "device": encoder.device.type,
-            "trunk_dropout": material.trunk_dropout,
-            "fresh_head": material.fresh_head,
-            "reinit_rate_factor": material.reinit_rate_factor,
-            "classifier": material.head,
+            "trunk_dropout": setup.trunk_dropout,
+            "fresh_head": setup.fresh_head,
+            "reinit_rate_factor": setup.reinit_rate_factor,
+            "classifier": setup.head,
             "threads": torch.get_num_threads(),
             "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
         },
         "warnings": [
             *task.warnings,
             *warned,
-            *_warnings(material, tuned, recorded["max_length"]),
+            *_warnings(setup, tuned, recorded["max_length"]),
         ],
     }
     return Result(
@@ -216,48 +136,48 @@ def outcome(
         encoder.tokenizer,
         content,
         predictions,
-        _writer(material, equipped, model, recorded["max_length"]),
+        _writer(setup, equipped, model, recorded["max_length"]),
     )
 
 
 def _writer(
-    material: Material, equipped: Equipped, model: Any, max_length: int
+    setup: TuneSetup, equipped: Equipped, model: Any, max_length: int
 ) -> Callable[[Path, str], None]:
     """Give what writes the tuned model into a folder, with its card."""
-    encoder, kind = material.encoder, material.task.kind
-    match material.saved_as:
+    encoder, kind = setup.encoder, setup.task.kind
+    match setup.saved_as:
         case "checkpoint":
             return partial(export, model, encoder.tokenizer)
         case "peft":
             return partial(save_peft, equipped, encoder)
         case "ours":
-            options: dict[str, Any] = {"kind": kind, "head": material.head}
+            options: dict[str, Any] = {"kind": kind, "head": setup.head}
             return partial(save_trained, equipped, encoder, max_length=max_length, **options)
 
 
-def _described_task(material: Material) -> dict[str, Any]:
+def _described_task(setup: TuneSetup) -> dict[str, Any]:
     """Give what `result.json` holds of the task; an example is all of its choices."""
-    task, training = material.task, material.training
+    task, training = setup.task, setup.training
     found = described_task(task, task.train, training.tokens.lengths)
-    found |= {"examples_available": material.available}
+    found |= {"examples_available": setup.available}
     if task.kind == "multiple_choice":
         found |= {
             "choices": training.answers.choices,
             "examples_used": len(training.answers),
-            "validation_examples": len(material.validation.answers),
+            "validation_examples": len(setup.validation.answers),
             "examples_per_class": [],
             "tokens_per_example": found["tokens_per_example"] * training.answers.choices,
         }
     return found
 
 
-def _described(material: Material, tuned: Tuned) -> dict[str, Any]:
+def _described(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
     """Give what `result.json` holds of one plan and its runs."""
-    keep, task = material.settings.keep, material.task
-    shape = material.encoder.shape(len(task.labels), task.kind, material.head)
-    kept = all(trunk.kept for trunk in tuned.trunks) and not material.trunk_dropout
-    work, choices = material.work(cached=kept), material.training.answers.choices
-    costs = cost(tuned.plan, shape, work, material.method)
+    keep, task = setup.settings.keep, setup.task
+    shape = setup.encoder.shape(len(task.labels), task.kind, setup.head)
+    kept = all(trunk.kept for trunk in tuned.trunks) and not setup.trunk_dropout
+    work, choices = setup.work(cached=kept), setup.training.answers.choices
+    costs = cost(tuned.plan, shape, work, setup.method)
     full = cost(make_plan("full", shape.blocks), shape, work)
     run = tuned.runs[tuned.kept]
     return {
@@ -293,12 +213,12 @@ def _described(material: Material, tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def _speeds(material: Material, model: Any) -> dict[str, float]:
+def _speeds(setup: TuneSetup, model: Any) -> dict[str, float]:
     """Measure how many examples the kept model and the encoder take in a second, in turns.
 
     The encoder stands for the full model, whose head adds next to nothing.
     """
-    encoder, part = material.encoder, material.validation
+    encoder, part = setup.encoder, setup.validation
     examples = Examples(part.tokens, part.answers.labels, None, part.answers.choices)
     rows = np.linspace(0, len(examples) - 1, min(SPEED_EXAMPLES, len(examples))).astype(np.int64)
     shaped = [batch(encoder, examples, some) for some in batches(encoder, examples, rows)]
@@ -318,16 +238,16 @@ def _speeds(material: Material, model: Any) -> dict[str, float]:
     return {name: len(rows) / median(found[1:]) for name, found in seconds.items()}
 
 
-def _warnings(material: Material, tuned: Sequence[Tuned], max_length: int) -> list[str]:
+def _warnings(setup: TuneSetup, tuned: Sequence[Tuned], max_length: int) -> list[str]:
     """Say what the reader of the figures should know, each thing once."""
     found = []
-    for name, part in (("training", material.training), ("validation", material.validation)):
+    for name, part in (("training", setup.training), ("validation", setup.validation)):
         found += cut_inputs(
             part.tokens.truncated, len(part.tokens), max_length, what=f"{name} inputs"
         )
     steps, warmup = (
-        material.settings.steps(len(material.training.answers)),
-        material.settings.warmup,
+        setup.settings.steps(len(setup.training.answers)),
+        setup.settings.warmup,
     )
     if warmup >= steps:
         found.append(

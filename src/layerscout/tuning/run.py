@@ -67,8 +67,9 @@ from layerscout.runtime import (
 from layerscout.scanning import Scan
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.tuning.choice import Ground, check, needs_scan, settled, written_method
-from layerscout.tuning.outcome import Material, Part, Tuned, outcome
+from layerscout.tuning.outcome import Tuned, outcome
 from layerscout.tuning.result import Result
+from layerscout.tuning.setup import Part, TuneSetup
 from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.tracking import check_tracker, tracking
 from layerscout.tuning.training import Run, train
@@ -306,7 +307,7 @@ def tune(
     training, validation = (
         _part(encoder, split, task.kind, max_length) for split in (task.train, held_out(task))
     )
-    material = Material(
+    setup = TuneSetup(
         encoder=encoder,
         task=task,
         available=len(available.train) // training.answers.choices,
@@ -321,7 +322,7 @@ def tune(
         reinit_rate_factor=factor,
         cache_limit=cache_limit,
     )
-    work = material.work(cached=cache_limit > 0 and not trunk_dropout)
+    work = setup.work(cached=cache_limit > 0 and not trunk_dropout)
     choices = [settled(one, ground, work) for one in wanted]
     warned = [warning for _, warnings in choices for warning in warnings]
     warned += _drawn_in_vain(encoder, choices[0][0].plan)
@@ -330,7 +331,7 @@ def tune(
         for one in wanted
         if written_method(one) not in (None, method)
     ]
-    if checkpoints and (material.saved_as != "checkpoint" or isinstance(method, LoRA)):
+    if checkpoints and (setup.saved_as != "checkpoint" or isinstance(method, LoRA)):
         raise InputError(
             f"`checkpoints` are whole models, which {method.name} with the classifier {head} does "
             "not give; use the method full and the family's classifier"
@@ -348,9 +349,7 @@ def tune(
         "as_released": as_released,
         "processes": accelerator.num_processes,
     }
-    sweeps = [
-        Sweep(choice, _rates(rates, preset, choice, material), seeds) for choice, _ in choices
-    ]
+    sweeps = [Sweep(choice, _rates(rates, preset, choice, setup), seeds) for choice, _ in choices]
     if preset == "xie2022" and rates is None and isinstance(method, LoRA | PrefixTuning):
         warned.append(f"xie2022 has no learning rates for {method.name}; a usual one was taken")
     opened = None
@@ -359,7 +358,7 @@ def tune(
         if snapshots is not None:
             if accelerator.is_main_process:
                 holding.enter_context(alone(Path(snapshots)))
-            about = _about(material, sweeps, recorded)
+            about = _about(setup, sweeps, recorded)
             with accelerator.main_process_first():
                 opened = Snapshots.open(
                     Path(snapshots),
@@ -371,7 +370,7 @@ def tune(
         first, *others = sweeps
         try:
             aside = _Aside(show, opened, "plan-1-", track, Path(logs), checkpoints or {})
-            tuned = [_tuned(material, first, aside)]
+            tuned = [_tuned(setup, first, aside)]
         except _NothingFinishedError:
             if opened is not None:  # nothing in them is worth going on with
                 opened.discard()
@@ -379,11 +378,11 @@ def tune(
         for sweep in others:
             try:
                 aside = _Aside(show, opened, "plan-2-", track, Path(logs))
-                tuned.append(_tuned(material, sweep, aside))
+                tuned.append(_tuned(setup, sweep, aside))
             except _NothingFinishedError as error:  # the first plan has come through
                 warned.append(f"there is nothing to compare with: {error}")
         show("measuring the speed" if measure else "done", 0, 1)
-        result = outcome(material, tuned, recorded, warned, measure=measure)
+        result = outcome(setup, tuned, recorded, warned, measure=measure)
         return replace(result, snapshots=opened)
 
 
@@ -433,40 +432,40 @@ def _settings(
 
 
 def _rates(
-    given: Sequence[float] | None, preset: str | None, choice: Choice, material: Material
+    given: Sequence[float] | None, preset: str | None, choice: Choice, setup: TuneSetup
 ) -> Sequence[float]:
-    plan, method = choice.plan, material.method
+    plan, method = choice.plan, setup.method
     if given is None and preset is not None:
-        given = preset_rates(preset, choice.strategy, plan, method, material.task.name)
-    width = material.encoder.model.config.hidden_size
+        given = preset_rates(preset, choice.strategy, plan, method, setup.task.name)
+    width = setup.encoder.model.config.hidden_size
     return given or [default_learning_rate(plan, width, method)]
 
 
 def _about(
-    material: Material, sweeps: Sequence[Sweep], recorded: Mapping[str, Any]
+    setup: TuneSetup, sweeps: Sequence[Sweep], recorded: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Tell what is trained on what and how: what must be the same for a training to go on."""
-    encoder = material.encoder
+    encoder = setup.encoder
     fingerprint = encoder_fingerprint(encoder, encoder.blocks)
     ours, *others = sweeps
     splits = {
         f"{name} examples": content_key(
             fingerprint, part.tokens, {"labels": part.answers.labels.tolist()}
         )
-        for name, part in (("training", material.training), ("validation", material.validation))
+        for name, part in (("training", setup.training), ("validation", setup.validation))
     }
     return {
         "plan": ours.choice.plan.notation,
         "second plan": others[0].choice.plan.notation if others else None,
-        "method": {"name": material.method.name, **described(material.method)},
-        **asdict(material.settings),
+        "method": {"name": setup.method.name, **described(setup.method)},
+        **asdict(setup.settings),
         "learning rates": [list(sweep.rates) for sweep in sweeps],
         "seeds": list(ours.seeds),
-        "trunk dropout": material.trunk_dropout,
-        "fresh head": material.fresh_head,
+        "trunk dropout": setup.trunk_dropout,
+        "fresh head": setup.fresh_head,
         "edits": None if encoder.editing is None else encoder.editing.as_dict(),
-        "learning rate of blocks drawn anew, times": material.reinit_rate_factor,
-        "classifier": material.head,
+        "learning rate of blocks drawn anew, times": setup.reinit_rate_factor,
+        "classifier": setup.head,
         "processes": recorded["processes"],
         "model (weights, versions and precision)": fingerprint,
         **splits,
@@ -510,10 +509,10 @@ def _several(name: str, given: Any, checked: Callable[[Any], Number]) -> list[Nu
 # --- Runs --------------------------------------------------------------------------------------
 
 
-def _tuned(material: Material, sweep: Sweep, aside: _Aside) -> Tuned:
+def _tuned(setup: TuneSetup, sweep: Sweep, aside: _Aside) -> Tuned:
     """Train a plan with every rate and seed, and choose the run that counts."""
-    plan, settings = sweep.choice.plan, material.settings
-    training, validation = _examples(material, plan, aside.show)
+    plan, settings = sweep.choice.plan, setup.settings
+    training, validation = _examples(setup, plan, aside.show)
     runs: list[Run] = []
     champion: _Champion | None = None
     for rate in sweep.rates:
@@ -522,12 +521,12 @@ def _tuned(material: Material, sweep: Sweep, aside: _Aside) -> Tuned:
         for seed in sweep.seeds:
             label = f"{plan.notation}, learning rate {rate:g}, seed {seed}"
             told = {"learning_rate": rate, "seed": seed, "plan": plan.notation}
-            told |= {"method": material.method.name, **asdict(settings)}
+            told |= {"method": setup.method.name, **asdict(settings)}
             name = f"{aside.prefix}run-{len(runs) + 1}"
             with tracking(aside.track, aside.logs, label, told) as log:
-                model = material.equipped(plan, seed).model
+                model = setup.equipped(plan, seed).model
                 run, parameters = train(
-                    material.encoder,
+                    setup.encoder,
                     model,
                     training,
                     validation,
@@ -537,8 +536,8 @@ def _tuned(material: Material, sweep: Sweep, aside: _Aside) -> Tuned:
                     advance=partial(aside.show, label),
                     snapshots=None if aside.snapshots is None else aside.snapshots.of(name),
                     log=log,
-                    after=partial(aside.after, material.encoder, model),
-                    factors=material.factors(model),
+                    after=partial(aside.after, setup.encoder, model),
+                    factors=setup.factors(model),
                 )
             if run.curve:
                 values.append(run.kept(settings.keep).value)
@@ -586,10 +585,10 @@ def default_learning_rate(plan: Plan, hidden_size: int, method: Method = FULL) -
     return float(f"{wide * 1024 / hidden_size:.1e}")
 
 
-def _examples(material: Material, plan: Plan, show: Show) -> tuple[Examples, Examples]:
+def _examples(setup: TuneSetup, plan: Plan, show: Show) -> tuple[Examples, Examples]:
     """Run the trunk over both splits, or find what it gave."""
-    parts = material.training, material.validation
-    if material.trunk_dropout:
+    parts = setup.training, setup.validation
+    if setup.trunk_dropout:
         first, second = (
             Examples(part.tokens, part.answers.labels, None, part.answers.choices) for part in parts
         )
@@ -600,24 +599,24 @@ def _examples(material: Material, plan: Plan, show: Show) -> tuple[Examples, Exa
     def advance(rows: np.ndarray) -> None:
         nonlocal done
         done += len(rows)
-        examples = done // material.training.answers.choices
+        examples = done // setup.training.answers.choices
         show(stage, examples, total, f"{examples:,} of {total:,} examples")
 
     team = together()
 
     def prepare(part: Part, spare: Trunk | None) -> Examples:
         return Examples.prepare(
-            material.encoder,
+            setup.encoder,
             plan,
             part.tokens,
             part.answers.labels,
             choices=part.answers.choices,
-            head=material.head,
-            limit=material.cache_limit,
+            head=setup.head,
+            limit=setup.cache_limit,
             spare=spare,
             progress=advance,
             team=team,
         )
 
-    first = prepare(material.training, None)
-    return first, prepare(material.validation, first.trunk)
+    first = prepare(setup.training, None)
+    return first, prepare(setup.validation, first.trunk)

@@ -21,10 +21,10 @@ import pandas as pd
 from claims import NEAR, STUDIES, Claim
 from layerscout.pages.charts import save_chart, side_by_side
 from layerscout.studies.charts import figure
-from layerscout.studies.recipe import load_recipe
+from layerscout.studies.loading import load_recipe
 from layerscout.studies.run import study
+from layerscout.studies.store import Store
 from layerscout.studies.summaries import summarise, tidy
-from layerscout.studies.trial import Store
 from measuring import table
 
 KEPT = Path(__file__).parents[1] / "docs" / "results"

@@ -21,11 +21,14 @@ from transformers.models.bert.modeling_bert import BertAttention
 from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.plans.plan import make_plan
 from layerscout.runtime.files import clear_cache
-from layerscout.studies import trial as trials
-from layerscout.studies.recipe import Recipe, read_recipe
+from layerscout.studies import runners
+from layerscout.studies.checking import read_recipe
+from layerscout.studies.context import TrialContext
+from layerscout.studies.estimates import estimate
+from layerscout.studies.recipe import Recipe
 from layerscout.studies.reports import report
-from layerscout.studies.run import Study, estimate, study
-from layerscout.studies.trial import Desk, Trial
+from layerscout.studies.run import Study, study
+from layerscout.studies.trial import Trial
 from measuring import Section, given, options, ratio, table, write_page
 
 MODEL, BEST, BLOCKS = "stacked-minilm-12", 8, 12
@@ -161,7 +164,7 @@ def wall(shared: Path, examples: int, held_out: int, device: str) -> Section:
     return Section("Time", f"{text}\n\n{table(columns, rows)}")
 
 
-def canned(_: Desk, trial: Trial) -> dict[str, Any]:
+def canned(_: TrialContext, trial: Trial) -> dict[str, Any]:
     """Give a result of the usual size at once."""
     curve = [{"epoch": e, "training_loss": 0.5, "loss": 0.5, "value": 0.7} for e in range(1, 6)]
     return {
@@ -196,14 +199,14 @@ def many(shared: Path, number: int, folder: Path) -> tuple[float, float, float]:
     wanted = read_recipe(
         {"title": "many", "grids": {"tuned": grid}, "tables": [{"title": "means"}]}
     )
-    runs = trials.RUN
-    trials.RUN = {**runs, "tune": canned}
+    runs = runners.RUN
+    runners.RUN = {**runs, "tune": canned}
     try:
         started = time.perf_counter()
         found = study(wanted, folder, data=shared / "data", device="cpu", progress=False)
         each = (time.perf_counter() - started) / number
     finally:
-        trials.RUN = runs
+        runners.RUN = runs
     started = time.perf_counter()
     for cell in found.cells:
         if cell.trial is not None:

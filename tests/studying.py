@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from layerscout.studies.recipe import read_recipe
+from layerscout.studies.checking import read_recipe
 from layerscout.studies.run import study
 
 QUICK = {"epochs": 2, "batch_size": 16, "examples": 32, "sample_seed": 0}

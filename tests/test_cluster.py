@@ -13,7 +13,7 @@ from layerscout.scanning import cluster as spreading
 from layerscout.scanning.cluster import scan_shards
 from layerscout.studies.backends import Ray
 from layerscout.studies.run import study
-from layerscout.studies.trial import Store
+from layerscout.studies.store import Store
 from sharded import shards
 from studying import recipe, records, run
 

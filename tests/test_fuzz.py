@@ -22,7 +22,8 @@ from layerscout.plans.edits import make_edits
 from layerscout.plans.plan import make_plan
 from layerscout.runtime.errors import InputError
 from layerscout.scanning.result import Scan
-from layerscout.studies.recipe import load_recipe, read_recipe, recipe_text
+from layerscout.studies.checking import read_recipe
+from layerscout.studies.loading import load_recipe, recipe_text
 
 # How many times as many examples as in the suite are tried.
 EFFORT = int(os.environ.get("FUZZ_EFFORT", "1"))

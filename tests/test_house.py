@@ -35,7 +35,7 @@ HOMES = {
     "peft": {"models"},
     "platformdirs": {"runtime.files"},
     "pyarrow": {"data"},
-    "pydantic": {"studies.recipe"},
+    "pydantic": {"studies"},
     "ray": {"runtime.ray"},
     "safetensors": {"models", "tuning"},
     "sklearn": {"data.metrics", "scores"},

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from layerscout.studies import recipe as recipes, reports
+from layerscout.studies import loading, reports
 from layerscout.studies.run import study
 from studying import recipe
 
@@ -137,7 +137,7 @@ CALLS = {
 
 
 def test_yaml_is_read_by_a_loader_that_makes_no_objects():
-    assert issubclass(recipes._Loader, yaml.SafeLoader)
+    assert issubclass(loading._Loader, yaml.SafeLoader)
 
 
 @pytest.mark.parametrize(

@@ -176,12 +176,12 @@ def test_a_report_of_several_verbs_is_one_page(run, tiny, reviews, tmp_path):
 
 
 def test_a_study_whose_trials_failed_ends_with_1(run, mine, tmp_path, monkeypatch):
-    from layerscout.studies import trial as trials
+    from layerscout.studies import runners
 
     def broken(*_, **__):
         raise RuntimeError("it broke")
 
-    monkeypatch.setattr(trials, "tune", broken)
+    monkeypatch.setattr(runners, "tune", broken)
     code, _, errors = run("study", mine, "-o", tmp_path)
     assert code == 1
     assert errors.count("failed: tune reviews (4, 4, 4)") == 2

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import claims  # noqa: E402
 import results  # noqa: E402
-from layerscout.studies.recipe import load_recipe, shipped  # noqa: E402
+from layerscout.studies.loading import load_recipe, shipped  # noqa: E402
 from layerscout.studies.summaries import mean_of, shown  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results"

@@ -15,11 +15,13 @@ from layerscout.analysis.comparison import compare
 from layerscout.analysis.evaluation import evaluate
 from layerscout.pages.page import comparison_page, evaluation_page, scan_page
 from layerscout.studies import reports
-from layerscout.studies.recipe import read_recipe
+from layerscout.studies.checking import read_recipe
+from layerscout.studies.grid import Cell
 from layerscout.studies.reports import report
-from layerscout.studies.run import Cell, Study
+from layerscout.studies.run import Study
+from layerscout.studies.store import Store
 from layerscout.studies.summaries import Summary, mean_of
-from layerscout.studies.trial import Store, Trial
+from layerscout.studies.trial import Trial
 from scan_content import full, scan, score
 from tuned import cheaply, task_of
 

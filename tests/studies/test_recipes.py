@@ -8,16 +8,11 @@ import pytest
 import layerscout as ls
 from inputs import expect_refused
 from layerscout.runtime.errors import InputError
-from layerscout.studies import recipe as recipes
-from layerscout.studies.recipe import (
-    changed,
-    load_recipe,
-    read_recipe,
-    read_value,
-    shipped,
-    swept,
-)
+from layerscout.studies import arguments, measures, recipe as recipes, sweeps
+from layerscout.studies.checking import read_recipe
+from layerscout.studies.loading import changed, load_recipe, read_value, shipped
 from layerscout.studies.stand_ins import MODELS, TASKS
+from layerscout.studies.sweeps import swept
 from layerscout.studies.trial import DRAWING
 
 GRID = {"axes": {"model": ["demo"], "task": ["demo"]}, "settings": {"plan": "top:1"}}
@@ -209,23 +204,23 @@ def test_what_a_grid_takes_is_what_the_verb_takes():
         "compare": {"original"},
         "evaluate": {"original"},
     }
-    for verb, model in recipes.VERBS.items():
+    for verb, model in arguments.VERBS.items():
         known = inspect.signature(getattr(ls, verb)).parameters
         assert model.model_fields.keys() - own - extra[verb] <= known.keys()
 
 
 def test_the_documentation_names_all_that_there_is():
     text = (Path(__file__).parents[2] / "docs" / "study.md").read_text(encoding="utf-8")
-    shared = set(recipes.Reading.model_fields)
+    shared = set(arguments.Reading.model_fields)
     names = {
         *shipped(),
         *recipes.Recipe.model_fields,
         *recipes.Grid.model_fields,
         *recipes.TableSpec.model_fields,
         *recipes.FigureSpec.model_fields,
-        *recipes.TaskFile.model_fields,
-        *(sweep.split(":")[0] for sweep in recipes.SWEEPS),
-        *(name.replace("{score}", "KEY") for by in recipes.MEASURES.values() for name in by),
+        *arguments.TaskFile.model_fields,
+        *(sweep.split(":")[0] for sweep in sweeps.SWEEPS),
+        *(name.replace("{score}", "KEY") for by in measures.MEASURES.values() for name in by),
         *(shared - {"max_length", "precision", "seed"}),
     }
     assert [name for name in sorted(names - {"KEY"}) if f"`{name}" not in text] == []

@@ -13,12 +13,17 @@ from conftest import start, truncate
 from inputs import expect_refused
 from layerscout.models.encoder import Encoder
 from layerscout.runtime.errors import InputError
-from layerscout.studies import run as studies, trial as trials
-from layerscout.studies.recipe import read_recipe
+from layerscout.studies import estimates, runners, store as stores
+from layerscout.studies.backends import Local
+from layerscout.studies.checking import read_recipe
+from layerscout.studies.context import TrialContext
+from layerscout.studies.estimates import estimate
+from layerscout.studies.grid import grouped
 from layerscout.studies.reports import report
-from layerscout.studies.run import Local, estimate, grouped, study
+from layerscout.studies.run import study
 from layerscout.studies.stand_ins import MODELS
-from layerscout.studies.trial import Desk, Store, Trial
+from layerscout.studies.store import Store
+from layerscout.studies.trial import Trial
 from studying import QUICK, recipe, records, run
 
 
@@ -47,8 +52,8 @@ def test_records_are_those_of_tune(tiny, reviews, tmp_path):
     run(wanted, tmp_path)
     (record,) = records(tmp_path).values()
     task = ls.Task.load(reviews)
-    desk = Desk(Store(tmp_path))
-    task = desk.examples({"data": str(reviews)}, {"examples": 32, "sample_seed": 0})
+    context = TrialContext(Store(tmp_path))
+    task = context.examples({"data": str(reviews)}, {"examples": 32, "sample_seed": 0})
     result = ls.tune(
         str(tiny),
         task,
@@ -128,14 +133,14 @@ def test_a_process_for_each_device(tiny, reviews, tmp_path):
 
 def test_a_failed_trial_is_kept_and_the_rest_go_on(tiny, reviews, tmp_path, monkeypatch):
     wanted = recipe(tiny, reviews)
-    tune = trials.tune
+    tune = runners.tune
 
     def broken(*arguments, **options):
         if options["seed"] == 1:
             raise RuntimeError("it broke <b>here</b>")
         return tune(*arguments, **options)
 
-    monkeypatch.setattr(trials, "tune", broken)
+    monkeypatch.setattr(runners, "tune", broken)
     _, ran = run(wanted, tmp_path)
     assert len(ran) == 4
     failed = [record for record in records(tmp_path).values() if record["status"] == "failed"]
@@ -144,7 +149,7 @@ def test_a_failed_trial_is_kept_and_the_rest_go_on(tiny, reviews, tmp_path, monk
     assert "in broken" in failed[0]["traceback"]
     _, ran = run(wanted, tmp_path)
     assert ran == []  # not again unless that is asked for
-    monkeypatch.setattr(trials, "tune", tune)
+    monkeypatch.setattr(runners, "tune", tune)
     _, ran = run(wanted, tmp_path, retry_failed=True)
     assert len(ran) == 2
     assert {record["status"] for record in records(tmp_path).values()} == {"done"}
@@ -212,7 +217,7 @@ def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypat
 
     def full(store, record):
         if len(list((tmp_path / "trials").glob("*.json"))) == 2:
-            monkeypatch.setattr(trials, "write_files", no_space)
+            monkeypatch.setattr(stores, "write_files", no_space)
         write(store, record)
 
     def no_space(contents):
@@ -355,9 +360,9 @@ class Counted:
 
     def __init__(self, monkeypatch):
         self.passes = 0
-        tune, scan = trials.tune, trials.scan
-        monkeypatch.setattr(trials, "tune", lambda e, *a, **o: self.watched(tune, e, *a, **o))
-        monkeypatch.setattr(trials, "scan", lambda e, *a, **o: self.watched(scan, e, *a, **o))
+        tune, scan = runners.tune, runners.scan
+        monkeypatch.setattr(runners, "tune", lambda e, *a, **o: self.watched(tune, e, *a, **o))
+        monkeypatch.setattr(runners, "scan", lambda e, *a, **o: self.watched(scan, e, *a, **o))
 
     def watched(self, verb, encoder, *arguments, **options):
         from transformers.models.bert.modeling_bert import BertAttention
@@ -428,17 +433,19 @@ def test_contents_go_by_what_is_in_the_files(tiny, reviews, tmp_path):
     import shutil
 
     shutil.copytree(tiny, tmp_path / "copy")
-    desk = Desk(Store(tmp_path))
-    assert desk.content(str(tiny)) == desk.content(str(tmp_path / "copy"))
+    context = TrialContext(Store(tmp_path))
+    assert context.content(str(tiny)) == context.content(str(tmp_path / "copy"))
     config = tmp_path / "copy" / "config.json"
     config.write_text(config.read_text().replace("0.1", "0.2", 1))
-    assert Desk(Store(tmp_path)).content(str(tmp_path / "copy")) != desk.content(str(tiny))
+    assert TrialContext(Store(tmp_path)).content(str(tmp_path / "copy")) != context.content(
+        str(tiny)
+    )
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
     one.write_text(reviews.read_text())
     two.write_text(reviews.read_text().replace("good", "fine"))
-    whole = desk.task_content({"data": str(reviews)})
-    assert desk.task_content({"data": str(one), "name": "other"}) == whole
-    assert desk.task_content({"data": str(two)}) != whole
+    whole = context.task_content({"data": str(reviews)})
+    assert context.task_content({"data": str(one), "name": "other"}) == whole
+    assert context.task_content({"data": str(two)}) != whole
 
 
 def test_an_estimate_counts_what_the_trials_will(tiny, reviews, tmp_path):
@@ -471,20 +478,22 @@ def test_models_and_tasks_that_are_not_here_are_priced_by_their_known_sizes(tmp_
 
 
 def test_sizes_of_known_models_are_those_of_the_published_ones():
-    desk = Desk(Store(Path("none")), pretend=True)
-    base = desk.shape("bert-base-uncased").parameters
+    context = TrialContext(Store(Path("none")), pretend=True)
+    base = context.shape("bert-base-uncased").parameters
     assert (base.blocks[0], base.embeddings) == (7_087_872, 23_837_184)
-    assert set(desk.shape("albert/albert-large-v2").weights) == {0}
+    assert set(context.shape("albert/albert-large-v2").weights) == {0}
     for name in MODELS:
-        assert (desk.shape(name).blocks, desk.shape(name).hidden_size) == MODELS[name][1:3]
+        assert (context.shape(name).blocks, context.shape(name).hidden_size) == MODELS[name][1:3]
 
 
 def test_golden_counts_of_roberta_large_come_from_its_known_size():
     """Xie et al. 2022, Table 10."""
-    desk = Desk(Store(Path("none")), pretend=True)
-    task = desk.task("mnli")
+    context = TrialContext(Store(Path("none")), pretend=True)
+    task = context.task("mnli")
     assert (len(task.train), len(task.validation)) == (392_702, 9_815)
-    assert desk.shape("roberta-large", task).parameters.total == pytest.approx(355362819, rel=1e-3)
+    assert context.shape("roberta-large", task).parameters.total == pytest.approx(
+        355362819, rel=1e-3
+    )
 
 
 def test_data_comes_from_a_folder_or_is_refused(tmp_path, tiny, reviews):
@@ -495,8 +504,8 @@ def test_data_comes_from_a_folder_or_is_refused(tmp_path, tiny, reviews):
         f"{text},{int(label == 'good')}" for text, label in (line.rsplit(",", 1) for line in lines)
     ]
     (folder / "train.csv").write_text("sentence,label\n" + "\n".join(rows) + "\n")
-    desk = Desk(Store(tmp_path), tmp_path / "data")
-    assert desk.task("sst2").labels == ("negative", "positive")
+    context = TrialContext(Store(tmp_path), tmp_path / "data")
+    assert context.task("sst2").labels == ("negative", "positive")
     expect_refused("`data` must be a folder", run, recipe(tiny, reviews), tmp_path, data="nowhere")
 
 
@@ -537,7 +546,7 @@ def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
 
 
 def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path, monkeypatch):
-    monkeypatch.setattr(studies, "measured_speed", lambda shape, tokens: 1e9)  # takes a while
+    monkeypatch.setattr(estimates, "measured_speed", lambda shape, tokens: 1e9)  # takes a while
 
     def keys(**settings):
         wanted = recipe(tiny, reviews, axes={"plan": ["full"]}, settings=settings)
@@ -573,14 +582,14 @@ def test_a_trial_that_another_grid_has_is_kept_for_those_who_read_it(tiny, revie
 
 
 def test_models_that_failed_are_not_read(tiny, reviews, tmp_path, monkeypatch):
-    tune = trials.tune
+    tune = runners.tune
 
     def broken(*arguments, **options):
         if options["seed"] == 1:
             raise RuntimeError("it broke")
         return tune(*arguments, **options)
 
-    monkeypatch.setattr(trials, "tune", broken)
+    monkeypatch.setattr(runners, "tune", broken)
     grids = {"compared": GRIDS["compared"], "seen": GRIDS["seen"]}
     wanted = recipe(tiny, reviews, axes={"plan": ["full"], "seed": [0, 1]}, grids=grids)
     found, _ = run(wanted, tmp_path)

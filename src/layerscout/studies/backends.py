@@ -11,7 +11,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from layerscout.runtime import LayerscoutError, check_resources, given_gpus, joined, spread
-from layerscout.studies.trial import Desk, Store, Trial
+from layerscout.studies.context import TrialContext
+from layerscout.studies.runners import run_trial
+from layerscout.studies.store import Store
+from layerscout.studies.trial import Trial
 
 # What is told of each trial that ends: it, its record, and whether it was there before.
 Told = Callable[[Trial, Mapping[str, Any], bool], None]
@@ -26,7 +29,7 @@ class Backend(Protocol):
     def ready(self) -> AbstractContextManager[Any]:
         """Get ready for a study, within which `run` is called any number of times."""
 
-    def run(self, desk: Desk, groups: Sequence[Sequence[Trial]], told: Told) -> None:
+    def run(self, context: TrialContext, groups: Sequence[Sequence[Trial]], told: Told) -> None:
         """Run all trials, those of a group one after another, since they share what they read."""
 
 
@@ -44,23 +47,23 @@ class Local:
         """Get ready for a study; see `Backend`."""
         return nullcontext()
 
-    def run(self, desk: Desk, groups: Sequence[Sequence[Trial]], told: Told) -> None:
+    def run(self, context: TrialContext, groups: Sequence[Sequence[Trial]], told: Told) -> None:
         """Run all trials; see `Backend`."""
         if len(self.devices) == 1:
             work_through(
-                replace(desk, device=self.devices[0]), list(itertools.chain(*groups)), told
+                replace(context, device=self.devices[0]), list(itertools.chain(*groups)), told
             )
             return
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor, as_completed
         from concurrent.futures.process import BrokenProcessPool
 
-        context = multiprocessing.get_context("spawn")
-        devices = context.Queue()
+        spawning = multiprocessing.get_context("spawn")
+        devices = spawning.Queue()
         for device in self.devices:
             devices.put(device)
         pool = ProcessPoolExecutor(
-            len(self.devices), context, initializer=_set_up, initargs=(desk, devices)
+            len(self.devices), spawning, initializer=_set_up, initargs=(context, devices)
         )
         try:
             for done in as_completed([pool.submit(_work_off, group) for group in groups]):
@@ -74,35 +77,35 @@ class Local:
             pool.shutdown(cancel_futures=True)
 
 
-_desk: Desk | None = None
+_context: TrialContext | None = None
 
 
-def _set_up(desk: Desk, devices: Any) -> None:
-    global _desk
-    _desk = replace(desk, device=devices.get())
+def _set_up(context: TrialContext, devices: Any) -> None:
+    global _context
+    _context = replace(context, device=devices.get())
 
 
 def _work_off(group: Sequence[Trial]) -> list[tuple[Trial, Mapping[str, Any], bool]]:
-    assert _desk is not None, "_set_up has run"
-    return _on_machine(_desk, group)
+    assert _context is not None, "_set_up has run"
+    return _on_machine(_context, group)
 
 
-def work_through(desk: Desk, trials: Sequence[Trial], told: Told) -> None:
+def work_through(context: TrialContext, trials: Sequence[Trial], told: Told) -> None:
     """Run trials one after another; those that another process has taken are looked at again."""
     waiting = list(trials)
     while waiting:
         taken = []
         for trial in waiting:
-            record = desk.store.ended(trial)
+            record = context.store.finished(trial)
             if record is not None:
                 told(trial, record, True)
                 continue
-            with desk.store.claimed(trial.key) as ours:
+            with context.store.lock(trial.key) as ours:
                 if not ours:
                     taken.append(trial)
                     continue
-                record = desk.store.ended(trial)  # another process may just have been through
-                told(trial, record or desk.perform(trial), record is not None)
+                record = context.store.finished(trial)  # another process may just have been through
+                told(trial, record or run_trial(trial, context), record is not None)
         if len(taken) == len(waiting):
             time.sleep(PATIENCE)
         waiting = taken
@@ -133,13 +136,13 @@ class Ray:
         """Join the cluster; see `Backend`."""
         return joined(self.address)
 
-    def run(self, desk: Desk, groups: Sequence[Sequence[Trial]], told: Told) -> None:
+    def run(self, context: TrialContext, groups: Sequence[Sequence[Trial]], told: Told) -> None:
         """Run all trials; see `Backend`."""
         with self.ready() as ray:
             gpus = given_gpus(ray, self.gpus, self.device)
             elsewhere = replace(
-                desk,
-                store=Store(desk.store.folder.absolute()),
+                context,
+                store=Store(context.store.folder.absolute()),
                 device=self.device if gpus or self.device == "cuda" else "cpu",
             )
             work = partial(_on_machine, elsewhere)
@@ -149,7 +152,9 @@ class Ray:
                         told(*one)
 
 
-def _on_machine(desk: Desk, group: Sequence[Trial]) -> list[tuple[Trial, Mapping[str, Any], bool]]:
+def _on_machine(
+    context: TrialContext, group: Sequence[Trial]
+) -> list[tuple[Trial, Mapping[str, Any], bool]]:
     ended: list[tuple[Trial, Mapping[str, Any], bool]] = []
-    work_through(desk, group, lambda *one: ended.append(one))
+    work_through(context, group, lambda *one: ended.append(one))
     return ended

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from layerscout.analysis import HEAD_EXAMPLES
+from layerscout.cache import DEFAULT_LIMIT
 from layerscout.data import Task, answers, held_out
 from layerscout.plans import (
     ModelShape,
@@ -24,8 +26,13 @@ from layerscout.plans import (
 )
 from layerscout.scanning import GRADIENT_EXAMPLES
 from layerscout.scores import SCORES
+from layerscout.studies.context import TrialContext
+from layerscout.studies.grid import Cell
+from layerscout.studies.opening import check_any_runs, open_study
+from layerscout.studies.planner import Planner
+from layerscout.studies.recipe import Recipe
 from layerscout.studies.stand_ins import TASKS
-from layerscout.studies.trial import DRAWING, Desk, Trial
+from layerscout.studies.trial import DRAWING, Trial
 
 # Texts that the mean length is taken of.
 SAMPLE = 500
@@ -52,20 +59,20 @@ class Price:
     again: float = 0.0
 
 
-def price(trial: Trial, desk: Desk) -> Price:
+def price(trial: Trial, context: TrialContext) -> Price:
     """Count the FLOPs of a trial.
 
     Raises:
         InputError: if its model or task is not to be had.
     """
     drawing = {name: trial.arguments[name] for name in DRAWING if name in trial.arguments}
-    task = desk.examples(trial.task, drawing)
-    model = desk.origin(trial.models[0])
-    tokens = mean_tokens(desk, model, trial, task)
+    task = context.examples(trial.task, drawing)
+    model = context.origin(trial.models[0])
+    tokens = mean_tokens(context, model, trial, task)
     rows = len(task.train), len(held_out(task))
     if trial.verb == "tune":
-        return _tune(trial, desk.shape(model, task), task, tokens)
-    shape = desk.shape(model, task)
+        return _tune(trial, context.shape(model, task), task, tokens)
+    shape = context.shape(model, task)
     forward = shape.blocks * block_flops(shape, tokens)
     match trial.verb:
         case "scan":
@@ -118,18 +125,18 @@ def total_flops(prices: Iterable[Price]) -> float:
     return found + sum(trunks.values())
 
 
-def mean_tokens(desk: Desk, model: Any, trial: Trial, task: Task) -> float:
+def mean_tokens(context: TrialContext, model: Any, trial: Trial, task: Task) -> float:
     """Give the mean number of tokens of some of a task's texts, for the tokenizer of a model."""
-    if desk.stands_in(trial.task):
+    if context.stands_in(trial.task):
         return float(min(TASKS[task.name][2], trial.arguments.get("max_length", 128)))
     rows = np.linspace(0, len(task.train) - 1, min(SAMPLE, len(task.train))).astype(int)
     some = task.train.take(rows)
-    if desk.stands_in(model):  # its tokenizer is not here: a word is about 1.3 tokens
+    if context.stands_in(model):  # its tokenizer is not here: a word is about 1.3 tokens
         texts = [" ".join(both) for both in zip(some.texts, some.pairs or some.texts, strict=True)]
         words = [len(text.split()) for text in (texts if some.pairs else some.texts)]
         return float(np.minimum(1.3 * np.array(words) + 3, 128).mean())
     length = trial.arguments.get("max_length", 128)
-    tokens = desk.encoder(model).tokenize(some.texts, some.pairs, max_length=length)
+    tokens = context.encoder(model).tokenize(some.texts, some.pairs, max_length=length)
     return float(tokens.lengths.mean())
 
 
@@ -165,12 +172,83 @@ def measured_speed(shape: ModelShape, tokens: float, device: str = "cpu") -> flo
     return 3 * batch * steps * block_flops(shape, length) / (perf_counter() - started)
 
 
-def recorded_speed(desk: Desk, trials: Sequence[Trial], prices: Sequence[Price]) -> float | None:
+def recorded_speed(
+    context: TrialContext, trials: Sequence[Trial], prices: Sequence[Price]
+) -> float | None:
     """Give the FLOPs a second of the trials of tune that have a record; None where none has."""
     flops = seconds = 0.0
     for trial, one in zip(trials, prices, strict=True):
-        record = desk.store.read(trial.key) if trial.verb == "tune" else None
+        record = context.store.read(trial.key) if trial.verb == "tune" else None
         if record is not None and record["status"] == "done":
             flops += one.flops
             seconds += record["seconds"]
     return flops / seconds if seconds > 1 else None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a study will cost.
+
+    Attributes:
+        recipe: what is asked for.
+        cells: the points of its grids. Where a scan has not run, its best state is taken to be the
+            middle one; where a pilot has not, its first rate stands for the best.
+        prices: of all trials, by key.
+        done: keys of those that have a record.
+        speed: FLOPs a second.
+        because: where the speed comes from.
+        assumed: models and tasks that are not at hand, whose known sizes were taken.
+    """
+
+    recipe: Recipe
+    cells: tuple[Cell, ...]
+    prices: Mapping[str, Price]
+    done: frozenset[str]
+    speed: float
+    because: str
+    assumed: tuple[str, ...]
+
+    def flops(self, keys: Iterable[str]) -> float:
+        """Add up what these trials take, shared trunks once."""
+        return total_flops(self.prices[key] for key in keys)
+
+
+def estimate(
+    recipe: Recipe | str | Path,
+    output: str | Path,
+    *,
+    small: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    data: str | Path | None = None,
+) -> Estimate:
+    """Tell what `study` would run and how long that will take; nothing is run.
+
+    Args:
+        recipe: as for `study`, and so are the others.
+        output: what has a record there costs nothing.
+        small: as for `study`.
+        changes: as for `study`.
+        data: as for `study`.
+
+    Raises:
+        InputError: as `study`, but where a known task or a model of the papers is not at hand.
+    """
+    recipe, context = open_study(recipe, output, small, changes, data, DEFAULT_LIMIT)
+    context.pretend = True
+    trials: dict[str, Trial] = {}
+    planner = Planner(recipe, context, lambda some: trials.update({one.key: one for one in some}))
+    planner.work()
+    check_any_runs(recipe, planner)
+    cells = tuple(cell for name in recipe.grids for cell in planner.cells[name])
+    found = {key: price(trial, context) for key, trial in trials.items()}
+    done = frozenset(
+        key for key, trial in trials.items() if context.store.finished(trial) is not None
+    )
+    speed, because = recorded_speed(context, list(trials.values()), list(found.values())), "so far"
+    if speed is None and trials:
+        first = next(iter(trials.values()))
+        task, model = context.task(first.task), context.origin(first.models[0])
+        shape, tokens = context.shape(model, task), mean_tokens(context, model, first, task)
+        speed = measured_speed(shape, tokens)
+        because = "one block timed"
+    return Estimate(recipe, cells, found, done, speed or 1.0, because, context.assumed)

@@ -31,6 +31,7 @@ from layerscout.pages import (
 from layerscout.runtime import InputError, output_folder, read_json, write_files
 from layerscout.studies.charts import figure, pareto
 from layerscout.studies.recipe import FigureSpec, Grid, Recipe, TableSpec
+from layerscout.studies.store import Store
 from layerscout.studies.summaries import (
     UNLIKE_OURS,
     Summary,
@@ -43,7 +44,6 @@ from layerscout.studies.summaries import (
     tidy,
     trials_of,
 )
-from layerscout.studies.trial import Store
 
 if TYPE_CHECKING:
     import altair as alt

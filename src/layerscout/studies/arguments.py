@@ -1,0 +1,203 @@
+"""What a grid of each verb takes, and how each value is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from layerscout.data import (
+    KNOWN,
+    METRICS,
+)
+from layerscout.plans import (
+    METHODS,
+    PRESETS,
+    make_edits,
+    make_plan,
+)
+from layerscout.runtime import (
+    InputError,
+    unknown,
+)
+from layerscout.scores import SCORES
+from layerscout.studies.sweeps import SWEEP
+
+
+def _known(kind: str, names: Sequence[str]) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in names:
+            raise ValueError(str(unknown(kind, value, names)))
+        return value
+
+    return AfterValidator(check)
+
+
+def _read_plan(value: str) -> str:
+    if value.strip().lower() == "auto":
+        raise ValueError("auto goes by a budget, so a study has no plan of that name; name others")
+    # Whether it fits a model is told when there is one; here a model deep enough for any stands in.
+    ranking: list[float | None] = [None, *[1.0] * 10_000]
+    _told(lambda: make_plan(value, 10_000, best=5_000, ranking=ranking))
+    if value != value.strip().lower():
+        raise ValueError(f"a plan is written in small letters, got {value!r:.60}")
+    return value
+
+
+def _read_edits(value: str) -> str:
+    if value and not SWEEP.fullmatch(value):
+        try:
+            make_edits(value)
+        except InputError as error:
+            close = get_close_matches(value.split(":")[0], ("incremental", "localized", "single"))
+            raise ValueError(
+                str(error) + (f"; or {close[0]}, for a sweep" if close else "")
+            ) from error
+    return value
+
+
+def _read_evaluated(value: str) -> str:
+    return value if value in ("truncate", "skip") else _read_edits(value)
+
+
+def _read_scores(value: str | list[str]) -> list[str]:
+    keys = value.split(",") if isinstance(value, str) else value
+    for key in keys:
+        if key not in SCORES:
+            raise ValueError(str(unknown("score", key, SCORES)))
+    return keys
+
+
+def _told(work: Any) -> None:
+    try:
+        work()
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
+class Strict(BaseModel):
+    """A value of a recipe: no other keys, and no other kinds of values, than it names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+Examples = Annotated[int, Field(ge=1)] | Literal["all"]
+Rates = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Edits = Annotated[str, AfterValidator(_read_edits)]
+Score = Annotated[str, _known("score", tuple(SCORES))]
+Metric = Annotated[str, _known("metric", tuple(METRICS))]
+
+
+class TaskFile(Strict):
+    """Data of one's own, as `layerscout.Task.load` takes them."""
+
+    data: str = Field(description="a file, a folder or a hub data set")
+    name: str | None = Field(None, description="what tables call it; by default `task` or `data`")
+    task: Annotated[str, _known("task", tuple(KNOWN))] | None = None
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+    validation: str | float | None = None
+    regression: bool = False
+
+
+class Reading(Strict):
+    """What every verb takes."""
+
+    model: str | None = Field(None, description="a model folder, a hub id, or demo")
+    task: str | TaskFile | None = Field(
+        None, description="a known task such as cola, a file, a folder, a hub data set, or demo"
+    )
+    examples: Examples | None = Field(
+        None, description="training examples, drawn in proportion to the classes, or all"
+    )
+    per_class: list[Annotated[int, Field(ge=2)]] | None = Field(
+        None, description="training examples of each class"
+    )
+    balanced: bool | None = Field(None, description="draw as many of every class")
+    sample_seed: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="draws the training examples; by default the trial's seed does"
+    )
+    validation_examples: Examples | None = Field(
+        None, description="validation examples, drawn once for all trials"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    max_length: Annotated[int, Field(ge=1)] | None = None
+    precision: Literal["float32", "bfloat16", "float16", "auto"] | None = None
+
+
+class Tuning(Reading):
+    """What a grid of `tune` takes; see `layerscout.tune`."""
+
+    plan: Annotated[str, AfterValidator(_read_plan)] | None = None
+    score: Score | None = Field(None, description="says which state is the best, or ranks blocks")
+    scan_examples: Examples | None = Field(
+        None, description="what it is computed on; by default the examples that are trained on"
+    )
+    method: Annotated[str, _known("method", tuple(METHODS))] | None = None
+    method_options: dict[str, int | float | str] | None = None
+    classifier: Literal["family", "mean-linear"] | None = None
+    preset: Annotated[str, _known("preset", tuple(PRESETS))] | None = None
+    as_released: bool | None = None
+    learning_rate: Rates | None = None
+    epochs: Annotated[int, Field(ge=1)] | None = None
+    max_steps: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    warmup: Annotated[float, Field(ge=0)] | None = None
+    schedule: Literal["linear", "constant"] | None = None
+    weight_decay: Annotated[float, Field(ge=0)] | None = None
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = None
+    keep: Literal["best", "last"] | None = None
+    patience: Annotated[int, Field(ge=1)] | None = None
+    trunk_dropout: bool | None = None
+    fresh_head: bool | None = None
+    untie: bool | None = None
+    edits: Edits | None = Field(None, description="such as reinit:9-12, or a sweep")
+    checkpoints: list[Annotated[int, Field(ge=1)]] | None = Field(
+        None, description="epochs after which the model is kept too, for a scan of them"
+    )
+    keep_layer_norm: bool | None = None
+    reinit_rate_factor: Annotated[float, Field(gt=0)] | None = None
+    metric: Metric | None = None
+
+
+class Scanning(Reading):
+    """What a grid of `scan` takes; see `layerscout.scan`."""
+
+    scores: Annotated[str | list[str], AfterValidator(_read_scores)] | None = None
+    pooling: Literal["mean", "cls"] | None = None
+    probe: Literal["linear", "family"] | None = None
+    fisher_mode: Literal["true", "empirical"] | None = None
+    as_released: bool | None = None
+    head_seeds: Annotated[int, Field(ge=1)] | None = None
+    checkpoints: list[Annotated[int, Field(ge=1)]] | None = Field(
+        None, description="of tuned models: scan these epochs, which were kept, after the start"
+    )
+
+
+class Comparing(Reading):
+    """What a grid of `compare` takes; see `layerscout.compare`."""
+
+    pooling: Literal["mean", "cls"] | None = None
+    original: bool | None = Field(None, description="compare with the untuned models too")
+
+
+class Evaluating(Reading):
+    """What a grid of `evaluate` takes; see `layerscout.evaluate`."""
+
+    edits: list[Annotated[str, AfterValidator(_read_evaluated)]] | None = Field(
+        None, description="truncate, skip, or edits such as skip:3-4"
+    )
+    tune_heads: bool | None = None
+    original: bool | None = Field(None, description="also tune heads on the untuned model")
+    metric: Metric | None = None
+
+
+VERBS: Mapping[str, type[Reading]] = {
+    "tune": Tuning,
+    "scan": Scanning,
+    "compare": Comparing,
+    "evaluate": Evaluating,
+}

@@ -1,0 +1,233 @@
+"""What trials that are run one after another share: loaded models and tasks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from layerscout.cache import DEFAULT_LIMIT, task_fingerprint
+from layerscout.data import (
+    KNOWN,
+    Task,
+    answers,
+    drawn,
+    held_out,
+    sample,
+    validated,
+)
+from layerscout.models import (
+    Encoder,
+    checkpoint_files,
+    load_config,
+    model_shape,
+    sized_config,
+)
+from layerscout.plans import (
+    Classifier,
+    ModelShape,
+)
+from layerscout.runtime import (
+    InputError,
+    sha256_of,
+)
+from layerscout.studies.stand_ins import MODELS, TASKS, stand_in_task
+from layerscout.studies.store import Store
+from layerscout.studies.trial import Trial
+
+
+@dataclass
+class TrialContext:
+    """What trials that are run one after another share: loaded models and tasks.
+
+    Attributes:
+        store: of the records.
+        data: a folder with known tasks by name, which goes before the hub.
+        device: as for `Encoder.load`.
+        cache_limit: bytes that the cache may hold.
+        pretend: for models and tasks of known size that cannot be had, something of that size
+            will do.
+    """
+
+    store: Store
+    data: Path | None = None
+    device: str = "auto"
+    cache_limit: int = DEFAULT_LIMIT
+    pretend: bool = False
+    _encoders: dict[tuple[Any, ...], Encoder] = field(default_factory=dict)
+    _tasks: dict[str, Task] = field(default_factory=dict)
+    _drawn: dict[str, Task] = field(default_factory=dict)
+    _fingerprints: dict[str, str] = field(default_factory=dict)
+    _configs: dict[str, Any] = field(default_factory=dict)
+    _stand_ins: set[str] = field(default_factory=set)
+    _origins: dict[str, str] = field(default_factory=dict)
+    _shapes: dict[tuple[Any, ...], ModelShape] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to another process without what was loaded."""
+        return TrialContext, (self.store, self.data, self.device, self.cache_limit, self.pretend)
+
+    # --- What trials are made of -----------------------------------------------------------------
+
+    def task(self, given: Any) -> Task:
+        """Load a task, or give the one that is loaded.
+
+        Raises:
+            InputError: if it cannot be loaded.
+        """
+        name = json.dumps(given, sort_keys=True)
+        if name not in self._tasks:
+            try:
+                self._tasks[name] = validated(self._load(given), 0)
+            except InputError:
+                if not (self.pretend and isinstance(given, str) and given in TASKS):
+                    raise
+                self._tasks[name] = stand_in_task(given)
+                self._stand_ins.add(given)
+        return self._tasks[name]
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Name the models and tasks that are not at hand."""
+        return tuple(sorted(self._stand_ins))
+
+    def stands_in(self, given: Any) -> bool:
+        """Tell whether a model or a task is not at hand, so that another stands for it."""
+        return isinstance(given, str) and given in self._stand_ins
+
+    def remember(self, trials: Iterable[Trial]) -> None:
+        """Know from which checkpoints these trials of tune start."""
+        self._origins.update({trial.key: trial.models[0] for trial in trials})
+
+    def origin(self, given: Any) -> Any:
+        """Give the checkpoint that a model of a trial was tuned from, or the model itself."""
+        return self._origins.get(given["trial"]) if isinstance(given, Mapping) else given
+
+    def _load(self, given: Any) -> Task:
+        if isinstance(given, Mapping):
+            options = {key: value for key, value in given.items() if key not in ("name", "data")}
+            loaded = Task.load(given["data"], **options)
+            return loaded if given.get("name") is None else replace(loaded, name=given["name"])
+        if given in KNOWN:  # a folder of that name elsewhere is written as {data: ./cola}
+            own = None if self.data is None else self.data / given
+            return Task.load(own if own and own.is_dir() else KNOWN[given].hub, task=given)
+        return Task.load(given)
+
+    def examples(self, given: Any, drawing: Mapping[str, Any]) -> Task:
+        """Load a task with the examples that are read of it.
+
+        Args:
+            given: as `Trial.task`.
+            drawing: values of `DRAWING`.
+
+        Raises:
+            InputError: if there are not so many.
+        """
+        name = json.dumps([given, dict(drawing)], sort_keys=True)
+        if name not in self._drawn:
+            self._drawn = {name: _drawn(self.task(given), drawing)}
+        return self._drawn[name]
+
+    def encoder(self, given: Any, precision: str = "float32") -> Encoder:
+        """Load an encoder, or give the one that is loaded.
+
+        Raises:
+            InputError: if it cannot be loaded.
+        """
+        name = (self.place(given), precision)
+        if name not in self._encoders:
+            self._encoders = {name: Encoder.load(name[0], device=self.device, precision=precision)}  # type: ignore[arg-type]
+        return self._encoders[name]
+
+    def place(self, given: Any) -> str:
+        """Give what `Encoder.load` takes for a model of a trial."""
+        if isinstance(given, Mapping):
+            folder = self.store.model(given["trial"])
+            epoch = given.get("epoch")
+            return str(folder / "model" if epoch is None else folder / "epochs" / str(epoch))
+        return str(given)
+
+    def shape(
+        self, given: Any, task: Task | None = None, head: Classifier = "family"
+    ) -> ModelShape:
+        """Give the sizes of a checkpoint, with a head for a task or for two classes.
+
+        Raises:
+            InputError: if it cannot be found.
+        """
+        labels, kind = (2, "classification") if task is None else (len(task.labels), task.kind)
+        name = (self.place(given), labels, kind, head)
+        if name not in self._shapes:
+            if name[0] not in self._configs:
+                self._configs[name[0]] = self._config(name[0])
+            self._shapes[name] = model_shape(self._configs[name[0]], labels, kind, head)
+        return self._shapes[name]
+
+    def _config(self, name: str) -> Any:
+        try:
+            return load_config(name)
+        except InputError:
+            if not self.pretend or name not in MODELS:
+                raise
+            self._stand_ins.add(name)
+            return sized_config(*MODELS[name])
+
+    def task_content(self, given: Any) -> str:
+        """Hash what a task is.
+
+        Raises:
+            InputError: if it cannot be loaded.
+        """
+        name = json.dumps(given, sort_keys=True)
+        task = self.task(given)
+        if self.stands_in(given):
+            return str(given)
+        if name not in self._fingerprints:
+            # Rates of probes go by the name of a known task, and verbs judge by its metric.
+            known = task.name if task.name in KNOWN else ""
+            self._fingerprints[name] = f"{task_fingerprint(task)} {known} {task.metric}"
+        return self._fingerprints[name]
+
+    def content(self, given: Any) -> str:
+        """Hash what a model is: its files, or the trial that made it.
+
+        Raises:
+            InputError: if it cannot be found.
+        """
+        if isinstance(given, Mapping):
+            return str(given["trial"]) + (f" {given['epoch']}" if "epoch" in given else "")
+        self.shape(given)
+        if self.stands_in(given):
+            return str(given)
+        if given not in self._fingerprints:
+            digest = hashlib.sha256()
+            for path in checkpoint_files(str(given)):
+                digest.update(f"{path.name} {sha256_of(path)}\n".encode())
+            self._fingerprints[given] = digest.hexdigest()
+        return self._fingerprints[given]
+
+
+def _drawn(task: Task, drawing: Mapping[str, Any]) -> Task:
+    """Draw training examples by the trial's seed, and validation examples by seed 0."""
+    seed, examples = drawing.get("sample_seed", 0), drawing.get("examples", "all")
+    if drawing.get("per_class") or drawing.get("balanced"):
+        rows = sample(
+            task.train,
+            len(task.labels),
+            examples=None if examples == "all" else examples,
+            balanced=bool(drawing.get("balanced")),
+            per_class=drawing.get("per_class"),
+            seed=seed,
+        )
+        task = replace(task, train=task.train.take(rows))
+    else:
+        task = drawn(task, examples, seed)
+    held = held_out(task)
+    wanted = drawing.get("validation_examples", "all")
+    if wanted == "all" or wanted >= len(answers(held, task.kind)):
+        return task
+    other = drawn(replace(task, train=held), wanted, 0)
+    return replace(task, validation=other.train)

@@ -1,0 +1,55 @@
+"""What a table or a figure may show of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# What a table or a figure may show of a grid, by its verb; {score} is a key of a score.
+MEASURES: Mapping[str, Mapping[str, str]] = {
+    "tune": {
+        "metric": "the metric on validation, of the epoch that counts",
+        "metric_by_epoch": "the metric after every epoch",
+        "loss_by_epoch": "the validation loss after every epoch",
+        "epoch": "the epoch that counts",
+        "seconds": "what the trial took",
+        "train_seconds": "training and validation alone",
+        "flops": "of the training, by count",
+        "share": "of full fine-tuning's FLOPs",
+        "inference_share": "of full fine-tuning's FLOPs",
+        "parameters": "of the model that is left",
+        "trainable": "parameters that were trained",
+    },
+    "scan": {
+        "{score}": "the score of every state or block",
+        "rank:{score}": "its rank, 1 being the best",
+        "best:{score}": "its best state or block",
+        "smoothness:{score}": "ζ of its curve",
+        "pearson:{score}": "its correlation with the probe over states",
+        "spearman:{score}": "the same of their ranks",
+        "r_squared:{score}": "of the probe regressed on the score",
+        "slope:{score}": "of that line",
+        "deviation:{score}": "|rank now − rank at the start| averaged, at every checkpoint",
+    },
+    "compare": {
+        "contrast": "of the best split of a model's states into two clusters",
+        "split": "the last state of the lower cluster",
+        "same_state": "CKA of the same state of two seeds of a model",
+    },
+    "evaluate": {
+        "metric": "of the whole model",
+        "untuned": "with every state fed to the tuned head",
+        "tuned": "with the head tuned again at every state",
+        "tuned_original": "with a head tuned at every state of the untuned model",
+        "majority": "of the commonest class",
+        "skip": "without a block, or a span of them",
+    },
+}
+
+
+ALL = [name for by in MEASURES.values() for name in by]
+SCORED = [name for name in ALL if name.endswith(":{score}")]
+MEASURED = [name for name in ALL if "{score}" not in name]
+OF_STATES = (
+    *("metric_by_epoch", "loss_by_epoch", "same_state", "contrast", "split"),
+    *("untuned", "tuned", "tuned_original", "skip"),
+)

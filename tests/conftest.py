@@ -81,7 +81,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int | str, str, str]]:
     """Run the command line here; give exit code, standard output and standard error."""
-    from layerscout.cli import app as cli
+    from layerscout import cli
 
     def run(*arguments: Any) -> tuple[int | str, str, str]:
         monkeypatch.setattr(sys, "argv", ["layerscout", *map(str, arguments)])

@@ -18,7 +18,7 @@ check: .venv/dev
 # Every benchmark in brief, with nothing else on the machine; the page says how long it took.
 # Where there is an accelerator, all of them once more on that.
 bench: real .venv/dev .venv/peers/ranker .venv/peers/cka
-	$(BIN)/python bench/all.py --write docs/benchmarks.md \
+	$(BIN)/python bench/all.py --write docs/measured/benchmarks.md \
 		--ranker-python .venv/peers/ranker/bin/python --torch-cka-python .venv/peers/cka/bin/python
 
 real:
@@ -26,34 +26,34 @@ real:
 
 # The same from more examples and repeats, a page each; hours.
 bench-whole: real .venv/dev .venv/peers/ranker .venv/peers/cka
-	$(BIN)/python bench/scan.py --write docs/benchmarks-scan.md
-	$(BIN)/python bench/tune.py --write docs/benchmarks-tuning.md
-	$(BIN)/python bench/methods.py --write docs/benchmarks-methods.md
+	$(BIN)/python bench/scan.py --write docs/measured/benchmarks-scan.md
+	$(BIN)/python bench/tune.py --write docs/measured/benchmarks-tuning.md
+	$(BIN)/python bench/methods.py --write docs/measured/benchmarks-methods.md
 	$(BIN)/python bench/scores.py --all-rows --ranker-python .venv/peers/ranker/bin/python \
-		--write docs/benchmarks-scores.md
+		--write docs/measured/benchmarks-scores.md
 	$(BIN)/python bench/compare.py --torch-cka-python .venv/peers/cka/bin/python \
-		--write docs/benchmarks-compare.md
-	$(BIN)/python bench/study.py --write docs/benchmarks-study.md
+		--write docs/measured/benchmarks-compare.md
+	$(BIN)/python bench/study.py --write docs/measured/benchmarks-study.md
 
 # How time and memory grow; eleven minutes, with nothing else on the machine.
 scale: .venv/dev
-	$(BIN)/python bench/scale.py --write docs/scale.md
+	$(BIN)/python bench/scale.py --write docs/measured/scale.md
 
 # Loaders and notations against files that nobody wrote by hand; three minutes.
 fuzz: .venv/dev
-	$(BIN)/python bench/fuzz.py --write docs/fuzz.md
+	$(BIN)/python bench/fuzz.py --write docs/measured/fuzz.md
 
 # SIGKILL at random moments, 30 times for each kind of work; half an hour.
 kills: .venv/dev
-	$(BIN)/python bench/kills.py --write docs/kills.md
+	$(BIN)/python bench/kills.py --write docs/measured/kills.md
 
 docs: .venv/dev
-	$(BIN)/python -m typer layerscout.cli utils docs --name layerscout --title 'All options' --output docs/cli.md
+	$(BIN)/python -m typer layerscout.cli.app utils docs --name layerscout --title 'All options' --output docs/cli.md
 	$(BIN)/python -m mkdocs build --strict --site-dir build/docs
 
 study: .venv/dev
-	$(BIN)/python bench/trunk_dropout.py --write docs/trunk-dropout.md
-	$(BIN)/python bench/estimator.py --write docs/estimator.md
+	$(BIN)/python bench/trunk_dropout.py --write docs/measured/trunk-dropout.md
+	$(BIN)/python bench/estimator.py --write docs/measured/estimator.md
 
 # The picture in README.
 docs/scan.svg: .venv/demo

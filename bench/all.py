@@ -2,7 +2,7 @@
 
 Run it alone on the machine:
 
-    python bench/all.py --write docs/benchmarks.md
+    python bench/all.py --write docs/measured/benchmarks.md
 
 Each stands in a process of its own, on the processor and then on the accelerator, where there is
 one. The pages that the scripts write by themselves have the same sections, from more examples and

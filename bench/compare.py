@@ -3,7 +3,7 @@
 Every speed is a ratio of two things done in this one run, in turns, with its spread. Run it alone
 on the machine:
 
-    python bench/compare.py --shared ../shared --write docs/benchmarks-compare.md
+    python bench/compare.py --shared ../shared --write docs/measured/benchmarks-compare.md
 
 One section compares with the package torch_cka, which needs an environment of its own (the page
 says how to make it); `--torch-cka-python` names its Python.

@@ -1,6 +1,6 @@
 """Study the plug-in and the debiased variability ratio, made up and on real tasks.
 
-python bench/estimator.py --shared ../shared --write docs/estimator.md
+python bench/estimator.py --shared ../shared --write docs/measured/estimator.md
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Try far more inputs on the loaders and notations than the tests do, and count them.
 
-python bench/fuzz.py --write docs/fuzz.md
+python bench/fuzz.py --write docs/measured/fuzz.md
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 A tiny encoder and made-up reviews; every run is a process of its own, with a cache of its own:
 
-    python bench/kills.py --write docs/kills.md
+    python bench/kills.py --write docs/measured/kills.md
 """
 
 import argparse
@@ -213,11 +213,11 @@ def main() -> None:
     heads = ["work", "is at work", "killed", "the same in the end", "left something", "came late"]
     page = f"""# Kills
 
-`python bench/kills.py --write docs/kills.md` starts each of these as a process of its own, kills it
-(SIGKILL) at a random moment between the first file that it begins and its end, and gives the same
-command again, with `--resume` where there is such a thing. What comes out is compared with a run
-that nobody stopped: scores, curves, weights and records, to the last bit. A kill that came late
-found the run ended; it does not count, and another one takes its place.
+`python bench/kills.py --write docs/measured/kills.md` starts each of these as a separate process,
+kills it (SIGKILL) at a random moment between the first file that it begins and its end, and runs
+the same command again, with `--resume` where the command has it. The result is compared with that
+of an uninterrupted run: scores, curves, weights and records, to the last bit. A kill that came
+after the run had ended does not count; another one takes its place.
 
 {table(heads, lines)}
 

@@ -3,7 +3,7 @@
 Every speed is a ratio of two things done in this one run, in turns, with its spread. Run it alone
 on the machine:
 
-    python bench/methods.py --shared ../shared --write docs/benchmarks-methods.md
+    python bench/methods.py --shared ../shared --write docs/measured/benchmarks-methods.md
 
 Timed is, as in `bench/tune.py`, what stands between the first trunk block and the last optimiser
 step. Loading, the making of adapters, tokenisation and validation are left out on both sides.

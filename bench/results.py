@@ -4,10 +4,10 @@ Run the studies (hours; what has a record is not run again), keep their values, 
 
     python bench/results.py --shared ../shared --run STUDIES
     python bench/results.py --shared ../shared --keep STUDIES
-    python bench/results.py --shared ../shared --write docs/results.md
+    python bench/results.py --shared ../shared --write docs/measured/results.md
 
-What is kept of a study is `docs/results/RECIPE.csv`, its summary without what nothing here reads,
-and an entry in `docs/results/studies.json`. The page is made from these alone.
+What is kept of a study is `docs/measured/results/RECIPE.csv`, its summary without what nothing here
+reads, and an entry in `docs/measured/results/studies.json`. The page is made from these alone.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from layerscout.studies.store import Store
 from layerscout.studies.summaries import summarise, tidy
 from measuring import table
 
-KEPT = Path(__file__).parents[1] / "docs" / "results"
+KEPT = Path(__file__).parents[1] / "docs" / "measured" / "results"
 
 # --- Running and keeping -------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ def _number(at: Any) -> Any:
 
 INTRODUCTION = """# What the papers say, and what small encoders do
 
-The recipes of [study.md](study.md), run in their `small` form on two small encoders, beside what
+The recipes of [study.md](../study.md), run in their `small` form on two small encoders, beside what
 the four papers say of large ones. **A small encoder may well disagree with a paper, and on
 several points it does.** That says something of small encoders, little data and few epochs, not
 that a paper is wrong.
@@ -121,8 +121,8 @@ that a paper is wrong.
 - The tasks are GLUE's and SuperGLUE's, with as many examples as the recipes' `small` variants
   say. CoLA is measured by Matthews correlation, QQP by F1, the others by accuracy.
 
-`python bench/results.py --write docs/results.md` makes this page from the values kept in
-`docs/results/`, which `--keep` takes from the records of the studies."""
+`python bench/results.py --write docs/measured/results.md` makes this page from the values kept in
+`docs/measured/results/`, which `--keep` takes from the records of the studies."""
 
 RULES = f"""**Held**, **not held** or **unclear** goes by the rule that the claim tells. Where
 there is an interval (Student's t, 95 %), a claim is held if all of it is on the claim's side, not

@@ -2,7 +2,7 @@
 
 Random encoders and random texts; one thing grows at a time. Run it alone on the machine:
 
-    python bench/scale.py --write docs/scale.md
+    python bench/scale.py --write docs/measured/scale.md
 """
 
 import os

@@ -3,7 +3,7 @@
 Every speed is a ratio of two things done in this one run, in turns, with its spread. Run it alone
 on the machine:
 
-    python bench/scan.py --shared ../shared --write docs/benchmarks-scan.md
+    python bench/scan.py --shared ../shared --write docs/measured/benchmarks-scan.md
 
 The published procedure (Xie et al. 2022, §3.1) is stated again here as the text has it: one run
 for each layer of the model cut at that layer, batches of 8 in random order, each padded to its

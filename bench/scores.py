@@ -3,7 +3,7 @@
 Every speed is a ratio of two things done in this one run, in turns, with its spread. Run it alone
 on the machine:
 
-    python bench/scores.py --shared ../shared --write docs/benchmarks-scores.md
+    python bench/scores.py --shared ../shared --write docs/measured/benchmarks-scores.md
 
 One section compares with the package transformer-ranker, which needs an environment of its own
 (the page says how to make it); `--ranker-python` names its Python.

@@ -2,7 +2,7 @@
 
 Every speed is a ratio of two things done in this one run. Run it alone on the machine:
 
-    python bench/study.py --shared ../shared --write docs/benchmarks-study.md
+    python bench/study.py --shared ../shared --write docs/measured/benchmarks-study.md
 """
 
 import json
@@ -246,7 +246,7 @@ def main() -> None:
         sections.append(wall(found.shared, examples, held_out, found.device))
     write_page(
         "# Benchmarks of studies\n\nWritten by `python bench/study.py`. What a study is, "
-        "[study.md](study.md) says.",
+        "[study.md](../study.md) says.",
         sections,
         found.write,
         found.device,

@@ -3,7 +3,7 @@
 Every plan is tuned twice with each seed: from the cached trunk, and as the papers did, with frozen
 blocks run at every step and with dropout.
 
-    python bench/trunk_dropout.py --shared ../shared --write docs/trunk-dropout.md
+    python bench/trunk_dropout.py --shared ../shared --write docs/measured/trunk-dropout.md
 """
 
 import argparse

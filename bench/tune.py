@@ -3,7 +3,7 @@
 Every speed is a ratio of two things done in this one run, in turns, with its spread. Run it alone
 on the machine:
 
-    python bench/tune.py --shared ../shared --write docs/benchmarks-tuning.md
+    python bench/tune.py --shared ../shared --write docs/measured/benchmarks-tuning.md
 
 Timed is what stands between the first trunk block and the last optimiser step: computing the states
 at the cut and writing them to the cache, and all training steps. Loading, tokenisation and

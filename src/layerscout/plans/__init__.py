@@ -1,17 +1,7 @@
 """What is tuned and how, as values: plans, edits, methods, training settings, costs."""
 
-from layerscout.plans.costs import (
-    Choice,
-    Cost,
-    Option,
-    Work,
-    block_flops,
-    checked_budget,
-    choose,
-    cost,
-    options,
-    trunk_flops,
-)
+from layerscout.plans.auto import Choice, checked_budget, choose
+from layerscout.plans.costs import Cost, Work, block_flops, cost, full_cost, trunk_flops
 from layerscout.plans.edits import (
     Arrangement,
     Edit,
@@ -40,6 +30,7 @@ from layerscout.plans.methods import (
     described,
     make_method,
 )
+from layerscout.plans.options import Option, options
 from layerscout.plans.plan import (
     ModelShape,
     Parameters,

@@ -1,10 +1,10 @@
-"""What a plan costs: parameters and FLOPs by counting, and the rule that chooses under a budget."""
+"""What a plan costs: its parameters and FLOPs, by counting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import inf
 
 from layerscout.plans.methods import (
     FULL,
@@ -13,12 +13,10 @@ from layerscout.plans.methods import (
     LoRA,
     Method,
     PrefixTuning,
-    applied,
     check_tunes_blocks,
-    check_untied,
 )
-from layerscout.plans.plan import ModelShape, Plan, check_tied, make_plan
-from layerscout.runtime import InputError, real
+from layerscout.plans.plan import ModelShape, Plan, make_plan
+from layerscout.runtime import InputError
 
 # Families whose query, key and value are one matrix; a LoRA of it has one input, not three.
 FUSED = ("deberta", "modernbert")
@@ -70,36 +68,6 @@ class Cost:
     inference: float
     trainable: int
     total: int
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What the rule of `auto` chose: a plan, the strategy it comes from, and why."""
-
-    plan: Plan
-    strategy: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Option:
-    """A strategy with its cost.
-
-    Attributes:
-        strategy: as `make_plan` reads it.
-        plan: what it stands for.
-        cost: of the plan.
-        relative: training FLOPs over those of full fine-tuning.
-        efficient: whether `choose` takes this plan when the budget is just its cost.
-        state: the state it is built on: ℓ*, the middle one, or where the head reads.
-    """
-
-    strategy: str
-    plan: Plan
-    cost: Cost
-    relative: float
-    efficient: bool
-    state: int
 
 
 def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Cost:
@@ -164,6 +132,11 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
         trainable=_trainable(plan, shape, method),
         total=_total(plan, shape, method),
     )
+
+
+def full_cost(shape: ModelShape, work: Work) -> Cost:
+    """Count what full fine-tuning costs; see `cost`."""
+    return cost(make_plan("full", shape.blocks), shape, work)
 
 
 def trunk_flops(plan: Plan, shape: ModelShape, work: Work) -> float:
@@ -253,189 +226,3 @@ def _new(plan: Plan, shape: ModelShape, method: Method) -> int:
 def _distinct(shape: ModelShape, blocks: Iterable[int], counts: Sequence[int]) -> int:
     """Sum what is counted by block over these blocks, shared weights once."""
     return sum({shape.weights[block - 1]: counts[block - 1] for block in blocks}.values())
-
-
-def choose(
-    shape: ModelShape,
-    work: Work,
-    best: int | None,
-    budget: float = 0.5,
-    method: Method = FULL,
-) -> Choice:
-    """Choose a plan by the rule of `auto`, which predicts nothing.
-
-    It is the first of best-up, best-down:k@top, best-down:k@best and top:k, with k as large as
-    fits, that trains within the budget. The order is that of the results in Xie et al. 2022,
-    Table 6. Plans that tune shared weights in some blocks only are passed over.
-
-    Args:
-        shape: the model.
-        work: the data and the epochs.
-        best: ℓ*; None if no state is better than the others, which leaves top:k.
-        budget: training FLOPs allowed, as a share of those of full fine-tuning.
-        method: how the blocks are tuned; what it is compared with is full fine-tuning as it is.
-
-    Raises:
-        InputError: if the budget is not in (0, 1], nothing fits into it, or the method needs blocks
-            that share no weights.
-    """
-    budget = checked_budget(budget)
-    check_untied(shape.family, shape.weights, method)
-    clauses = _clauses(shape, work, best, method)
-    strategy = _first(clauses, budget)
-    if strategy is None:
-        least = min(share for clause in clauses for share in clause.shares.values())
-        other = "" if isinstance(method, Full) else f" with {method.name}"
-        raise InputError(
-            f"no plan of auto fits into a budget of {budget:g}; the least is "
-            f"{ceil(1000 * least) / 1000:g}{other}, and head:{best or shape.blocks} tunes no block "
-            f"at all{' (--method full)' if other else ''}"
-            + ("; --untie allows more plans" if any(clause.tied for clause in clauses) else "")
-        )
-    taken = next(i for i, clause in enumerate(clauses) if strategy in clause.shares)
-    share = _percent(clauses[taken].shares[strategy])
-    reason = [f"{strategy} needs {share} of full fine-tuning (budget {_percent(budget)})"]
-    reason += [clause.refusal() for clause in clauses[:taken]]
-    reason += (
-        ["there is no ℓ* to go by: none has a value, or none is told apart from the rest"]
-        if best is None
-        else []
-    )
-    plan = applied(make_plan(strategy, shape.blocks, best=best), method, shape.blocks)
-    return Choice(plan, strategy, "; ".join(reason))
-
-
-def checked_budget(budget: float) -> float:
-    """Give the budget of "auto".
-
-    Raises:
-        InputError: if it is not in (0, 1].
-    """
-    rule = "a share of full fine-tuning's training FLOPs, above 0 and up to 1"
-    return real("budget", budget, rule, lambda share: 0 < share <= 1, "0.5 is half of them")
-
-
-def options(
-    shape: ModelShape,
-    work: Work,
-    best: int | None,
-    ranking: Sequence[float | None] | None = None,
-    extra: Iterable[str] = (),
-    method: Method = FULL,
-) -> list[Option]:
-    """List the strategies worth a look for a model, the dearest first and equal plans once.
-
-    Plans that tune shared weights in some blocks only are left out, and so are those that tune no
-    block where the method is for blocks.
-
-    Args:
-        shape: the model.
-        work: the data and the epochs.
-        best: ℓ*, or None.
-        ranking: a block score's values, as `make_plan` takes them.
-        extra: strategies to list besides, tied weights or not.
-        method: how the blocks are tuned.
-
-    Raises:
-        InputError: if the method needs blocks that share no weights, or does nothing with a
-            strategy that is asked for.
-    """
-    check_untied(shape.family, shape.weights, method)
-    clauses = _clauses(shape, work, best, method)
-    full = cost(make_plan("full", shape.blocks), shape, work).train
-    ranked = sum(value is not None for value in ranking or ())
-
-    def made(strategy: str) -> Plan:
-        plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
-        return applied(plan, method, shape.blocks)
-
-    found: dict[Plan, Option] = {}
-    for strategy in (*_worth_listing(shape.blocks, best, ranked), *extra):
-        plan = made(strategy)
-        idle = not plan.tuned and not isinstance(method, Full)
-        if plan in found or (strategy not in extra and (idle or not _possible(plan, shape))):
-            continue
-        counted = cost(plan, shape, work, method)
-        relative = counted.train / full
-        first = _first(clauses, relative)
-        efficient = first is not None and made(first) == plan
-        middle = shape.blocks // 2 + 1
-        built_on = {"best": best, "middle": middle}.get(strategy.split("-")[0]) or plan.head
-        found[plan] = Option(strategy, plan, counted, relative, efficient, built_on)
-    return sorted(found.values(), key=lambda option: -option.relative)
-
-
-@dataclass(frozen=True)
-class _Clause:
-    """A clause of the rule of `auto`: the shares of full of its possible plans, k descending.
-
-    Attributes:
-        tied: some plans are not possible, since they part blocks that share weights.
-    """
-
-    name: str
-    shares: Mapping[str, float]
-    tied: bool
-
-    def refusal(self) -> str:
-        if self.shares:
-            more = " or more" if len(self.shares) > 1 else ""
-            return f"{self.name} needs {_percent(min(self.shares.values()))}{more}"
-        return f"{self.name} {'needs --untie' if self.tied else 'finds no block above ℓ*'}"
-
-
-def _clauses(shape: ModelShape, work: Work, best: int | None, method: Method) -> list[_Clause]:
-    L = shape.blocks
-    named = {"top:k": [f"top:{k}" for k in range(L, 0, -1)]}
-    if best is not None:
-        down = [f"best-down:{k}@" for k in range(best, 0, -1)]
-        named = {
-            "best-up": ["best-up"] if best < L else [],
-            "best-down:k@top": [f"{strategy}top" for strategy in down],
-            "best-down:k@best": [f"{strategy}best" for strategy in down],
-        } | named
-    full = cost(make_plan("full", L), shape, work).train
-    clauses = []
-    for name, strategies in named.items():
-        plans = {strategy: make_plan(strategy, L, best=best) for strategy in strategies}
-        shares = {
-            strategy: cost(plan, shape, work, method).train / full
-            for strategy, plan in plans.items()
-            if _possible(plan, shape)
-        }
-        clauses.append(_Clause(name, shares, tied=len(shares) < len(plans)))
-    return clauses
-
-
-def _first(clauses: Iterable[_Clause], budget: float) -> str | None:
-    fitting = (s for clause in clauses for s, share in clause.shares.items() if share <= budget)
-    return next(fitting, None)
-
-
-def _possible(plan: Plan, shape: ModelShape) -> bool:
-    try:
-        check_tied(plan, shape.weights)
-    except InputError:
-        return False
-    return True
-
-
-def _worth_listing(blocks: int, best: int | None, ranked: int) -> Iterator[str]:
-    """Name strategies, with so many blocks ranked; the first name of a plan is what is shown."""
-    yield "full"
-    few = range(1, min(3, blocks) + 1)
-    if best is not None and best < blocks:
-        yield "best-up"
-        yield from (f"best-up:{k}@{place}" for k in few for place in ("top", "head"))
-    yield from (f"top:{k}" for k in few)
-    if best is not None:
-        counts = (*few[:best], "all")
-        yield from (f"best-down:{k}@{place}" for k in counts for place in ("top", "best"))
-        yield f"head:{best}"
-    yield from (f"middle-down:{k}@{place}" for k in few for place in ("top", "middle"))
-    yield from (f"rank:{k}" for k in few[:ranked])
-    yield f"head:{blocks}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -28,6 +28,7 @@ from layerscout.plans import (
     choose,
     cost,
     described,
+    full_cost,
     make_method,
     make_plan,
     options,
@@ -136,7 +137,7 @@ class Scan:
                 shape, untie = _untied(shape), True
         listed = options(shape, work, best, ranking, extra=(choice.strategy,), method=method)
         counted = cost(choice.plan, shape, work, method)
-        full = cost(make_plan("full", shape.blocks), shape, work)
+        full = full_cost(shape, work)
         return Planning(self, score, budget, work, choice, counted, listed, untie, method, full)
 
     def leading(self) -> str:

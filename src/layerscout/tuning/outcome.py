@@ -31,7 +31,7 @@ from layerscout.plans import (
     Plan,
     cost,
     described,
-    make_plan,
+    full_cost,
 )
 from layerscout.scanning import cut_inputs, described_model, described_task
 from layerscout.tuning.result import Result
@@ -178,7 +178,7 @@ def _described(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
     kept = all(trunk.kept for trunk in tuned.trunks) and not setup.trunk_dropout
     work, choices = setup.work(cached=kept), setup.training.answers.choices
     costs = cost(tuned.plan, shape, work, setup.method)
-    full = cost(make_plan("full", shape.blocks), shape, work)
+    full = full_cost(shape, work)
     run = tuned.runs[tuned.kept]
     return {
         "plan": {

@@ -1,5 +1,6 @@
 """The pages say what is so: the tutorial runs, options come from the code, links lead somewhere."""
 
+import ast
 import json
 import re
 import sys
@@ -40,9 +41,18 @@ def test_options_are_those_of_the_code(tmp_path):
 
 
 def test_pages_are_built_without_a_warning(tmp_path):
-    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
     shell(f"{sys.executable} -m mkdocs build --strict -d {tmp_path}", ROOT, tmp_path)
     assert (tmp_path / "tutorial" / "index.html").exists()
+
+
+def test_every_public_name_is_in_the_python_reference():
+    stub = ast.parse((ROOT / "src" / "layerscout" / "__init__.pyi").read_text())
+    public = {alias.name for node in stub.body for alias in getattr(node, "names", [])}
+    reference = re.findall(
+        r"^::: layerscout\.(\w+)", (DOCS / "python.md").read_text(), re.MULTILINE
+    )
+    assert public and public == set(reference)
 
 
 def test_every_verb_has_a_page():

@@ -35,7 +35,7 @@ from layerscout.models.surgery import base_of, classifier
 from layerscout.plans.plan import Plan
 from layerscout.runtime.files import clear_cache
 from layerscout.runtime.progress import progress
-from layerscout.scores.cka import cka_map
+from layerscout.scores.similarity_maps import cka_map
 from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
 
 REPEATS, EXAMPLES = 5, 400

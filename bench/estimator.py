@@ -19,11 +19,12 @@ from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.data.sampling import Split
 from layerscout.models.encoder import Encoder
 from layerscout.scanning.scoring import Sample, score_states
-from layerscout.scores import table as scores
+from layerscout.scores import arrays as scores
 from layerscout.scores.diagnostics import agreement
 from layerscout.scores.moments import Centred
 from layerscout.scores.probes import linear_probes
-from layerscout.scores.table import DEFAULT, Score
+from layerscout.scores.score import Score
+from layerscout.scores.table import DEFAULT
 from layerscout.scores.variability import debiased, interval, stratified_groups
 from measuring import Section, drawn, table, write_page
 

@@ -9,6 +9,7 @@ from layerscout.runtime.errors import InputError
 from layerscout.runtime.progress import progress
 from layerscout.scanning import sampling as module
 from layerscout.scanning.sampling import Drawing, Reader, kept_states, streamed, tokenized
+from layerscout.scores.table import DEFAULT
 from layerscout.scores.variability import Decision
 from telling import numbers_task, telling_task
 
@@ -113,7 +114,7 @@ def test_more_rows_contain_the_fewer():
 def test_streams_and_kept_states_hold_the_same(encoder, reader, forwarded):
     task = telling_task(n=300)
     sums = streamed(reader, drawing(task, 200)).moments
-    kept = kept_states(reader, drawing(task, 200), decide=False)
+    kept = kept_states(reader, drawing(task, 200), decide=None)
     assert sum(forwarded) == 400
     for s, state in enumerate(kept.states["mean"]):
         for k in range(2):
@@ -126,7 +127,7 @@ def test_streams_and_kept_states_hold_the_same(encoder, reader, forwarded):
 
 def test_rows_and_states_belong_together(encoder, reader):
     task = telling_task(n=300)
-    kept = kept_states(reader, drawing(task, 100, seed=3), decide=False)
+    kept = kept_states(reader, drawing(task, 100, seed=3), decide=None)
     expected = encoder.states(kept.split.texts, pooling="mean").numpy()
     np.testing.assert_allclose(np.stack(list(kept.states["mean"])), expected, atol=2e-5)
     assert kept.lengths.tolist() == encoder.tokenize(kept.split.texts).lengths.tolist()
@@ -146,7 +147,7 @@ def test_tokens_alone_run_nothing(reader, forwarded):
 
 def test_both_poolings_come_from_one_pass(encoder, forwarded):
     reader = make_reader(encoder, ("cls", "mean"))
-    kept = kept_states(reader, drawing(telling_task(n=60)), decide=False)
+    kept = kept_states(reader, drawing(telling_task(n=60)), decide=None)
     assert sum(forwarded) == 60
     assert set(kept.states) == {"mean", "cls"}
     assert kept.sample.first == 1  # of the first pooling, which is scored
@@ -154,26 +155,26 @@ def test_both_poolings_come_from_one_pass(encoder, forwarded):
 
 def test_what_was_read_is_found_again(encoder, forwarded):
     task = telling_task(n=60)
-    first = kept_states(make_reader(encoder), drawing(task), decide=False)
+    first = kept_states(make_reader(encoder), drawing(task), decide=None)
     assert sum(forwarded) == 60
-    again = kept_states(make_reader(encoder), drawing(task), decide=False)
+    again = kept_states(make_reader(encoder), drawing(task), decide=None)
     assert sum(forwarded) == 60
     assert (first.states["mean"][3] == again.states["mean"][3]).all()
-    kept_states(make_reader(encoder, limit=0), drawing(task), decide=False)
+    kept_states(make_reader(encoder, limit=0), drawing(task), decide=None)
     assert sum(forwarded) == 120
 
 
 def test_nothing_is_kept_without_room(encoder, cache):
     reader = make_reader(encoder, limit=0)
     assert reader.fingerprint is None
-    kept_states(reader, drawing(telling_task(n=60)), decide=False)
+    kept_states(reader, drawing(telling_task(n=60)), decide=None)
     assert not cache.exists() or not [p for p in cache.rglob("*") if p.is_file()]
-    tight = kept_states(make_reader(encoder, limit=100), drawing(telling_task(n=60)), decide=False)
+    tight = kept_states(make_reader(encoder, limit=100), drawing(telling_task(n=60)), decide=None)
     assert len(tight.notes) == 1 and "held in memory" in tight.notes[0]
 
 
 def test_times_and_progress_are_told(reader, shown):
-    kept_states(reader, drawing(telling_task(n=60)), decide=True)
+    kept_states(reader, drawing(telling_task(n=60)), decide=DEFAULT)
     assert {"tokenize", "forward", "scores"} == set(reader.seconds)
     assert min(reader.seconds.values()) > 0
     stages = [what[0] for what in shown]
@@ -187,7 +188,7 @@ def test_times_and_progress_are_told(reader, shown):
 
 
 def test_a_clear_best_state_is_enough(reader, forwarded):
-    found = kept_states(reader, drawing(telling_task(n=2300, signal=1.0)), decide=True)
+    found = kept_states(reader, drawing(telling_task(n=2300, signal=1.0)), decide=DEFAULT)
     assert found.because == "state 1 is told apart from all others"
     assert len(found.split) == sum(forwarded) == 500
     assert found.looks == 4  # that there could have been
@@ -195,7 +196,7 @@ def test_a_clear_best_state_is_enough(reader, forwarded):
 
 def test_noise_is_read_to_the_end_and_every_row_once(reader, forwarded, monkeypatch):
     monkeypatch.setattr(module, "FIRST_LOOK", 100)
-    found = kept_states(reader, drawing(telling_task(n=700, signal=0.0)), decide=True)
+    found = kept_states(reader, drawing(telling_task(n=700, signal=0.0)), decide=DEFAULT)
     assert found.because == "these are all there are"
     assert len(found.split) == sum(forwarded) == 700
     assert len(np.unique(found.states["mean"].rows)) == 700
@@ -205,8 +206,8 @@ def test_noise_is_read_to_the_end_and_every_row_once(reader, forwarded, monkeypa
 def test_rows_that_were_read_in_turns_are_in_their_place(encoder, reader, monkeypatch):
     monkeypatch.setattr(module, "FIRST_LOOK", 50)
     task = telling_task(n=330, signal=0.0)
-    grown = kept_states(reader, drawing(task), decide=True)
-    whole = kept_states(make_reader(encoder, limit=0), drawing(task, "all"), decide=False)
+    grown = kept_states(reader, drawing(task), decide=DEFAULT)
+    whole = kept_states(make_reader(encoder, limit=0), drawing(task, "all"), decide=None)
     assert grown.split.texts == whole.split.texts == task.train.texts
     assert len(grown.states["mean"].parts) == 4
     np.testing.assert_allclose(
@@ -247,7 +248,7 @@ NONE = Decision(None, decided=False, close=False, rest=())
 )
 def test_reading_stops_at_the_first_look_that_decides(monkeypatch, reader, found, size, because):
     asked = decisions(monkeypatch, *found)
-    got = kept_states(reader, drawing(telling_task(n=240)), decide=True)
+    got = kept_states(reader, drawing(telling_task(n=240)), decide=DEFAULT)
     assert len(got.split) == size and because in got.because
     assert set(asked) == {(5, 4, 0.02)}  # 5 states, as many looks as there may be, 2 %
     assert got.looks == 4
@@ -257,17 +258,17 @@ def test_too_few_of_a_class_do_not_stop_the_reading(reader, forwarded):
     task = telling_task(n=240)
     rows = np.flatnonzero((task.train.labels == 0) | (np.arange(240) < 6))
     scarce = task.__class__(**vars(task) | {"train": task.train.take(rows)})
-    found = kept_states(reader, drawing(scarce), decide=True)
+    found = kept_states(reader, drawing(scarce), decide=DEFAULT)
     assert found.because == "these are all there are"
     assert np.bincount(found.split.labels).tolist() == [120, 3]
 
 
 def test_numbers_are_read_without_a_decision(reader):
-    found = kept_states(reader, drawing(numbers_task(n=60)), decide=False)
+    found = kept_states(reader, drawing(numbers_task(n=60)), decide=None)
     assert found.sample.labels.dtype == np.float64
     assert len(np.unique(found.sample.groups)) == 20
 
 
 def test_a_split_that_cannot_be_drawn_is_refused(reader):
     with pytest.raises(InputError, match="at most 60"):
-        kept_states(reader, drawing(telling_task(n=60), 61), decide=False)
+        kept_states(reader, drawing(telling_task(n=60), 61), decide=None)

@@ -14,7 +14,7 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.gradients import fisher
 from layerscout.scanning.result import Scan
 from layerscout.scanning.run import GRADIENT_EXAMPLES, Options
-from layerscout.scores import table as arrays
+from layerscout.scores import arrays
 from layerscout.scores.spectra import weight_snr
 from layerscout.scores.table import DEFAULT, SCORES
 from reference import naive

@@ -1,6 +1,7 @@
 """Scoring kept states: state by state, on several threads, each score on its own feet."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ import torch
 from layerscout.cache.states import States
 from layerscout.runtime.errors import InputError
 from layerscout.scanning import scoring
-from layerscout.scanning.scoring import Sample, debiased_states, refused, score_states
-from layerscout.scores import table as arrays
+from layerscout.scanning.scoring import Sample, estimate_states, refused, score_states
+from layerscout.scores import arrays
 from layerscout.scores.cka import cka
 from layerscout.scores.neighbours import mutual_information
 from layerscout.scores.table import DEFAULT, SCORES
@@ -78,7 +79,7 @@ def test_the_order_of_the_rows_is_that_of_the_sample():
 
 def test_intervals_and_separation_belong_to_the_debiased_ratio():
     _, states, sample = material(n=600)
-    results = debiased_states(states, sample)
+    results = estimate_states(DEFAULT, states, sample)
     (once, _), (often, _) = (
         score_states(states, sample, [DEFAULT], looks=looks) for looks in (1, 10**6)
     )
@@ -120,7 +121,7 @@ def test_a_score_that_refuses_says_why_and_leaves_the_others_alone():
     for key in set(ALL) - refusing:
         assert None not in found[key].values[1:]
     with pytest.raises(InputError, match="class 1 has 3"):
-        debiased_states(states, sample)
+        estimate_states(DEFAULT, states, sample)
 
 
 def test_a_refusal_has_as_many_entries_as_there_are_states():
@@ -142,7 +143,7 @@ def test_states_that_are_not_finite_are_named_and_the_others_scored():
         assert "refused" not in found[key].details
     assert found[DEFAULT].low[1] is None and found[DEFAULT].low[2] is not None
     assert "not finite" in found["cka_change"].details["refused"]
-    results = debiased_states(States((H,), np.arange(240)), sample)
+    results = estimate_states(DEFAULT, States((H,), np.arange(240)), sample)
     assert [result is None for result in results] == [False, True, False, False, True]
 
 
@@ -205,10 +206,8 @@ def test_states_are_scored_on_several_threads_of_one_each(threads, monkeypatch):
         seen[threading.get_ident()] = torch.get_num_threads()
         return arrays.variability_ratio(state.states, state.labels)
 
-    row = SCORES["numerical_rank"]
-    monkeypatch.setitem(scoring.SCORES, "numerical_rank", type(row)(
-        row.title, row.of, row.better, row.source, value=watched
-    ))  # fmt: skip
+    row = replace(SCORES["numerical_rank"], from_state=watched)
+    monkeypatch.setitem(scoring.SCORES, "numerical_rank", row)
     score_states(states, sample, ["numerical_rank"])
     assert len(seen) == threads and set(seen.values()) == {1}
     assert threading.get_ident() not in seen
@@ -218,7 +217,7 @@ def test_threads_are_given_back(threads):
     _, states, sample = material()
     before = torch.__config__.parallel_info()
     score_states(states, sample, ALL)
-    debiased_states(states, sample)
+    estimate_states(DEFAULT, states, sample)
     assert torch.get_num_threads() == threads
     assert torch.__config__.parallel_info() == before
     # A thread that starts afterwards has as many, too.

@@ -14,6 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from torch import nn
 
 from layerscout.data.metrics import pearson_spearman
+from layerscout.plans import FAMILY_RATE, FAMILY_RATES
 from layerscout.runtime.errors import InputError
 from layerscout.scores import neighbours, probes
 from layerscout.scores.neighbours import knn, mutual_information
@@ -86,7 +87,7 @@ def test_knn_does_not_see_rotation_lengths_order_and_names(seed, numbers):
 def test_knn_does_not_depend_on_how_many_rows_are_compared_at_a_time(monkeypatch):
     H, y = examples(0, n=100)
     expected = knn(H, y)
-    monkeypatch.setattr(probes, "CHUNK", 7)
+    monkeypatch.setattr(neighbours, "CHUNK", 7)
     assert knn(H, y) == expected
 
 
@@ -631,9 +632,9 @@ def test_heads_skip_states_that_are_not_finite():
 
 
 def test_rates_of_the_paper():
-    assert probes.FAMILY_RATES["qqp"] == 3e-4
-    assert probes.FAMILY_RATES["sst2"] == 3e-3
-    assert probes.FAMILY_RATES.get("rte", probes.FAMILY_RATE) == 1e-3
+    assert FAMILY_RATES["qqp"] == 3e-4
+    assert FAMILY_RATES["sst2"] == 3e-3
+    assert FAMILY_RATES.get("rte", FAMILY_RATE) == 1e-3
 
 
 # --- Metrics -----------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ from hypothesis import given, strategies as st
 
 from inputs import expect_refused
 from layerscout.runtime.errors import InputError
-from layerscout.scores import table as scores, transferability
+from layerscout.scores import arrays as scores, transferability
 from layerscout.scores.folds import fold_scores
 from layerscout.scores.moments import Centred, Moments, class_weights
 from layerscout.scores.neighbours import knn, mutual_information
-from layerscout.scores.table import DEFAULT, SCORES, Score, applicable
+from layerscout.scores.score import Score
+from layerscout.scores.table import DEFAULT, SCORES, applicable
 from layerscout.scores.variability import debiased, stratified_groups
 from reference import naive
 

@@ -5,8 +5,9 @@ import pytest
 
 from layerscout.cache.states import States
 from layerscout.runtime.errors import InputError
-from layerscout.scores import cka as similarity
-from layerscout.scores.cka import cka_map, clusters
+from layerscout.scores import similarity_maps as similarity
+from layerscout.scores.clusters import find_clusters
+from layerscout.scores.similarity_maps import cka_map
 from reference import similarity as naive
 
 
@@ -135,7 +136,7 @@ def block_diagonal(lower, upper, within=0.9, between=0.2):
 
 @pytest.mark.parametrize(("lower", "upper"), [(2, 2), (5, 8), (9, 3)])
 def test_two_blocks_are_found(lower, upper):
-    found = clusters(block_diagonal(lower, upper).tolist())
+    found = find_clusters(block_diagonal(lower, upper).tolist())
     assert found is not None
     assert found.split == lower - 1  # states count from 0
     assert [found.lower, found.upper] == pytest.approx([0.9, 0.9])
@@ -153,7 +154,7 @@ def test_the_best_split_by_trying_all():
         within = [S[i, j] for i in range(9) for j in range(i) if (i < k) == (j < k)]
         between = [S[i, j] for i in range(9) for j in range(i) if (i < k) != (j < k)]
         contrasts[k - 1] = np.mean(within) - np.mean(between)
-    found = clusters(S.tolist())
+    found = find_clusters(S.tolist())
     assert found is not None
     assert found.split == max(contrasts, key=contrasts.__getitem__)
     assert found.contrast == pytest.approx(max(contrasts.values()))
@@ -161,14 +162,14 @@ def test_the_best_split_by_trying_all():
 
 def test_states_that_do_not_vary_are_left_out():
     S = [[None] * 8] + [[None, *line] for line in block_diagonal(3, 4).tolist()]
-    found = clusters(S)
+    found = find_clusters(S)
     assert found is not None
     assert found.split == 3
-    assert clusters([line[:4] for line in S[:4]]) is None
+    assert find_clusters([line[:4] for line in S[:4]]) is None
 
 
 def test_equal_states_have_no_contrast():
-    found = clusters(np.ones((5, 5)).tolist())
+    found = find_clusters(np.ones((5, 5)).tolist())
     assert found is not None
     assert found.contrast == pytest.approx(0)
     assert found.split == 1

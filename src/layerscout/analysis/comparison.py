@@ -28,7 +28,7 @@ from layerscout.runtime import (
     write_files,
 )
 from layerscout.scanning import Reader, cut_inputs
-from layerscout.scores import SimilarityMap, cka_map, clusters, small_sample_warning
+from layerscout.scores import SimilarityMap, cka_map, find_clusters, small_sample_warning
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Comparison:
         maps: one for each pair of models, a model with itself included: the numbers of the two
             (`of`), the states in its rows and columns, and CKA by both estimators, in rows.
         clusters: by model, then by estimator: its states in two clusters, see
-            `layerscout.scores.cka.Clusters`; None where it has too few states.
+            `layerscout.scores.clusters.Clusters`; None where it has too few states.
         warnings: what the reader of the numbers should know.
         seconds: time spent tokenising, in the forward passes and on CKA.
     """
@@ -238,5 +238,5 @@ def _described(pair: tuple[int, int], found: SimilarityMap) -> dict[str, Any]:
 
 
 def _clusters(found: SimilarityMap) -> dict[str, Any]:
-    both = {"cka": clusters(found.biased), "cka_debiased": clusters(found.debiased)}
+    both = {"cka": find_clusters(found.biased), "cka_debiased": find_clusters(found.debiased)}
     return {name: None if one is None else asdict(one) for name, one in both.items()}

@@ -16,7 +16,6 @@ import jinja2
 from layerscout.pages.charts import moves, panels, script, similarity_maps, skips, truncation
 from layerscout.pages.wording import (
     CURVES,
-    MEANINGS,
     agreement,
     band,
     best_by,
@@ -38,6 +37,7 @@ from layerscout.pages.wording import (
     title,
     unit,
 )
+from layerscout.scores import SCORES
 
 # Settings of a scan that say what is read, with what a verb takes by itself.
 CARRIED: Mapping[str, Any] = {
@@ -397,7 +397,7 @@ def _summary(scan: Mapping[str, Any]) -> Table:
             f" Agrees: Kendall's τ with the {title(first)} over states 1 to {top}; 1 is the "
             "same order, −1 the reverse."
         )
-    what = [MEANINGS[key].what if key in MEANINGS else "" for key in keys]
+    what = [SCORES[key].summary if key in SCORES else "" for key in keys]
     words = frozenset({1, 2, len(columns)})
     return Table(caption, [*columns, "Note"], rows, words=words, below=what)
 
@@ -528,7 +528,7 @@ def _parts(scan: Mapping[str, Any], key: str) -> list[Section]:
 
 
 def _meanings(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(heading(key), MEANINGS[key].text) for key in scan["scores"] if key in MEANINGS]
+    return [(heading(key), SCORES[key].meaning) for key in scan["scores"] if key in SCORES]
 
 
 def _signed(value: float | None) -> str:

@@ -4,131 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
 from layerscout.scores import DEFAULT, SCORES
 
-
-@dataclass(frozen=True)
-class Meaning:
-    """What a score is, for people who do not know it.
-
-    Attributes:
-        what: a few words.
-        text: what it measures, and when not to trust it.
-    """
-
-    what: str
-    text: str
-
-
-MEANINGS: Mapping[str, Meaning] = {
-    "variability_ratio_debiased": Meaning(
-        "spread within the classes over spread between them, noise taken out",
-        "ν compares how far the examples of one class lie from each other with how far the "
-        "classes lie apart, before any training. The noise in the class means is taken out, so ν "
-        "does not grow with the number of examples. Where nothing but noise is seen it has no "
-        "value, and it sees only how the class means differ: classes that lie around each other "
-        "look the same to it.",
-    ),
-    "variability_ratio": Meaning(
-        "spread within the classes over spread between them, as published",
-        "The published ν compares the spread of the examples within a class with the spread "
-        "between the class means as they are, and their noise passes for distance. So where the "
-        "classes are hard to tell apart it grows with the number of examples: compare the layers "
-        "of one scan, not one scan with another.",
-    ),
-    "nc1": Meaning(
-        "the same ratio, every example counting alike",
-        "NC1 is ν with every example counting alike instead of every class. On classes of "
-        "different size the largest one decides; for the rest it is as noisy as the published ν.",
-    ),
-    "cca": Meaning(
-        "correlation of the states with the labels, on examples left out",
-        "How strongly directions of the states go with the labels, seen on examples that had no "
-        "part in finding those directions. With few examples for many features the regularisation "
-        "decides as much as the state does.",
-    ),
-    "ridge": Meaning(
-        "a linear fit, judged on examples left out",
-        "How well a regularised linear fit predicts examples it has not seen: accuracy with every "
-        "class counting alike, or R² for numbers. It steps with single examples, so layers that "
-        "differ by little are not told apart by a few hundred.",
-    ),
-    "logme": Meaning(
-        "evidence of a Bayesian linear fit, for each example",
-        "How plausible the labels are under a linear model of the state, averaged over all weights "
-        "such a model could have. Its size depends on the number of examples and of classes: it "
-        "orders the layers of one scan and says nothing across scans.",
-    ),
-    "h_score": Meaning(
-        "spread between the classes over all spread",
-        "How much of the spread of the states lies between the classes, in units in which all "
-        "directions spread alike. A large class counts more, and with fewer examples than features "
-        "much of the value comes from how the covariance is shrunk.",
-    ),
-    "numerical_rank": Meaning(
-        "how many directions a class takes up",
-        "How many directions the states of one class spread over; few is taken for a sign that "
-        "they have collapsed. It is not centred and never compares two classes, so a layer that "
-        "maps everything to one place looks best.",
-    ),
-    "knn": Meaning(
-        "accuracy of the ten nearest neighbours",
-        "How often the ten examples at the smallest angle vote for the right label, the example "
-        "itself left out. It needs no linear boundary, but where few features dominate the angle "
-        "it sees those alone, and unequal classes pull the vote to the largest.",
-    ),
-    "mutual_information": Meaning(
-        "what clusters tell about the labels, in nats",
-        "What the cluster of an example tells about its class, with clusters found without the "
-        "labels. Small held-out parts make it too large, and clusters follow whatever varies most, "
-        "which need not be the task.",
-    ),
-    "probe": Meaning(
-        "a trained classifier on the frozen state",
-        "How well a classifier trained on the frozen state does on examples it has not seen: the "
-        "closest to what tuning the head alone would give. Compare it with the majority class and "
-        "mind its standard error, which holds the seeds' noise but not that of few examples.",
-    ),
-    "fisher": Meaning(
-        "how much the loss bends along a block's weights",
-        "How strongly the predictions depend on a block's weights, from squared gradients under a "
-        "head that has not been trained. That head is partly chance: look at the spread over its "
-        "seeds before reading a difference as one.",
-    ),
-    "gradient_norm": Meaning(
-        "how long a block's gradient is",
-        "How strongly the loss pulls at a block's weights before training. It grows with the size "
-        "of a block and changes with the untrained head; a strong pull now need not help most "
-        "later.",
-    ),
-    "saliency": Meaning(
-        "gradient times weight, over a block",
-        "What the loss would change, to first order, if a block's weights were taken away one at "
-        "a time. It holds for small changes only, and for the untrained head that was drawn.",
-    ),
-    "weight_snr": Meaning(
-        "singular values above the noise of a block's matrices",
-        "How far the singular values of a block's weight matrices stand out from those of noise. "
-        "It looks at the weights alone: it is the same for every task and every label.",
-    ),
-    "cka_change": Meaning(
-        "how much a block changes the states",
-        "1 − CKA between what a block receives and what it gives. It never sees the labels: a "
-        "block may change a lot that the task does not need. Where the examples are not many more "
-        "than the features it is too small.",
-    ),
-}
-
-
-# Where the labels of Fisher information come from.
 # From this signal fraction on, the class means are not what keeps a ratio from being measured.
 CLEAR = 0.5
 
+# Where the labels of Fisher information come from.
 MODES: Mapping[str, str] = {
     "true": "labels drawn from the model",
     "empirical": "the given labels",

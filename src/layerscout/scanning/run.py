@@ -29,7 +29,6 @@ from layerscout.scanning.sampling import (
 )
 from layerscout.scanning.scoring import refused, score_states
 from layerscout.scores import (
-    DEFAULT,
     LARGEST,
     SCORES,
     Metric,
@@ -39,17 +38,13 @@ from layerscout.scores import (
     against_probe,
     agreement,
     applicable,
-    block_snr,
     family_probes,
     linear_probes,
     majority,
     rank_movement,
     smoothness,
+    usual_scores,
 )
-
-# What is computed unless the user says otherwise.
-USUAL = (DEFAULT, "variability_ratio")
-USUAL_FOR_NUMBERS = ("cca", "ridge", "logme")
 
 # Held-out examples that scores of gradients read (Lodha et al. 2023, §3.1).
 GRADIENT_EXAMPLES = 100
@@ -116,7 +111,7 @@ def scan(
         encoder: an `Encoder`, or what `Encoder.load` takes.
         task: a `Task`, or what `Task.load` takes.
         scores: keys of `layerscout.scores.SCORES`, in a list or separated by commas, or "all";
-            by default both variability ratios, or `USUAL_FOR_NUMBERS`.
+            by default those of `layerscout.scores.usual_scores`.
         examples: how many training examples to read, drawn in proportion to the classes, at least
             two of each. "auto" reads 500, then 1,000, and so on, until the best state by the
             debiased variability ratio is told apart from the others, those that are not lie
@@ -142,7 +137,7 @@ def scan(
     numbers = task.kind == "regression"
     if numbers and np.abs(task.train.labels).max() > LARGEST:
         raise InputError(f"the numbers of {task.name} must be below {LARGEST:g}; scale them")
-    keys = applicable(scores or (USUAL_FOR_NUMBERS if numbers else USUAL), numbers=numbers)
+    keys = applicable(scores or usual_scores(numbers=numbers), numbers=numbers)
     if task.validation is None and any(SCORES[key].held_out for key in keys):
         with suppress(InputError):  # the scores that do without are computed all the same
             task = task.held_out(HELD_OUT, seed)
@@ -217,7 +212,8 @@ class _Asked:
     def read(self, drawing: Drawing) -> Reading:
         """Read the training examples as far as the scores need it."""
         if self.of("state", "states", "probes"):
-            return kept_states(self.reader, drawing, decide=DEFAULT in self.keys)
+            decide = next((key for key in self.keys if SCORES[key].jackknife is not None), None)
+            return kept_states(self.reader, drawing, decide=decide)
         if self.of("moments"):
             return streamed(self.reader, drawing)
         return tokenized(self.reader, drawing)
@@ -262,6 +258,7 @@ class _Asked:
                 reading.sample,
                 keys,
                 looks=reading.looks,
+                known=reading.known,
                 progress=lambda done, total: self.reader.show("scoring", done, total, "states"),
             )
         if reading.moments is None:
@@ -325,14 +322,8 @@ class _Asked:
             "epochs": [list(epochs) for epochs in found.epochs],
             "warnings": [kept.warning] if kept.warning else [],
         }
-        score = Score(
-            "states",
-            "higher",
-            found.values,
-            tuple(low for low, _ in ends),
-            tuple(high for _, high in ends),
-            details,
-        )
+        low, high = zip(*ends, strict=True)
+        score = SCORES["probe"].score(found.values, details, low, high)
         return {"probe": score.without_embeddings() if pooling == "cls" else score}
 
     def _gradients(self, _: Reading) -> dict[str, Score]:
@@ -372,9 +363,12 @@ class _Asked:
         return scores
 
     def _weights(self, _: Reading) -> dict[str, Score]:
-        signal = block_snr(_matrices(self.reader.encoder))
-        details = {"by_type": {kind: list(row) for kind, row in signal.ratios.items()}}
-        return {"weight_snr": Score("blocks", "higher", signal.values, details=details)}
+        matrices, rows = _matrices(self.reader.encoder), {k: SCORES[k] for k in self.of("weights")}
+        return {
+            key: row.score(*row.from_weights(matrices))
+            for key, row in rows.items()
+            if row.from_weights is not None
+        }
 
 
 def score_moments(
@@ -438,7 +432,7 @@ def _of_blocks(key: str, found: BlockScores, rows: int) -> Score:
     }
     if found.parts is not None:
         details["parts"] = {part: list(values) for part, values in found.parts.items()}
-    return Score(SCORES[key].of, SCORES[key].better, found.values, details=details)
+    return SCORES[key].score(found.values, details)
 
 
 def described_model(encoder: Encoder, task: Task) -> dict[str, Any]:

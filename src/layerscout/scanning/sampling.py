@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
@@ -17,8 +17,8 @@ from layerscout.cache import Kept, States, encoder_fingerprint, kept
 from layerscout.data import Split, Task, sample
 from layerscout.models import Encoder, Pooling, Tokens
 from layerscout.runtime import InputError, Show
-from layerscout.scanning.scoring import Sample, debiased_states
-from layerscout.scores import Decision, Moments, class_weights, decision, stratified_groups
+from layerscout.scanning.scoring import Sample, estimate_states
+from layerscout.scores import Debiased, Moments, class_weights, decision, stratified_groups
 
 # What "auto" reads where no score says when there are enough.
 AUTO_EXAMPLES = 5000
@@ -147,6 +147,7 @@ class Reading:
         moments: where they were added up as they came.
         states: where they were kept, by pooling.
         sample: what belongs to the kept states.
+        known: by key, the score by which "auto" had enough, as of `score_states`.
         looks: how often "auto" looks at the most.
         because: why there are so many.
         notes: warnings.
@@ -159,6 +160,7 @@ class Reading:
     moments: Moments | None = None
     states: Mapping[Pooling, States] = field(default_factory=dict)
     sample: Sample | None = None
+    known: Mapping[str, Sequence[Debiased | None]] = field(default_factory=dict)
     looks: int = 1
     because: str | None = None
     notes: tuple[str, ...] = ()
@@ -222,22 +224,26 @@ def summed(reader: Reader, tokens: Tokens, labels: np.ndarray, weights: torch.Te
     return moments
 
 
-def kept_states(reader: Reader, drawing: Drawing, *, decide: bool) -> Reading:
+def kept_states(reader: Reader, drawing: Drawing, *, decide: str | None) -> Reading:
     """Keep the pooled states of the examples.
 
     Args:
         reader: what reads them.
         drawing: which ones; "auto" looks at more and more of them.
-        decide: whether there is the score by which "auto" has enough.
+        decide: the score with replicates by which "auto" has enough; None for a fixed number.
     """
-    sizes = drawing.growing() if decide else None
+    sizes = None if decide is None else drawing.growing()
     store = _Store(reader, drawing.task.train)
-    if sizes is None:
+    if decide is None or sizes is None:
         return store.reading(drawing.fixed(), drawing.seed)
     for size in sizes:
         reading = store.reading(drawing.rows(size), drawing.seed)
-        with reader.timed("scores"):
-            found = _decision(reading, reader.poolings[0], len(sizes))
+        assert reading.sample is not None, "its states were kept"
+        found = None
+        with reader.timed("scores"), suppress(InputError):  # with more examples there are enough
+            results = estimate_states(decide, reading.states[reader.poolings[0]], reading.sample)
+            reading = replace(reading, known={decide: results})
+            found = decision(results, looks=len(sizes), tolerance=CLOSE)
         if found is not None and found.decided:
             because = f"state {found.best} is told apart from all others"
         elif found is not None and found.close:
@@ -251,17 +257,6 @@ def kept_states(reader: Reader, drawing: Drawing, *, decide: bool) -> Reading:
             continue
         return replace(reading, looks=len(sizes), because=because)
     raise AssertionError("the last size ends the loop")
-
-
-def _decision(reading: Reading, pooling: Pooling, looks: int) -> Decision | None:
-    """Say how far the best state is decided; None where a class has too few examples."""
-    if reading.sample is None:
-        return None
-    try:
-        results = debiased_states(reading.states[pooling], reading.sample)
-    except InputError:  # more examples may mend it
-        return None
-    return decision(results, looks=looks, tolerance=CLOSE)
 
 
 class _Store:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,19 +15,17 @@ from jaxtyping import Int64
 from layerscout.cache import States
 from layerscout.runtime import InputError
 from layerscout.scores import (
-    DEFAULT,
     SCORES,
     Debiased,
     Score,
     State,
-    cka_change,
     interval,
     separable,
-    small_sample_warning,
 )
 
-# An entry of a score: its value, None where it is undefined, or why the whole score is refused.
-Entry = float | InputError | None
+# An entry of a score: its value, alone or with its replicates, None where it is undefined, or why
+# the whole score is refused.
+Entry = Debiased | float | InputError | None
 
 T = TypeVar("T")
 
@@ -60,18 +58,21 @@ class Sample:
         return State(found, self.labels, self.groups, self.seed, self.examples)
 
 
-def debiased_states(states: States, sample: Sample) -> list[Debiased | None]:
-    """Compute the debiased ν of every state; None for those that are not scored.
+def estimate_states(key: str, states: States, sample: Sample) -> list[Debiased | None]:
+    """Compute a score that has jackknife replicates; None for states that are not scored.
 
     Raises:
         InputError: if a class has too few examples for it.
     """
 
-    def one(s: int) -> Debiased | None:
+    def estimate(s: int) -> Debiased | None:
         state = sample.state(states, s)
-        return None if state is None else state.debiased
+        entry = None if state is None else _entry(key, state)
+        if isinstance(entry, InputError):
+            raise entry
+        return entry if isinstance(entry, Debiased) else None
 
-    return list(_over_states(states, one))
+    return list(_map_states(states, estimate))
 
 
 def score_states(
@@ -80,6 +81,7 @@ def score_states(
     keys: Sequence[str],
     *,
     looks: int = 1,
+    known: Mapping[str, Sequence[Debiased | None]] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[dict[str, Score], list[int]]:
     """Compute the scores of the sources "moments", "state" and "states".
@@ -92,62 +94,71 @@ def score_states(
         sample: what belongs to them.
         keys: of the scores.
         looks: how often the examples were looked at before there were enough.
+        known: by key, what `estimate_states` gave of these states already.
         progress: called with the states done and all states.
 
     Returns:
         The scores, and the states that hold values that are not finite, which none of them scores.
     """
+    known = known or {}
     single = [key for key in keys if SCORES[key].source in ("moments", "state")]
 
-    def one(s: int) -> tuple[dict[str, Entry], Debiased | None]:
+    def score_state(s: int) -> dict[str, Entry]:
         state = sample.state(states, s)
         if state is None:
             if s >= sample.first:
                 broken.append(s)
-            return dict.fromkeys(single), None
-        entries = {key: _entry(key, state) for key in single}
-        kept = DEFAULT in single and not isinstance(entries[DEFAULT], InputError)
-        return entries, state.debiased if kept else None
+            return dict.fromkeys(single)
+        return {key: known[key][s] if key in known else _entry(key, state) for key in single}
 
     broken: list[int] = []
     rows: list[dict[str, Entry]] = []
-    results: list[Debiased | None] = []
-    for entries, result in _over_states(states, one):
-        rows.append(entries)
-        results.append(result)
+    for row in _map_states(states, score_state):
+        rows.append(row)
         if progress:
             progress(len(rows), len(states))
-    scores = {key: _score(key, [row[key] for row in rows]) for key in single}
-    if DEFAULT in scores and "refused" not in scores[DEFAULT].details:
-        scores[DEFAULT] = _with_intervals(scores[DEFAULT], results, looks)
-    if "cka_change" in keys:
-        scores["cka_change"] = _changes(states, sample, broken)
+    scores = {key: _score(key, [row[key] for row in rows], looks) for key in single}
+    for key in keys:
+        if (from_states := SCORES[key].from_states) is None:
+            continue
+        if broken:
+            reason = InputError(f"states {sorted(broken)} hold values that are not finite")
+            scores[key] = refused(key, len(states) - 1, reason)
+        else:
+            scores[key] = SCORES[key].score(*from_states(states, sample.first))
     return scores, sorted(broken)
 
 
 def refused(key: str, blocks: int, reason: InputError) -> Score:
     """Make the score that has no values and says why."""
-    return _score(key, [reason] * (blocks + 1))
+    return SCORES[key].score([None] * (blocks + 1), {"refused": str(reason)})
 
 
 def _entry(key: str, state: State) -> Entry:
+    row = SCORES[key]
     try:
-        return SCORES[key].of_state(state)
+        return row.of_state(state) if row.jackknife is None else row.jackknife(state)
     except InputError as reason:
         return reason
     except np.linalg.LinAlgError:  # which odd states may drive a decomposition to
         return None
 
 
-def _score(key: str, entries: Sequence[Entry]) -> Score:
-    reason = next((entry for entry in entries if isinstance(entry, InputError)), None)
-    values = tuple(None if isinstance(entry, InputError) or reason else entry for entry in entries)
-    details = {} if reason is None else {"refused": str(reason)}
-    return Score(SCORES[key].of, SCORES[key].better, values, details=details)
+def _score(key: str, entries: Sequence[Entry], looks: int) -> Score:
+    values: list[float | None] = []
+    for entry in entries:
+        if isinstance(entry, InputError):
+            return refused(key, len(entries) - 1, entry)
+        values.append(entry.value if isinstance(entry, Debiased) else entry)
+    score = SCORES[key].score(values)
+    if SCORES[key].jackknife is None:
+        return score
+    estimates = [entry if isinstance(entry, Debiased) else None for entry in entries]
+    return _with_intervals(score, estimates, looks)
 
 
 def _with_intervals(score: Score, results: Sequence[Debiased | None], looks: int) -> Score:
-    ends = [(None, None) if r is None or r.value is None else interval(r) for r in results]
+    ends = [(None, None) if r is None else interval(r) for r in results]
     best = score.best()
     details: dict[str, Any] = {
         "signal_fraction": [None if r is None else r.signal_fraction for r in results],
@@ -155,38 +166,18 @@ def _with_intervals(score: Score, results: Sequence[Debiased | None], looks: int
     }
     if best is not None:
         details["separable_from_best"] = separable(results, best, looks)
-    return Score(
-        score.of,
-        score.better,
-        score.values,
-        tuple(low for low, _ in ends),
-        tuple(high for _, high in ends),
-        details,
-    )
+    low, high = zip(*ends, strict=True)
+    return replace(score, low=low, high=high, details=details)
 
 
-def _changes(states: States, sample: Sample, broken: Sequence[int]) -> Score:
-    if broken:
-        reason = InputError(f"states {sorted(broken)} hold values that are not finite")
-        return refused("cka_change", len(states) - 1, reason)
-    _, n, d = states.shape
-    change = cka_change(states)
-    # Where state 0 is the same for every example, block 1 has no change.
-    blank = [None] * (sample.first + 1)
-    biased, debiased = ([*blank, *each[len(blank) :]] for each in (change.values, change.debiased))
-    note = small_sample_warning(n, d)
-    details = {"debiased": debiased} | ({} if note is None else {"warnings": [note]})
-    return Score("blocks", "higher", tuple(biased), details=details)
-
-
-def _over_states(states: States, one: Callable[[int], T]) -> Iterator[T]:
-    """Yield `one(s)` for every state in order, on as many threads as torch uses.
+def _map_states(states: States, score: Callable[[int], T]) -> Iterator[T]:
+    """Yield `score(s)` for every state in order, on as many threads as torch uses.
 
     The products of a single state are too small for several threads; several states are not.
     """
     threads = min(torch.get_num_threads(), len(states))
     with _single_threaded(), ThreadPoolExecutor(threads, initializer=_alone) as pool:
-        yield from pool.map(one, range(len(states)))
+        yield from pool.map(score, range(len(states)))
 
 
 def _alone() -> None:

@@ -1,18 +1,7 @@
 """Scores of layers on plain arrays, and the table that names them."""
 
-from layerscout.scores.cka import SimilarityMap, cka_change, cka_map, clusters, small_sample_warning
-from layerscout.scores.diagnostics import against_probe, agreement, rank_movement, ranks, smoothness
-from layerscout.scores.moments import Moments, class_weights
-from layerscout.scores.probes import Metric, family_probes, linear_probes, majority
-from layerscout.scores.spectra import block_snr
-from layerscout.scores.table import (
-    DEFAULT,
+from layerscout.scores.arrays import (
     LARGEST,
-    SCORES,
-    Score,
-    Source,
-    State,
-    applicable,
     cca,
     h_score,
     knn,
@@ -24,6 +13,15 @@ from layerscout.scores.table import (
     variability_ratio,
     variability_ratio_debiased,
 )
+from layerscout.scores.cka import small_sample_warning
+from layerscout.scores.clusters import find_clusters
+from layerscout.scores.diagnostics import against_probe, agreement, rank_movement, ranks, smoothness
+from layerscout.scores.moments import Moments, class_weights
+from layerscout.scores.probes import Metric, family_probes, linear_probes, majority
+from layerscout.scores.score import Score
+from layerscout.scores.similarity_maps import SimilarityMap, cka_map
+from layerscout.scores.state import State
+from layerscout.scores.table import DEFAULT, SCORES, Source, applicable, usual_scores
 from layerscout.scores.variability import (
     Debiased,
     Decision,

@@ -2,50 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64, Shaped
+from jaxtyping import Float, Float64, Shaped
 from numpy.typing import ArrayLike
 
 from layerscout.runtime import InputError
-
-# Bytes of float64 products that are held at once while all states are compared.
-TILE_BYTES = 2**25
-
-# Examples whose states are read at once while products of features are added up.
-CHUNK = 1024
-
-Matrix = tuple[tuple[float | None, ...], ...]
-
-
-@runtime_checkable
-class StatesLike(Protocol):
-    """States (S, n, d) of which some texts at a time are read, as `States`."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(S, n, d)."""
-
-    def __getitem__(self, s: int, /) -> np.ndarray: ...
-
-    def take(self, rows: Int64[np.ndarray, " m"], /) -> Any:
-        """Give the states of the texts at `rows`."""
-
-
-@dataclass(frozen=True)
-class SimilarityMap:
-    """Linear CKA of every one of S states with every one of T others, by both estimators.
-
-    Attributes:
-        biased, debiased: S rows of T entries, each as in `Similarity`.
-    """
-
-    biased: Matrix
-    debiased: Matrix
+from layerscout.scores.state import StatesLike
 
 
 @dataclass(frozen=True)
@@ -159,6 +125,22 @@ def cka_change(states: Iterable[Float[np.ndarray, "n d"]]) -> Change:
     return Change(tuple(values), tuple(debiased))
 
 
+def score_changes(states: StatesLike, first: int) -> tuple[list[float | None], dict[str, Any]]:
+    """Give the values and the details of the score `cka_change`.
+
+    Args:
+        states: (L + 1, n, d), all finite.
+        first: the first state that counts; before it the states are the same for every example,
+            so that no block there has a change.
+    """
+    _, n, d = states.shape
+    change = cka_change(states[s] for s in range(len(states)))
+    blank: list[float | None] = [None] * (first + 1)
+    biased, debiased = ([*blank, *each[len(blank) :]] for each in (change.values, change.debiased))
+    note = small_sample_warning(n, d)
+    return biased, {"debiased": debiased} | ({} if note is None else {"warnings": [note]})
+
+
 def small_sample_warning(n: int, d: int) -> str | None:
     """Say so if the biased CKA of n examples of d features is mostly a matter of n; else None."""
     if n >= 10 * d:
@@ -170,246 +152,6 @@ def small_sample_warning(n: int, d: int) -> str | None:
         f"CKA is biased upwards unless there are many more examples than features: with {n} "
         f"examples of {d} features independent noise scores {noise:.2f}; read the debiased values"
     )
-
-
-def cka_map(
-    rows: StatesLike,
-    columns: StatesLike | None = None,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> SimilarityMap:
-    """Compare all states of one model with all of another, or with each other.
-
-    Memory does not grow with n but for 8 n (S + T) bytes: products of features are added up over
-    chunks of examples, or, where n is small and that costs less, products of examples over tiles
-    of their Gram matrices. Both give the same numbers.
-
-    Args:
-        rows: states (S, n, d1).
-        columns: states (T, n, d2) of the same examples; None for `rows` again.
-        progress: told how many parts are done, and of how many.
-
-    Returns:
-        The map, undefined at states that do not vary or are not finite.
-
-    Raises:
-        InputError: if the numbers of examples differ.
-    """
-    sides = [_Side.of(rows)] + ([] if columns is None else [_Side.of(columns)])
-    n = sides[0].n
-    if n != sides[-1].n:
-        raise InputError(
-            f"CKA compares states of the same examples, got {n} and {sides[-1].n} of them; read "
-            "the same examples with both models"
-        )
-    S, T = len(sides[0].means), len(sides[-1].means)
-    by_features = n * S * T * sides[0].d * sides[-1].d
-    by_examples = n * n * (sum(len(side.means) * side.d for side in sides) + S * T) / 2
-    add_up = _by_examples if by_examples < by_features else _by_features
-    own, both = add_up(sides, progress or (lambda done, total: None))
-    kernels = [
-        [
-            (float(product), squares) if norm else None
-            for product, squares, norm in zip(products, side.squares, side.norms, strict=True)
-        ]
-        for side, products in zip(sides, own, strict=True)
-    ]
-    found = [
-        [_estimates(float(value), a, b) for b, value in zip(kernels[-1], line, strict=True)]
-        for a, line in zip(kernels[0], both, strict=True)
-    ]
-    return SimilarityMap(
-        tuple(tuple(one.biased for one in line) for line in found),
-        tuple(tuple(one.debiased for one in line) for line in found),
-    )
-
-
-@dataclass(frozen=True)
-class Clusters:
-    """The best split of a model's states into a lower and an upper cluster.
-
-    Attributes:
-        split: the last state of the lower one.
-        lower, upper: the mean similarity of two different states of a cluster.
-        between: that of a state of one with a state of the other.
-        contrast: the mean over all pairs within the clusters, less `between`. Only beside that of
-            the untuned model does it say something: states that drift apart evenly have some too.
-    """
-
-    split: int
-    lower: float
-    upper: float
-    between: float
-    contrast: float
-
-
-def clusters(similarity: Sequence[Sequence[float | None]]) -> Clusters | None:
-    """Find the split of the states of one model with the largest contrast; the lower of equal ones.
-
-    How the two blocks of Phang et al. 2021 (Figures 1 and 2), which are seen there, become a number
-    is ours.
-
-    Args:
-        similarity: of all states with all, as `cka_map` gives it for one model. States that do not
-            vary, whose entries are None, are left out.
-
-    Returns:
-        The clusters; None where fewer than four states vary.
-    """
-    S = np.array(similarity, dtype=np.float64)  # None becomes NaN
-    known = np.flatnonzero(np.isfinite(np.diagonal(S)))
-    S = S[np.ix_(known, known)]
-    if not np.isfinite(S).all():
-        return None
-    best: Clusters | None = None
-    for k in range(2, len(known) - 1):
-        lower, upper = (part[np.triu_indices(len(part), 1)] for part in (S[:k, :k], S[k:, k:]))
-        between = float(S[:k, k:].mean())
-        contrast = float(np.concatenate([lower, upper]).mean()) - between
-        if best is None or contrast > best.contrast:
-            split = int(known[k - 1])
-            best = Clusters(split, float(lower.mean()), float(upper.mean()), between, contrast)
-    return best
-
-
-@dataclass(frozen=True, eq=False)
-class _Side:
-    """The states of one model, as far as they are centred and scaled.
-
-    Attributes:
-        states: (S, n, d).
-        means: (S, d).
-        norms: (S,), ‖X‖_F of the centred states; 0 where the examples differ by rounding only, or a
-            value is not finite.
-        squares: (S, n), ‖x_i‖² of the centred and scaled states.
-    """
-
-    states: StatesLike
-    means: Float64[np.ndarray, "S d"]
-    norms: Float64[np.ndarray, " S"]
-    squares: Float64[np.ndarray, "S n"]
-
-    @property
-    def n(self) -> int:
-        return int(self.states.shape[1])
-
-    @property
-    def d(self) -> int:
-        return int(self.states.shape[2])
-
-    @classmethod
-    def of(cls, states: StatesLike) -> _Side:
-        """Read the states twice: for their means, and for the lengths about them."""
-        S, n, d = states.shape
-        means, squares = np.zeros((S, d)), np.zeros((S, n))
-        rounding = np.zeros(S)
-        with np.errstate(over="ignore", invalid="ignore"):
-            for s, _, part in _parts(states, CHUNK):
-                rounding[s] = np.finfo(part.dtype if part.dtype.kind == "f" else float).eps
-                means[s] += part.sum(axis=0, dtype=np.float64) / max(n, 1)
-            for s, rows, part in _parts(states, CHUNK):
-                centred = part - means[s]
-                squares[s, rows] = np.einsum("ij,ij->i", centred, centred)
-            total = squares.sum(axis=1)
-            norms = np.sqrt(total)
-            # Float64 cannot bring back what states of a shorter type have lost.
-            flat = norms <= 16 * rounding * np.linalg.norm(means, axis=1) * n**0.5
-        norms[flat | ~np.isfinite(total)] = 0.0
-        scale = np.where(norms > 0, norms, 1.0)
-        return cls(states, means, norms, squares / scale[:, None] ** 2)
-
-    def read(
-        self, rows: Int64[np.ndarray, " m"], states: Sequence[int] | np.ndarray | None = None
-    ) -> Float64[np.ndarray, "s m d"]:
-        """Read some examples of some states, or of all, centred and scaled."""
-        wanted = np.arange(len(self.means)) if states is None else np.asarray(states)
-        some = self.states.take(rows)
-        found = np.empty((len(wanted), len(rows), self.d))
-        for into, s in zip(found, wanted, strict=True):
-            if self.norms[s]:
-                into[:] = some[int(s)]
-                into -= self.means[s]
-                into /= self.norms[s]
-            else:  # it is compared with none
-                into[:] = 0.0
-        return found
-
-
-def _parts(states: StatesLike, size: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    for rows in _spans(states.shape[1], size):
-        some = states.take(rows)
-        for s in range(states.shape[0]):
-            yield s, rows, some[s]
-
-
-def _spans(n: int, size: int) -> list[Int64[np.ndarray, " m"]]:
-    return np.array_split(np.arange(n), max(1, -(-n // size)))
-
-
-# ‖X_sᵀX_s‖_F² of each state on each side, and ‖X_sᵀY_t‖_F² of each pair.
-_Products = tuple[list[np.ndarray], Float64[np.ndarray, "S T"]]
-
-
-def _by_examples(sides: Sequence[_Side], progress: Callable[[int, int], None]) -> _Products:
-    """Add up products of Gram matrices, tile by tile: ‖XᵀY‖_F² = ⟨XXᵀ, YYᵀ⟩_F."""
-    counts = [len(side.means) for side in sides]
-    spans = _spans(sides[0].n, max(64, int((TILE_BYTES / 8 / sum(counts)) ** 0.5)))
-    own, both = [np.zeros(count) for count in counts], np.zeros((counts[0], counts[-1]))
-    done, total = 0, len(spans) * (len(spans) + 1) // 2
-    for i, upper in enumerate(spans):
-        held = [side.read(upper) for side in sides]
-        for lower in spans[i:]:
-            others = held if lower is upper else [side.read(lower) for side in sides]
-            tiles = [
-                (a @ b.transpose(0, 2, 1)).reshape(len(a), -1)
-                for a, b in zip(held, others, strict=True)
-            ]
-            times = 1.0 if lower is upper else 2.0  # beyond the diagonal lies the same tile again
-            both += times * (tiles[0] @ tiles[-1].T)
-            for products, tile in zip(own, tiles, strict=True):
-                products += times * np.einsum("sp,sp->s", tile, tile)
-            done += 1
-            progress(done, total)
-    return own, both
-
-
-def _by_features(sides: Sequence[_Side], progress: Callable[[int, int], None]) -> _Products:
-    """Add up XᵀY over chunks of examples, for as many pairs of states at once as may be held."""
-    size = max(1, int((TILE_BYTES / 8) ** 0.5) // max(side.d for side in sides))
-    left, right = sides[0], sides[-1]
-    both = np.zeros((len(left.means), len(right.means)))
-    groups = [_spans(len(side.means), size) for side in (left, right)]
-    pairs = [(a, b) for a, b in product(*groups) if left is not right or a[0] <= b[0]]
-    spans = _spans(left.n, CHUNK)
-    for done, (a, b) in enumerate(pairs):
-        total = np.zeros((len(a) * left.d, len(b) * right.d))
-        for number, rows in enumerate(spans):
-            x = _wide(left.read(rows, a))
-            total += x.T @ (x if left is right and a[0] == b[0] else _wide(right.read(rows, b)))
-            progress(done * len(spans) + number + 1, len(pairs) * len(spans))
-        found = np.square(total).reshape(len(a), left.d, len(b), right.d).sum(axis=(1, 3))
-        both[np.ix_(a, b)] = found
-        if left is right:
-            both[np.ix_(b, a)] = found.T
-    if left is right:
-        return [np.diagonal(both)], both
-    return [_own(side, spans) for side in sides], both
-
-
-def _wide(states: Float64[np.ndarray, "s m d"]) -> Float64[np.ndarray, "m sd"]:
-    return states.transpose(1, 0, 2).reshape(states.shape[1], -1)
-
-
-def _own(side: _Side, spans: Sequence[np.ndarray]) -> Float64[np.ndarray, " S"]:
-    """Give ‖XᵀX‖_F² of every state."""
-    found = []
-    for s in range(len(side.means)):
-        total = np.zeros((side.d, side.d))
-        for rows in spans:
-            (x,) = side.read(rows, [s])
-            total += x.T @ x
-        found.append(float(np.vdot(total, total)))
-    return np.array(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -465,14 +207,14 @@ def _compare(a: _Kernel | None, b: _Kernel | None) -> Similarity:
     else:
         product = a.matrix.T @ b.matrix
         both = float(np.vdot(product, product))
-    return _estimates(both, (a.own, a.squares), (b.own, b.squares))
+    return estimate_cka(both, (a.own, a.squares), (b.own, b.squares))
 
 
 # ‖XᵀX‖_F² of a centred and scaled state, and the lengths of its examples, ‖x_i‖².
 _Own = tuple[float, Float64[np.ndarray, " n"]]
 
 
-def _estimates(both: float, a: _Own | None, b: _Own | None) -> Similarity:
+def estimate_cka(both: float, a: _Own | None, b: _Own | None) -> Similarity:
     """Give both estimates from ‖XᵀY‖_F²; None stands for a state that does not vary."""
     if a is None or b is None:
         return Similarity(None, None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from layerscout.data import pearson_spearman
 from layerscout.plans import FAMILY_RATE
 from layerscout.runtime import InputError
 from layerscout.scores.neighbours import tenth
+from layerscout.scores.state import StatesLike
 
 # Judges predictions: of labels (n,) and logits (n, K), or of targets (n,) and predictions (n,).
 # More is better.
@@ -43,19 +43,6 @@ LOSS_OUTPUTS = 2**16
 
 # Bytes that the states in training and what belongs to them may take.
 SLAB_BYTES = 2**28
-
-
-@runtime_checkable
-class StatesLike(Protocol):
-    """States (S, n, d) that are read one at a time: an array, or what reads them from files."""
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """(S, n, d)."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, s: int, /) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Shaped
@@ -85,6 +86,14 @@ def block_snr(matrices: Mapping[tuple[int, str], ArrayLike]) -> BlockSignal:
         defined = [entry for entry in entries if entry is not None]
         values.append(float(np.mean(defined)) if defined else None)
     return BlockSignal(tuple(values) or (None,), ratios, standings)
+
+
+def score_spectra(
+    matrices: Mapping[tuple[int, str], ArrayLike],
+) -> tuple[tuple[float | None, ...], dict[str, Any]]:
+    """Give the values and the details of the score `weight_snr`; as `block_snr`."""
+    signal = block_snr(matrices)
+    return signal.values, {"by_type": {kind: list(row) for kind, row in signal.ratios.items()}}
 
 
 def _eps(given: Shaped[np.ndarray, "m k"]) -> float:

@@ -1,496 +1,295 @@
-"""The table of scores: what each one is, where it comes from, and how it is computed."""
+"""The table of scores: everything that is known of a score stands in its row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from layerscout.runtime import InputError, unknown, whole
+from layerscout.runtime import InputError, unknown
+from layerscout.scores.cka import StatesLike, score_changes
 from layerscout.scores.diagnostics import Better
-from layerscout.scores.folds import FoldScores, fold_scores
 from layerscout.scores.moments import Centred, Moments, nc1s, variability_ratios
-from layerscout.scores.neighbours import knn as _knn, mutual_information as _mutual_information
-from layerscout.scores.transferability import (
-    centred_scatter,
-    h_score as _h_score,
-    logme as _logme,
-    numerical_rank as _numerical_rank,
-)
-from layerscout.scores.variability import Debiased, debiased, stratified_groups
+from layerscout.scores.neighbours import knn, mutual_information
+from layerscout.scores.score import Score
+from layerscout.scores.spectra import score_spectra
+from layerscout.scores.state import State
+from layerscout.scores.transferability import h_score, logme, numerical_rank
+from layerscout.scores.variability import Debiased
 
 # What a score is computed from, the cheapest first: sums over the examples, the examples of one
 # state, those of all states, held-out examples too, gradients of a classifier, or weights alone.
 Source = Literal["moments", "state", "states", "probes", "gradients", "weights"]
 
-T = TypeVar("T")
-
-# What ℓ* goes by unless the user says otherwise.
-DEFAULT = "variability_ratio_debiased"
-
-# Products of four larger numbers, or of four whose inverses are larger, would leave float64.
-LARGEST = 1e70
+# The values of the entries 0..L, and what else the score has to tell.
+Found = tuple[Sequence[float | None], dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Score:
-    """One number per state (or block), with its direction.
-
-    Attributes:
-        of: "states" (entries 0..L) or "blocks" (entries 0..L, entry 0 always None).
-        better: which direction is better.
-        values: None where the score is undefined.
-        low, high: the ends of an interval around each value, where the score comes with one.
-        details: what else the score has to tell.
-    """
-
-    of: Literal["states", "blocks"]
-    better: Better
-    values: tuple[float | None, ...]
-    low: tuple[float | None, ...] = ()
-    high: tuple[float | None, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    def best(self) -> int | None:
-        """Give the best entry among 1..L; ties go to the lower one, None if all are undefined."""
-        sign = 1.0 if self.better == "lower" else -1.0
-        defined = [(sign * v, i) for i, v in enumerate(self.values) if v is not None and i > 0]
-        return min(defined)[1] if defined else None
-
-    @classmethod
-    def from_dict(cls, written: Mapping[str, Any]) -> Score:
-        """Read back what `dataclasses.asdict` and JSON made of a score."""
-        entries: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in written.items()
-        }
-        return cls(**entries)
-
-    def without_embeddings(self) -> Score:
-        """Give the same score with entry 0 undefined."""
-
-        def blank(entries: tuple[float | None, ...]) -> tuple[float | None, ...]:
-            return (None, *entries[1:])
-
-        return replace(self, values=blank(self.values), low=blank(self.low), high=blank(self.high))
-
-
-class _once(Generic[T]):  # noqa: N801, a decorator
-    """A property that is computed when first asked for.
-
-    That of functools holds one lock for all instances before Python 3.12, and so keeps states from
-    being scored at the same time.
-    """
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        self._compute, self.__doc__ = compute, compute.__doc__
-
-    def __set_name__(self, _: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, _: type) -> T:
-        value = instance.__dict__[self._name] = self._compute(instance)
-        return value
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """One state of n labelled examples; what several scores need is computed once.
-
-    Attributes:
-        states: (n, d), as the encoder gave them, all finite.
-        labels: class ids, int64 (n,), or targets, float64 (n,).
-        groups: (n,), the groups of `variability.stratified_groups`.
-        seed: of what a score draws.
-        examples: (n,), or None; rows with the same number are the choices of one example.
-    """
-
-    states: Float[np.ndarray, "n d"]
-    labels: np.ndarray
-    groups: Int64[np.ndarray, " n"]
-    seed: int = 0
-    examples: Int64[np.ndarray, " n"] | None = None
-
-    @_once
-    def exact(self) -> Float64[np.ndarray, "n d"]:
-        """The states in float64."""
-        return np.asarray(self.states, dtype=np.float64)
-
-    @_once
-    def centred(self) -> Centred:
-        """The states about their mean, sorted by group and class."""
-        return Centred.of(self.states, self.labels, self.groups)
-
-    @_once
-    def class_scatters(self) -> Float64[np.ndarray, "K d d"] | None:
-        """The scatter of each class, if the folds were scored, which needs it."""
-        return self.folds.class_scatters if "folds" in vars(self) else None
-
-    @_once
-    def scatter(self) -> Float64[np.ndarray, "d d"]:
-        """The scatter of all, at least its upper triangle."""
-        if self.class_scatters is None:
-            return centred_scatter(self.centred)
-        total: np.ndarray = self.class_scatters.sum(axis=0)
-        return total
-
-    @_once
-    def debiased(self) -> Debiased:
-        """The debiased variability ratio with its jackknife replicates."""
-        return debiased(self.centred)
-
-    @_once
-    def folds(self) -> FoldScores:
-        """What is fitted on some folds and tested on others."""
-        return fold_scores(self.centred)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Definition:
     """A row of the table of scores.
 
+    A score of the sources "probes" and "gradients" needs a model, so `scanning` computes it; each
+    of the others brings one of the functions.
+
     Attributes:
-        title: for people.
+        title: its name within a sentence.
+        summary: what it measures, in a few words.
+        meaning: what it measures and when not to trust it, for people who do not know it.
         of: what has a value.
         better: which direction is better.
         source: what it is computed from.
         numbers: whether it is defined for tasks whose labels are numbers.
-        value: for the source "state", the value of one; None if undefined.
+        usual: for which labels a scan computes it unless told otherwise.
         from_moments: for the source "moments", the values (S,), NaN if undefined.
+        from_state: for the source "state", the value of one; None if undefined.
+        jackknife: in place of `from_state`, the value with the replicates that intervals need, and
+            that "auto" needs to see whether there are enough examples.
+        from_states: for the source "states", from (S, n, d) and the first state that counts.
+        from_weights: for the source "weights", from matrices by block and name.
     """
 
     title: str
-    of: Literal["states", "blocks"]
-    better: Better
+    summary: str
+    meaning: str
+    of: Literal["states", "blocks"] = "states"
+    better: Better = "higher"
     source: Source
     numbers: bool = False
-    value: Callable[[State], float | None] | None = None
+    usual: Literal["classes", "numbers"] | None = None
     from_moments: Callable[[Moments | Centred], Float64[Tensor, " S"]] | None = None
+    from_state: Callable[[State], float | None] | None = None
+    jackknife: Callable[[State], Debiased] | None = None
+    from_states: Callable[[StatesLike, int], Found] | None = None
+    from_weights: Callable[[Mapping[tuple[int, str], ArrayLike]], Found] | None = None
 
     @property
     def held_out(self) -> bool:
         """Whether it needs held-out examples."""
         return self.source in ("probes", "gradients")
 
+    def score(
+        self,
+        values: Sequence[float | None],
+        details: Mapping[str, Any] | None = None,
+        low: Sequence[float | None] = (),
+        high: Sequence[float | None] = (),
+    ) -> Score:
+        """Make the score that has these values."""
+        return Score(
+            self.of, self.better, tuple(values), tuple(low), tuple(high), dict(details or {})
+        )
+
     def of_moments(self, moments: Moments) -> Score:
         """Compute the score of all S states from their sums, for the source "moments"."""
         if self.from_moments is None:
             raise TypeError(f"{self.title} is not computed from moments")
         values = self.from_moments(moments).tolist()
-        return Score(self.of, self.better, tuple(v if np.isfinite(v) else None for v in values))
+        return self.score([v if np.isfinite(v) else None for v in values])
 
     def of_state(self, state: State) -> float | None:
         """Compute the value of one state, for the sources "moments" and "state"."""
         value: float | None
         if self.from_moments is not None:
             value = self.from_moments(state.centred).item()
-        elif self.value is not None:
-            value = self.value(state)
+        elif self.jackknife is not None:
+            value = self.jackknife(state).value
+        elif self.from_state is not None:
+            value = self.from_state(state)
         else:
             raise TypeError(f"{self.title} is not computed state by state")
         return value if value is not None and np.isfinite(value) else None
 
 
-def _states(title: str, better: Better, source: Source, **more: Any) -> Definition:
-    return Definition(title, "states", better, source, **more)
-
-
-def _blocks(title: str, source: Source, numbers: bool = True) -> Definition:
-    return Definition(title, "blocks", "higher", source, numbers)
-
-
 SCORES: Mapping[str, Definition] = {
-    DEFAULT: _states(
-        "debiased variability ratio ν", "lower", "state", value=lambda s: s.debiased.value
+    "variability_ratio_debiased": Definition(
+        title="debiased variability ratio ν",
+        summary="spread within the classes over spread between them, noise taken out",
+        meaning="ν compares how far the examples of one class lie from each other with how far the "
+        "classes lie apart, before any training. The noise in the class means is taken out, so ν "
+        "does not grow with the number of examples. Where nothing but noise is seen it has no "
+        "value, and it sees only how the class means differ: classes that lie around each other "
+        "look the same to it.",
+        better="lower",
+        source="state",
+        usual="classes",
+        jackknife=lambda state: state.debiased,
     ),
-    "variability_ratio": _states(
-        "variability ratio ν", "lower", "moments", from_moments=variability_ratios
+    "variability_ratio": Definition(
+        title="variability ratio ν",
+        summary="spread within the classes over spread between them, as published",
+        meaning="The published ν compares the spread of the examples within a class with the "
+        "spread between the class means as they are, and their noise passes for distance. So where "
+        "the classes are hard to tell apart it grows with the number of examples: compare the "
+        "layers of one scan, not one scan with another.",
+        better="lower",
+        source="moments",
+        usual="classes",
+        from_moments=variability_ratios,
     ),
-    "nc1": _states("neural collapse NC1", "lower", "moments", from_moments=nc1s),
-    "cca": _states(
-        "canonical correlation", "higher", "state", numbers=True, value=lambda s: s.folds.cca
+    "nc1": Definition(
+        title="neural collapse NC1",
+        summary="the same ratio, every example counting alike",
+        meaning="NC1 is ν with every example counting alike instead of every class. On classes of "
+        "different size the largest one decides; for the rest it is as noisy as the published ν.",
+        better="lower",
+        source="moments",
+        from_moments=nc1s,
     ),
-    "ridge": _states(
-        "ridge regression", "higher", "state", numbers=True, value=lambda s: s.folds.ridge
-    ),
-    "logme": _states(
-        "LogME",
-        "higher",
-        "state",
+    "cca": Definition(
+        title="canonical correlation",
+        summary="correlation of the states with the labels, on examples left out",
+        meaning="How strongly directions of the states go with the labels, seen on examples that "
+        "had no part in finding those directions. With few examples for many features the "
+        "regularisation decides as much as the state does.",
+        source="state",
         numbers=True,
-        value=lambda s: _logme(s.centred, scatter=s.scatter),
+        usual="numbers",
+        from_state=lambda state: state.folds.cca,
     ),
-    "h_score": _states(
-        "H-score", "higher", "state", value=lambda s: _h_score(s.centred, scatter=s.scatter)
-    ),
-    "numerical_rank": _states(
-        "numerical rank",
-        "lower",
-        "state",
-        value=lambda s: _numerical_rank(s.centred, scatters=s.class_scatters),
-    ),
-    "knn": _states(
-        "nearest neighbours",
-        "higher",
-        "state",
+    "ridge": Definition(
+        title="ridge regression",
+        summary="a linear fit, judged on examples left out",
+        meaning="How well a regularised linear fit predicts examples it has not seen: accuracy "
+        "with every class counting alike, or R² for numbers. It steps with single examples, so "
+        "layers that differ by little are not told apart by a few hundred.",
+        source="state",
         numbers=True,
-        value=lambda s: _knn(s.exact, s.labels, examples=s.examples),
+        usual="numbers",
+        from_state=lambda state: state.folds.ridge,
     ),
-    "mutual_information": _states(
-        "mutual information",
-        "higher",
-        "state",
-        value=lambda s: _mutual_information(s.exact, s.labels, s.seed, s.examples),
+    "logme": Definition(
+        title="LogME",
+        summary="evidence of a Bayesian linear fit, for each example",
+        meaning="How plausible the labels are under a linear model of the state, averaged over all "
+        "weights such a model could have. Its size depends on the number of examples and of "
+        "classes: it orders the layers of one scan and says nothing across scans.",
+        source="state",
+        numbers=True,
+        usual="numbers",
+        from_state=lambda state: logme(state.centred, scatter=state.scatter),
     ),
-    "probe": _states("probe", "higher", "probes", numbers=True),
-    "fisher": _blocks("Fisher information", "gradients"),
-    "gradient_norm": _blocks("gradient norm", "gradients"),
-    "saliency": _blocks("saliency", "gradients"),
-    "weight_snr": _blocks("weight signal-to-noise", "weights"),
-    "cka_change": _blocks("change of the states (1 − CKA)", "states"),
+    "h_score": Definition(
+        title="H-score",
+        summary="spread between the classes over all spread",
+        meaning="How much of the spread of the states lies between the classes, in units in which "
+        "all directions spread alike. A large class counts more, and with fewer examples than "
+        "features much of the value comes from how the covariance is shrunk.",
+        source="state",
+        from_state=lambda state: h_score(state.centred, scatter=state.scatter),
+    ),
+    "numerical_rank": Definition(
+        title="numerical rank",
+        summary="how many directions a class takes up",
+        meaning="How many directions the states of one class spread over; few is taken for a sign "
+        "that they have collapsed. It is not centred and never compares two classes, so a layer "
+        "that maps everything to one place looks best.",
+        better="lower",
+        source="state",
+        from_state=lambda state: numerical_rank(state.centred, scatters=state.class_scatters),
+    ),
+    "knn": Definition(
+        title="nearest neighbours",
+        summary="accuracy of the ten nearest neighbours",
+        meaning="How often the ten examples at the smallest angle vote for the right label, the "
+        "example itself left out. It needs no linear boundary, but where few features dominate the "
+        "angle it sees those alone, and unequal classes pull the vote to the largest.",
+        source="state",
+        numbers=True,
+        from_state=lambda state: knn(state.exact, state.labels, examples=state.examples),
+    ),
+    "mutual_information": Definition(
+        title="mutual information",
+        summary="what clusters tell about the labels, in nats",
+        meaning="What the cluster of an example tells about its class, with clusters found without "
+        "the labels. Small held-out parts make it too large, and clusters follow whatever varies "
+        "most, which need not be the task.",
+        source="state",
+        from_state=lambda state: mutual_information(
+            state.exact, state.labels, state.seed, state.examples
+        ),
+    ),
+    "probe": Definition(
+        title="probe",
+        summary="a trained classifier on the frozen state",
+        meaning="How well a classifier trained on the frozen state does on examples it has not "
+        "seen: the closest to what tuning the head alone would give. Compare it with the majority "
+        "class and mind its standard error, which holds the seeds' noise but not that of few "
+        "examples.",
+        source="probes",
+        numbers=True,
+    ),
+    "fisher": Definition(
+        title="Fisher information",
+        summary="how much the loss bends along a block's weights",
+        meaning="How strongly the predictions depend on a block's weights, from squared gradients "
+        "under a head that has not been trained. That head is partly chance: look at the spread "
+        "over its seeds before reading a difference as one.",
+        of="blocks",
+        source="gradients",
+        numbers=True,
+    ),
+    "gradient_norm": Definition(
+        title="gradient norm",
+        summary="how long a block's gradient is",
+        meaning="How strongly the loss pulls at a block's weights before training. It grows with "
+        "the size of a block and changes with the untrained head; a strong pull now need not help "
+        "most later.",
+        of="blocks",
+        source="gradients",
+        numbers=True,
+    ),
+    "saliency": Definition(
+        title="saliency",
+        summary="gradient times weight, over a block",
+        meaning="What the loss would change, to first order, if a block's weights were taken away "
+        "one at a time. It holds for small changes only, and for the untrained head that was "
+        "drawn.",
+        of="blocks",
+        source="gradients",
+        numbers=True,
+    ),
+    "weight_snr": Definition(
+        title="weight signal-to-noise",
+        summary="singular values above the noise of a block's matrices",
+        meaning="How far the singular values of a block's weight matrices stand out from those of "
+        "noise. It looks at the weights alone: it is the same for every task and every label.",
+        of="blocks",
+        source="weights",
+        numbers=True,
+        from_weights=score_spectra,
+    ),
+    "cka_change": Definition(
+        title="change of the states (1 − CKA)",
+        summary="how much a block changes the states",
+        meaning="1 − CKA between what a block receives and what it gives. It never sees the "
+        "labels: a block may change a lot that the task does not need. Where the examples are not "
+        "many more than the features it is too small.",
+        of="blocks",
+        source="states",
+        numbers=True,
+        from_states=score_changes,
+    ),
 }
 
 
-def variability_ratio_debiased(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0
-) -> float | None:
-    """Within-class over between-class variability with the noise of the class means taken out.
-
-    As `variability_ratio`, from an unbiased estimate of either scatter, so that it does not grow
-    with n where the classes are hard to tell apart. Lower is better. None where there is no
-    signal beyond the noise.
+def usual_scores(*, numbers: bool) -> tuple[str, ...]:
+    """Name what a scan computes unless told otherwise; the first says which state is best.
 
     Args:
-        H: states (n, d).
-        y: class labels (n,), of any type.
-        seed: draws the groups that are told apart from each other.
-
-    Raises:
-        InputError: if there are fewer than two classes, fewer than eight examples of one of them,
-            or values that are not finite.
+        numbers: whether the labels are numbers instead of classes.
     """
-    return _on_arrays(DEFAULT, H, y, seed)
+    labels = "numbers" if numbers else "classes"
+    return tuple(key for key, row in SCORES.items() if row.usual == labels)
 
 
-def variability_ratio(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
-    """Within-class over between-class variability, ν = (1/K) trace(Σ_w Σ_b†); lower is better.
-
-    Every class counts alike, in Σ_w and in the mean of the class means. None where all class
-    means are the same, so that Σ_b has no direction. Xie et al. 2022, §3.1, equation 3.
-
-    Args:
-        H: states (n, d).
-        y: class labels (n,), of any type.
-
-    Raises:
-        InputError: if there are fewer than two classes, fewer than two examples of one of them,
-            or values that are not finite.
-    """
-    return _on_arrays("variability_ratio", H, y)
-
-
-def nc1(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
-    """The same ratio with every example counting alike (neural collapse's first quantity).
-
-    Σ_w is pooled over the examples and Σ_b is taken about the mean of all examples, so large
-    classes dominate; equal to `variability_ratio` on balanced classes. Lower is better.
-    Xie et al. 2022, App. A.1 (after Papyan et al. 2020).
-
-    Args:
-        H: states (n, d).
-        y: class labels (n,), of any type.
-
-    Raises:
-        InputError: as `variability_ratio`.
-    """
-    return _on_arrays("nc1", H, y)
-
-
-def cca(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False, seed: int = 0
-) -> float | None:
-    """Mean canonical correlation of states and labels on folds left out; higher is better.
-
-    Over all canonical pairs but the last, which is noise; with numbers the only one. Xie et al.
-    2022, App. C.7; see `layerscout.scores.folds.fold_scores`.
-
-    Args:
-        H: states (n, d).
-        y: class labels (n,), or numbers with `regression`.
-        regression: read `y` as numbers.
-        seed: draws the folds.
-
-    Raises:
-        InputError: if there are too few examples of a class for the folds, or values that are not
-            finite.
-    """
-    return _on_arrays("cca", H, y, seed, regression)
-
-
-def ridge(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False, seed: int = 0
-) -> float | None:
-    """Class-balanced accuracy (R² for numbers) of ridge regression on folds left out.
-
-    Higher is better. See `layerscout.scores.folds.fold_scores`.
-
-    Args:
-        H: states (n, d).
-        y: class labels (n,), or numbers with `regression`.
-        regression: read `y` as numbers.
-        seed: draws the folds.
-
-    Raises:
-        InputError: as `cca`.
-    """
-    return _on_arrays("ridge", H, y, seed, regression)
-
-
-def logme(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False
-) -> float | None:
-    """Log evidence per example of Bayesian linear regression on the labels; higher is better.
-
-    Uncentred, without an intercept, maximised over both precisions; with classes the mean over
-    one against the rest. You et al. 2021.
-
-    Args:
-        H: states (n, d).
-        y: class labels (n,), or numbers with `regression`.
-        regression: read `y` as numbers.
-
-    Raises:
-        InputError: if there are too few examples or values that are not finite.
-    """
-    return _on_arrays("logme", H, y, regression=regression)
-
-
-def h_score(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
-    """Trace(Σ⁻¹ Σ_b) with Ledoit–Wolf shrinkage of Σ, every example alike; higher is better.
-
-    Bao et al. 2019, with the shrinkage of Ibrahim et al. 2021.
-
-    Args:
-        H: states (n, d).
-        y: class labels (n,), of any type.
-
-    Raises:
-        InputError: as `variability_ratio`.
-    """
-    return _on_arrays("h_score", H, y)
-
-
-def numerical_rank(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
-    """Mean over the classes of ‖H_y‖_*² / ‖H_y‖_F², not centred; lower is better.
-
-    Xie et al. 2022, §4.3 (after Zhou et al. 2022).
-
-    Args:
-        H: states (n, d).
-        y: class labels (n,), of any type.
-
-    Raises:
-        InputError: as `variability_ratio`.
-    """
-    return _on_arrays("numerical_rank", H, y)
-
-
-def knn(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False) -> float | None:
-    """Leave-one-out accuracy (R² for numbers) of the 10 nearest by cosine; higher is better.
-
-    Args:
-        H: states (n, d).
-        y: class labels (n,), or numbers with `regression`.
-        regression: read `y` as numbers.
-
-    Raises:
-        InputError: as `logme`.
-    """
-    return _on_arrays("knn", H, y, regression=regression)
-
-
-def mutual_information(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0
-) -> float | None:
-    """Mutual information (nats) of cluster and class on a held-out tenth; higher is better.
-
-    Xie et al. 2022, App. C.7.
-
-    Args:
-        H: states (n, d).
-        y: class labels (n,), of any type.
-        seed: draws the rows and starts the clusters.
-
-    Raises:
-        InputError: if there are too few examples for the clusters, or values that are not finite.
-    """
-    return _on_arrays("mutual_information", H, y, seed)
-
-
-def _on_arrays(
-    key: str, H: ArrayLike | Tensor, y: ArrayLike | Tensor, seed: int = 0, regression: bool = False
-) -> float | None:
-    seed = whole("seed", seed, 0)
-    states = _numbers("states", H)
-    labels = _numbers("targets", y) if regression else _read(y)
-    if states.ndim != 2 or labels.shape != states.shape[:1]:
-        raise InputError(
-            f"states must be (n, d) and labels (n,), got {states.shape} and {labels.shape}"
-        )
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise InputError("every row needs a label, got NaN or infinity; drop those rows")
-    if not regression:
-        labels = _class_ids(labels)
-    if not states.size:
-        raise InputError(
-            f"states must have 1 or more rows and features, got {states.shape}; use other data"
-        )
-    if not np.isfinite(states).all():
-        raise InputError("states must be finite, got NaN or infinity; drop those rows")
-    for kind, found in (("states", states), ("targets", labels)):
-        largest = float(np.abs(found).max())
-        if largest and not 1 / LARGEST <= largest <= LARGEST:
-            raise InputError(
-                f"{kind} must be of a size below {LARGEST:g} and above "
-                f"{1 / LARGEST:g}, got {largest:.3g}; scale them"
-            )
-    return SCORES[key].of_state(State(states, labels, stratified_groups(labels, seed), seed))
-
-
-def _read(values: ArrayLike | Tensor) -> np.ndarray:
-    if not isinstance(values, Tensor):
-        return np.asarray(values)
-    values = values.detach().cpu()
-    found: np.ndarray = (values.double() if values.is_floating_point() else values).numpy()
-    return found
-
-
-def _numbers(kind: str, values: ArrayLike | Tensor) -> np.ndarray:
-    try:
-        found = _read(values)
-        if found.dtype.kind == "c":
-            raise TypeError("complex numbers")
-        return found.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{kind} must be an array of real numbers: {error}") from error
-
-
-def _class_ids(labels: np.ndarray) -> Int64[np.ndarray, " n"]:
-    try:
-        classes, ids = np.unique(labels, return_inverse=True)
-    except TypeError as error:
-        raise InputError(f"labels must all be of one type: {error}; convert them") from error
-    count = np.bincount(ids)
-    if len(classes) < 2 or count.min() < 2:
-        raise InputError(
-            f"a class score needs 2 or more classes of 2 or more examples each, got {len(ids)} "
-            f"examples in {len(classes)} classes, the smallest of {min(count, default=0)}"
-        )
-    return ids.astype(np.int64)
+# Says which state is best unless the user names another score.
+DEFAULT = usual_scores(numbers=False)[0]
 
 
 def applicable(scores: str | Sequence[str], *, numbers: bool) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
@@ -26,7 +26,7 @@ from layerscout.scores import SCORES
 from layerscout.studies.sweeps import SWEEP
 
 
-def _known(kind: str, names: Sequence[str]) -> AfterValidator:
+def _known(kind: str, names: Collection[str]) -> AfterValidator:
     def check(value: str) -> str:
         if value not in names:
             raise ValueError(str(unknown(kind, value, names)))
@@ -86,7 +86,7 @@ class Strict(BaseModel):
 Examples = Annotated[int, Field(ge=1)] | Literal["all"]
 Rates = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Edits = Annotated[str, AfterValidator(_read_edits)]
-Score = Annotated[str, _known("score", tuple(SCORES))]
+Score = Annotated[str, _known("score", SCORES)]
 Metric = Annotated[str, _known("metric", tuple(METRICS))]
 
 

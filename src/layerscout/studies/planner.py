@@ -27,8 +27,7 @@ from layerscout.plans import (
 from layerscout.runtime import (
     InputError,
 )
-from layerscout.scanning import USUAL_FOR_NUMBERS
-from layerscout.scores import DEFAULT, SCORES
+from layerscout.scores import SCORES, usual_scores
 from layerscout.studies.context import TrialContext
 from layerscout.studies.grid import Cell, Point, best_cells, group_sources, trials_of
 from layerscout.studies.recipe import Grid, Recipe, called
@@ -150,7 +149,7 @@ class Planner:
     def _scores(self, given: Mapping[str, Any]) -> tuple[str, str]:
         """Name the score that plans go by, and that of states which stands in for one of blocks."""
         numbers = self.context.task(given["task"]).kind == "regression"
-        usual = USUAL_FOR_NUMBERS[0] if numbers else DEFAULT
+        usual = usual_scores(numbers=numbers)[0]
         return given.get("score", usual), usual
 
     def _trials(self, point: Point, grid: Grid, scanned: Trial | None, keep: bool) -> list[Cell]:

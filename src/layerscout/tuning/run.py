@@ -65,7 +65,7 @@ from layerscout.runtime import (
     whole,
 )
 from layerscout.scanning import Scan
-from layerscout.scores import DEFAULT, SCORES
+from layerscout.scores import SCORES, usual_scores
 from layerscout.tuning.choice import Ground, check, needs_scan, settled, written_method
 from layerscout.tuning.outcome import Tuned, outcome
 from layerscout.tuning.result import Result
@@ -279,7 +279,7 @@ def tune(
             "LoRA gives a checkpoint of the family, which has no classifier mean-linear; use "
             "another method, or the classifier family"
         )
-    usual = scanning.USUAL_FOR_NUMBERS[0] if task.kind == "regression" else DEFAULT
+    usual = usual_scores(numbers=task.kind == "regression")[0]
     if score is None:
         score = usual if scan is None else scan.leading()
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)

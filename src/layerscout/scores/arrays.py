@@ -1,0 +1,213 @@
+"""The scores of one state as functions of plain arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Int64
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from layerscout.runtime import InputError, whole
+from layerscout.scores.state import State
+from layerscout.scores.table import DEFAULT, SCORES
+from layerscout.scores.variability import stratified_groups
+
+# Products of four larger numbers, or of four whose inverses are larger, would leave float64.
+LARGEST = 1e70
+
+
+def variability_ratio_debiased(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0
+) -> float | None:
+    """Within-class over between-class variability with the noise of the class means taken out.
+
+    As `variability_ratio`, from an unbiased estimate of either scatter, so that it does not grow
+    with n where the classes are hard to tell apart. Lower is better. None where there is no
+    signal beyond the noise.
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), of any type.
+        seed: draws the groups that are told apart from each other.
+
+    Raises:
+        InputError: if there are fewer than two classes, fewer than eight examples of one of them,
+            or values that are not finite.
+    """
+    return _on_arrays(DEFAULT, H, y, seed)
+
+
+def variability_ratio(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
+    """Within-class over between-class variability, ν = (1/K) trace(Σ_w Σ_b†); lower is better.
+
+    Every class counts alike, in Σ_w and in the mean of the class means. None where all class
+    means are the same, so that Σ_b has no direction. Xie et al. 2022, §3.1, equation 3.
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), of any type.
+
+    Raises:
+        InputError: if there are fewer than two classes, fewer than two examples of one of them,
+            or values that are not finite.
+    """
+    return _on_arrays("variability_ratio", H, y)
+
+
+def nc1(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
+    """The same ratio with every example counting alike (neural collapse's first quantity).
+
+    Σ_w is pooled over the examples and Σ_b is taken about the mean of all examples, so large
+    classes dominate; equal to `variability_ratio` on balanced classes. Lower is better.
+    Xie et al. 2022, App. A.1 (after Papyan et al. 2020).
+
+    Args and errors: as `variability_ratio`.
+    """
+    return _on_arrays("nc1", H, y)
+
+
+def cca(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False, seed: int = 0
+) -> float | None:
+    """Mean canonical correlation of states and labels on folds left out; higher is better.
+
+    Over all canonical pairs but the last, which is noise; with numbers the only one. Xie et al.
+    2022, App. C.7; see `layerscout.scores.folds.fold_scores`.
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), or numbers with `regression`.
+        regression: read `y` as numbers.
+        seed: draws the folds.
+
+    Raises:
+        InputError: if there are too few examples, or values that are not finite.
+    """
+    return _on_arrays("cca", H, y, seed, regression)
+
+
+def ridge(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False, seed: int = 0
+) -> float | None:
+    """Class-balanced accuracy (R² for numbers) of ridge regression on folds left out.
+
+    Higher is better. See `layerscout.scores.folds.fold_scores`.
+
+    Args and errors: as `cca`.
+    """
+    return _on_arrays("ridge", H, y, seed, regression)
+
+
+def logme(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False
+) -> float | None:
+    """Log evidence per example of Bayesian linear regression on the labels; higher is better.
+
+    Uncentred, without an intercept, maximised over both precisions; with classes the mean over
+    one against the rest. You et al. 2021.
+
+    Args and errors: as `cca`.
+    """
+    return _on_arrays("logme", H, y, regression=regression)
+
+
+def h_score(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
+    """Trace(Σ⁻¹ Σ_b) with Ledoit–Wolf shrinkage of Σ, every example alike; higher is better.
+
+    Bao et al. 2019, with the shrinkage of Ibrahim et al. 2021.
+
+    Args and errors: as `variability_ratio`.
+    """
+    return _on_arrays("h_score", H, y)
+
+
+def numerical_rank(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
+    """Mean over the classes of ‖H_y‖_*² / ‖H_y‖_F², not centred; lower is better.
+
+    Xie et al. 2022, §4.3 (after Zhou et al. 2022).
+
+    Args and errors: as `variability_ratio`.
+    """
+    return _on_arrays("numerical_rank", H, y)
+
+
+def knn(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False) -> float | None:
+    """Leave-one-out accuracy (R² for numbers) of the 10 nearest by cosine; higher is better.
+
+    Args and errors: as `cca`.
+    """
+    return _on_arrays("knn", H, y, regression=regression)
+
+
+def mutual_information(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0
+) -> float | None:
+    """Mutual information (nats) of cluster and class on a held-out tenth; higher is better.
+
+    Xie et al. 2022, App. C.7.
+
+    Args and errors: as `variability_ratio`; `seed` draws the rows and starts the clusters.
+    """
+    return _on_arrays("mutual_information", H, y, seed)
+
+
+def _on_arrays(
+    key: str, H: ArrayLike | Tensor, y: ArrayLike | Tensor, seed: int = 0, regression: bool = False
+) -> float | None:
+    seed = whole("seed", seed, 0)
+    states = _numbers("states", H)
+    labels = _numbers("targets", y) if regression else _read(y)
+    if states.ndim != 2 or labels.shape != states.shape[:1]:
+        raise InputError(
+            f"states must be (n, d) and labels (n,), got {states.shape} and {labels.shape}"
+        )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InputError("every row needs a label, got NaN or infinity; drop those rows")
+    if not regression:
+        labels = _class_ids(labels)
+    if not states.size:
+        raise InputError(
+            f"states must have 1 or more rows and features, got {states.shape}; use other data"
+        )
+    if not np.isfinite(states).all():
+        raise InputError("states must be finite, got NaN or infinity; drop those rows")
+    for kind, found in (("states", states), ("targets", labels)):
+        largest = float(np.abs(found).max())
+        if largest and not 1 / LARGEST <= largest <= LARGEST:
+            raise InputError(
+                f"{kind} must be of a size below {LARGEST:g} and above "
+                f"{1 / LARGEST:g}, got {largest:.3g}; scale them"
+            )
+    return SCORES[key].of_state(State(states, labels, stratified_groups(labels, seed), seed))
+
+
+def _read(values: ArrayLike | Tensor) -> np.ndarray:
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    values = values.detach().cpu()
+    found: np.ndarray = (values.double() if values.is_floating_point() else values).numpy()
+    return found
+
+
+def _numbers(kind: str, values: ArrayLike | Tensor) -> np.ndarray:
+    try:
+        found = _read(values)
+        if found.dtype.kind == "c":
+            raise TypeError("complex numbers")
+        return found.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{kind} must be an array of real numbers: {error}") from error
+
+
+def _class_ids(labels: np.ndarray) -> Int64[np.ndarray, " n"]:
+    try:
+        classes, ids = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        raise InputError(f"labels must all be of one type: {error}; convert them") from error
+    count = np.bincount(ids)
+    if len(classes) < 2 or count.min() < 2:
+        raise InputError(
+            f"a class score needs 2 or more classes of 2 or more examples each, got {len(ids)} "
+            f"examples in {len(classes)} classes, the smallest of {min(count, default=0)}"
+        )
+    return ids.astype(np.int64)

@@ -1,0 +1,51 @@
+"""What scoring the states or blocks of a model gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from layerscout.scores.diagnostics import Better
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number per state (or block), with its direction.
+
+    Attributes:
+        of: "states" (entries 0..L) or "blocks" (entries 0..L, entry 0 always None).
+        better: which direction is better.
+        values: None where the score is undefined.
+        low, high: the ends of an interval around each value, where the score comes with one.
+        details: what else the score has to tell.
+    """
+
+    of: Literal["states", "blocks"]
+    better: Better
+    values: tuple[float | None, ...]
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def best(self) -> int | None:
+        """Give the best entry among 1..L; ties go to the lower one, None if all are undefined."""
+        sign = 1.0 if self.better == "lower" else -1.0
+        defined = [(sign * v, i) for i, v in enumerate(self.values) if v is not None and i > 0]
+        return min(defined)[1] if defined else None
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> Score:
+        """Read back what `dataclasses.asdict` and JSON made of a score."""
+        entries: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in written.items()
+        }
+        return cls(**entries)
+
+    def without_embeddings(self) -> Score:
+        """Give the same score with entry 0 undefined."""
+
+        def blank(entries: tuple[float | None, ...]) -> tuple[float | None, ...]:
+            return (None, *entries[1:])
+
+        return replace(self, values=blank(self.values), low=blank(self.low), high=blank(self.high))

@@ -1,0 +1,100 @@
+"""One state of labelled examples; what several scores need of it is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Float64, Int64
+
+from layerscout.scores.folds import FoldScores, fold_scores
+from layerscout.scores.moments import Centred
+from layerscout.scores.transferability import centred_scatter
+from layerscout.scores.variability import Debiased, debiased
+
+T = TypeVar("T")
+
+
+class _once(Generic[T]):  # noqa: N801, a decorator
+    """A property that is computed when first asked for.
+
+    That of functools holds one lock for all instances before Python 3.12, and so keeps states from
+    being scored at the same time.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute, self.__doc__ = compute, compute.__doc__
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, _: type) -> T:
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
+
+
+@runtime_checkable
+class StatesLike(Protocol):
+    """States (S, n, d) that are read one at a time: an array, or what reads them from files."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """(S, n, d)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, s: int, /) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """One state of n labelled examples; what several scores need is computed once.
+
+    Attributes:
+        states: (n, d), as the encoder gave them, all finite.
+        labels: class ids, int64 (n,), or targets, float64 (n,).
+        groups: (n,), the groups of `variability.stratified_groups`.
+        seed: of what a score draws.
+        examples: (n,), or None; rows with the same number are the choices of one example.
+    """
+
+    states: Float[np.ndarray, "n d"]
+    labels: np.ndarray
+    groups: Int64[np.ndarray, " n"]
+    seed: int = 0
+    examples: Int64[np.ndarray, " n"] | None = None
+
+    @_once
+    def exact(self) -> Float64[np.ndarray, "n d"]:
+        """The states in float64."""
+        return np.asarray(self.states, dtype=np.float64)
+
+    @_once
+    def centred(self) -> Centred:
+        """The states about their mean, sorted by group and class."""
+        return Centred.of(self.states, self.labels, self.groups)
+
+    @_once
+    def class_scatters(self) -> Float64[np.ndarray, "K d d"] | None:
+        """The scatter of each class, if the folds were scored, which needs it."""
+        return self.folds.class_scatters if "folds" in vars(self) else None
+
+    @_once
+    def scatter(self) -> Float64[np.ndarray, "d d"]:
+        """The scatter of all, at least its upper triangle."""
+        if self.class_scatters is None:
+            return centred_scatter(self.centred)
+        total: np.ndarray = self.class_scatters.sum(axis=0)
+        return total
+
+    @_once
+    def debiased(self) -> Debiased:
+        """The debiased variability ratio with its jackknife replicates."""
+        return debiased(self.centred)
+
+    @_once
+    def folds(self) -> FoldScores:
+        """What is fitted on some folds and tested on others."""
+        return fold_scores(self.centred)

@@ -27,14 +27,14 @@ import torch
 import layerscout as ls
 from layerscout.analysis.evaluation import _swept
 from layerscout.cache.examples import Examples, predict
-from layerscout.cache.states import kept
-from layerscout.data.targets import answers, held_out
+from layerscout.cache.states import pool_states
+from layerscout.data.targets import make_targets, require_validation
 from layerscout.models.editing import edit
 from layerscout.models.encoder import Encoder
 from layerscout.models.surgery import base_of, classifier
 from layerscout.plans.plan import Plan
 from layerscout.runtime.files import clear_cache
-from layerscout.runtime.progress import progress
+from layerscout.runtime.progress import show_progress
 from layerscout.scores.similarity_maps import cka_map
 from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
 
@@ -52,9 +52,9 @@ def against_torch_cka(
     if python is None:
         text = f"Not measured: no environment with torch_cka was given. {ENVIRONMENT}"
         return Section(title, text)
-    split = held_out(task)
+    split = require_validation(task)
     tokens = encoder.tokenize(split.texts, split.pairs)
-    states = kept(encoder, tokens, ("mean",), limit=10**10).states["mean"]
+    states = pool_states(encoder, tokens, ("mean",), limit=10**10).states["mean"]
     found = cka_map(states)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "states.npy"
@@ -117,14 +117,14 @@ def _turns(
 
 def evaluations(encoder: Encoder, task: ls.Task, examples: int, repeats: int) -> list[Section]:
     """Time the truncation curve and the skip matrix against a forward pass and plain loops."""
-    L, split = encoder.blocks, held_out(task).take(np.arange(examples))
+    L, split = encoder.blocks, require_validation(task).take(np.arange(examples))
     model = classifier(encoder, Plan((), L), task.labels)
     encoder = replace(encoder, model=base_of(model)[0])
-    given_ = answers(split, task.kind)
+    given_ = make_targets(split, task.kind)
     data = Examples(encoder.tokenize(split.texts, split.pairs), given_.labels, None)
 
     def curve() -> None:
-        with progress(False) as show:
+        with show_progress(False) as show:
             _swept(encoder, model, data, False, show)
 
     def cut_each() -> None:
@@ -133,7 +133,7 @@ def evaluations(encoder: Encoder, task: ls.Task, examples: int, repeats: int) ->
                 predict(encoder, model, data)
 
     def spans() -> None:
-        with progress(False) as show:
+        with show_progress(False) as show:
             _swept(encoder, model, data, True, show)
 
     def skip_each() -> None:

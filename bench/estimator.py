@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import layerscout as ls
-from layerscout.cache.states import States, kept
+from layerscout.cache.states import States, pool_states
 from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.data.sampling import Split
 from layerscout.models.encoder import Encoder
@@ -190,7 +190,7 @@ class Material:
         read = []
         for split in (train, task.validation):
             tokens = encoder.tokenize(split.texts, split.pairs)
-            read.append(kept(encoder, tokens, limit=DEFAULT_LIMIT).states["mean"])
+            read.append(pool_states(encoder, tokens, limit=DEFAULT_LIMIT).states["mean"])
         return cls(train, read[0], task.validation, read[1])
 
     def ratios(self, rows: np.ndarray, seed: int) -> dict[str, Score]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.cache.states import States, kept
+from layerscout.cache.states import States, pool_states
 from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.data.sampling import Split
 from layerscout.models.encoder import Encoder, Tokens
@@ -45,7 +45,7 @@ class Texts:
 
     @cached_property
     def states(self) -> States:
-        return kept(self.encoder, self.tokens, limit=DEFAULT_LIMIT).states["mean"]
+        return pool_states(self.encoder, self.tokens, limit=DEFAULT_LIMIT).states["mean"]
 
     @cached_property
     def sample(self) -> Sample:

@@ -34,7 +34,7 @@ from transformers import (
 
 import layerscout as ls
 from layerscout.cache.examples import Examples
-from layerscout.data.sampling import shuffled_batches
+from layerscout.data.sampling import shuffle_batches
 from layerscout.models.encoder import Encoder, Tokens
 from layerscout.models.surgery import classifier
 from layerscout.plans.costs import Work, cost
@@ -176,7 +176,7 @@ class Batches:
         return -(-len(self.lengths) // self.size)
 
     def __iter__(self) -> Iterable[list[int]]:
-        return iter([b.tolist() for b in shuffled_batches(self.lengths, self.size, self.order)])
+        return iter([b.tolist() for b in shuffle_batches(self.lengths, self.size, self.order)])
 
 
 def theirs(

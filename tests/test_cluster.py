@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from layerscout.runtime.errors import InputError, LayerscoutError
-from layerscout.runtime.ray import joined, spread
+from layerscout.runtime.ray import join_cluster, run_on_cluster
 from layerscout.scanning import cluster as spreading
 from layerscout.scanning.cluster import scan_shards
 from layerscout.studies.backends import Ray
@@ -41,10 +41,10 @@ def test_a_cluster_that_does_not_answer_is_told_in_a_line(tiny, reviews, tmp_pat
     with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"):
         study(recipe(tiny, reviews), tmp_path, backend=Ray(address), progress=False)
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"), joined():
+    with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"), join_cluster():
         pass
     for given in ("there", "there:six", ":1"):
-        with pytest.raises(InputError, match="--address is HOST:PORT"), joined(given):
+        with pytest.raises(InputError, match="--address is HOST:PORT"), join_cluster(given):
             pass
     assert Store(tmp_path).folder.exists()
 
@@ -111,9 +111,9 @@ def test_what_a_machine_was_doing_when_it_died_is_done_by_another(tmp_path, mach
             time.sleep(0.05)
         machines.remove_node(mortal, allow_graceful=False)
 
-    with joined() as cluster, ThreadPoolExecutor() as killer:
+    with join_cluster() as cluster, ThreadPoolExecutor() as killer:
         killed = killer.submit(kill)
-        assert sorted(spread(cluster, works, range(4), cpus=1)) == [0, 1, 2, 3]
+        assert sorted(run_on_cluster(cluster, works, range(4), cpus=1)) == [0, 1, 2, 3]
         killed.result()
     (begun,) = tmp_path.glob(f"* {doomed}")
     assert len(list(tmp_path.glob(f"{begun.name.split()[0]} *"))) == 2
@@ -121,12 +121,12 @@ def test_what_a_machine_was_doing_when_it_died_is_done_by_another(tmp_path, mach
 
 @pytest.mark.parametrize("error", [InputError, ValueError])
 def test_what_a_piece_of_work_raises_is_raised_here(machines, error):
-    with joined() as cluster, pytest.raises(error, match="^not 3$"):
+    with join_cluster() as cluster, pytest.raises(error, match="^not 3$"):
 
         def fails(item):
             raise error(f"not {item}")
 
-        list(spread(cluster, fails, [3], cpus=1))
+        list(run_on_cluster(cluster, fails, [3], cpus=1))
 
 
 def test_results_come_in_order_where_that_matters(machines):
@@ -134,9 +134,14 @@ def test_results_come_in_order_where_that_matters(machines):
         time.sleep(0.3 if item == 0 else 0)
         return item
 
-    with joined() as cluster:
-        assert list(spread(cluster, slow_at_first, range(4), cpus=1, in_order=True)) == [0, 1, 2, 3]
-        assert sorted(spread(cluster, slow_at_first, range(4), cpus=1)) == [0, 1, 2, 3]
+    with join_cluster() as cluster:
+        assert list(run_on_cluster(cluster, slow_at_first, range(4), cpus=1, in_order=True)) == [
+            0,
+            1,
+            2,
+            3,
+        ]
+        assert sorted(run_on_cluster(cluster, slow_at_first, range(4), cpus=1)) == [0, 1, 2, 3]
 
 
 def dying():
@@ -151,18 +156,18 @@ def dying():
 def test_work_that_kills_every_process_ends(machines, monkeypatch):
     monkeypatch.setattr("layerscout.runtime.ray.RETRIES", 1)
     with (
-        joined() as cluster,
+        join_cluster() as cluster,
         pytest.raises(LayerscoutError, match="processes of the cluster died 2 times"),
     ):
-        list(spread(cluster, dying(), [0], cpus=1))
+        list(run_on_cluster(cluster, dying(), [0], cpus=1))
 
 
 def test_work_that_no_machine_has_room_for_is_refused(machines):
-    with joined() as cluster:
+    with join_cluster() as cluster:
         with pytest.raises(InputError, match="no machine .* 64 cores and 0 GPUs .* with 1 cores"):
-            list(spread(cluster, dying(), [0], cpus=64))
+            list(run_on_cluster(cluster, dying(), [0], cpus=64))
         with pytest.raises(InputError, match="1 cores and 2 GPUs"):
-            list(spread(cluster, dying(), [0], gpus=2))
+            list(run_on_cluster(cluster, dying(), [0], gpus=2))
 
 
 def test_a_machine_that_dies_leaves_a_scan_as_it_is(tiny, tmp_path, machines, monkeypatch):
@@ -172,11 +177,11 @@ def test_a_machine_that_dies_leaves_a_scan_as_it_is(tiny, tmp_path, machines, mo
     mortal = machines.add_node(num_cpus=1)
 
     def spread_until_one_dies(*given, **options):
-        for number, result in enumerate(spread(*given, **options)):
+        for number, result in enumerate(run_on_cluster(*given, **options)):
             yield result
             if number == 0 and "gpus" in options:  # while the other machine adds up
                 machines.remove_node(mortal, allow_graceful=False)
 
-    monkeypatch.setattr(spreading, "spread", spread_until_one_dies)
+    monkeypatch.setattr(spreading, "run_on_cluster", spread_until_one_dies)
     assert scan_shards(tiny, folder, **options).scores == whole.scores
     assert not mortal.any_processes_alive()

@@ -143,7 +143,7 @@ def test_block_passes_are_as_few_as_can_be(tmp_path, monkeypatch, edits, passes)
         return model, columns
 
     monkeypatch.setattr(evaluation, "tuned_classifier", counted)
-    monkeypatch.setattr(evaluation, "batches", lambda encoder, data: [np.arange(len(data))])
+    monkeypatch.setattr(evaluation, "make_batches", lambda encoder, data: [np.arange(len(data))])
     quietly(tmp_path / "model", TASK, edits=edits)
     assert len(entered) == passes
 

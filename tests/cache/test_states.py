@@ -13,13 +13,13 @@ from hypothesis import given, strategies as st
 from conftest import flip, real, truncate
 from inputs import expect_refused
 from layerscout.cache import fingerprints, states as states_module
-from layerscout.cache.fingerprints import encoder_fingerprint
-from layerscout.cache.states import States, kept
+from layerscout.cache.fingerprints import fingerprint_encoder
+from layerscout.cache.states import States, pool_states
 from layerscout.models import encoder as encoder_module
 from layerscout.models.encoder import Encoder
 from layerscout.runtime import files
 from layerscout.runtime.errors import InputError
-from layerscout.runtime.files import cache_entries, cache_folder
+from layerscout.runtime.files import cache_folder, list_cache
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)
@@ -79,9 +79,9 @@ def left():
 
 def test_states_are_the_encoder_s(family):
     tokens = family.tokenize(TEXTS)
-    computed = kept(family, tokens, BOTH, limit=LIMIT)
-    found = kept(family, tokens, BOTH, limit=LIMIT)
-    never = kept(family, tokens, BOTH, limit=0)
+    computed = pool_states(family, tokens, BOTH, limit=LIMIT)
+    found = pool_states(family, tokens, BOTH, limit=LIMIT)
+    never = pool_states(family, tokens, BOTH, limit=0)
     assert (computed.cached, found.cached, never.cached) == (set(), set(BOTH), set())
     for one in (computed, found, never):
         assert tuple(one.states) == BOTH
@@ -97,32 +97,32 @@ def test_one_pass_pools_in_both_ways_and_the_second_call_runs_nothing(
 ):
     batches, count, rows = len(encoder.batches(tokens)), passes(encoder), []
     assert batches > 10
-    kept(encoder, tokens, BOTH, limit=LIMIT, progress=rows.extend)
+    pool_states(encoder, tokens, BOTH, limit=LIMIT, progress=rows.extend)
     assert len(count) == batches
     assert sorted(rows) == list(range(len(tokens)))
     for poolings in (BOTH, BOTH[::-1], ("cls",), ("mean", "mean")):
-        found = kept(encoder, tokens, poolings, limit=LIMIT, progress=rows.extend)
+        found = pool_states(encoder, tokens, poolings, limit=LIMIT, progress=rows.extend)
         assert found.cached == set(found.states) == set(poolings)
     assert (len(count), len(rows)) == (batches, len(tokens))
 
 
 def test_only_the_pooling_that_is_missing_is_computed(encoder, tokens):
-    first = kept(encoder, tokens, limit=LIMIT)
-    (entry,) = cache_entries()
+    first = pool_states(encoder, tokens, limit=LIMIT)
+    (entry,) = list_cache()
     mean, written = entry.path, entry.path.stat().st_mtime_ns
-    both = kept(encoder, tokens, BOTH, limit=LIMIT)
+    both = pool_states(encoder, tokens, BOTH, limit=LIMIT)
     assert both.cached == {"mean"}
     assert both.seconds > 0 and both.saved == 0
     check(both, encoder)
     assert np.array_equal(read(both.states["mean"]), read(first.states["mean"]))
-    assert len(cache_entries()) == 2
+    assert len(list_cache()) == 2
     assert mean.stat().st_mtime_ns == written
 
 
 def test_the_entry_says_what_it_is(encoder, tokens):
-    found = kept(encoder, tokens, BOTH, limit=LIMIT)
-    told = {entry.about["pooling"]: dict(entry.about) for entry in cache_entries()}
-    assert {entry.path.stat().st_size for entry in cache_entries()} == {SIZE}
+    found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    told = {entry.about["pooling"]: dict(entry.about) for entry in list_cache()}
+    assert {entry.path.stat().st_size for entry in list_cache()} == {SIZE}
     for pooling in BOTH:
         about = told[pooling]
         assert len(about.pop("sha256")) == 64
@@ -142,14 +142,14 @@ def test_the_entry_says_what_it_is(encoder, tokens):
 def test_the_seconds_are_those_of_the_forward_pass(encoder, tokens, small_batches, monkeypatch):
     ticks = iter(range(1000))
     monkeypatch.setattr(states_module, "perf_counter", lambda: next(ticks))
-    assert kept(encoder, tokens, limit=0).seconds == len(encoder.batches(tokens))
+    assert pool_states(encoder, tokens, limit=0).seconds == len(encoder.batches(tokens))
     # Two more readings of the clock for each batch, and none for hashing and writing.
-    assert kept(encoder, tokens, limit=LIMIT).seconds == len(encoder.batches(tokens))
+    assert pool_states(encoder, tokens, limit=LIMIT).seconds == len(encoder.batches(tokens))
 
 
 @pytest.mark.parametrize("limit", [LIMIT, 0])
 def test_the_arrays_are_not_for_writing(encoder, tokens, limit):
-    (part,) = kept(encoder, tokens, limit=limit).states["mean"].parts
+    (part,) = pool_states(encoder, tokens, limit=limit).states["mean"].parts
     assert isinstance(part, np.memmap) == (limit > 0)
     with pytest.raises(ValueError, match="read-only"):
         part[0, 0, 0] = 1
@@ -158,18 +158,18 @@ def test_the_arrays_are_not_for_writing(encoder, tokens, limit):
 def test_dropout_is_off_whatever_mode_the_model_is_in(encoder, tokens):
     encoder.model.train()
     encoder.model.pooler.eval()
-    found = kept(encoder, tokens, BOTH, limit=LIMIT)
+    found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
     assert encoder.model.training
     assert not encoder.model.pooler.training
     encoder.model.eval()
-    assert kept(encoder, tokens, BOTH, limit=LIMIT).cached == set(BOTH)
+    assert pool_states(encoder, tokens, BOTH, limit=LIMIT).cached == set(BOTH)
     check(found, encoder)
 
 
 def test_bfloat16_keeps_float32(tiny):
     low = Encoder.load(tiny, precision="bfloat16")
     tokens = low.tokenize(TEXTS)
-    found = kept(low, tokens, BOTH, limit=LIMIT)
+    found = pool_states(low, tokens, BOTH, limit=LIMIT)
     check(found, low)
     array = read(found.states["mean"])
     assert not np.array_equal(array, torch.from_numpy(array).bfloat16().float().numpy())
@@ -180,32 +180,32 @@ def test_numbers_that_are_not_finite_are_kept(encoder, limit):
     encoder.model.embeddings.word_embeddings.weight.data[encoder.tokenizer.sep_token_id] = np.nan
     tokens = encoder.tokenize(["the cat"])
     for _ in range(2):
-        states = kept(encoder, tokens, BOTH, limit=limit).states
+        states = pool_states(encoder, tokens, BOTH, limit=limit).states
         assert np.isfinite(read(states["cls"])).all(axis=2).ravel().tolist() == [True] + 4 * [False]
         assert not np.isfinite(read(states["mean"])[1:]).any()
 
 
 def test_what_is_above_the_states_does_not_matter(encoder, tokens):
-    kept(encoder, tokens, limit=LIMIT)
+    pool_states(encoder, tokens, limit=LIMIT)
     encoder.model.pooler.dense.weight.data.add_(1)
     encoder.model.config.update({"id2label": {0: "no"}, "hidden_dropout_prob": 0.3})
-    assert kept(replace(encoder, name="another"), tokens, limit=LIMIT).cached == {"mean"}
+    assert pool_states(replace(encoder, name="another"), tokens, limit=LIMIT).cached == {"mean"}
 
 
 @pytest.mark.parametrize("module", ["embeddings.word_embeddings", "encoder.layer.3.output.dense"])
 def test_other_weights_have_their_own_entries(encoder, tokens, module):
-    kept(encoder, tokens, BOTH, limit=LIMIT)
+    pool_states(encoder, tokens, BOTH, limit=LIMIT)
     encoder.model.get_submodule(module).weight.data[-1, 3] += 1e-6
-    assert kept(encoder, tokens, BOTH, limit=LIMIT).cached == set()
-    assert len(cache_entries()) == 4
+    assert pool_states(encoder, tokens, BOTH, limit=LIMIT).cached == set()
+    assert len(list_cache()) == 4
 
 
 def test_a_shorter_model_has_its_own_entries(encoder, tokens):
-    kept(encoder, tokens, limit=LIMIT)
+    pool_states(encoder, tokens, limit=LIMIT)
     short = Encoder.load(encoder.source)
     short.model.config.num_hidden_layers = 2
     short.model.encoder.layer = short.model.encoder.layer[:2]
-    found = kept(short, tokens, limit=LIMIT)
+    found = pool_states(short, tokens, limit=LIMIT)
     assert found.cached == set()
     assert found.states["mean"].shape == (3, len(TEXTS), 16)
     check(found, short)
@@ -221,19 +221,19 @@ def test_other_tokens_precisions_and_versions_have_their_own_entries(
         encoder.tokenize(TEXTS[:-1]),
         encoder.tokenize(TEXTS[::-1]),
     ]
-    found = [kept(encoder, one, BOTH, limit=LIMIT) for one in (tokens, *others)]
+    found = [pool_states(encoder, one, BOTH, limit=LIMIT) for one in (tokens, *others)]
     low = Encoder.load(tiny, precision="bfloat16")
-    found.append(kept(low, tokens, BOTH, limit=LIMIT))
+    found.append(pool_states(low, tokens, BOTH, limit=LIMIT))
     monkeypatch.setattr(fingerprints, "version", lambda _: "another")
-    found.append(kept(encoder, tokens, BOTH, limit=LIMIT))
+    found.append(pool_states(encoder, tokens, BOTH, limit=LIMIT))
     assert [one.cached for one in found] == [set()] * 8
-    assert len(cache_entries()) == 16
+    assert len(list_cache()) == 16
 
 
 def test_which_tokens_are_ordinary_matters_to_the_mean_alone(encoder, tokens):
-    kept(encoder, tokens, BOTH, limit=LIMIT)
+    pool_states(encoder, tokens, BOTH, limit=LIMIT)
     every = replace(tokens, ordinary=np.ones_like(tokens.ordinary))
-    found = kept(encoder, every, BOTH, limit=LIMIT)
+    found = pool_states(encoder, every, BOTH, limit=LIMIT)
     assert found.cached == {"cls"}
     means = encoder.pooled(every, np.arange(len(every))).numpy()
     np.testing.assert_allclose(read(found.states["mean"]), means, rtol=2e-5, atol=2e-5)
@@ -244,15 +244,15 @@ def test_weights_are_hashed_once_or_not_at_all(encoder, tokens, monkeypatch):
 
     def count(*arguments):
         hashed.append(arguments)
-        return encoder_fingerprint(*arguments)
+        return fingerprint_encoder(*arguments)
 
-    monkeypatch.setattr(states_module, "encoder_fingerprint", count)
-    kept(encoder, tokens, BOTH, limit=0)
+    monkeypatch.setattr(states_module, "fingerprint_encoder", count)
+    pool_states(encoder, tokens, BOTH, limit=0)
     assert hashed == []
-    kept(encoder, tokens, BOTH, limit=LIMIT)
+    pool_states(encoder, tokens, BOTH, limit=LIMIT)
     assert hashed == [(encoder, 4)]
-    known = encoder_fingerprint(encoder, 4)
-    assert kept(encoder, tokens, BOTH, limit=LIMIT, fingerprint=known).cached == set(BOTH)
+    known = fingerprint_encoder(encoder, 4)
+    assert pool_states(encoder, tokens, BOTH, limit=LIMIT, fingerprint=known).cached == set(BOTH)
     assert len(hashed) == 1
 
 
@@ -267,19 +267,19 @@ def test_weights_are_hashed_once_or_not_at_all(encoder, tokens, monkeypatch):
     ],
 )
 def test_a_harmed_entry_is_computed_again(encoder, tokens, suffix, harm):
-    kept(encoder, tokens, limit=LIMIT)
+    pool_states(encoder, tokens, limit=LIMIT)
     before = left()
-    (entry,) = cache_entries()
+    (entry,) = list_cache()
     harm(entry.path.with_suffix(suffix))
-    again = kept(encoder, tokens, limit=LIMIT)
+    again = pool_states(encoder, tokens, limit=LIMIT)
     assert (again.cached, again.warning) == (set(), None)
     check(again, encoder)
     assert left() == before
-    assert kept(encoder, tokens, limit=LIMIT).cached == {"mean"}
+    assert pool_states(encoder, tokens, limit=LIMIT).cached == {"mean"}
 
 
 def test_an_entry_that_goes_while_it_is_opened(encoder, tokens, monkeypatch):
-    kept(encoder, tokens, limit=LIMIT)
+    pool_states(encoder, tokens, limit=LIMIT)
 
     def found_and_gone(path, size):
         about = files.find_cached(path, size)
@@ -287,7 +287,7 @@ def test_an_entry_that_goes_while_it_is_opened(encoder, tokens, monkeypatch):
         return about
 
     monkeypatch.setattr(states_module, "find_cached", found_and_gone)
-    again = kept(encoder, tokens, limit=LIMIT)
+    again = pool_states(encoder, tokens, limit=LIMIT)
     assert (again.cached, again.warning) == (set(), None)
     check(again, encoder)
 
@@ -302,13 +302,13 @@ def test_a_stop_leaves_nothing_behind(encoder, tokens, small_batches, fault):
             raise fault
 
     with pytest.raises(fault):
-        kept(encoder, tokens, BOTH, limit=LIMIT, progress=stop)
+        pool_states(encoder, tokens, BOTH, limit=LIMIT, progress=stop)
     assert left() == []
 
 
 def lost(encoder, tokens, **options):
     """Check that states are right though they cannot be kept; returns the warning."""
-    found = kept(encoder, tokens, BOTH, **{"limit": LIMIT} | options)
+    found = pool_states(encoder, tokens, BOTH, **{"limit": LIMIT} | options)
     assert found.cached == set()
     check(found, encoder)
     assert "\n" not in str(found.warning)
@@ -321,24 +321,24 @@ def test_a_cache_that_is_off_holds_nothing_and_says_nothing(encoder, tokens):
 
 
 def test_states_that_are_larger_than_the_cache(encoder, tokens):
-    assert kept(encoder, encoder.tokenize(["cat"]), limit=1000).warning is None
+    assert pool_states(encoder, encoder.tokenize(["cat"]), limit=1000).warning is None
     before = left()
     assert lost(encoder, tokens, limit=2 * SIZE - 1) == (
         "the states are held in memory and not kept: the cache may hold 1.22e-05 GB, and "
         "1.22e-05 GB are needed; raise --cache-limit"
     )
     assert left() == before
-    assert kept(encoder, tokens, BOTH, limit=2 * SIZE).warning is None
-    assert [entry.about["texts"] for entry in cache_entries()] == [len(TEXTS)] * 2
+    assert pool_states(encoder, tokens, BOTH, limit=2 * SIZE).warning is None
+    assert [entry.about["texts"] for entry in list_cache()] == [len(TEXTS)] * 2
 
 
 def test_what_was_found_does_not_make_way_for_what_is_missing(encoder, tokens):
-    kept(encoder, tokens, limit=LIMIT)
-    short = kept(encoder, tokens, BOTH, limit=SIZE + 1000)
+    pool_states(encoder, tokens, limit=LIMIT)
+    short = pool_states(encoder, tokens, BOTH, limit=SIZE + 1000)
     assert short.cached == {"mean"}
     assert short.warning.endswith("are needed; raise --cache-limit")
     check(short, encoder)
-    assert [entry.about["pooling"] for entry in cache_entries()] == ["mean"]
+    assert [entry.about["pooling"] for entry in list_cache()] == ["mean"]
 
 
 def test_a_disk_that_is_full_from_the_start(encoder, tokens, monkeypatch):
@@ -376,7 +376,7 @@ def test_a_disk_that_is_full_when_all_is_computed(encoder, tokens, full, monkeyp
         return {"long": "x" * (SIZE + 20)}
 
     monkeypatch.setattr(states_module, "_about", about)
-    found = kept(encoder, tokens, BOTH, limit=LIMIT)
+    found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
     assert "File too large" in found.warning
     assert len(count) == len(encoder.batches(tokens))
     check(found, encoder)
@@ -398,15 +398,15 @@ def test_files_that_cannot_be_read_back_are_computed_again(
 
 
 def test_a_read_only_cache(encoder, tokens, monkeypatch):
-    kept(encoder, tokens, limit=LIMIT)
+    pool_states(encoder, tokens, limit=LIMIT)
 
     def refuse(*_, **__):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
     monkeypatch.setattr(files.os, "utime", refuse)
-    assert kept(encoder, tokens, limit=LIMIT).cached == {"mean"}
-    found = kept(encoder, tokens, ("cls",), limit=LIMIT)
+    assert pool_states(encoder, tokens, limit=LIMIT).cached == {"mean"}
+    found = pool_states(encoder, tokens, ("cls",), limit=LIMIT)
     assert "Read-only file system; set LAYERSCOUT_CACHE" in found.warning
     check(found, encoder)
 
@@ -420,16 +420,18 @@ def test_states_that_fit_nowhere_are_refused_before_they_are_computed(
     encoder, tokens, full, monkeypatch
 ):
     monkeypatch.setattr(states_module, "MEMORY", SIZE)
-    assert kept(encoder, tokens, limit=0).cached == set()
+    assert pool_states(encoder, tokens, limit=0).cached == set()
     count = passes(encoder)
     words = "1.22e-05 GB … 5 states of 19 examples, 16 numbers … 6.08e-06 GB that memory may hold"
     remedy = " … raise --cache-limit, or read fewer --examples"
-    expect_refused(f"{words} … the cache is off{remedy}", kept, encoder, tokens, BOTH, limit=0)
-    expect_refused(f"{words} … may hold 1e-09{remedy}", kept, encoder, tokens, BOTH, limit=1)
+    expect_refused(
+        f"{words} … the cache is off{remedy}", pool_states, encoder, tokens, BOTH, limit=0
+    )
+    expect_refused(f"{words} … may hold 1e-09{remedy}", pool_states, encoder, tokens, BOTH, limit=1)
     assert count == []
     full(SIZE // 2)
     words += " … set LAYERSCOUT_CACHE to another folder, or read fewer --examples"
-    expect_refused(words, kept, encoder, tokens, BOTH, limit=LIMIT)
+    expect_refused(words, pool_states, encoder, tokens, BOTH, limit=LIMIT)
     assert left() == []
 
 
@@ -443,26 +445,33 @@ def test_memory_that_is_short_halves_the_batch(encoder, tokens, monkeypatch):
 
     monkeypatch.setattr(Encoder, "batch", small)
     limit = 3
-    found = kept(encoder, tokens, BOTH, limit=LIMIT)
+    found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
     limit = 100
     check(found, encoder)
     limit = 0
     with pytest.raises(InputError, match="a text of 13 tokens does not fit into the memory of"):
-        kept(encoder, encoder.tokenize(SENTENCES[:1]), limit=LIMIT)
-    assert len(cache_entries()) == 2
+        pool_states(encoder, encoder.tokenize(SENTENCES[:1]), limit=LIMIT)
+    assert len(list_cache()) == 2
 
 
 def test_what_is_out_of_range_is_one_line(encoder, tokens):
     expect_refused(
-        "unknown pooling 'men', did you mean 'mean'?", kept, encoder, tokens, ["men"], limit=0
+        "unknown pooling 'men', did you mean 'mean'?",
+        pool_states,
+        encoder,
+        tokens,
+        ["men"],
+        limit=0,
     )
-    expect_refused("`limit` must be 0 bytes or more, got -1", kept, encoder, tokens, limit=-1)
+    expect_refused(
+        "`limit` must be 0 bytes or more, got -1", pool_states, encoder, tokens, limit=-1
+    )
 
 
 def test_growing_samples_joined_are_the_whole(encoder, small_batches):
     sizes = [0, 4, 5, 19]
     parts = [
-        kept(encoder, encoder.tokenize(TEXTS[start:stop]), limit=limit).states["mean"]
+        pool_states(encoder, encoder.tokenize(TEXTS[start:stop]), limit=limit).states["mean"]
         for start, stop, limit in zip(sizes, sizes[1:], (LIMIT, 0, LIMIT), strict=False)
     ]
     whole = parts[0] + parts[1] + parts[2]
@@ -523,5 +532,5 @@ def test_states_of_other_sizes_cannot_be_joined():
 def test_a_real_encoder():
     encoder = Encoder.load(real("models", "all-MiniLM-L6-v2"))
     tokens = encoder.tokenize(TEXTS)
-    check(kept(encoder, tokens, BOTH, limit=LIMIT), encoder, tolerance=2e-4)
-    check(kept(encoder, tokens, BOTH, limit=LIMIT), encoder, tolerance=2e-4)
+    check(pool_states(encoder, tokens, BOTH, limit=LIMIT), encoder, tolerance=2e-4)
+    check(pool_states(encoder, tokens, BOTH, limit=LIMIT), encoder, tolerance=2e-4)

@@ -18,12 +18,12 @@ from transformers import AutoModel
 
 from conftest import flip, real, truncate
 from layerscout.cache import fingerprints, trunks
-from layerscout.cache.trunks import Team, trunk
+from layerscout.cache.trunks import Team, run_trunk
 from layerscout.models import encoder as encoder_module
 from layerscout.models.encoder import Encoder
 from layerscout.runtime import files
 from layerscout.runtime.errors import InputError
-from layerscout.runtime.files import cache_entries, cache_folder
+from layerscout.runtime.files import cache_folder, list_cache
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)
@@ -80,9 +80,9 @@ def left():
 def test_states_are_those_of_a_pass_to_the_cut(family, first_only):
     tokens = family.tokenize(TEXTS)
     for cut in range(family.blocks + 1):
-        computed = trunk(family, tokens, cut, first_only=first_only)
-        found = trunk(family, tokens, cut, first_only=first_only)
-        never = trunk(family, tokens, cut, first_only=first_only, limit=0)
+        computed = run_trunk(family, tokens, cut, first_only=first_only)
+        found = run_trunk(family, tokens, cut, first_only=first_only)
+        never = run_trunk(family, tokens, cut, first_only=first_only, limit=0)
         assert (computed.cached, found.cached, never.cached) == (False, True, False)
         assert (computed.kept, found.kept, never.kept) == (True, True, False)
         for one in (computed, found, never):
@@ -97,7 +97,7 @@ def test_what_follows_the_cut_goes_on_from_the_states(family):
     whole = family.model(**inputs).last_hidden_state
     for cut in range(family.blocks + 1):
         for limit in (10**9, 0):
-            state = trunk(family, tokens, cut, limit=limit).states(ROWS).requires_grad_()
+            state = run_trunk(family, tokens, cut, limit=limit).states(ROWS).requires_grad_()
             output = family.resume(inputs, state, cut)
             torch.testing.assert_close(output[mask], whole[mask], rtol=1e-4, atol=2e-5)
             (gradient,) = torch.autograd.grad(output[mask].square().sum(), state)
@@ -108,19 +108,23 @@ def test_what_follows_the_cut_goes_on_from_the_states(family):
 def test_bfloat16_takes_two_bytes_a_number(tiny):
     low = Encoder.load(tiny, precision="bfloat16")
     tokens = low.tokenize(TEXTS)
-    for kept in (trunk(low, tokens, 2), trunk(low, tokens, 2), trunk(low, tokens, 2, limit=0)):
+    for kept in (
+        run_trunk(low, tokens, 2),
+        run_trunk(low, tokens, 2),
+        run_trunk(low, tokens, 2, limit=0),
+    ):
         check(kept, low, tokens, tolerance=0.05)
         found = kept.states(ROWS)
         assert torch.equal(found, found.bfloat16().float())
-    (entry,) = cache_entries()
+    (entry,) = list_cache()
     assert entry.path.stat().st_size == 2 * 16 * len(tokens.ids)
 
 
 def test_the_file_holds_the_real_tokens_and_the_entry_says_what_it_is(encoder, tokens):
     rows = []
-    kept = trunk(encoder, tokens, 3, progress=rows.extend)
+    kept = run_trunk(encoder, tokens, 3, progress=rows.extend)
     assert sorted(rows) == list(range(len(tokens)))
-    (entry,) = cache_entries()
+    (entry,) = list_cache()
     size = 4 * 16 * len(tokens.ids)
     assert kept.bytes == entry.path.stat().st_size == size
     assert size < entry.bytes < 1.05 * size
@@ -143,7 +147,7 @@ def test_the_file_holds_the_real_tokens_and_the_entry_says_what_it_is(encoder, t
 def test_dropout_is_off_whatever_mode_the_model_is_in(encoder, tokens):
     encoder.model.train()
     encoder.model.pooler.eval()
-    kept = [trunk(encoder, tokens, 4, limit=limit) for limit in (10**9, 0)]
+    kept = [run_trunk(encoder, tokens, 4, limit=limit) for limit in (10**9, 0)]
     states = [one.states(ROWS) for one in kept]
     assert encoder.model.training
     assert not encoder.model.pooler.training
@@ -170,10 +174,10 @@ def shorter(encoder, **settings):
     ],
 )
 def test_what_lies_above_the_cut_does_not_matter(encoder, tokens, change):
-    first = trunk(encoder, tokens, 2)
+    first = run_trunk(encoder, tokens, 2)
     change(encoder)
     count, seen = passes(encoder), []
-    again = trunk(encoder, tokens, 2, progress=seen.extend)
+    again = run_trunk(encoder, tokens, 2, progress=seen.extend)
     assert again.cached
     assert again.seconds == first.seconds
     assert torch.equal(again.states(ROWS), first.states(ROWS))
@@ -195,22 +199,22 @@ def test_what_lies_above_the_cut_does_not_matter(encoder, tokens, change):
 def test_a_model_whose_head_moved_down_has_the_same_trunk(tmp_path, name, settings):
     encoder = Encoder.load(tiny_checkpoint(tmp_path / name, name))
     tokens = encoder.tokenize(TEXTS)
-    trunk(encoder, tokens, 2)
+    run_trunk(encoder, tokens, 2)
     short = shorter(encoder, **settings)
     assert short.blocks < encoder.blocks
-    assert trunk(short, tokens, 2).cached
+    assert run_trunk(short, tokens, 2).cached
 
 
 def test_albert_s_groups_of_weights_count_by_the_blocks_that_use_them(tmp_path):
     encoder = Encoder.load(tiny_checkpoint(tmp_path / "albert", "albert", num_hidden_groups=2))
     tokens = encoder.tokenize(TEXTS)
-    trunk(encoder, tokens, 2)
+    run_trunk(encoder, tokens, 2)
     groups = encoder.model.encoder.albert_layer_groups
     next(groups[1].parameters()).data.add_(1)  # of blocks 3 and 4
-    assert trunk(encoder, tokens, 2).cached
-    assert not trunk(shorter(encoder, num_hidden_layers=2), tokens, 2).cached  # uses both
+    assert run_trunk(encoder, tokens, 2).cached
+    assert not run_trunk(shorter(encoder, num_hidden_layers=2), tokens, 2).cached  # uses both
     next(groups[0].parameters()).data.add_(1)
-    assert not trunk(encoder, tokens, 2).cached
+    assert not run_trunk(encoder, tokens, 2).cached
 
 
 @pytest.mark.parametrize(
@@ -225,9 +229,9 @@ def test_albert_s_groups_of_weights_count_by_the_blocks_that_use_them(tmp_path):
     ],
 )
 def test_another_trunk_is_not_taken_for_this_one(encoder, tokens, change):
-    trunk(encoder, tokens, 2)
+    run_trunk(encoder, tokens, 2)
     change(encoder)
-    assert not trunk(encoder, tokens, 2).cached
+    assert not run_trunk(encoder, tokens, 2).cached
 
 
 def test_other_tokens_cuts_precisions_and_versions_have_their_own_entries(
@@ -241,13 +245,13 @@ def test_other_tokens_cuts_precisions_and_versions_have_their_own_entries(
         replace(tokens, offsets=offsets),
         encoder.tokenize(TEXTS[:-1]),
     ]
-    found = [trunk(encoder, one, 2) for one in (tokens, *others)]
-    found += [trunk(encoder, tokens, 1), trunk(encoder, tokens, 2, first_only=True)]
-    found.append(trunk(Encoder.load(tiny, precision="bfloat16"), tokens, 2))
+    found = [run_trunk(encoder, one, 2) for one in (tokens, *others)]
+    found += [run_trunk(encoder, tokens, 1), run_trunk(encoder, tokens, 2, first_only=True)]
+    found.append(run_trunk(Encoder.load(tiny, precision="bfloat16"), tokens, 2))
     monkeypatch.setattr(fingerprints, "version", lambda _: "another")
-    found.append(trunk(encoder, tokens, 2))
+    found.append(run_trunk(encoder, tokens, 2))
     assert [one.cached for one in found] == [False] * 9
-    assert len(cache_entries()) == 9
+    assert len(list_cache()) == 9
 
 
 @pytest.mark.parametrize(
@@ -269,41 +273,41 @@ def test_other_tokens_cuts_precisions_and_versions_have_their_own_entries(
     ],
 )
 def test_a_harmed_entry_is_computed_again(encoder, tokens, suffix, harm):
-    trunk(encoder, tokens, 2)
+    run_trunk(encoder, tokens, 2)
     before = left()
-    (entry,) = cache_entries()
+    (entry,) = list_cache()
     harm(entry.path.with_suffix(suffix))
-    again = trunk(encoder, tokens, 2)
+    again = run_trunk(encoder, tokens, 2)
     assert (again.cached, again.kept, again.warning) == (False, True, None)
     check(again, encoder, tokens)
     assert left() == before
-    assert trunk(encoder, tokens, 2).cached
+    assert run_trunk(encoder, tokens, 2).cached
 
 
 def test_a_killed_run_leaves_nothing_that_could_be_taken_for_an_entry(tiny, encoder, tokens):
     code = """if True:
         import os, signal, sys
-        from layerscout.encoder import Encoder
-        from layerscout.trunks import trunk
+        from layerscout.models import Encoder
+        from layerscout.cache.trunks import run_trunk
         def stop(rows):
             os.kill(os.getpid(), signal.SIGKILL)
         encoder = Encoder.load(sys.argv[1])
-        trunk(encoder, encoder.tokenize(sys.argv[2:]), 2, progress=stop)
+        run_trunk(encoder, encoder.tokenize(sys.argv[2:]), 2, progress=stop)
     """
     run = subprocess.run([sys.executable, "-c", code, tiny, *TEXTS], check=False)
     assert run.returncode == -signal.SIGKILL
     temporaries = left()
     assert {name.rsplit(".")[-1] for name in temporaries} == {"bin", "json"}
     assert all(name.startswith(".") and ".layerscout-part." in name for name in temporaries)
-    assert cache_entries() == []
-    trunk(encoder, tokens, 2)
+    assert list_cache() == []
+    run_trunk(encoder, tokens, 2)
     assert set(temporaries) < set(left())  # the other run may still be at it
     long_ago = files.time.time() - files.STALE - 1
     for path in cache_folder().glob("*/.*"):
         os.utime(path, (long_ago, long_ago))
-    trunk(encoder, tokens, 1)
+    run_trunk(encoder, tokens, 1)
     assert set(temporaries) & set(left()) == set()
-    assert len(cache_entries()) == 2
+    assert len(list_cache()) == 2
 
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError])
@@ -312,14 +316,14 @@ def test_a_stop_leaves_nothing_behind(encoder, tokens, fault):
         raise fault
 
     with pytest.raises(fault):
-        trunk(encoder, tokens, 2, progress=stop)
+        run_trunk(encoder, tokens, 2, progress=stop)
     assert left() == []
 
 
 def lost(encoder, tokens, **options):
     """Check that states are right though they cannot be kept; returns the warning."""
     for first_only in (False, True):
-        found = trunk(encoder, tokens, 2, first_only=first_only, **options)
+        found = run_trunk(encoder, tokens, 2, first_only=first_only, **options)
         assert (found.kept, found.cached, found.bytes) == (False, False, 0)
         check(found, encoder, tokens)
     assert "\n" not in str(found.warning)
@@ -332,7 +336,7 @@ def test_a_cache_that_is_off_holds_nothing_and_says_nothing(encoder, tokens):
 
 
 def test_states_that_are_larger_than_the_cache(encoder, tokens):
-    trunk(encoder, tokens, 1, first_only=True)
+    run_trunk(encoder, tokens, 1, first_only=True)
     before = left()
     assert lost(encoder, tokens, limit=1000) == (
         "the states at the cut are computed anew in every epoch: the cache may hold 1e-06 GB, and "
@@ -362,7 +366,7 @@ def test_a_disk_that_is_full_in_the_middle(encoder, tokens):
 
 
 def test_a_read_only_cache(encoder, tokens, monkeypatch):
-    trunk(encoder, tokens, 3)
+    run_trunk(encoder, tokens, 3)
 
     def refuse(*_, **__):
         raise OSError(30, "Read-only file system")
@@ -370,7 +374,7 @@ def test_a_read_only_cache(encoder, tokens, monkeypatch):
     monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
     monkeypatch.setattr(files.os, "utime", refuse)
     assert "Read-only file system; set LAYERSCOUT_CACHE" in lost(encoder, tokens)
-    assert trunk(encoder, tokens, 3).cached  # what it holds can be read
+    assert run_trunk(encoder, tokens, 3).cached  # what it holds can be read
 
 
 def test_a_cache_folder_that_cannot_be_made(encoder, tokens):
@@ -380,13 +384,13 @@ def test_a_cache_folder_that_cannot_be_made(encoder, tokens):
 
 def test_the_least_recently_used_make_way(encoder, tokens):
     for cut, used in ((1, 300), (2, 100), (3, 200)):
-        trunk(encoder, tokens, cut)
-        os.utime(cache_entries()[0].path.with_suffix(".json"), (used, used))
-    total = sum(entry.bytes for entry in cache_entries())
-    trunk(encoder, tokens, 2)  # used again, so 3 is the oldest
-    trunk(encoder, tokens, 4, limit=total + 400)
-    assert [entry.about["cut"] for entry in cache_entries()] == [4, 2, 1]
-    assert sum(entry.bytes for entry in cache_entries()) <= total + 400
+        run_trunk(encoder, tokens, cut)
+        os.utime(list_cache()[0].path.with_suffix(".json"), (used, used))
+    total = sum(entry.bytes for entry in list_cache())
+    run_trunk(encoder, tokens, 2)  # used again, so 3 is the oldest
+    run_trunk(encoder, tokens, 4, limit=total + 400)
+    assert [entry.about["cut"] for entry in list_cache()] == [4, 2, 1]
+    assert sum(entry.bytes for entry in list_cache()) <= total + 400
 
 
 def test_memory_that_is_short_halves_the_batch(encoder, tokens, monkeypatch):
@@ -399,21 +403,21 @@ def test_memory_that_is_short_halves_the_batch(encoder, tokens, monkeypatch):
 
     monkeypatch.setattr(Encoder, "cut", small)
     for limit, first_only in ((3, False), (2, True)):
-        kept = trunk(encoder, tokens, 2, first_only=first_only)
+        kept = run_trunk(encoder, tokens, 2, first_only=first_only)
         limit = 100
         check(kept, encoder, tokens)
     limit = 0
     with pytest.raises(InputError, match="a text of 128 tokens does not fit into the memory of"):
-        trunk(encoder, tokens, 1)
-    assert len(cache_entries()) == 2
+        run_trunk(encoder, tokens, 1)
+    assert len(list_cache()) == 2
 
 
 def test_what_is_out_of_range_is_one_line(encoder, tokens):
     for cut in (-1, 5):
         with pytest.raises(InputError, match=f"must be in 0..4, got {cut}"):
-            trunk(encoder, tokens, cut)
+            run_trunk(encoder, tokens, cut)
     with pytest.raises(InputError, match="`limit` must be 0 bytes or more, got -1; 0 switches"):
-        trunk(encoder, tokens, 2, limit=-1)
+        run_trunk(encoder, tokens, 2, limit=-1)
     assert left() == []
 
 
@@ -421,7 +425,7 @@ def test_what_is_out_of_range_is_one_line(encoder, tokens):
 def test_a_real_encoder():
     encoder = Encoder.load(real("models", "all-MiniLM-L6-v2"))
     tokens = encoder.tokenize(TEXTS)
-    kept = trunk(encoder, tokens, 4)
+    kept = run_trunk(encoder, tokens, 4)
     check(kept, encoder, tokens, tolerance=2e-4)
     assert kept.bytes == 4 * 384 * len(tokens.ids)
 
@@ -429,7 +433,7 @@ def test_a_real_encoder():
 def test_first_tokens_of_many_texts_are_computed_in_small_batches(encoder, monkeypatch):
     monkeypatch.setattr(encoder_module, "CPU_TOKENS", 40)
     tokens = encoder.tokenize(SENTENCES)
-    expected = trunk(encoder, tokens, 2, first_only=True).states(np.arange(len(tokens)))
+    expected = run_trunk(encoder, tokens, 2, first_only=True).states(np.arange(len(tokens)))
     sizes = []
     original = Encoder.batch
 
@@ -440,21 +444,21 @@ def test_first_tokens_of_many_texts_are_computed_in_small_batches(encoder, monke
 
     monkeypatch.setattr(Encoder, "batch", batch)
     rows = np.array([3, 0, 15, 7, 3])
-    anew = trunk(encoder, tokens, 2, first_only=True, limit=0)
+    anew = run_trunk(encoder, tokens, 2, first_only=True, limit=0)
     assert torch.allclose(anew.states(rows), expected[rows], atol=1e-5)
     assert len(sizes) > 1 and max(sizes) <= 40
 
 
 def test_what_is_in_use_does_not_make_way(encoder):
     training, validation = encoder.tokenize(SENTENCES[:8]), encoder.tokenize(SENTENCES[8:])
-    first = trunk(encoder, training, 2)
+    first = run_trunk(encoder, training, 2)
     size = encoder.model.config.hidden_size * 4
     limit = max(first.bytes, int(validation.lengths.sum()) * size) + 1000
-    second = trunk(encoder, validation, 2, limit=limit, spare=first)
+    second = run_trunk(encoder, validation, 2, limit=limit, spare=first)
     assert not second.kept and "--cache-limit" in second.warning
-    assert trunk(encoder, training, 2).cached
-    assert trunk(encoder, validation, 2, limit=limit).kept
-    assert not trunk(encoder, training, 2).cached
+    assert run_trunk(encoder, training, 2).cached
+    assert run_trunk(encoder, validation, 2, limit=limit).kept
+    assert not run_trunk(encoder, training, 2).cached
 
 
 def team_of(size):
@@ -483,7 +487,7 @@ def together(size, work):
 @pytest.mark.parametrize("size", [2, 3])
 def test_several_processes_compute_a_part_each(tiny, tokens, monkeypatch, cache, size):
     monkeypatch.setattr("layerscout.models.encoder.CPU_TOKENS", 40)
-    alone = trunk(Encoder.load(tiny), tokens, 2)
+    alone = run_trunk(Encoder.load(tiny), tokens, 2)
     expected = alone.path.read_bytes()
     alone.path.unlink()
     computed, numbers = [], trunks._Source.numbers
@@ -493,12 +497,12 @@ def test_several_processes_compute_a_part_each(tiny, tokens, monkeypatch, cache,
         return numbers(self, rows)
 
     monkeypatch.setattr(trunks._Source, "numbers", noting)
-    found = together(size, lambda team: trunk(Encoder.load(tiny), tokens, 2, team=team))
+    found = together(size, lambda team: run_trunk(Encoder.load(tiny), tokens, 2, team=team))
     assert all(one.kept and not one.cached for one in found)
     assert found[0].path.read_bytes() == expected
     assert sorted(np.concatenate(computed)) == list(range(len(tokens)))
     computed.clear()
-    found = together(size, lambda team: trunk(Encoder.load(tiny), tokens, 2, team=team))
+    found = together(size, lambda team: run_trunk(Encoder.load(tiny), tokens, 2, team=team))
     assert all(one.cached for one in found) and not computed
     assert not list(cache.rglob(".*"))
 
@@ -513,13 +517,13 @@ def test_a_process_that_cannot_write_leaves_all_without(tiny, tokens, monkeypatc
         write(team, *given)
 
     monkeypatch.setattr(trunks, "_write_part", full)
-    found = together(2, lambda team: trunk(Encoder.load(tiny), tokens, 2, team=team))
+    found = together(2, lambda team: run_trunk(Encoder.load(tiny), tokens, 2, team=team))
     assert not any(one.kept for one in found)
     assert all("No space left" in one.warning for one in found)
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
 def test_a_first_process_without_room_leaves_all_without(tiny, tokens):
-    found = together(2, lambda team: trunk(Encoder.load(tiny), tokens, 2, limit=1, team=team))
+    found = together(2, lambda team: run_trunk(Encoder.load(tiny), tokens, 2, limit=1, team=team))
     assert not any(one.kept for one in found)
     assert "the cache may hold" in found[0].warning

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from layerscout.cli.terminal import report_cache, show_scan
-from layerscout.runtime.files import cache_path, caching
+from layerscout.runtime.files import cache_path, write_entry
 from scan_content import CURVE, full, scan, score
 
 
@@ -190,7 +190,7 @@ def test_the_cache_lists_what_each_entry_is(tmp_path, monkeypatch, capsys):
         "c": "{}",
     }
     for letter, about in abouts.items():
-        with caching(cache_path("kept", letter * 64), 100, 10**6) as (data, sidecar):
+        with write_entry(cache_path("kept", letter * 64), 100, 10**6) as (data, sidecar):
             data.write_bytes(bytes(100))
             sidecar.write_text(about)
     report_cache(as_json=False)

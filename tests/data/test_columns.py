@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from inputs import Write, as_csv, as_jsonl, expect_refused, many, parquet
-from layerscout.data.columns import KNOWN, known_at
+from layerscout.data.columns import KNOWN, find_known_task
 from layerscout.data.tables import OLD_HUB_NAMES
 from layerscout.data.task import Task
 
@@ -236,7 +236,7 @@ def test_known_tasks_want_their_columns(write: Write) -> None:
     ],
 )
 def test_the_hub_implies_its_tasks(hub: str, task: str | None) -> None:
-    assert known_at(hub) == task
+    assert find_known_task(hub) == task
 
 
 def test_old_hub_names_lead_to_known_tasks() -> None:

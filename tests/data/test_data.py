@@ -288,7 +288,7 @@ def test_rows_are_held_out_of_training(write: Write) -> None:
     rows = "".join(f"text {row},{'yyn'[row % 3]}\n" for row in range(60))
     task = Task.load(write("held.csv", f"text,label\n{rows}"))
     assert task.validation is None and task.origin["validation"] is None
-    held = task.held_out(0.25, 7)
+    held = task.hold_out(0.25, 7)
     assert held.validation is not None and (len(held.train), len(held.validation)) == (45, 15)
     assert np.bincount(held.validation.labels).tolist() == [5, 10]
     assert not {*held.train.texts} & {*held.validation.texts}
@@ -301,7 +301,7 @@ def test_rows_held_out_are_those_of_load_with_the_same_seed(write: Write) -> Non
     rows = "".join(f"text {row},{'yn'[row % 2]}\n" for row in range(60))
     path = write("same.csv", f"text,label\n{rows}")
     loaded = Task.load(path, validation=0.2, seed=3)
-    drawn = [Task.load(path).held_out(0.2, seed).validation for seed in (3, 3, 4)]
+    drawn = [Task.load(path).hold_out(0.2, seed).validation for seed in (3, 3, 4)]
     texts = [split.texts for split in (loaded.validation, *drawn) if split is not None]
     assert texts[0] == texts[1] == texts[2] != texts[3]
 
@@ -309,5 +309,5 @@ def test_rows_held_out_are_those_of_load_with_the_same_seed(write: Write) -> Non
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, math.nan, 0.001])
 def test_rows_that_cannot_be_held_out(fraction: float) -> None:
     task = Task.from_lists(list("abcdef"), [0, 1, 0, 1, 0, 1])
-    line = expect_refused("", task.held_out, fraction, 0)
+    line = expect_refused("", task.hold_out, fraction, 0)
     assert "between 0 and 1" in line or "leaves one part empty" in line

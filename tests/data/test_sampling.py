@@ -12,10 +12,10 @@ from inputs import expect_refused
 from layerscout.data.sampling import (
     BUCKET,
     Split,
+    batch_by_length,
     hold_out,
-    length_batches,
     sample,
-    shuffled_batches,
+    shuffle_batches,
 )
 from layerscout.runtime.errors import InputError
 
@@ -169,18 +169,18 @@ def test_samples_that_cannot_be_drawn() -> None:
 @given(st.lists(st.integers(0, 60), max_size=80), st.integers(1, 200))
 def test_batches_cover_every_row_within_the_budget(lengths: list[int], tokens: int) -> None:
     sizes = np.array(lengths, dtype=np.int64)
-    batches = length_batches(sizes, tokens)
+    batches = batch_by_length(sizes, tokens)
     order = [int(row) for batch in batches for row in batch]
     assert order == sorted(range(len(lengths)), key=lambda row: -lengths[row])
     for number, batch in enumerate(batches):
         longest = max(1, int(sizes[batch].max()))
         assert len(batch) == 1 or len(batch) * longest <= tokens
         assert number == len(batches) - 1 or (len(batch) + 1) * longest > tokens
-    expect_refused("at least 1", length_batches, sizes, 0)
+    expect_refused("at least 1", batch_by_length, sizes, 0)
 
 
 def drawn_batches(lengths: Any, size: int, seed: int = 0) -> list[list[int]]:
-    batches = shuffled_batches(np.asarray(lengths), size, np.random.default_rng(seed))
+    batches = shuffle_batches(np.asarray(lengths), size, np.random.default_rng(seed))
     return [batch.tolist() for batch in batches]
 
 
@@ -195,7 +195,7 @@ def test_shuffled_batches_hold_every_row_once(lengths: list[int], size: int, see
 
 def test_shuffled_batches_differ_between_epochs_and_seeds() -> None:
     lengths, generator = np.full(300, 7), np.random.default_rng(3)
-    epochs = [shuffled_batches(lengths, 8, generator) for _ in range(3)]
+    epochs = [shuffle_batches(lengths, 8, generator) for _ in range(3)]
     orders = [tuple(np.concatenate(epoch).tolist()) for epoch in epochs]
     others = [tuple(row for batch in drawn_batches(lengths, 8, s) for row in batch) for s in (3, 4)]
     assert orders[0] == others[0] and len({*orders, *others}) == 4
@@ -206,7 +206,7 @@ def test_shuffled_batches_pad_little_and_keep_to_their_buckets() -> None:
     rng = np.random.default_rng(5)
     lengths = np.clip(np.round(rng.lognormal(2.3, 0.75, 20_000)), 3, 66).astype(np.int64)
     assert 12 < lengths.mean() < 14.5
-    batches = shuffled_batches(lengths, 32, np.random.default_rng(7))
+    batches = shuffle_batches(lengths, 32, np.random.default_rng(7))
     padded = sum(len(batch) * lengths[batch].max() for batch in batches)
     assert padded <= 1.1 * lengths.sum()
     place = np.empty(len(lengths), np.int64)
@@ -221,7 +221,7 @@ def test_shuffled_batches_pad_little_and_keep_to_their_buckets() -> None:
 
 def test_shuffled_batches_need_a_size() -> None:
     generator = np.random.default_rng(0)
-    expect_refused("batch size … at least 1, got 0", shuffled_batches, np.ones(3), 0, generator)
+    expect_refused("batch size … at least 1, got 0", shuffle_batches, np.ones(3), 0, generator)
 
 
 # --- Where rows come from ----------------------------------------------------------------------

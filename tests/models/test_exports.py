@@ -19,7 +19,7 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.exports import export, truncate
 from layerscout.models.surgery import build
 from layerscout.runtime.errors import InputError
-from layerscout.runtime.files import replacing_folder
+from layerscout.runtime.files import replace_folder
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 
 LABELS = ["bad", "très “good”"]
@@ -311,7 +311,7 @@ def tree(folder):
 
 
 def test_a_folder_is_made_with_those_above_it(tmp_path):
-    with replacing_folder(tmp_path / "a" / "b") as temporary:
+    with replace_folder(tmp_path / "a" / "b") as temporary:
         fill(temporary)
         assert not (tmp_path / "a" / "b").exists()
     assert tree(tmp_path) == {"a": False, "a/b": False, "a/b/config.json": "new"}
@@ -322,7 +322,7 @@ def test_a_checkpoint_is_replaced_with_all_it_held(tmp_path):
     target.mkdir()
     for name in ("config.json", "old.txt"):
         (target / name).write_text("old")
-    with replacing_folder(target) as temporary:
+    with replace_folder(target) as temporary:
         fill(temporary)
         assert (target / "old.txt").read_text() == "old"
     assert tree(tmp_path) == {"model": False, "model/config.json": "new"}
@@ -331,7 +331,7 @@ def test_a_checkpoint_is_replaced_with_all_it_held(tmp_path):
 def test_a_link_still_leads_to_the_folder(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
-    with replacing_folder(tmp_path / "link") as temporary:
+    with replace_folder(tmp_path / "link") as temporary:
         fill(temporary)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "disk" / "config.json").read_text() == "new"
@@ -345,7 +345,7 @@ def test_what_goes_wrong_inside_leaves_everything(error, tmp_path):
     fill(target, "old")
     before = tree(tmp_path)
     with pytest.raises(error if isinstance(error, type) else InputError):  # noqa: SIM117
-        with replacing_folder(target) as temporary:
+        with replace_folder(target) as temporary:
             fill(temporary)
             raise error
     assert tree(tmp_path) == before
@@ -365,7 +365,7 @@ def test_an_exchange_that_fails_is_undone(failing, tmp_path, monkeypatch):
         return rename(path, to)
 
     monkeypatch.setattr(type(target), "rename", fails)
-    with pytest.raises(KeyboardInterrupt), replacing_folder(target) as temporary:
+    with pytest.raises(KeyboardInterrupt), replace_folder(target) as temporary:
         fill(temporary)
     assert tree(tmp_path) == {"model": False, "model/config.json": "old"}
 
@@ -391,7 +391,7 @@ def test_folders_of_others_are_not_replaced(make, tmp_path):
     before = tree(tmp_path)
     with (
         pytest.raises(InputError, match="more than a checkpoint, .*choose another folder"),
-        replacing_folder(target),
+        replace_folder(target),
     ):
         raise AssertionError("nothing is begun")
     assert tree(tmp_path) == before
@@ -400,7 +400,7 @@ def test_folders_of_others_are_not_replaced(make, tmp_path):
 @pytest.mark.parametrize("where", ["file", "file/inside", "x" * 300])
 def test_places_that_cannot_be_written(where, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot write"), replacing_folder(tmp_path / where):
+    with pytest.raises(InputError, match="cannot write"), replace_folder(tmp_path / where):
         pass
     assert tree(tmp_path) == {"file": ""}
 
@@ -408,7 +408,7 @@ def test_places_that_cannot_be_written(where, tmp_path):
 def test_an_error_of_the_system_in_words_of_another_library(tmp_path):
     with (
         pytest.raises(InputError, match="cannot write .*No space left"),
-        replacing_folder(tmp_path / "model"),
+        replace_folder(tmp_path / "model"),
     ):
         raise Exception("No space left on device (os error 28)")
     assert list(tmp_path.iterdir()) == []

@@ -280,7 +280,7 @@ def online(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Online:
     code = f"""
 import torch
 from layerscout.data import Task
-from layerscout.encoder import Encoder
+from layerscout.models import Encoder
 
 for name in ("glue/sst2", "nyu-mll/glue/sst2", "org/reviews"):
     task = Task.load(name)
@@ -345,7 +345,7 @@ def test_what_was_loaded_before_loads_offline(online: Online, served: Served) ->
     before = len(served.hub.requests)
     code = """
 from layerscout.data import Task
-from layerscout.encoder import Encoder
+from layerscout.models import Encoder
 answers["labels"] = list(Task.load("glue/sst2").labels)
 answers["blocks"] = Encoder.load("org/safe").blocks
 answers["errors"] = [refusal(Task.load, "org/new"), refusal(Encoder.load, "org/new")]
@@ -364,7 +364,7 @@ def test_a_hub_that_is_down_is_told_in_one_line(tmp_path: Path) -> None:
 import time
 time.sleep = lambda _: None  # the library waits longer and longer between its five attempts
 from layerscout.data import Task
-from layerscout.encoder import Encoder
+from layerscout.models import Encoder
 answers["errors"] = [refusal(Task.load, "glue/sst2"), refusal(Encoder.load, "org/safe")]
 """
     answers = ask(environment, code)

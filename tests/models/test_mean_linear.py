@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from inputs import expect_refused
-from layerscout.cache.examples import Examples, logits
+from layerscout.cache.examples import Examples, compute_logits
 from layerscout.models.encoder import Encoder
 from layerscout.models.saved_adapters import load as load_saved
 from layerscout.models.surgery import classifier, places
@@ -59,8 +59,8 @@ def test_from_the_cut_it_gives_the_same(encoder, notation):
     cut = Examples.prepare(encoder, plan, tokens, labels, head="mean-linear")
     assert cut.trunk is not None and not cut.trunk.first_only
     with torch.no_grad():
-        found = logits(encoder, model, cut, rows)
-        whole = logits(encoder, model, Examples(tokens, labels, None), rows)
+        found = compute_logits(encoder, model, cut, rows)
+        whole = compute_logits(encoder, model, Examples(tokens, labels, None), rows)
     assert torch.allclose(found, whole, atol=1e-5)
 
 

@@ -15,19 +15,19 @@ from layerscout.runtime.errors import InputError, unknown
 from layerscout.runtime.files import (
     STALE,
     CacheError,
-    cache_entries,
     cache_folder,
     cache_path,
-    caching,
     check_output_folder,
     clear_cache,
+    count_unfinished,
     find_cached,
-    half_written,
-    output_folder,
+    is_half_written,
+    list_cache,
+    make_output_folder,
     remove_folder,
-    replacing,
+    replace_files,
     tidy,
-    unfinished,
+    write_entry,
     write_files,
 )
 
@@ -53,7 +53,7 @@ def test_new_files_get_ordinary_permissions(tmp_path):
 def test_a_stop_in_the_middle_keeps_the_old_file_and_leaves_nothing(tmp_path, fault):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(fault), replacing(path) as (temporary,):
+    with pytest.raises(fault), replace_files(path) as (temporary,):
         temporary.write_text("half")
         raise fault
     assert path.read_text() == "old"
@@ -63,7 +63,10 @@ def test_a_stop_in_the_middle_keeps_the_old_file_and_leaves_nothing(tmp_path, fa
 def test_a_full_disk_is_one_line(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(InputError, match="cannot write .*No space left"), replacing(path) as (t,):
+    with (
+        pytest.raises(InputError, match="cannot write .*No space left"),
+        replace_files(path) as (t,),
+    ):
         t.write_text("half")
         raise OSError(28, "No space left on device")
     assert path.read_text() == "old"
@@ -80,7 +83,7 @@ def test_a_folder_in_the_way_is_one_line(tmp_path):
 def test_files_that_belong_together_are_of_one_write(tmp_path):
     paths = [tmp_path / "a", tmp_path / "b"]
     write_files(dict.fromkeys(paths, "old"))
-    with pytest.raises(InputError, match="cannot write"), replacing(*paths) as (first, second):
+    with pytest.raises(InputError, match="cannot write"), replace_files(*paths) as (first, second):
         first.write_text("new")
         second.write_text("half")
         raise OSError(28, "No space left on device")
@@ -94,7 +97,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         with pytest.raises(InputError, match=r"cannot write into .* is a file; choose another"):
             check_output_folder(folder)
         with pytest.raises(InputError, match=r"cannot make the folder .*; choose another"):
-            output_folder(folder)
+            make_output_folder(folder)
     check_output_folder(tmp_path / "new" / "deep")
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(InputError, match="is a link to nothing; choose another"):
@@ -104,7 +107,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     with pytest.raises(InputError, match=r"b\.json: it is a folder; choose another"):
         check_output_folder(tmp_path / "out", "a.json", "b.json")
     assert not (tmp_path / "new").exists()  # a question leaves nothing behind
-    assert output_folder(tmp_path / "new" / "deep").is_dir()
+    assert make_output_folder(tmp_path / "new" / "deep").is_dir()
     assert os.listdir(tmp_path / "new" / "deep") == []
 
 
@@ -130,7 +133,7 @@ def cached(tmp_path, monkeypatch):
         path = cache_path("kind", letter * 64)
         content = letter.encode() * 100
         about = {"sha256": hashlib.sha256(content).hexdigest(), "seconds": 0.5, "of": letter}
-        with caching(path, 100, limit) as (data, sidecar):
+        with write_entry(path, 100, limit) as (data, sidecar):
             data.write_bytes(content)
             sidecar.write_text(json.dumps(about))
         if used:
@@ -153,67 +156,67 @@ def test_the_cache_lies_where_the_user_says(tmp_path, monkeypatch):
 
 def test_an_empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "nowhere"))
-    assert cache_entries() == []
+    assert list_cache() == []
     assert clear_cache() == 0
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_entries_are_listed_by_use_and_found_when_whole(cached):
     a, b = cached("a", used=100), cached("b", used=200)
-    assert [(e.path, e.used, e.about["of"]) for e in cache_entries()] == [
+    assert [(e.path, e.used, e.about["of"]) for e in list_cache()] == [
         (b, 200, "b"),
         (a, 100, "a"),
     ]
-    assert cache_entries()[0].bytes == 100 + b.with_suffix(".json").stat().st_size
+    assert list_cache()[0].bytes == 100 + b.with_suffix(".json").stat().st_size
     assert find_cached(a, 99) is None  # and that is no use
     assert find_cached(a, 100)["of"] == "a"
-    assert [e.path for e in cache_entries()] == [a, b]
+    assert [e.path for e in list_cache()] == [a, b]
     a.write_bytes(b"x" * 100)
     assert find_cached(a, 100) is None
 
 
 def test_room_is_made_for_the_new_by_the_least_recently_used(cached):
     a, b, c = cached("a", used=300), cached("b", used=100), cached("c", used=200)
-    each = cache_entries()[0].bytes
+    each = list_cache()[0].bytes
     d = cached("d", limit=2 * each + 100)
-    assert [e.path for e in cache_entries()] == [d, a, c]
+    assert [e.path for e in list_cache()] == [d, a, c]
     e = cached("e", limit=100)
-    assert [entry.path for entry in cache_entries()] == [e]
+    assert [entry.path for entry in list_cache()] == [e]
     with pytest.raises(CacheError, match=r"may hold 9.9e-08 GB, and 1e-07 GB are needed; raise"):
         cached("f", limit=99)
-    assert [entry.path for entry in cache_entries()] == [e]
+    assert [entry.path for entry in list_cache()] == [e]
     assert not b.exists()
 
 
 def test_an_entry_that_is_replaced_needs_no_room_beside_itself(cached):
     cached("a", used=100)
     cached("b")
-    cached("b", limit=sum(entry.bytes for entry in cache_entries()))
-    assert [entry.about["of"] for entry in cache_entries()] == ["b", "a"]
+    cached("b", limit=sum(entry.bytes for entry in list_cache()))
+    assert [entry.about["of"] for entry in list_cache()] == ["b", "a"]
 
 
 def test_room_is_made_on_the_disk_too(cached, monkeypatch):
     cached("a", used=100)
     cached("b", used=200)
-    each = cache_entries()[0].bytes
+    each = list_cache()[0].bytes
     free = 100 - each
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     cached("c")
-    assert [e.about["of"] for e in cache_entries()] == ["c", "b"]
+    assert [e.about["of"] for e in list_cache()] == ["c", "b"]
     free = 99 - 2 * each
     with pytest.raises(CacheError, match="set LAYERSCOUT_CACHE to a folder on a larger disk"):
         cached("d")
-    assert [e.about["of"] for e in cache_entries()] == ["c", "b"]
+    assert [e.about["of"] for e in list_cache()] == ["c", "b"]
 
 
 def test_data_that_nothing_is_told_about_count_and_go_first(cached):
     a, b = cached("a"), cached("b")
     a.with_suffix(".json").unlink()
     os.utime(a, (100, 100))
-    assert [(e.path, dict(e.about)) for e in cache_entries()][1] == (a, {})
-    assert cache_entries()[1].bytes == 100
-    c = cached("c", limit=cache_entries()[0].bytes + 150)
-    assert [e.path for e in cache_entries()] == [c, b]
+    assert [(e.path, dict(e.about)) for e in list_cache()][1] == (a, {})
+    assert list_cache()[1].bytes == 100
+    c = cached("c", limit=list_cache()[0].bytes + 150)
+    assert [e.path for e in list_cache()] == [c, b]
 
 
 def test_temporary_files_go_when_they_are_stale(cached):
@@ -232,7 +235,7 @@ def test_clearing_removes_what_the_cache_wrote_and_nothing_else(cached):
     cached("b").unlink()
     (folder / f".{'c' * 64}-x_1.layerscout-part.bin").write_bytes(b"half")
     (folder / f".{'c' * 64}-x_1.layerscout-part.json").touch()
-    assert unfinished() == (2, 4)
+    assert count_unfinished() == (2, 4)
     size = sum(path.stat().st_size for path in folder.iterdir())
     theirs = [
         folder / "notes.json",
@@ -242,7 +245,7 @@ def test_clearing_removes_what_the_cache_wrote_and_nothing_else(cached):
     for path in theirs:
         path.write_text("theirs")
     assert clear_cache() == size
-    assert cache_entries() == [] and unfinished() == (0, 0)
+    assert list_cache() == [] and count_unfinished() == (0, 0)
     assert sorted(p for p in folder.parent.rglob("*") if p.is_file()) == sorted(theirs)
 
 
@@ -258,7 +261,7 @@ def test_what_killed_runs_left_in_a_folder_goes_after_a_day(tmp_path):
         (tmp_path / name / "config.json").write_text(name)
     for name in (*old, *kept, *earlier):
         os.utime(tmp_path / name, (0, 0))
-    output_folder(tmp_path)
+    make_output_folder(tmp_path)
     assert sorted(os.listdir(tmp_path)) == sorted([*kept, fresh, "model", "other"])
     # A kill between two renames had left no model; there was another one of the other name.
     assert (tmp_path / "model" / "config.json").read_text() == earlier[0]
@@ -276,15 +279,15 @@ def test_a_folder_that_is_removed_is_gone_at_once(tmp_path, monkeypatch):
         assert not folder.exists()
         monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # a kill comes first
     [left] = tmp_path.iterdir()
-    assert half_written(left) and time.time() - left.stat().st_mtime < STALE
+    assert is_half_written(left) and time.time() - left.stat().st_mtime < STALE
     remove_folder(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError, InputError])
 def test_a_stop_while_caching_is_no_fault_of_the_cache(cached, fault):
     path = cached("a")
-    with pytest.raises(fault), caching(cache_path("kind", "b" * 64), 100, 10**6) as (data, _):
+    with pytest.raises(fault), write_entry(cache_path("kind", "b" * 64), 100, 10**6) as (data, _):
         data.write_bytes(b"half")
         raise fault
-    assert [e.path for e in cache_entries()] == [path]
+    assert [e.path for e in list_cache()] == [path]
     assert len(os.listdir(path.parent)) == 2

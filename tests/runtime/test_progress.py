@@ -3,7 +3,7 @@
 import pytest
 
 from layerscout.runtime import progress as module
-from layerscout.runtime.progress import progress
+from layerscout.runtime.progress import show_progress
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def clock(monkeypatch):
 
 
 def test_a_log_gets_a_plain_line_a_minute(clock, capsys):
-    with progress(True) as show:
+    with show_progress(True) as show:
         for second in range(200):
             clock[0] = second
             show("training", second, 200)
@@ -26,10 +26,10 @@ def test_a_log_gets_a_plain_line_a_minute(clock, capsys):
 
 
 def test_short_work_and_unwanted_lines_leave_a_log_empty(clock, capsys):
-    with progress(True) as show:
+    with show_progress(True) as show:
         clock[0] = 59
         show("training", 1, 2)
-    with progress(False) as show:
+    with show_progress(False) as show:
         clock[0] = 1000
         show("training", 1, 2)
     assert capsys.readouterr() == ("", "")
@@ -38,7 +38,7 @@ def test_short_work_and_unwanted_lines_leave_a_log_empty(clock, capsys):
 def test_a_terminal_gets_a_line_that_is_gone_at_the_end(clock, capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    with progress(True) as show:
+    with show_progress(True) as show:
         clock[0] = 1000
         show("training", 1, 2)
     printed, errors = capsys.readouterr()

@@ -6,7 +6,7 @@ import pytest
 from inputs import expect_refused
 from layerscout.models.encoder import Encoder
 from layerscout.runtime.errors import InputError
-from layerscout.runtime.progress import progress
+from layerscout.runtime.progress import show_progress
 from layerscout.scanning import sampling as module
 from layerscout.scanning.sampling import Drawing, Reader, kept_states, streamed, tokenized
 from layerscout.scores.table import DEFAULT
@@ -180,7 +180,7 @@ def test_times_and_progress_are_told(reader, shown):
     stages = [what[0] for what in shown]
     assert stages[0] == "scanning 60"
     assert shown[-1][1] == shown[-1][2] and "60 of 60 examples" in shown[-1][3]
-    with progress(False) as show:
+    with show_progress(False) as show:
         show("scanning", 1, 2)
 
 

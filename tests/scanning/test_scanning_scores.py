@@ -102,7 +102,7 @@ def test_without_such_scores_nothing_is_set_aside(encoder):
 
 def test_a_validation_split_is_used_as_it_is(encoder, whole):
     task = telling_task()
-    held_out = task.held_out(0.1, 0)
+    held_out = task.hold_out(0.1, 0)
     again = scan(encoder, held_out)
     assert again.scores == whole.scores  # the same tenth, drawn by hand
     other = dataclasses.replace(held_out, validation=telling_task(n=50, seed=9).train)
@@ -114,7 +114,7 @@ def test_a_validation_split_is_used_as_it_is(encoder, whole):
 
 
 def test_values_are_those_of_plain_arrays(encoder, whole):
-    split = telling_task().held_out(0.1, 0).train
+    split = telling_task().hold_out(0.1, 0).train
     H = encoder.states(split.texts, pooling="mean").numpy()
     for key in ("variability_ratio", "nc1"):
         expected = [getattr(naive, key)(state.astype(np.float64), split.labels) for state in H]
@@ -139,7 +139,7 @@ def test_scores_of_weights_and_gradients_are_those_of_their_modules(encoder, who
     for kind, row in by_type.items():
         expected = [weight_snr(block[f"{kind}.weight"]) for block in matrices]
         assert row == pytest.approx([None, *expected])
-    held_out = telling_task().held_out(0.1, 0).validation
+    held_out = telling_task().hold_out(0.1, 0).validation
     expected = fisher(encoder, held_out, ("class 0", "class 1"))
     assert whole.scores["fisher"].values == expected.values
     assert whole.scores["fisher"].details["rows"] == 30
@@ -290,7 +290,7 @@ def test_the_family_s_own_head_probes_the_first_token(encoder):
 def test_options_of_fisher_reach_it(encoder):
     task = telling_task(n=60)
     plain = scan(encoder, task, "fisher").scores["fisher"]
-    split = task.held_out(0.1, 0).validation
+    split = task.hold_out(0.1, 0).validation
     names = ("class 0", "class 1")
     for chosen, expected in {
         Options(fisher_mode="empirical"): {"mode": "empirical"},
@@ -362,7 +362,7 @@ def test_sums_that_stream_give_the_same_as_kept_states(encoder):
 
 
 def test_a_second_scan_runs_nothing(encoder, whole):
-    task = telling_task().held_out(0.1, 0)
+    task = telling_task().hold_out(0.1, 0)
     keys = [key for key in SCORES if key not in GRADIENTS]
     first, texts = forwards(encoder, lambda: scan(encoder, task, keys))
     assert texts == 300  # 270 to fit, 30 to judge the probes by

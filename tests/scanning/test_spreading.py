@@ -24,9 +24,9 @@ def here(monkeypatch):
     def spread(_, work, items, **__):
         yield from map(work, items)
 
-    monkeypatch.setattr(spreading, "joined", lambda _: nullcontext())
-    monkeypatch.setattr(spreading, "given_gpus", lambda *_: 0)
-    monkeypatch.setattr(spreading, "spread", spread)
+    monkeypatch.setattr(spreading, "join_cluster", lambda _: nullcontext())
+    monkeypatch.setattr(spreading, "choose_gpus", lambda *_: 0)
+    monkeypatch.setattr(spreading, "run_on_cluster", spread)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
@@ -89,7 +89,7 @@ def test_machines_that_settle_on_other_precisions_are_told(tiny, tmp_path, here,
         finally:
             closed.append(True)
 
-    monkeypatch.setattr(spreading, "spread", spread)
+    monkeypatch.setattr(spreading, "run_on_cluster", spread)
     with pytest.raises(InputError, match="came to bfloat16, float32 on different ones"):
         scan_shards(tiny, folder, precision="auto", progress=False)
     assert closed == [True] * 2, "other machines go on, and a cluster starts to stop them"

@@ -221,9 +221,9 @@ def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypat
         write(store, record)
 
     def no_space(contents):
-        from layerscout.runtime.files import replacing
+        from layerscout.runtime.files import replace_files
 
-        with replacing(*contents):
+        with replace_files(*contents):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Store, "write", full)

@@ -10,8 +10,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import get_linear_schedule_with_warmup
 
 from inputs import expect_refused
-from layerscout.cache.examples import logits, predict
-from layerscout.data.sampling import shuffled_batches
+from layerscout.cache.examples import compute_logits, predict
+from layerscout.data.sampling import shuffle_batches
 from layerscout.models.encoder import Encoder, resuming
 from layerscout.models.surgery import base_of, classifier
 from layerscout.plans.plan import Plan
@@ -118,7 +118,7 @@ def test_a_head_needs_the_first_token_only(encoder, notation):
         examples = examples_of(encoder, plan, labels, limit=limit)
         assert examples.trunk.first_only and examples.tokens.lengths.max() == 1
         assert examples.trunk.kept == (limit > 0)
-        found = logits(encoder, model, examples, rows)
+        found = compute_logits(encoder, model, examples, rows)
         torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-5)
 
 
@@ -129,7 +129,7 @@ def test_a_head_that_reads_every_token_gets_them(tmp_path):
     model = classifier(encoder, plan, NAMES)
     whole = model(**encoder.batch(encoder.tokenize(SENTENCES[:6]), rows)).logits
     assert not examples.trunk.first_only and examples.tokens.lengths.min() > 1
-    found = logits(encoder, model, examples, rows)
+    found = compute_logits(encoder, model, examples, rows)
     torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-5)
 
 
@@ -203,7 +203,7 @@ def test_equals_a_plain_training_loop(still):
     means = []
     for _ in range(3):
         total = 0.0
-        for rows in shuffled_batches(tokens.lengths, 5, order):
+        for rows in shuffle_batches(tokens.lengths, 5, order):
             loss = cross_entropy(model(**encoder.batch(tokens, rows)).logits, labels[rows])
             optimizer.zero_grad()
             loss.backward()

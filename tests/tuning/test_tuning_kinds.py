@@ -18,9 +18,16 @@ from transformers import (
 )
 
 from inputs import as_csv, expect_refused
-from layerscout.cache.examples import Examples, batch, batches, logits, loss_of, predict
-from layerscout.data.sampling import shuffled_batches
-from layerscout.data.targets import answers
+from layerscout.cache.examples import (
+    Examples,
+    compute_logits,
+    compute_loss,
+    make_batch,
+    make_batches,
+    predict,
+)
+from layerscout.data.sampling import shuffle_batches
+from layerscout.data.targets import make_targets
 from layerscout.data.task import Task
 from layerscout.models.encoder import Encoder, resuming
 from layerscout.models.surgery import base_of, classifier
@@ -54,7 +61,7 @@ def still(tmp_path_factory):
 
 
 def prepared(encoder, plan, split, kind, limit=ROOM):
-    given = answers(split, kind)
+    given = make_targets(split, kind)
     tokens = encoder.tokenize(split.texts, split.pairs)
     return Examples.prepare(encoder, plan, tokens, given.labels, choices=given.choices, limit=limit)
 
@@ -94,13 +101,13 @@ def test_equals_a_plain_training_loop(still, kind):
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     choices = 1 if kind == "regression" else 3
     inputs = by_hand(encoder, task.train, choices)
-    given = answers(task.train, kind).labels
+    given = make_targets(task.train, kind).labels
     labels = torch.from_numpy(given).float() if kind == "regression" else torch.from_numpy(given)
     longest = inputs["attention_mask"].reshape(len(given), choices, -1).sum(dim=2).amax(dim=1)
     order, means = np.random.default_rng(7), []
     for _ in range(2):
         total = 0.0
-        for rows in shuffled_batches(longest.numpy(), 5, order):
+        for rows in shuffle_batches(longest.numpy(), 5, order):
             part = {name: tensor[rows] for name, tensor in inputs.items()}
             loss = model(**part, labels=labels[rows]).loss
             optimizer.zero_grad()
@@ -120,10 +127,10 @@ def test_equals_a_plain_training_loop(still, kind):
 
 def test_the_losses_by_hand():
     found, numbers = torch.tensor([[1.0], [4.0]]), torch.tensor([2.0, 1.0], dtype=torch.float64)
-    assert loss_of(found, numbers).item() == (1 + 9) / 2
-    assert loss_of(found, numbers).dtype == torch.float32
+    assert compute_loss(found, numbers).item() == (1 + 9) / 2
+    assert compute_loss(found, numbers).dtype == torch.float32
     two = torch.tensor([[0.0, math.log(3)]])
-    assert loss_of(two, torch.tensor([1])).item() == pytest.approx(math.log(4 / 3))
+    assert compute_loss(two, torch.tensor([1])).item() == pytest.approx(math.log(4 / 3))
 
 
 def test_examples_with_choices(bert):
@@ -135,10 +142,10 @@ def test_examples_with_choices(bert):
     assert examples.lengths.tolist() == [
         examples.tokens.lengths[3 * row : 3 * row + 3].max() for row in range(30)
     ]
-    together = np.concatenate(batches(bert, examples))
+    together = np.concatenate(make_batches(bert, examples))
     assert sorted(together) == list(range(30))
     model = classifier(bert, plan, (), kind=task.kind)
-    inputs = batch(bert, examples, np.array([7, 2]))
+    inputs = make_batch(bert, examples, np.array([7, 2]))
     assert inputs["input_ids"].shape[:2] == (2, 3)
     found = predict(bert, model, examples)
     with torch.no_grad():
@@ -152,13 +159,13 @@ def test_choices_from_the_cut_are_those_of_the_whole(family, tmp_path):
     encoder = load(tmp_path, family)
     encoder.model.double()
     task, rows = choices_task(choices=2), np.array([4, 0, 5])
-    labels = torch.from_numpy(answers(task.train, task.kind).labels[rows])
+    labels = torch.from_numpy(make_targets(task.train, task.kind).labels[rows])
     for notation in ("(2, 3, 4)", "head:3", "(1, 2, 2)"):
         fit, plan = fitted(encoder, notation)
         model = classifier(fit, plan, (), seed=3, kind=task.kind).double().eval()
         tokens = fit.tokenize(task.train.texts, task.train.pairs)
-        examples = Examples(tokens, answers(task.train, task.kind).labels, None, 2)
-        inputs = batch(fit, examples, rows)
+        examples = Examples(tokens, make_targets(task.train, task.kind).labels, None, 2)
+        inputs = make_batch(fit, examples, rows)
         whole = model(**inputs).logits
         flat = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
         state = fit.cut(flat, plan.cut)
@@ -188,7 +195,7 @@ def test_choices_from_the_cache(family, tmp_path):
             for limit in (ROOM, 0):
                 examples = prepared(fit, plan, task.train, task.kind, limit)
                 assert examples.trunk.first_only == (notation == "head:3")
-                found = logits(fit, model, examples, rows)
+                found = compute_logits(fit, model, examples, rows)
                 torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-5)
 
 
@@ -264,7 +271,7 @@ def test_choices(family, tmp_path):
     assert config.get("problem_type") is None and model.config.num_hidden_layers == 3
     found = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
     assert found["row"].tolist() == list(range(6))
-    assert found["label"].tolist() == answers(task.validation, task.kind).labels.tolist()
+    assert found["label"].tolist() == make_targets(task.validation, task.kind).labels.tolist()
     with torch.no_grad():
         again = model(**by_hand(encoder, task.validation, 3)).logits.numpy()
     np.testing.assert_allclose(np.stack(found["logits"]), again, atol=1e-5, rtol=1e-4)

@@ -14,7 +14,7 @@ from transformers import (
 
 import layerscout as ls
 from conftest import MODELS, real
-from layerscout.cache.examples import Examples, logits
+from layerscout.cache.examples import Examples, compute_logits
 from layerscout.models.encoder import Encoder
 from layerscout.models.surgery import classifier
 from layerscout.plans.plan import make_plan
@@ -100,7 +100,9 @@ def test_the_first_step_from_the_cache_is_that_of_the_whole_model(model):
     rows = np.arange(32)
     labels = torch.from_numpy(task.train.labels[rows])
     losses = [
-        torch.nn.functional.cross_entropy(logits(encoder, model, examples, rows), labels).item()
+        torch.nn.functional.cross_entropy(
+            compute_logits(encoder, model, examples, rows), labels
+        ).item()
         for examples in (cached, whole)
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)

@@ -15,16 +15,16 @@ from typing import Any, Literal
 import numpy as np
 
 from layerscout.cache import DEFAULT_LIMIT, States
-from layerscout.data import Split, Task, held_out, sample, validated
+from layerscout.data import Split, Task, ensure_validation, require_validation, sample
 from layerscout.models import Encoder, Pooling
 from layerscout.pages import comparison_page
 from layerscout.runtime import (
     InputError,
     Show,
-    output_folder,
-    progress as progress_line,
+    check_integer,
+    make_output_folder,
+    show_progress,
     unknown,
-    whole,
     write_files,
 )
 from layerscout.scanning import Reader, cut_inputs
@@ -79,7 +79,7 @@ class Comparison:
         Raises:
             InputError: if they cannot be written.
         """
-        folder, content = output_folder(Path(folder).expanduser()), self.as_dict()
+        folder, content = make_output_folder(Path(folder).expanduser()), self.as_dict()
         written = json.dumps(content, indent=1, allow_nan=False) + "\n"
         files = {"compare.json": written, "compare.html": comparison_page(content)}
         write_files({folder / name: text for name, text in files.items()})
@@ -124,9 +124,9 @@ def compare(
         raise InputError("there is no model to compare; give one or several")
     if not all(isinstance(one, Encoder | str | Path) for one in wanted):
         raise InputError("a model is an Encoder, a folder or a hub id; load it with Encoder.load")
-    seed = whole("seed", seed, 0, 2**63 - 1)
-    max_length = whole("max_length", max_length, 1)
-    task = validated(task, seed)
+    seed = check_integer("seed", seed, 0, 2**63 - 1)
+    max_length = check_integer("max_length", max_length, 1)
+    task = ensure_validation(task, seed)
     split = _drawn(task, examples, seed)
     if len(split) < 4:
         raise InputError(
@@ -134,7 +134,7 @@ def compare(
             "more"
         )
     seconds: dict[str, float] = {}
-    with progress_line(progress) as show:
+    with show_progress(progress) as show:
         read = [
             _read(one, split, pooling, max_length, cache_limit, seconds, show) for one in wanted
         ]
@@ -217,10 +217,10 @@ def _read(
 
 
 def _drawn(task: Task, examples: int | Literal["all"], seed: int) -> Split:
-    split = held_out(task)
+    split = require_validation(task)
     if examples == "all":
         return split
-    wanted = whole("examples", examples, 1, len(split), remedy="'all' takes every one")
+    wanted = check_integer("examples", examples, 1, len(split), remedy="'all' takes every one")
     rows = sample(
         split, len(task.labels), examples=wanted, balanced=False, per_class=None, seed=seed
     )

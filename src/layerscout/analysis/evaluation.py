@@ -15,19 +15,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.cache import DEFAULT_LIMIT, Examples, batch, batches, predict, resumed
+from layerscout.cache import (
+    DEFAULT_LIMIT,
+    Examples,
+    make_batch,
+    make_batches,
+    predict,
+    resume_from_states,
+)
 from layerscout.data import (
-    Answers,
+    Targets,
     Task,
-    answers,
     check_metric,
-    drawn,
+    draw_examples,
+    ensure_validation,
     evaluate as judged,
     evaluate_all,
-    held_out,
-    predicted,
-    rows_of,
-    validated,
+    expand_choices,
+    make_targets,
+    require_validation,
+    tabulate_predictions,
 )
 from layerscout.models import (
     Encoder,
@@ -47,11 +54,11 @@ from layerscout.plans import FAMILY_RATES, Edit, make_edits, notation
 from layerscout.runtime import (
     InputError,
     Show,
-    output_folder,
-    progress as progress_line,
+    check_integer,
+    make_output_folder,
     read_json,
-    replacing,
-    whole,
+    replace_files,
+    show_progress,
 )
 from layerscout.scanning import Reader, cut_inputs, described_model, described_task, in_memory
 from layerscout.scores import Metric, family_probes, majority
@@ -103,9 +110,9 @@ class Evaluation:
         """
         import pandas as pd
 
-        folder, content = output_folder(Path(folder).expanduser()), self.as_dict()
+        folder, content = make_output_folder(Path(folder).expanduser()), self.as_dict()
         names = ("evaluate.json", "evaluate.html", "predictions.parquet")
-        with replacing(*(folder / name for name in names)) as temporary:
+        with replace_files(*(folder / name for name in names)) as temporary:
             written = json.dumps(content, indent=1, allow_nan=False) + "\n"
             temporary[0].write_text(written, encoding="utf-8")
             temporary[1].write_text(evaluation_page(content), encoding="utf-8")
@@ -157,10 +164,10 @@ def evaluate(
     """
     if not isinstance(model, str | Path):
         raise InputError("a tuned model is given by its folder or hub id; save it first")
-    seed = whole("seed", seed, 0, 2**63 - 1)
-    max_length = whole("max_length", max_length, 1)
+    seed = check_integer("seed", seed, 0, 2**63 - 1)
+    max_length = check_integer("max_length", max_length, 1)
     sweeps, single = _asked(edits)
-    task = validated(task, seed)
+    task = ensure_validation(task, seed)
     metric = task.metric if metric is None else metric
     check_metric(metric, task.kind)
     encoder = Encoder.load(model, device=device, precision=precision)
@@ -175,10 +182,10 @@ def evaluate(
     _check_heads(heads, task, sweeps, examples)
     few = _few(task, examples, seed) if heads else task
     seconds: dict[str, float] = {}
-    with progress_line(progress) as show:
+    with show_progress(progress) as show:
         reader = Reader(encoder, ("cls",), max_length, cache_limit, show, seconds)
-        tokens = reader.tokens(held_out(task))
-        right = answers(held_out(task), task.kind)
+        tokens = reader.tokens(require_validation(task))
+        right = make_targets(require_validation(task), task.kind)
         judge = _Judge(task, right, metric, columns)
         data = Examples(tokens, right.labels, None, right.choices)
         with reader.timed("evaluate"):
@@ -207,7 +214,7 @@ def evaluate(
             "verb": "evaluate",
             "model": described_model(encoder, task),
             "original": None if original is None else described_model(original, task),
-            "task": described_task(task, held_out(task), tokens.lengths),
+            "task": described_task(task, require_validation(task), tokens.lengths),
             "metric": metric,
             "metrics": judge.metrics(outputs[""]),
             "majority": judge.majority(),
@@ -242,7 +249,7 @@ class _Judge:
     """Judges the logits of a model, whose classes stand in `columns` in the order of the task's."""
 
     task: Task
-    right: Answers
+    right: Targets
     metric: str
     columns: list[int] | slice
 
@@ -312,7 +319,9 @@ def _check_heads(
 
 def _few(task: Task, examples: int | Literal["all"] | None, seed: int) -> Task:
     """Give the task with the training examples that heads are tuned on."""
-    return drawn(task, min(HEAD_EXAMPLES, len(task.train)) if examples is None else examples, seed)
+    return draw_examples(
+        task, min(HEAD_EXAMPLES, len(task.train)) if examples is None else examples, seed
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,12 +350,12 @@ def _swept(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
     truncated = np.zeros((L + 1, n, outputs), dtype=np.float32)
     inner = [(i, j) for i in range(1, L + 1) for j in range(i, L)] if spans else []
     skipped = {span: np.zeros((n, outputs), dtype=np.float32) for span in inner}
-    grouped = batches(encoder, data)
+    grouped = make_batches(encoder, data)
     for done, rows in enumerate(grouped):
         show("judging", done, len(grouped))
         states: list[Tensor] = []
         with eval_mode(model), torch.inference_mode():
-            flat = encoder.batch(data.tokens, rows_of(rows, data.choices))
+            flat = encoder.batch(data.tokens, expand_choices(rows, data.choices))
             # Whole states are kept for spans alone, which go on from them.
             encoder.visit(
                 flat,
@@ -354,13 +363,15 @@ def _swept(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
                     state if spans or not first else state[:, :1].clone()
                 ),
             )
-            inputs = batch(encoder, read, rows)
+            inputs = make_batch(encoder, read, rows)
             for s, state in enumerate(states):
                 seen = state[:, :1] if first else state
-                truncated[s, rows] = resumed(encoder, model, inputs, seen, L).float().cpu()
-            inputs = batch(encoder, data, rows)
+                truncated[s, rows] = (
+                    resume_from_states(encoder, model, inputs, seen, L).float().cpu()
+                )
+            inputs = make_batch(encoder, data, rows)
             for i, j in inner:
-                found = resumed(encoder, model, inputs, states[i - 1], j)
+                found = resume_from_states(encoder, model, inputs, states[i - 1], j)
                 skipped[i, j][rows] = found.float().cpu()
     if spans:
         skipped |= {(i, L): truncated[i - 1] for i in range(1, L + 1)}
@@ -371,7 +382,7 @@ def _heads(
     reader: Reader, task: Task, metric: str, factory: Callable[[int], nn.Module], seed: int
 ) -> list[float | None]:
     """Train a head at every state of the reader's encoder; give the best of the rates at each."""
-    name, validation = reader.encoder.name, held_out(task)
+    name, validation = reader.encoder.name, require_validation(task)
     states = [
         in_memory(reader.kept(reader.tokens(split), f"reading with {name}").states["cls"])
         for split in (task.train, validation)
@@ -452,11 +463,11 @@ def _warnings(
 
 
 def _predictions(
-    task: Task, given: Answers, outputs: Mapping[str, np.ndarray]
+    task: Task, given: Targets, outputs: Mapping[str, np.ndarray]
 ) -> dict[str, Sequence[Any] | np.ndarray]:
     """Lay the predictions of the whole model and of each edit below one another."""
     tables = [
-        {"edit": [name] * len(given), **predicted(task, given, found)}
+        {"edit": [name] * len(given), **tabulate_predictions(task, given, found)}
         for name, found in outputs.items()
     ]
     return {column: [value for table in tables for value in table[column]] for column in tables[0]}

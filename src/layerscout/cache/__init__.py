@@ -2,16 +2,16 @@
 
 from layerscout.cache.examples import (
     Examples,
-    batch,
-    batches,
-    first_process,
-    logits,
-    loss_of,
-    plain_accelerator,
+    compute_logits,
+    compute_loss,
+    is_first_process,
+    join_team,
+    make_accelerator,
+    make_batch,
+    make_batches,
     predict,
-    resumed,
-    together,
+    resume_from_states,
 )
-from layerscout.cache.fingerprints import content_key, encoder_fingerprint, task_fingerprint
-from layerscout.cache.states import Kept, States, kept
+from layerscout.cache.fingerprints import fingerprint_encoder, fingerprint_task, hash_content
+from layerscout.cache.states import PooledStates, States, pool_states
 from layerscout.cache.trunks import DEFAULT_LIMIT, Trunk

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.cache.trunks import DEFAULT_LIMIT, Team, Trunk, trunk
-from layerscout.data import length_batches, rows_of
+from layerscout.cache.trunks import DEFAULT_LIMIT, Team, Trunk, run_trunk
+from layerscout.data import batch_by_length, expand_choices
 from layerscout.models import Encoder, Tokens, base_of, reads_first_token, resuming
 from layerscout.plans import Classifier, Plan
 from layerscout.runtime import InputError
@@ -68,16 +68,16 @@ class Examples:
             labels: what is right for the n examples.
             choices: C.
             head: what reads the last state, be it of the first token alone.
-            limit: see `trunk`.
-            spare: see `trunk`.
-            progress: see `trunk`.
-            team: see `trunk`.
+            limit: see `run_trunk`.
+            spare: see `run_trunk`.
+            progress: see `run_trunk`.
+            team: see `run_trunk`.
         """
         if plan.cut is None:
             return cls(tokens, labels, None, choices)
         family = head == "family" and reads_first_token(encoder.model)
         first_only = family and not plan.tuned
-        states = trunk(
+        states = run_trunk(
             encoder,
             tokens,
             plan.cut,
@@ -90,7 +90,7 @@ class Examples:
         return cls(tokens.first() if first_only else tokens, labels, states, choices)
 
 
-def logits(
+def compute_logits(
     encoder: Encoder, model: Any, examples: Examples, rows: np.ndarray, *, run: Any = None
 ) -> Tensor:
     """Run a model of `encoder` on the examples at `rows`, from the cut on where there is one.
@@ -105,15 +105,15 @@ def logits(
     Returns:
         (b, K), or (b, C) for examples with choices; float32 or more precise.
     """
-    inputs, trunk = batch(encoder, examples, rows), examples.trunk
+    inputs, trunk = make_batch(encoder, examples, rows), examples.trunk
     if trunk is None:
         with encoder.autocast():
             return _wide((model if run is None else run)(**inputs).logits)
-    states = trunk.states(rows_of(rows, examples.choices))
-    return resumed(encoder, model, inputs, states, trunk.cut, run=run)
+    states = trunk.states(expand_choices(rows, examples.choices))
+    return resume_from_states(encoder, model, inputs, states, trunk.cut, run=run)
 
 
-def resumed(
+def resume_from_states(
     encoder: Encoder,
     model: Any,
     inputs: Mapping[str, Tensor],
@@ -127,13 +127,13 @@ def resumed(
     Args:
         encoder: what the model was made from.
         model: the model.
-        inputs: as `batch` gives them; of the first tokens alone where those are all of `states`.
+        inputs: from `make_batch`; of the first tokens alone where `states` holds no others.
         states: (b C, T, d), what block `block` + 1, or the head, reads.
         block: 0 to L.
-        run: as for `logits`.
+        run: as for `compute_logits`.
 
     Returns:
-        As `logits`.
+        As `compute_logits`.
     """
     with (
         encoder.autocast(),
@@ -146,25 +146,25 @@ def _wide(found: Tensor) -> Tensor:
     return found.to(torch.promote_types(found.dtype, torch.float32))
 
 
-def batch(encoder: Encoder, examples: Examples, rows: np.ndarray) -> dict[str, Tensor]:
+def make_batch(encoder: Encoder, examples: Examples, rows: np.ndarray) -> dict[str, Tensor]:
     """Give a model's inputs for the examples at `rows`: (b, T), or (b, C, T) with choices."""
-    inputs = encoder.batch(examples.tokens, rows_of(rows, examples.choices))
+    inputs = encoder.batch(examples.tokens, expand_choices(rows, examples.choices))
     if examples.choices == 1:
         return inputs
     shape = (len(rows), examples.choices, -1)
     return {name: tensor.reshape(shape) for name, tensor in inputs.items()}
 
 
-def batches(
+def make_batches(
     encoder: Encoder, examples: Examples, rows: np.ndarray | None = None
 ) -> list[np.ndarray]:
     """Group the examples at `rows`, or all, by like length, as `Encoder.batches` does texts."""
     rows = np.arange(len(examples)) if rows is None else rows
     budget = max(1, encoder.token_budget // examples.choices)
-    return [rows[part] for part in length_batches(examples.lengths[rows], budget)]
+    return [rows[part] for part in batch_by_length(examples.lengths[rows], budget)]
 
 
-def loss_of(found: Tensor, labels: Tensor) -> Tensor:
+def compute_loss(found: Tensor, labels: Tensor) -> Tensor:
     """Give the mean loss: cross-entropy, or the squared error where the labels are numbers.
 
     Args:
@@ -185,17 +185,17 @@ def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
     model.eval()
     outputs = model.config.num_labels if examples.choices == 1 else examples.choices
     found = torch.zeros(len(examples), outputs)
-    accelerator = plain_accelerator()
+    accelerator = make_accelerator()
     own, processes = accelerator.process_index, accelerator.num_processes
     with torch.no_grad():
-        for rows in batches(encoder, examples)[own::processes]:
-            found[rows] = logits(encoder, model, examples, rows).float().cpu()
+        for rows in make_batches(encoder, examples)[own::processes]:
+            found[rows] = compute_logits(encoder, model, examples, rows).float().cpu()
     if processes > 1:
         found = accelerator.reduce(found.to(accelerator.device), "sum").cpu()
     return found
 
 
-def plain_accelerator() -> Any:
+def make_accelerator() -> Any:
     """Make the accelerator, which leaves placement and precision to the encoder.
 
     Raises:
@@ -218,16 +218,16 @@ def plain_accelerator() -> Any:
     return accelerator
 
 
-def together() -> Team:
+def join_team() -> Team:
     """Give the processes that `accelerate launch` started."""
     from accelerate.utils import gather_object
 
-    accelerator = plain_accelerator()
+    accelerator = make_accelerator()
     return Team(
         accelerator.process_index, accelerator.num_processes, lambda said: gather_object([said])
     )
 
 
-def first_process() -> bool:
+def is_first_process() -> bool:
     """Tell whether this is the only process, or the one of several that has the say."""
-    return bool(plain_accelerator().is_main_process)
+    return bool(make_accelerator().is_main_process)

@@ -17,7 +17,7 @@ from layerscout.models import Encoder, Tokens
 from layerscout.plans import weight_sets
 
 
-def encoder_fingerprint(encoder: Encoder, cut: int) -> str:
+def fingerprint_encoder(encoder: Encoder, cut: int) -> str:
     """Hash all of an encoder that the states of single tokens at its states 0 to `cut` depend on.
 
     What lies above the cut does not matter, nor do names, labels or dropout. Every weight is
@@ -50,7 +50,7 @@ def encoder_fingerprint(encoder: Encoder, cut: int) -> str:
     return digest.hexdigest()
 
 
-def task_fingerprint(task: Task) -> str:
+def fingerprint_task(task: Task) -> str:
     """Hash what is read of a task: its kind, its classes, and the texts and labels of its splits.
 
     Returns:
@@ -67,7 +67,7 @@ def task_fingerprint(task: Task) -> str:
     return digest.hexdigest()
 
 
-def content_key(
+def hash_content(
     fingerprint: str, tokens: Tokens, about: Mapping[str, Any], *, ordinary: bool = False
 ) -> str:
     """Hash what the states of some texts depend on: the key of their place in the cache.

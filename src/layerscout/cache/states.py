@@ -16,9 +16,9 @@ from typing import get_args
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from layerscout.cache.fingerprints import content_key, encoder_fingerprint
+from layerscout.cache.fingerprints import fingerprint_encoder, hash_content
 from layerscout.models import Encoder, Pooling, Tokens
-from layerscout.runtime import CacheError, InputError, cache_path, caching, find_cached, unknown
+from layerscout.runtime import CacheError, InputError, cache_path, find_cached, unknown, write_entry
 
 # Bytes of states that may be held in memory where the cache cannot keep them.
 MEMORY = 4 * 10**9
@@ -77,8 +77,8 @@ class States:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """What `kept` gives: the states, and how it came by them.
+class PooledStates:
+    """What `pool_states` gives: the states, and how it came by them.
 
     Attributes:
         states: by pooling.
@@ -95,7 +95,7 @@ class Kept:
     warning: str | None
 
 
-def kept(
+def pool_states(
     encoder: Encoder,
     tokens: Tokens,
     poolings: Sequence[Pooling] = ("mean",),
@@ -103,7 +103,7 @@ def kept(
     limit: int,
     fingerprint: str | None = None,
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
-) -> Kept:
+) -> PooledStates:
     """Pool all S = L + 1 states of n texts, or find in the cache what was pooled before.
 
     What is not found is computed in one forward pass for all poolings, in eval mode and without
@@ -115,7 +115,7 @@ def kept(
         tokens: the n texts.
         poolings: in which ways to pool.
         limit: bytes that all entries of the cache may take together; 0 keeps nothing there.
-        fingerprint: `encoder_fingerprint(encoder, encoder.blocks)`, if it is known already.
+        fingerprint: `fingerprint_encoder(encoder, encoder.blocks)`, if it is known already.
         progress: called with the rows of each batch that was computed.
 
     Raises:
@@ -147,7 +147,7 @@ def kept(
         except (CacheError, OSError) as error:
             arrays |= _in_memory(run, str(error))
             warning = f"the states are held in memory and not kept: {error}"
-    return Kept(
+    return PooledStates(
         {pooling: States((array,), np.argsort(order)) for pooling, array in arrays.items()},
         found,
         run.seconds,
@@ -160,11 +160,11 @@ def _paths(
     encoder: Encoder, tokens: Tokens, poolings: Sequence[Pooling], fingerprint: str | None
 ) -> dict[Pooling, Path]:
     """Give the places in the cache by all that the states depend on."""
-    fingerprint = fingerprint or encoder_fingerprint(encoder, encoder.blocks)
+    fingerprint = fingerprint or fingerprint_encoder(encoder, encoder.blocks)
     return {
         pooling: cache_path(
             "states",
-            content_key(fingerprint, tokens, {"pooling": pooling}, ordinary=pooling == "mean"),
+            hash_content(fingerprint, tokens, {"pooling": pooling}, ordinary=pooling == "mean"),
         )
         for pooling in poolings
     }
@@ -247,7 +247,7 @@ def _in_cache(
         # Room is made for all of them at first: none is there yet while the next one asks.
         sizes = [size * count for count in range(len(run.poolings), 0, -1)]
         entries = [
-            stack.enter_context(caching(paths[pooling], room, limit, spare))
+            stack.enter_context(write_entry(paths[pooling], room, limit, spare))
             for pooling, room in zip(run.poolings, sizes, strict=True)
         ]
         files = [stack.enter_context(data.open("wb")) for data, _ in entries]

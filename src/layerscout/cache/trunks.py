@@ -24,17 +24,17 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from layerscout.cache.fingerprints import content_key, encoder_fingerprint
-from layerscout.data import length_batches
+from layerscout.cache.fingerprints import fingerprint_encoder, hash_content
+from layerscout.data import batch_by_length
 from layerscout.models import Encoder, Tokens, eval_mode
 from layerscout.runtime import (
     CacheError,
     InputError,
     LayerscoutError,
     cache_path,
-    caching,
     find_cached,
     sha256_of,
+    write_entry,
 )
 
 # What the cache may hold, in bytes, unless the user says otherwise.
@@ -97,7 +97,7 @@ class Team:
     meet: Callable[[Any], list[Any]] = lambda said: [said]
 
 
-def trunk(
+def run_trunk(
     encoder: Encoder,
     tokens: Tokens,
     cut: int,
@@ -206,7 +206,7 @@ class _Source:
 
     def _first(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b 1 d"]:
         """Compute the first tokens' states; who asks for many of them means not so many tokens."""
-        parts = length_batches(self.tokens.lengths[rows], self.encoder.token_budget)
+        parts = batch_by_length(self.tokens.lengths[rows], self.encoder.token_budget)
         state = torch.cat([self._compute(rows[part]) for part in parts])
         return state[torch.from_numpy(np.argsort(np.concatenate(parts))).to(state.device)]
 
@@ -258,8 +258,8 @@ class _Source:
 
     def key(self) -> str:
         """Hash all that the states depend on."""
-        fingerprint = encoder_fingerprint(self.encoder, self.cut)
-        return content_key(fingerprint, self.tokens, {"first_only": self.first_only})
+        fingerprint = fingerprint_encoder(self.encoder, self.cut)
+        return hash_content(fingerprint, self.tokens, {"first_only": self.first_only})
 
 
 def _store(
@@ -270,7 +270,7 @@ def _store(
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
 ) -> Mapping[str, Any]:
     """Compute all states batch by batch straight into the file; returns what is told about it."""
-    with caching(path, source.bytes, limit, spare) as (data, sidecar):
+    with write_entry(path, source.bytes, limit, spare) as (data, sidecar):
         start = time.perf_counter()
         digest = hashlib.sha256()
         with data.open("wb") as file:
@@ -300,7 +300,7 @@ def _store_together(
         fault: LayerscoutError | OSError | None = None
         if team.own == 0:
             try:
-                data, sidecar = held.enter_context(caching(path, source.bytes, limit, spare))
+                data, sidecar = held.enter_context(write_entry(path, source.bytes, limit, spare))
                 with data.open("wb") as file:
                     file.truncate(source.bytes)
             except (CacheError, OSError) as error:

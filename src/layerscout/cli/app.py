@@ -556,7 +556,7 @@ def tune(
         encoder = Encoder.load(model, device=device, precision=precision)
     with interruptible(output / "snapshots"):
         from layerscout import tuning
-        from layerscout.cache import first_process
+        from layerscout.cache import is_first_process
 
         result = tuning.tune(
             encoder,
@@ -599,7 +599,7 @@ def tune(
             logs=output / "logs",
             progress=not quiet,
         )
-        if not first_process():
+        if not is_first_process():
             return
         result.save(output)
     terminal.report_tuning(result, output, as_json=json, quiet=quiet)

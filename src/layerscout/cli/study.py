@@ -20,7 +20,7 @@ from layerscout.cli.options import (
     on_cluster,
     size_in_bytes,
 )
-from layerscout.runtime import InputError, LayerscoutError, printable
+from layerscout.runtime import InputError, LayerscoutError, escape_controls
 
 Figures = Annotated[
     Literal["svg", "png", "pdf"] | None,
@@ -173,4 +173,4 @@ def report(
 
         written = studies.report(folders, output, figures=figures)
     if not quiet:
-        typer.echo(printable(f"wrote {', '.join(map(str, written))}"))
+        typer.echo(escape_controls(f"wrote {', '.join(map(str, written))}"))

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from layerscout.plans import METHODS, Full, LoRA, Method, described
-from layerscout.runtime import cache_entries, cache_folder, printable, unfinished
+from layerscout.runtime import cache_folder, count_unfinished, escape_controls, list_cache
 
 if TYPE_CHECKING:
     from layerscout.analysis import Comparison, Evaluation
@@ -45,7 +45,7 @@ class _Console(Console):
         for segment in super().render(renderable, options):
             if not segment.control:
                 lines = segment.text.split("\n")  # which rich put there
-                segment = segment._replace(text="\n".join(map(printable, lines)))
+                segment = segment._replace(text="\n".join(map(escape_controls, lines)))
             yield segment
 
 
@@ -421,7 +421,7 @@ def report_truncation(folder: Path, warnings: Sequence[str], *, quiet: bool) -> 
 
 def report_cache(*, as_json: bool) -> None:
     """List what the cache holds."""
-    entries = cache_entries()
+    entries = list_cache()
     if as_json:
         listed = [
             {"path": str(e.path), "bytes": e.bytes, "used": e.used, **e.about} for e in entries
@@ -447,7 +447,7 @@ def report_cache(*, as_json: bool) -> None:
         console.print(table)
     total = sum(entry.bytes for entry in entries) / 1e6
     counted = "1 entry" if len(entries) == 1 else f"{len(entries)} entries"
-    files, size = unfinished()
+    files, size = count_unfinished()
     left = "1 unfinished file" if files == 1 else f"{files} unfinished files"
     more = f" and {left}, {size / 1e6:,.1f} MB," if files else ""
     _say(console, f"{counted}, {total:,.1f} MB,{more} in {cache_folder()}")
@@ -533,7 +533,7 @@ def _curve(content: Mapping[str, Any], mark: str) -> Table:
 
 def _say(console: Console, line: str, style: str = "") -> None:
     # Names come from the data: no markup, and no breaks inside a path or because of one.
-    console.print(Text(printable(line), style=style), soft_wrap=True)
+    console.print(Text(escape_controls(line), style=style), soft_wrap=True)
 
 
 def _say_heading(console: Console, model: Mapping[str, Any], task: Mapping[str, Any]) -> None:
@@ -541,7 +541,7 @@ def _say_heading(console: Console, model: Mapping[str, Any], task: Mapping[str, 
 
 
 def _say_wrapped(console: Console, line: str) -> None:
-    width, line = console.width, printable(line)
+    width, line = console.width, escape_controls(line)
     for part in textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False):
         _say(console, part)
 

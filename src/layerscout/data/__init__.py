@@ -2,19 +2,19 @@
 
 from layerscout.data.columns import KNOWN, Inputs, choose_inputs, render
 from layerscout.data.metrics import METRICS, evaluate, evaluate_all, pearson_spearman
-from layerscout.data.sampling import Split, length_batches, sample, shuffled_batches
+from layerscout.data.sampling import Split, batch_by_length, sample, shuffle_batches
 from layerscout.data.shards import Shards
-from layerscout.data.tables import Table, listed
+from layerscout.data.tables import Table, join_names
 from layerscout.data.targets import (
     HELD_OUT,
-    Answers,
-    answers,
+    Targets,
     check_metric,
-    drawn,
-    held_out,
-    plain,
-    predicted,
-    rows_of,
-    validated,
+    describe_kind,
+    draw_examples,
+    ensure_validation,
+    expand_choices,
+    make_targets,
+    require_validation,
+    tabulate_predictions,
 )
-from layerscout.data.task import Kind, Task, counted_classes
+from layerscout.data.task import Kind, Task, count_classes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from layerscout.data.tables import Source, Table, listed
+from layerscout.data.tables import Source, Table, join_names
 from layerscout.runtime import InputError, unknown
 
 
@@ -91,7 +91,7 @@ KNOWN: Mapping[str, Known] = {
 }
 
 
-def known_at(hub: str) -> str | None:
+def find_known_task(hub: str) -> str | None:
     """Return the known task of a data set on the hub, None if it is no known one.
 
     Args:
@@ -173,7 +173,7 @@ class Inputs:
         return {"text": text, **pair, "label": self.label}
 
 
-def one_column(name: str) -> Template:
+def column_template(name: str) -> Template:
     """Make the template that is one column as it is."""
     return Template(name, "{}", ((name, None, None),))
 
@@ -181,7 +181,7 @@ def one_column(name: str) -> Template:
 def _template(written: str) -> Template:
     """Parse a template of the table of known tasks."""
     if re.fullmatch(r"\{\w+\}", written):
-        return one_column(written[1:-1])
+        return column_template(written[1:-1])
     slots = SLOT.findall(written)
     return Template(
         written,
@@ -220,9 +220,9 @@ def choose_inputs(
     if task is not None and KNOWN[task].labels == CHOICE:
         raise InputError(f"{task} reads several columns by itself; leave out --text")
     if text is None:
-        return Inputs(tuple(map(one_column, _guess_texts(source, label))), label)
+        return Inputs(tuple(map(column_template, _guess_texts(source, label))), label)
     texts = (text,) if text_pair is None else (text, text_pair)
-    return Inputs(tuple(map(one_column, texts)), label, numbers_as_text=True)
+    return Inputs(tuple(map(column_template, texts)), label, numbers_as_text=True)
 
 
 def _known_templates(source: Source, task: str) -> tuple[Template, ...]:
@@ -236,7 +236,7 @@ def _known_templates(source: Source, task: str) -> tuple[Template, ...]:
         needs.append(", ".join(columns))
     raise InputError(
         f"{task} needs the columns {' or '.join(needs)}: {source.name} has "
-        f"{listed(source.columns)}; rename them, or leave out --task"
+        f"{join_names(source.columns)}; rename them, or leave out --task"
     )
 
 
@@ -256,7 +256,7 @@ def _guess_label(source: Source, taken: Collection[str]) -> str:
         return found[0]
     raise InputError(
         f"cannot tell which column holds the labels: {source.name} has "
-        f"{listed(source.columns)}; name it with --label"
+        f"{join_names(source.columns)}; name it with --label"
     )
 
 
@@ -278,7 +278,7 @@ def _guess_texts(source: Source, label: str) -> list[str]:
         return found[0]
     raise InputError(
         f"cannot tell which column holds the texts: {source.name} has "
-        f"{listed(source.columns)}; name it with --text, and a second one with --text-pair"
+        f"{join_names(source.columns)}; name it with --text, and a second one with --text-pair"
     )
 
 

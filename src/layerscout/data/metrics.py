@@ -86,7 +86,7 @@ METRICS_OF: Mapping[str, Mapping[str, Callable[[np.ndarray, np.ndarray, int], fl
 METRICS = {name: metric for metrics in METRICS_OF.values() for name, metric in metrics.items()}
 
 
-def predictions(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+def predict_labels(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
     """Give what the logits (n, K) say, (n,): the number where labels are numbers, else the class.
 
     Classes are ids, or numbers of choices; ties go to the lower one.
@@ -101,7 +101,7 @@ def evaluate(metric: str, labels: np.ndarray, logits: np.ndarray) -> float:
     Args:
         metric: a key of `METRICS`.
         labels: class ids or right choices, integers (n,), or numbers, floats (n,).
-        logits: (n, K); see `predictions`.
+        logits: (n, K); see `predict_labels`.
 
     Raises:
         InputError: if there is no such metric, or it is for other labels.
@@ -110,7 +110,7 @@ def evaluate(metric: str, labels: np.ndarray, logits: np.ndarray) -> float:
     known = METRICS_OF["regression" if numbers else "classification"]
     if metric not in known:
         raise unknown("metric", metric, known)
-    return known[metric](labels, predictions(labels, logits), logits.shape[1])
+    return known[metric](labels, predict_labels(labels, logits), logits.shape[1])
 
 
 def evaluate_all(kind: str, labels: np.ndarray, logits: np.ndarray) -> dict[str, float]:
@@ -120,6 +120,6 @@ def evaluate_all(kind: str, labels: np.ndarray, logits: np.ndarray) -> dict[str,
     """
     found = {metric: evaluate(metric, labels, logits) for metric in METRICS_OF[kind]}
     if kind == "regression":
-        errors = predictions(labels, logits).astype(np.float64) - labels
+        errors = predict_labels(labels, logits).astype(np.float64) - labels
         found["mean_squared_error"] = float(np.mean(errors**2))
     return found

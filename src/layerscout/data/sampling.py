@@ -221,7 +221,7 @@ def _draw(strata: np.ndarray, seats: np.ndarray, seed: int) -> np.ndarray:
     return chosen
 
 
-def length_batches(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
+def batch_by_length(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
     """Cut rows into batches of similar length that fit a budget when padded.
 
     Rows go longest first, equal ones in their order. A batch has rows x longest length <=
@@ -249,7 +249,7 @@ def length_batches(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
     return batches
 
 
-def shuffled_batches(
+def shuffle_batches(
     lengths: np.ndarray, size: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
     """Cut rows into batches of `size`, drawn anew at every call, with rows of like length together.

@@ -15,8 +15,8 @@ from layerscout.data.tables import (
     Table,
     class_names_in,
     holds_text,
+    join_names,
     json_record,
-    listed,
 )
 from layerscout.runtime import InputError, first_line
 
@@ -74,7 +74,7 @@ class Shards:
         }
         kinds = named if any(named.values()) else kinds
         if not any(kinds.values()):
-            has = listed(one.rpartition("/")[2] for one in found)
+            has = join_names(one.rpartition("/")[2] for one in found)
             raise InputError(
                 f"a cluster reads .parquet and .jsonl files: {given} has {has}; convert the data, "
                 "or leave out --backend ray"
@@ -163,6 +163,6 @@ def _check_columns(path: str, wanted: Sequence[str], there: Iterable[str]) -> No
     for column in wanted:
         if column not in there:
             raise InputError(
-                f"every row must have the column {column!r}: {path} has {listed(there)}; name "
+                f"every row must have the column {column!r}: {path} has {join_names(there)}; name "
                 "files of one kind"
             )

@@ -85,7 +85,7 @@ class Source:
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """List names in one line of bounded length, whatever is in them."""
     first = [name if name.isprintable() else repr(name) for name in islice(names, 21)]
     return ", ".join(f"{name:.60}" for name in first[:20]) + ", ..." * (len(first) > 20) or "none"
@@ -140,13 +140,13 @@ def _folder(path: Path) -> dict[str, Source]:
     if not found["train"]:
         raise InputError(
             f"a folder of data needs one train.csv, .tsv, .jsonl or .parquet: {path} has "
-            f"{listed(entry.name for entry in entries)}; name a file to use it alone"
+            f"{join_names(entry.name for entry in entries)}; name a file to use it alone"
         )
     for split, matches in found.items():
         if len(matches) > 1:
             raise InputError(
                 f"a folder of data needs one {split} file: {path} has "
-                f"{listed(file.name for file in matches)}; remove all but one"
+                f"{join_names(file.name for file in matches)}; remove all but one"
             )
     return {split: open_file(matches[0]) for split, matches in found.items() if matches}
 
@@ -190,7 +190,7 @@ def _hub(hub: str) -> dict[str, Source]:
         raise _hub_error(hub, error) from error
     name = "/".join(hub.split("/")[:2])
     if "train" not in found:
-        raise InputError(f"a data set needs a split `train`: {name} has {listed(found)}")
+        raise InputError(f"a data set needs a split `train`: {name} has {join_names(found)}")
     splits = {"train": _hub_split(f"{name} (train)", found["train"])}
     validation = next((split for split in VALIDATION_NAMES if split in found), None)
     if validation is not None:
@@ -445,7 +445,7 @@ def _open_text(path: Path) -> Source:
                     if name not in record:
                         raise InputError(
                             f"every object must have the key {name!r}: {path} lacks it in line "
-                            f"{line}, which has {listed(record)}"
+                            f"{line}, which has {join_names(record)}"
                         )
                     values.append(record[name])
                 lines.append(line)

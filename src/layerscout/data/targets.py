@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from layerscout.data.metrics import METRICS_OF, predictions
+from layerscout.data.metrics import METRICS_OF, predict_labels
 from layerscout.data.sampling import Split, sample
 from layerscout.data.task import Kind, Task
 from layerscout.runtime import InputError, unknown
@@ -18,7 +18,7 @@ HELD_OUT = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class Targets:
     """What is right for each of n examples, which are C rows of a split each.
 
     Attributes:
@@ -36,7 +36,7 @@ class Answers:
         return len(self.labels)
 
 
-def answers(split: Split, kind: Kind) -> Answers:
+def make_targets(split: Split, kind: Kind) -> Targets:
     """Tell what is right for each example of a split.
 
     Raises:
@@ -44,12 +44,12 @@ def answers(split: Split, kind: Kind) -> Answers:
     """
     if (split.labels.dtype.kind == "f") != (kind == "regression"):
         raise InputError(
-            f"a task of {plain(kind)} was given labels of type {split.labels.dtype}; regression, "
-            "and nothing else, has floats"
+            f"a task of {describe_kind(kind)} was given labels of type {split.labels.dtype}; "
+            "regression, and nothing else, has floats"
         )
     if kind != "multiple_choice":
         rows = np.arange(len(split)) if split.origin is None else split.origin
-        return Answers(split.labels, 1, rows)
+        return Targets(split.labels, 1, rows)
     if split.groups is None:
         raise InputError("multiple choice needs the example of each row, got none; give `groups`")
     starts = np.flatnonzero(np.diff(split.groups, prepend=split.groups[0] - 1))
@@ -67,23 +67,23 @@ def answers(split: Split, kind: Kind) -> Answers:
             "one choice of every example must be right (labelled 1, the others 0), got "
             f"{wrong} of {n} examples with none or several; mend them"
         )
-    return Answers(right.argmax(axis=1), choices, split.groups[starts])
+    return Targets(right.argmax(axis=1), choices, split.groups[starts])
 
 
-def validated(task: Task | str | Path, seed: int) -> Task:
+def ensure_validation(task: Task | str | Path, seed: int) -> Task:
     """Give a task with a validation split, set aside where it has none, checked to be of its kind.
 
     Raises:
         InputError: if it cannot be loaded or split, or its rows are not those of its kind.
     """
     task = task if isinstance(task, Task) else Task.load(task)
-    task = task.held_out(HELD_OUT, seed) if task.validation is None else task
-    for split in (task.train, held_out(task)):
-        answers(split, task.kind)
+    task = task.hold_out(HELD_OUT, seed) if task.validation is None else task
+    for split in (task.train, require_validation(task)):
+        make_targets(split, task.kind)
     return task
 
 
-def held_out(task: Task) -> Split:
+def require_validation(task: Task) -> Split:
     """Give the validation split.
 
     Raises:
@@ -101,10 +101,12 @@ def check_metric(metric: str, kind: Kind) -> None:
         InputError: if it is not.
     """
     if metric not in tuple(METRICS_OF[kind]):
-        raise InputError(f"{unknown('`metric`', str(metric), METRICS_OF[kind])} ({plain(kind)})")
+        raise InputError(
+            f"{unknown('`metric`', str(metric), METRICS_OF[kind])} ({describe_kind(kind)})"
+        )
 
 
-def drawn(task: Task, examples: int | Literal["all"], seed: int) -> Task:
+def draw_examples(task: Task, examples: int | Literal["all"], seed: int) -> Task:
     """Give the task with so many of its training examples, in proportion to the classes.
 
     Raises:
@@ -112,7 +114,7 @@ def drawn(task: Task, examples: int | Literal["all"], seed: int) -> Task:
     """
     if examples == "all":
         return task
-    given = answers(task.train, task.kind)
+    given = make_targets(task.train, task.kind)
     by_class = task.kind == "classification"
     # One row for each example; which of the choices is right says nothing about an example.
     strata = given.labels if by_class else np.zeros(len(given), dtype=np.float64)
@@ -125,15 +127,15 @@ def drawn(task: Task, examples: int | Literal["all"], seed: int) -> Task:
         per_class=None,
         seed=seed,
     )
-    return replace(task, train=task.train.take(rows_of(found, given.choices)))
+    return replace(task, train=task.train.take(expand_choices(found, given.choices)))
 
 
-def rows_of(examples: np.ndarray, choices: int) -> np.ndarray:
+def expand_choices(examples: np.ndarray, choices: int) -> np.ndarray:
     """Give the rows of examples that are C = `choices` rows each, int64 (m C,)."""
     return (examples[:, None] * choices + np.arange(choices)).reshape(-1)
 
 
-def predicted(task: Task, given: Answers, logits: np.ndarray) -> dict[str, Any]:
+def tabulate_predictions(task: Task, given: Targets, logits: np.ndarray) -> dict[str, Any]:
     """Give the columns of `predictions.parquet`: row, label, prediction and logits.
 
     Args:
@@ -141,13 +143,13 @@ def predicted(task: Task, given: Answers, logits: np.ndarray) -> dict[str, Any]:
         given: what is right for the n examples.
         logits: (n, K).
     """
-    columns: list[Any] = [given.labels, predictions(given.labels, logits)]
+    columns: list[Any] = [given.labels, predict_labels(given.labels, logits)]
     if task.kind == "classification":
         columns = [[task.labels[number] for number in ids] for ids in columns]
     label, prediction = columns
     return {"row": given.rows, "label": label, "prediction": prediction, "logits": list(logits)}
 
 
-def plain(kind: Kind) -> str:
+def describe_kind(kind: Kind) -> str:
     """Give the words for a kind of task."""
     return kind.replace("_", " ")

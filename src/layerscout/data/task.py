@@ -18,9 +18,9 @@ from layerscout.data.columns import (
     Inputs,
     Known,
     choose_inputs,
+    column_template,
+    find_known_task,
     is_missing,
-    known_at,
-    one_column,
     render,
 )
 from layerscout.data.sampling import Split, hold_out
@@ -31,7 +31,7 @@ from layerscout.data.tables import (
     Table,
     find,
     from_memory,
-    listed,
+    join_names,
     open_file,
 )
 from layerscout.runtime import InputError, unknown
@@ -107,7 +107,7 @@ class Task:
         if task is not None and task not in KNOWN:
             raise unknown("task", task, KNOWN)
         if task is None and hub is not None:
-            task = known_at(hub)
+            task = find_known_task(hub)
         fraction = _fraction(validation)
         if validation is not None:
             sources = {"train": sources["train"]}
@@ -121,7 +121,7 @@ class Task:
         origin = {"data": str(data), "validation": given, "task": task}
         origin |= {"text": text, "text_pair": text_pair, "label": label, "regression": regression}
         loaded = replace(loaded, origin=origin)
-        return loaded if fraction is None else loaded.held_out(fraction, seed)
+        return loaded if fraction is None else loaded.hold_out(fraction, seed)
 
     @classmethod
     def from_lists(
@@ -157,11 +157,11 @@ class Task:
         else:
             fraction = _fraction(validation)
         texts_in = ("text",) if pairs is None else ("text", "text_pair")
-        inputs = Inputs(tuple(map(one_column, texts_in)), "label")
+        inputs = Inputs(tuple(map(column_template, texts_in)), "label")
         loaded = _build(name, sources, inputs, None, regression)
-        return loaded if fraction is None else loaded.held_out(fraction, seed)
+        return loaded if fraction is None else loaded.hold_out(fraction, seed)
 
-    def held_out(self, fraction: float, seed: int) -> "Task":
+    def hold_out(self, fraction: float, seed: int) -> "Task":
         """Give the task with a part of the training rows, drawn by class, as its validation split.
 
         Raises:
@@ -397,7 +397,7 @@ class Classes:
     warnings: tuple[str, ...]
 
 
-def counted_classes(
+def count_classes(
     counted: Sequence[tuple[Any, int]], source: Source, column: str, task: str | None
 ) -> Classes:
     """Give the classes of labels that were counted, with the checks of `Task.load`.
@@ -481,7 +481,7 @@ def _classes(
             "leave out --task to use the labels as they are"
         )
     if absent:
-        warnings.append(f"classes without an example in {table.name}: {listed(absent)}")
+        warnings.append(f"classes without an example in {table.name}: {join_names(absent)}")
     if len(counts) == 1:
         raise InputError(
             f"a task needs at least 2 classes: column {column!r} of {table.name} has only "
@@ -505,6 +505,6 @@ def _ids(table: Table, column: str, names: list[str], labels: tuple[str, ...]) -
     for row, name in enumerate(names):
         if name not in numbers:
             rule = "every class must occur in training"
-            remedy = f"training has {listed(labels)}"
+            remedy = f"training has {join_names(labels)}"
             raise table.fault(rule, f"{name!r:.60}", column, row, remedy)
     return np.array([numbers[name] for name in names], dtype=np.int64)

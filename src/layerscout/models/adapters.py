@@ -29,7 +29,7 @@ from layerscout.plans import (
     make_method,
     make_plan,
 )
-from layerscout.runtime import InputError, whole
+from layerscout.runtime import InputError, check_integer
 
 DROPOUT = 0.1  # inside an adapter
 SPREAD = 0.02  # of what new weights are drawn from
@@ -253,7 +253,7 @@ def _check_positions(config: Any, method: PrefixTuning) -> None:
     if FAMILIES[config.model_type].positions_after_padding:
         positions -= config.pad_token_id + 1
     remedy = f"so many positions this {config.model_type} has"
-    whole("virtual_tokens", method.virtual_tokens, 1, positions, remedy)
+    check_integer("virtual_tokens", method.virtual_tokens, 1, positions, remedy)
 
 
 def _layers(model: Any, plan: Plan) -> Iterator[nn.Module]:

@@ -27,7 +27,7 @@ from layerscout.plans import (
     ranges,
     weight_sets,
 )
-from layerscout.runtime import InputError, whole
+from layerscout.runtime import InputError, check_integer
 
 # Of the truncated normal distribution that blocks are drawn from. Tamkin et al. 2020, App. B.
 DEVIATION, CUT = 0.02, 0.04
@@ -61,7 +61,7 @@ def edit(
     Raises:
         InputError: if the edits do not fit each other or the model.
     """
-    seed = whole("seed", seed, 0)
+    seed = check_integer("seed", seed, 0)
     base, family = base_of(model)[0], family_of(model)
     arrangement = fitted(base, make_edits(edits))
     path, _, attribute = family.blocks.rpartition(".")

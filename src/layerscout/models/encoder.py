@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
 from torch import Tensor, nn
 
-from layerscout.data import length_batches
+from layerscout.data import batch_by_length
 from layerscout.models.checkpoints import Family, load_checkpoint, model_shape
 from layerscout.plans import Classifier, Editing, ModelShape
 from layerscout.runtime import InputError, first_line, unknown
@@ -204,7 +204,7 @@ class Encoder:
 
     def batches(self, tokens: Tokens) -> list[Int64[np.ndarray, " b"]]:
         """Group the texts into batches of like length, longest first; each a list of rows."""
-        return length_batches(tokens.lengths, self.token_budget)
+        return batch_by_length(tokens.lengths, self.token_budget)
 
     def batch(self, tokens: Tokens, rows: Int64[np.ndarray, " b"]) -> dict[str, Tensor]:
         """Pad the texts at `rows` to the longest of them: the model's inputs, each (b, T)."""

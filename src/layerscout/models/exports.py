@@ -23,7 +23,7 @@ from layerscout.models.surgery import (
     places,
 )
 from layerscout.plans import Plan, check_tied
-from layerscout.runtime import InputError, first_line, replacing_folder, whole
+from layerscout.runtime import InputError, check_integer, first_line, replace_folder
 
 
 def export(model: Any, tokenizer: Any, folder: str | Path, card: str) -> None:
@@ -38,7 +38,7 @@ def export(model: Any, tokenizer: Any, folder: str | Path, card: str) -> None:
     Raises:
         InputError: if it cannot be written, or `folder` holds anything but a checkpoint.
     """
-    with quiet_transformers(), replacing_folder(Path(folder)) as temporary:
+    with quiet_transformers(), replace_folder(Path(folder)) as temporary:
         model.save_pretrained(temporary)
         _save_tokenizer(tokenizer, model, temporary)
         (temporary / "README.md").write_text(card, encoding="utf-8")
@@ -66,7 +66,7 @@ def truncate(
 
     loaded = load_checkpoint(str(model))
     blocks = int(loaded.model.config.num_hidden_layers)
-    head = whole("head", head, 1, blocks - 1, remedy=f"{model} has {blocks} blocks")
+    head = check_integer("head", head, 1, blocks - 1, remedy=f"{model} has {blocks} blocks")
     local = loaded.revision is None
     if local and Path(folder).expanduser().resolve() == Path(loaded.source).resolve():
         raise InputError(f"{folder} holds the model that is to be cut; choose another folder")
@@ -91,7 +91,7 @@ def truncate(
             f"the head ({', '.join(heads)}) was trained on state {blocks} and now reads state "
             f"{head}; tune it again"
         )
-    with quiet_transformers(), replacing_folder(Path(folder)) as temporary:
+    with quiet_transformers(), replace_folder(Path(folder)) as temporary:
         weights = {k: v for k, v in short.state_dict().items() if k not in missing}
         short.save_pretrained(temporary, state_dict=weights)
         short.config.dtype = dtype  # what the model asks to be computed in, if anything

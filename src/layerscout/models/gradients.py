@@ -22,7 +22,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from layerscout.data import Kind, Split, length_batches
+from layerscout.data import Kind, Split, batch_by_length
 from layerscout.models.encoder import Encoder, Tokens
 from layerscout.models.per_example_gradients import Rows, SquareSums, square_root
 from layerscout.models.surgery import classifier, places
@@ -308,7 +308,7 @@ def _prepare(
         if kind == "multiple_choice" and rule != "true":
             _check_choices(split.labels[rows])
         longest = tokens.lengths[rows].max(axis=1)
-        batches += [rows[at] for at in length_batches(longest, max(1, budget // rows.shape[1]))]
+        batches += [rows[at] for at in batch_by_length(longest, max(1, budget // rows.shape[1]))]
     outputs = list(labels) if kind == "classification" else ["score"]
     return _Work(encoder, split, kind, rule, tokens, outputs, batches, len(seeds), progress)
 

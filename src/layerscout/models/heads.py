@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from layerscout.data import Kind, plain
+from layerscout.data import Kind, describe_kind
 from layerscout.models.checkpoints import model_class, quiet_transformers
 from layerscout.models.encoder import Encoder
 from layerscout.models.surgery import base_of, classifier, reads_first_token
@@ -110,8 +110,8 @@ def tuned_classifier(
     auto, ending = model_class(config, kind), HEADS[kind == "multiple_choice"]
     if config.architectures and not config.architectures[0].endswith(ending):
         raise InputError(
-            f"{encoder.name} is a {config.architectures[0]}, which is not tuned for {plain(kind)}; "
-            "tune it first with layerscout tune"
+            f"{encoder.name} is a {config.architectures[0]}, which is not tuned for "
+            f"{describe_kind(kind)}; tune it first with layerscout tune"
         )
     try:
         with quiet_transformers():
@@ -127,8 +127,8 @@ def tuned_classifier(
         raise InputError(f"cannot load the head of {encoder.name}: {first_line(error)}") from error
     if missing := sorted(report["missing_keys"]):
         raise InputError(
-            f"{encoder.name} has no tuned head for {plain(kind)} ({missing[0]} is missing); tune "
-            "it first with layerscout tune"
+            f"{encoder.name} has no tuned head for {describe_kind(kind)} ({missing[0]} is "
+            "missing); tune it first with layerscout tune"
         )
     return model.to(encoder.device).eval(), _columns(encoder.name, model.config, labels, kind)
 

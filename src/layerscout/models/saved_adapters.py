@@ -30,7 +30,7 @@ from layerscout.plans import (
     PrefixTuning,
     described,
 )
-from layerscout.runtime import InputError, replacing_folder
+from layerscout.runtime import InputError, replace_folder
 
 FORMAT = 1  # of the folders that `save_trained` writes
 CONFIG, WEIGHTS = "config.json", "trained.safetensors"
@@ -53,7 +53,7 @@ def save_peft(equipped: Equipped, encoder: Encoder, folder: str | Path, card: st
     wrapper = peft_model(equipped)
     for config in wrapper.peft_config.values():
         config.base_model_name_or_path, config.revision = encoder.source, encoder.revision
-    with quiet_transformers(), replacing_folder(Path(folder)) as temporary:
+    with quiet_transformers(), replace_folder(Path(folder)) as temporary:
         wrapper.save_pretrained(temporary, save_embedding_layers=False)
         equipped.model.config.save_pretrained(temporary)  # how many blocks, and the labels
         _write_card(temporary, card)
@@ -118,7 +118,7 @@ def save_trained(
         for name, parameter in equipped.model.named_parameters()
         if parameter.requires_grad
     }
-    with replacing_folder(Path(folder)) as temporary:
+    with replace_folder(Path(folder)) as temporary:
         save_file(tensors, temporary / WEIGHTS)
         text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False)
         (temporary / CONFIG).write_text(f"{text}\n", encoding="utf-8")

@@ -22,7 +22,7 @@ from layerscout.models.checkpoints import (
 )
 from layerscout.models.encoder import Encoder
 from layerscout.plans import Classifier, Plan, check_tied, make_plan, ranges, weight_sets
-from layerscout.runtime import InputError, first_line, unknown, whole
+from layerscout.runtime import InputError, check_integer, first_line, unknown
 
 # Options of peft's LoraConfig that say what is adapted or trained, which is what a plan says.
 DECIDED = (
@@ -402,7 +402,7 @@ def _check_lora(
             f"LoRA adapts the blocks of a plan, and {plan.notation} tunes none; use "
             "layerscout.freeze, or tune blocks"
         )
-    whole("r", r, 1, remedy="it is the rank of the adapters")
+    check_integer("r", r, 1, remedy="it is the rank of the adapters")
     decided = [
         name for name in options if name in DECIDED or (name, options[name]) == ("bias", "all")
     ]
@@ -441,7 +441,9 @@ def _block_count(model: Any) -> int:
 
 
 def _label_names(count: int | None, labels: Sequence[str] | None) -> list[str]:
-    names = [f"LABEL_{i}" for i in range(2 if count is None else whole("num_labels", count, 1))]
+    names = [
+        f"LABEL_{i}" for i in range(2 if count is None else check_integer("num_labels", count, 1))
+    ]
     if labels is not None:
         if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
             raise InputError(f"`labels` must be a list of names, got {labels!r}")

@@ -25,7 +25,7 @@ from layerscout.pages.wording import (
     title,
     unit,
 )
-from layerscout.runtime import InputError, output_folder, write_files
+from layerscout.runtime import InputError, make_output_folder, write_files
 
 # Both read well on white and on near-black.
 CURVE, BEST, THIRD = "#3f7fc4", "#e0701a", "#3f9c6b"
@@ -224,7 +224,7 @@ def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) ->
             f"{len(contents)} of {', '.join(sorted(verbs)) or 'nothing'}"
         )
     if path is not None:
-        save_chart(chart, output_folder(Path(path).parent) / Path(path).name)
+        save_chart(chart, make_output_folder(Path(path).parent) / Path(path).name)
     return chart
 
 

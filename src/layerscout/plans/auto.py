@@ -9,7 +9,7 @@ from math import ceil
 from layerscout.plans.costs import Work, cost, full_cost
 from layerscout.plans.methods import FULL, Full, Method, applied, check_untied
 from layerscout.plans.plan import ModelShape, Plan, check_tied, make_plan
-from layerscout.runtime import InputError, real
+from layerscout.runtime import InputError, check_number
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def checked_budget(budget: float) -> float:
         InputError: if it is not in (0, 1].
     """
     rule = "a share of full fine-tuning's training FLOPs, above 0 and up to 1"
-    return real("budget", budget, rule, lambda share: 0 < share <= 1, "0.5 is half of them")
+    return check_number("budget", budget, rule, lambda share: 0 < share <= 1, "0.5 is half of them")
 
 
 def list_clauses(shape: ModelShape, work: Work, best: int | None, method: Method) -> list[Clause]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from layerscout.plans.plan import ranges, read_ranges, whole
-from layerscout.runtime import InputError, unknown
+from layerscout.plans.plan import ranges, read_ranges
+from layerscout.runtime import InputError, check_integer, unknown
 
 EDITS: Mapping[str, str] = {
     "truncate:ℓ": "remove the blocks above block ℓ",
@@ -37,7 +37,7 @@ class Truncate:
 
     def __post_init__(self) -> None:
         """Check it."""
-        object.__setattr__(self, "head", whole("truncate", self.head, 1))
+        object.__setattr__(self, "head", check_integer("truncate", self.head, 1))
 
     @property
     def notation(self) -> str:
@@ -107,10 +107,10 @@ class Permute:
 
     def __post_init__(self) -> None:
         """Check the seed and the order."""
-        object.__setattr__(self, "seed", whole("seed", self.seed, 0, 2**63 - 1))
+        object.__setattr__(self, "seed", check_integer("seed", self.seed, 0, 2**63 - 1))
         if self.order is None:
             return
-        order = tuple(whole("order", block, 1) for block in self.order)
+        order = tuple(check_integer("order", block, 1) for block in self.order)
         if sorted(order) != list(range(1, len(order) + 1)):
             raise InputError(
                 "a permutation names every block once, from 1 on, got "
@@ -205,7 +205,10 @@ class Editing:
             InputError: if an edit is unknown or misspelt.
         """
         redraw = Redraw(content["keep_layer_norm"], content["as_released"])
-        blocks, seed = whole("blocks", content["blocks"], 1), whole("seed", content["seed"], 0)
+        blocks, seed = (
+            check_integer("blocks", content["blocks"], 1),
+            check_integer("seed", content["seed"], 0),
+        )
         return cls(make_edits(content["edits"]), blocks, seed, redraw)
 
 
@@ -307,7 +310,7 @@ def _listed(given: Any) -> bool:
 def _sorted(blocks: Any) -> tuple[int, ...]:
     if not _listed(blocks) or not blocks:
         raise InputError(f"an edit needs numbers of blocks, got {blocks!r:.60}; name some")
-    return tuple(sorted({whole("block", block, 1) for block in blocks}))
+    return tuple(sorted({check_integer("block", block, 1) for block in blocks}))
 
 
 @dataclass(frozen=True)

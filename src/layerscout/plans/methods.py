@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 from layerscout.plans.plan import Plan
-from layerscout.runtime import InputError, real, unknown, whole
+from layerscout.runtime import InputError, check_integer, check_number, unknown
 
 # The most that a model can take is another matter, and checked where it is attached.
 REMEDIES = {"bottleneck": "256 is usual", "rank": "8 is usual", "virtual_tokens": "16 is usual"}
@@ -71,7 +71,7 @@ class LoRA:
     def __post_init__(self) -> None:
         """Check the ranges."""
         _check_whole(self, "rank")
-        alpha = real("lora_alpha", self.lora_alpha, "above 0", lambda alpha: alpha > 0)
+        alpha = check_number("lora_alpha", self.lora_alpha, "above 0", lambda alpha: alpha > 0)
         object.__setattr__(self, "lora_alpha", alpha)
 
 
@@ -188,5 +188,5 @@ def check_tunes_blocks(plan: Plan, method: Method) -> None:
 
 
 def _check_whole(method: Method, name: str) -> None:
-    number = whole(name, getattr(method, name), 1, remedy=REMEDIES[name])
+    number = check_integer(name, getattr(method, name), 1, remedy=REMEDIES[name])
     object.__setattr__(method, name, number)

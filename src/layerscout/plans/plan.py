@@ -10,7 +10,7 @@ from math import isfinite
 from numbers import Integral
 from typing import Any
 
-from layerscout.runtime import InputError, unknown, whole
+from layerscout.runtime import InputError, check_integer, unknown
 
 STRATEGIES: Mapping[str, str] = {
     "full": "every block and the embeddings, head at the top: ordinary fine-tuning",
@@ -101,10 +101,10 @@ class ModelShape:
                 "the model of this scan has broken counts of parameters; scan again"
             ) from error
         for name in ("blocks", "hidden_size", "feed_forward", "vocabulary"):
-            whole(name, entries[name], 1, remedy="scan again")
+            check_integer(name, entries[name], 1, remedy="scan again")
         by_block = (shape.parameters.blocks, shape.weights, shape.norms, shape.linear)
         for count in (*counts.pop("blocks"), *counts.values(), *chain(*by_block[1:])):
-            whole("parameters", count, 0, remedy="scan again")
+            check_integer("parameters", count, 0, remedy="scan again")
         if any(len(each) != shape.blocks for each in by_block):
             raise InputError(
                 f"the model of this scan has {shape.blocks} blocks, but counts of "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerscout.data import METRICS
-from layerscout.runtime import real, unknown, whole
+from layerscout.runtime import check_integer, check_number, unknown
 
 Keep = Literal["best", "last"]
 Schedule = Literal["linear", "constant"]
@@ -60,7 +60,11 @@ class Settings:
             value = getattr(self, name)
             if value is None and name in optional:
                 continue
-            number = real(name, value, *rules[name]) if name in rules else whole(name, value, 1)
+            number = (
+                check_number(name, value, *rules[name])
+                if name in rules
+                else check_integer(name, value, 1)
+            )
             object.__setattr__(self, name, number)
         choices = {"keep": ("best", "last"), "schedule": ("linear", "constant"), "metric": METRICS}
         for name, known in choices.items():

@@ -10,7 +10,9 @@ from typing import Any
 from layerscout.runtime.errors import InputError
 
 
-def whole(name: str, value: Any, low: int, high: int | None = None, remedy: str = "") -> int:
+def check_integer(
+    name: str, value: Any, low: int, high: int | None = None, remedy: str = ""
+) -> int:
     """Give a whole number from `low` to `high` as an `int`.
 
     Raises:
@@ -23,7 +25,7 @@ def whole(name: str, value: Any, low: int, high: int | None = None, remedy: str 
     return int(value)
 
 
-def real(
+def check_number(
     name: str, value: Any, rule: str, fits: Callable[[float], bool], remedy: str = ""
 ) -> float:
     """Give a finite number that fits as a `float`; `rule` says in words what fits.

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Write control characters as escapes, ends of lines among them."""
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
@@ -22,7 +22,7 @@ class LayerscoutError(Exception):
 
     def __str__(self) -> str:
         """Give the message."""
-        return "\n".join(printable(str(line)) for line in self.args)
+        return "\n".join(escape_controls(str(line)) for line in self.args)
 
 
 class InputError(LayerscoutError):

@@ -32,7 +32,7 @@ _HALF_WRITTEN = re.compile(rf"\.(.+)-\w{{8}}{re.escape(_MARK)}(\.\w+)?", re.DOTA
 
 
 @contextmanager
-def replacing(*paths: Path) -> Iterator[list[Path]]:
+def replace_files(*paths: Path) -> Iterator[list[Path]]:
     """Yield a temporary path beside each of `paths`; move all there when the block ends well.
 
     When the block raises (Ctrl-C too), the temporary files are removed and earlier files stay, so
@@ -84,7 +84,7 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
     Raises:
         InputError: if a file cannot be written.
     """
-    with replacing(*contents) as temporaries:
+    with replace_files(*contents) as temporaries:
         for temporary, content in zip(temporaries, contents.values(), strict=True):
             with temporary.open("wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
@@ -140,7 +140,7 @@ def check_output_folder(path: Path, *files: str) -> None:
             raise InputError(f"cannot write {path / file}: it is a folder; choose another place")
 
 
-def output_folder(path: Path) -> Path:
+def make_output_folder(path: Path) -> Path:
     """Make the folder `path`, with those above it, and give it back, cleared as by `tidy`.
 
     Raises:
@@ -156,7 +156,7 @@ def output_folder(path: Path) -> Path:
     return path
 
 
-def half_written(path: Path) -> bool:
+def is_half_written(path: Path) -> bool:
     """Tell by its name whether a file or folder is one that is being written, or never will be."""
     return _HALF_WRITTEN.fullmatch(path.name) is not None
 
@@ -167,7 +167,7 @@ def tidy(folder: Path) -> None:
     A checkpoint that a kill caught on its way out is put back where no other has come.
     """
     try:
-        found = [path for path in folder.iterdir() if half_written(path)]
+        found = [path for path in folder.iterdir() if is_half_written(path)]
     except OSError:
         return
     for left in found:
@@ -184,7 +184,7 @@ def tidy(folder: Path) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Be the only process at work on a folder; a process that is killed gives it free.
 
     Raises:
@@ -192,7 +192,7 @@ def alone(folder: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    path = output_folder(folder.parent) / f".{folder.name}.lock"
+    path = make_output_folder(folder.parent) / f".{folder.name}.lock"
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
@@ -248,7 +248,7 @@ def cache_path(kind: str, key: str) -> Path:
     return cache_folder() / kind / f"{key}.bin"
 
 
-def cache_entries() -> list[CacheEntry]:
+def list_cache() -> list[CacheEntry]:
     """List what the cache holds, used last first."""
     entries = []
     for path in _cache_files(_DATA):
@@ -266,7 +266,7 @@ def cache_entries() -> list[CacheEntry]:
     return sorted(entries, key=lambda entry: entry.used, reverse=True)
 
 
-def unfinished() -> tuple[int, int]:
+def count_unfinished() -> tuple[int, int]:
     """Count what runs have not finished writing into the cache, or never will; and its bytes."""
     sizes = []
     for path in _cache_files(_TEMPORARY):
@@ -301,7 +301,7 @@ def find_cached(path: Path, size: int) -> Mapping[str, Any] | None:
 
 
 @contextmanager
-def caching(
+def write_entry(
     path: Path, size: int, limit: int, spare: Path | None = None
 ) -> Iterator[tuple[Path, Path]]:
     """Make room in the cache, and yield temporary paths for the data and the JSON about them.
@@ -322,7 +322,7 @@ def caching(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _make_room(path, size, limit, spare)
-        with replacing(path, path.with_suffix(".json")) as (data, about):
+        with replace_files(path, path.with_suffix(".json")) as (data, about):
             yield data, about
     except (OSError, InputError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
@@ -339,7 +339,7 @@ def _make_room(path: Path, size: int, limit: int, spare: Path | None) -> None:
     for folder in {temporary.parent for temporary in _cache_files(_TEMPORARY)}:
         tidy(folder)
     _remove_entry(path)
-    entries = cache_entries()
+    entries = list_cache()
     spared = sum(entry.bytes for entry in entries if entry.path == spare)
     entries = [entry for entry in entries if entry.path != spare]
     held, free = sum(entry.bytes for entry in entries), shutil.disk_usage(path.parent).free
@@ -413,7 +413,7 @@ def remove_folder(folder: Path) -> None:
 
 
 @contextmanager
-def replacing_folder(folder: Path) -> Iterator[Path]:
+def replace_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `folder`; put it in its place when the block ends well.
 
     When the block raises (Ctrl-C too), the temporary folder is removed and an earlier one stays.

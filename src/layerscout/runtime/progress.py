@@ -24,7 +24,7 @@ class Show(Protocol):
 
 
 @contextmanager
-def progress(shown: bool) -> Iterator[Show]:
+def show_progress(shown: bool) -> Iterator[Show]:
     """Yield what shows the progress, on standard error; it does nothing unless `shown`.
 
     On a terminal there is one line, which is gone at the end. Elsewhere, as in a log, there is a

@@ -29,7 +29,7 @@ PATIENCE = 10.0
 
 
 @contextmanager
-def joined(address: str | None = None) -> Iterator[Any]:
+def join_cluster(address: str | None = None) -> Iterator[Any]:
     """Join a cluster, or start one on this machine, and leave it at the end.
 
     In a process that has joined one already, that one is taken and stays.
@@ -72,7 +72,7 @@ def joined(address: str | None = None) -> Iterator[Any]:
 
 
 def check_resources(cpus: int | None, gpus: float | None, device: str) -> None:
-    """Show that a piece of work can take these; see `spread` and `given_gpus`.
+    """Show that a piece of work can take these; see `run_on_cluster` and `choose_gpus`.
 
     Raises:
         InputError: if it cannot.
@@ -110,7 +110,7 @@ def _check_answers(address: str) -> None:
         ) from error
 
 
-def spread(
+def run_on_cluster(
     ray: Any,
     work: Callable[[Item], Result],
     items: Iterable[Item],
@@ -125,7 +125,7 @@ def spread(
     is wanted (`contextlib.closing`), which cancels the rest.
 
     Args:
-        ray: as `joined` gives it.
+        ray: as `join_cluster` gives it.
         work: what is done; it travels by pickle, as do the items.
         items: what it is done for.
         cpus: cores that a piece takes, and threads that it computes with; None for `CORES`, or
@@ -179,11 +179,11 @@ def _result(ray: Any, one: Any) -> Any:
         ) from error
 
 
-def given_gpus(ray: Any, gpus: float | None, device: str) -> float:
+def choose_gpus(ray: Any, gpus: float | None, device: str) -> float:
     """Settle how many accelerators a piece of work gets: one, where there are any.
 
     Args:
-        ray: as `joined` gives it.
+        ray: as `join_cluster` gives it.
         gpus: what was asked for.
         device: "cpu" for none.
     """

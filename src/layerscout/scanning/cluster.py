@@ -25,18 +25,18 @@ from layerscout.data import (
     Table,
     Task,
     choose_inputs,
-    counted_classes,
-    listed,
+    count_classes,
+    join_names,
     render,
 )
 from layerscout.models import Encoder, Pooling, Precision
 from layerscout.runtime import (
     InputError,
     check_resources,
-    given_gpus,
-    joined,
-    progress as progress_line,
-    spread,
+    choose_gpus,
+    join_cluster,
+    run_on_cluster,
+    show_progress,
     unknown,
 )
 from layerscout.scanning.result import Scan
@@ -94,8 +94,8 @@ def scan_shards(
         max_length: as for `scan`.
         precision: as for `Encoder.load`.
         device: "auto", "cpu" or "cuda".
-        address: see `layerscout.runtime.ray.joined`.
-        cpus: cores of such a process; see `layerscout.runtime.ray.spread`.
+        address: see `layerscout.runtime.ray.join_cluster`.
+        cpus: cores of such a process; see `layerscout.runtime.ray.run_on_cluster`.
         gpus: accelerators of such a process; None for one where there are any.
         progress: show a bar on the terminal.
 
@@ -119,12 +119,12 @@ def scan_shards(
         raise InputError(f"a cluster scans tasks with classes, got {task}; leave out --backend ray")
     encoder = Encoder.load(model, device="cpu")
     seconds: dict[str, float] = {}
-    with joined(address) as ray, progress_line(progress) as show:
-        given = given_gpus(ray, gpus, device)
+    with join_cluster(address) as ray, show_progress(progress) as show:
+        given = choose_gpus(ray, gpus, device)
         started = perf_counter()
         counts: Counter[str] = Counter()
         count = partial(_counted, found, inputs.label)
-        with closing(spread(ray, count, found.paths, cpus=1, in_order=True)) as labels:
+        with closing(run_on_cluster(ray, count, found.paths, cpus=1, in_order=True)) as labels:
             for done, part in enumerate(labels, 1):
                 counts.update(part)
                 show("counting labels", done, len(found.paths))
@@ -132,7 +132,7 @@ def scan_shards(
             raise InputError(f"{found.name} has no rows; name files that have some")
         values = [json.loads(written) for written in counts]
         counted = list(zip(values, counts.values(), strict=True))
-        classes = counted_classes(counted, found.source, inputs.label, task)
+        classes = count_classes(counted, found.source, inputs.label, task)
         seconds["labels"] = perf_counter() - started
         total = sum(classes.counts)
         work = _Work(
@@ -151,7 +151,7 @@ def scan_shards(
         started = perf_counter()
         sums_of = partial(_sums, work)
         with closing(
-            spread(ray, sums_of, found.paths, cpus=cpus, gpus=given, in_order=True)
+            run_on_cluster(ray, sums_of, found.paths, cpus=cpus, gpus=given, in_order=True)
         ) as parts:
             for sums, more in parts:
                 if sums is not None:
@@ -160,7 +160,7 @@ def scan_shards(
                 if len(read.precisions) > 1:
                     raise InputError(
                         "machines of the cluster compute in one precision: `auto` came to "
-                        f"{listed(sorted(read.precisions))} on different ones; name one with "
+                        f"{join_names(sorted(read.precisions))} on different ones; name one with "
                         "--precision"
                     )
                 rate = read.examples / (perf_counter() - started)

@@ -33,7 +33,14 @@ from layerscout.plans import (
     make_plan,
     options,
 )
-from layerscout.runtime import InputError, output_folder, read_json, unknown, whole, write_files
+from layerscout.runtime import (
+    InputError,
+    check_integer,
+    make_output_folder,
+    read_json,
+    unknown,
+    write_files,
+)
 from layerscout.scores import DEFAULT, Score
 
 if TYPE_CHECKING:
@@ -117,7 +124,7 @@ class Scan:
         method: Method | str = FULL,
     ) -> Planning:
         """Compare the strategies for this model and task; as `plan`, with all that lies behind."""
-        budget, epochs = checked_budget(budget), whole("epochs", epochs, 1)
+        budget, epochs = checked_budget(budget), check_integer("epochs", epochs, 1)
         shape, work = ModelShape.from_dict(self.model), self._work(epochs)
         method = make_method(method)
         check_family(shape.family, method)
@@ -221,7 +228,7 @@ class Scan:
         Raises:
             InputError: if a file cannot be written.
         """
-        folder = output_folder(Path(folder))
+        folder = make_output_folder(Path(folder))
         content = self.as_dict()
         written = json.dumps(content, indent=1, allow_nan=False) + "\n"
         write_files({folder / "scan.json": written, folder / "scan.html": scan_page(content)})
@@ -239,7 +246,7 @@ class Scan:
             for part in ("model", "task", "settings", "scores", "seconds"):
                 if not isinstance(content[part], dict):
                     raise TypeError(f"its {part} is {content[part]!r:.40}")
-            blocks = whole("blocks", content["model"]["blocks"], 1)
+            blocks = check_integer("blocks", content["model"]["blocks"], 1)
             scores = {key: Score.from_dict(score) for key, score in content["scores"].items()}
             for key, score in scores.items():
                 known = [value for value in score.values if value is not None]
@@ -350,5 +357,5 @@ class Planning:
         Raises:
             InputError: if it cannot be written.
         """
-        path = output_folder(Path(folder)) / "plan.json"
+        path = make_output_folder(Path(folder)) / "plan.json"
         write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})

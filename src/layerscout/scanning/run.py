@@ -16,7 +16,7 @@ from layerscout.cache import DEFAULT_LIMIT, States
 from layerscout.data import HELD_OUT, Split, Task, evaluate, pearson_spearman, sample
 from layerscout.models import BlockScores, Encoder, Pooling, family_head, fisher, gradient_scores
 from layerscout.plans import FAMILY_RATE, FAMILY_RATES, weight_sets
-from layerscout.runtime import InputError, progress as progress_line, unknown
+from layerscout.runtime import InputError, show_progress, unknown
 from layerscout.scanning.result import Scan
 from layerscout.scanning.sampling import (
     Drawing,
@@ -140,7 +140,7 @@ def scan(
     keys = applicable(scores or usual_scores(numbers=numbers), numbers=numbers)
     if task.validation is None and any(SCORES[key].held_out for key in keys):
         with suppress(InputError):  # the scores that do without are computed all the same
-            task = task.held_out(HELD_OUT, seed)
+            task = task.hold_out(HELD_OUT, seed)
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
     for checkpoint in checkpoints:  # before the work that one of them could spoil
         _checkpoint(checkpoint, encoder)
@@ -148,7 +148,7 @@ def scan(
     chosen = options or Options()
     poolings: tuple[Pooling, ...]
     poolings = (pooling, "cls") if "probe" in keys and chosen.probe == "family" else (pooling,)
-    with progress_line(progress) as show:
+    with show_progress(progress) as show:
         reader = Reader(encoder, tuple(dict.fromkeys(poolings)), max_length, cache_limit, show)
         asked = _Asked(task, keys, seed, chosen, reader)
         reading = asked.read(drawing)

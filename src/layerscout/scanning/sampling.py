@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from layerscout.cache import Kept, States, encoder_fingerprint, kept
+from layerscout.cache import PooledStates, States, fingerprint_encoder, pool_states
 from layerscout.data import Split, Task, sample
 from layerscout.models import Encoder, Pooling, Tokens
 from layerscout.runtime import InputError, Show
@@ -61,12 +61,12 @@ class Reader:
     @cached_property
     def fingerprint(self) -> str | None:
         """The hash of the encoder, which takes a while; None where nothing is kept on disk."""
-        return encoder_fingerprint(self.encoder, self.encoder.blocks) if self.cache_limit else None
+        return fingerprint_encoder(self.encoder, self.encoder.blocks) if self.cache_limit else None
 
-    def kept(self, tokens: Tokens, stage: str) -> Kept:
+    def kept(self, tokens: Tokens, stage: str) -> PooledStates:
         """Give the kept states of some texts, in all poolings."""
         with _bar(tokens, self.show, stage) as advance, self.timed("forward"):
-            return kept(
+            return pool_states(
                 self.encoder,
                 tokens,
                 self.poolings,

@@ -7,7 +7,7 @@ from jaxtyping import Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from layerscout.runtime import InputError, whole
+from layerscout.runtime import InputError, check_integer
 from layerscout.scores.state import State
 from layerscout.scores.table import DEFAULT, SCORES
 from layerscout.scores.variability import stratified_groups
@@ -154,7 +154,7 @@ def mutual_information(
 def _on_arrays(
     key: str, H: ArrayLike | Tensor, y: ArrayLike | Tensor, seed: int = 0, regression: bool = False
 ) -> float | None:
-    seed = whole("seed", seed, 0)
+    seed = check_integer("seed", seed, 0)
     states = _numbers("states", H)
     labels = _numbers("targets", y) if regression else _read(y)
     if states.ndim != 2 or labels.shape != states.shape[:1]:

@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from layerscout.runtime import LayerscoutError, check_resources, given_gpus, joined, spread
+from layerscout.runtime import (
+    LayerscoutError,
+    check_resources,
+    choose_gpus,
+    join_cluster,
+    run_on_cluster,
+)
 from layerscout.studies.context import TrialContext
 from layerscout.studies.runners import run_trial
 from layerscout.studies.store import Store
@@ -118,8 +124,8 @@ class Ray:
     Trials of a group are one piece of work; where its machine dies, another one goes on with it.
 
     Attributes:
-        address: of a cluster; see `layerscout.runtime.ray.joined`.
-        cpus: cores, and threads, of a trial; see `layerscout.runtime.ray.spread`.
+        address: of a cluster; see `layerscout.runtime.ray.join_cluster`.
+        cpus: cores, and threads, of a trial; see `layerscout.runtime.ray.run_on_cluster`.
         gpus: accelerators of a trial, such as 0.5; None for one where there are any.
         device: "auto", "cpu" or "cuda".
     """
@@ -134,19 +140,19 @@ class Ray:
 
     def ready(self) -> AbstractContextManager[Any]:
         """Join the cluster; see `Backend`."""
-        return joined(self.address)
+        return join_cluster(self.address)
 
     def run(self, context: TrialContext, groups: Sequence[Sequence[Trial]], told: Told) -> None:
         """Run all trials; see `Backend`."""
         with self.ready() as ray:
-            gpus = given_gpus(ray, self.gpus, self.device)
+            gpus = choose_gpus(ray, self.gpus, self.device)
             elsewhere = replace(
                 context,
                 store=Store(context.store.folder.absolute()),
                 device=self.device if gpus or self.device == "cuda" else "cpu",
             )
             work = partial(_on_machine, elsewhere)
-            with closing(spread(ray, work, groups, cpus=self.cpus, gpus=gpus)) as parts:
+            with closing(run_on_cluster(ray, work, groups, cpus=self.cpus, gpus=gpus)) as parts:
                 for ended in parts:
                     for one in ended:
                         told(*one)

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from layerscout.cache import DEFAULT_LIMIT, task_fingerprint
+from layerscout.cache import DEFAULT_LIMIT, fingerprint_task
 from layerscout.data import (
     KNOWN,
     Task,
-    answers,
-    drawn,
-    held_out,
+    draw_examples,
+    ensure_validation,
+    make_targets,
+    require_validation,
     sample,
-    validated,
 )
 from layerscout.models import (
     Encoder,
@@ -81,7 +81,7 @@ class TrialContext:
         name = json.dumps(given, sort_keys=True)
         if name not in self._tasks:
             try:
-                self._tasks[name] = validated(self._load(given), 0)
+                self._tasks[name] = ensure_validation(self._load(given), 0)
             except InputError:
                 if not (self.pretend and isinstance(given, str) and given in TASKS):
                     raise
@@ -188,7 +188,7 @@ class TrialContext:
         if name not in self._fingerprints:
             # Rates of probes go by the name of a known task, and verbs judge by its metric.
             known = task.name if task.name in KNOWN else ""
-            self._fingerprints[name] = f"{task_fingerprint(task)} {known} {task.metric}"
+            self._fingerprints[name] = f"{fingerprint_task(task)} {known} {task.metric}"
         return self._fingerprints[name]
 
     def content(self, given: Any) -> str:
@@ -224,10 +224,10 @@ def _drawn(task: Task, drawing: Mapping[str, Any]) -> Task:
         )
         task = replace(task, train=task.train.take(rows))
     else:
-        task = drawn(task, examples, seed)
-    held = held_out(task)
+        task = draw_examples(task, examples, seed)
+    held = require_validation(task)
     wanted = drawing.get("validation_examples", "all")
-    if wanted == "all" or wanted >= len(answers(held, task.kind)):
+    if wanted == "all" or wanted >= len(make_targets(held, task.kind)):
         return task
-    other = drawn(replace(task, train=held), wanted, 0)
+    other = draw_examples(replace(task, train=held), wanted, 0)
     return replace(task, validation=other.train)

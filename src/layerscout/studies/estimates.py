@@ -13,7 +13,7 @@ import torch
 
 from layerscout.analysis import HEAD_EXAMPLES
 from layerscout.cache import DEFAULT_LIMIT
-from layerscout.data import Task, answers, held_out
+from layerscout.data import Task, make_targets, require_validation
 from layerscout.plans import (
     ModelShape,
     Plan,
@@ -69,7 +69,7 @@ def price(trial: Trial, context: TrialContext) -> Price:
     task = context.examples(trial.task, drawing)
     model = context.origin(trial.models[0])
     tokens = mean_tokens(context, model, trial, task)
-    rows = len(task.train), len(held_out(task))
+    rows = len(task.train), len(require_validation(task))
     if trial.verb == "tune":
         return _tune(trial, context.shape(model, task), task, tokens)
     shape = context.shape(model, task)
@@ -97,12 +97,12 @@ def _tune(trial: Trial, shape: ModelShape, task: Task, tokens: float) -> Price:
     given = dict(trial.arguments)
     plan = Plan.from_dict(given["plan"])
     method = make_method(given.get("method", "full"), **given.get("method_options", {}))
-    n = len(answers(task.train, task.kind))
+    n = len(make_targets(task.train, task.kind))
     lengths = ("epochs", "max_steps", "batch_size")
     settings = Settings(**{name: given[name] for name in lengths if name in given})
     work = Work(
         examples=len(task.train),
-        validation=len(held_out(task)),
+        validation=len(require_validation(task)),
         tokens=tokens,
         epochs=settings.steps(n) / settings.steps_per_epoch(n),
         cached=not given.get("trunk_dropout", False),

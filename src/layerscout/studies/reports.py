@@ -28,7 +28,7 @@ from layerscout.pages import (
     skips,
     truncation,
 )
-from layerscout.runtime import InputError, output_folder, read_json, write_files
+from layerscout.runtime import InputError, make_output_folder, read_json, write_files
 from layerscout.studies.charts import figure, pareto
 from layerscout.studies.recipe import FigureSpec, Grid, Recipe, TableSpec
 from layerscout.studies.store import Store
@@ -105,17 +105,17 @@ def report(
                 f"what {folder} holds is not what layerscout writes ({error!r:.80}); run the verb "
                 "again"
             ) from error
-    output_folder(output)
+    make_output_folder(output)
     one = contents[0] if len(contents) == 1 else {"verb": "report", "reports": contents}
     name = titles[0] if len(titles) == 1 else f"{len(titles)} reports"
     files[output / "report.html"] = page(name, sections, one)
     for path in {path.parent for path in files}:
-        output_folder(path)
+        make_output_folder(path)
     write_files(files)
     written = [output / "report.html", *(path for path in files if path.name != "report.html")]
     for number, (title, charts) in enumerate(drawn.items(), start=1):
         if figures is not None and charts:
-            path = output_folder(output / "figures") / f"{number:02}-{_slug(title)}.{figures}"
+            path = make_output_folder(output / "figures") / f"{number:02}-{_slug(title)}.{figures}"
             sized = [chart.properties(width=300, height=220) for chart in charts]
             save_chart(side_by_side(sized, min(3, len(sized))), path)
             written.append(path)

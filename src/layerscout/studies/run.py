@@ -14,9 +14,9 @@ from layerscout.models import (
     checked_device,
 )
 from layerscout.runtime import (
-    output_folder,
-    progress as progress_line,
+    make_output_folder,
     read_json,
+    show_progress,
     write_files,
 )
 from layerscout.studies.backends import Backend, Local, Told
@@ -107,7 +107,7 @@ def study(
     context.store.tidy()
     known: dict[str, Trial] = {}
     ended = 0
-    with progress_line(progress) as show, backend.ready():
+    with show_progress(progress) as show, backend.ready():
 
         def tell(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
             nonlocal ended
@@ -131,7 +131,7 @@ def study(
             # On the way too, so that a report can be made at any time, unless there was more.
             cells = (cell for name in recipe.grids for cell in planner.cells.get(name, ()))
             found = Study(recipe, tuple(cells), context.store)
-            path = output_folder(context.store.folder) / "study.json"
+            path = make_output_folder(context.store.folder) / "study.json"
             content = found.as_dict()
             if not (on_the_way and _points(content) <= _points_in(path, content["recipe"])):
                 write_files({path: json.dumps(content, allow_nan=False) + "\n"})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscout.runtime import (
-    output_folder,
+    make_output_folder,
     read_json,
     tidy,
     write_files,
@@ -75,7 +75,7 @@ class Store:
     def _made(self) -> Path:
         """Make the folder of the records, without a look at all of them each time."""
         folder = self.folder / "trials"
-        return folder if folder.is_dir() else output_folder(folder)
+        return folder if folder.is_dir() else make_output_folder(folder)
 
     def forget_failed(self, keys: Iterable[str]) -> None:
         """Remove the records of those trials that failed."""

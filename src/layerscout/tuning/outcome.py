@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.cache import Examples, Trunk, batch, batches, plain_accelerator, predict
-from layerscout.data import evaluate_all, predicted
+from layerscout.cache import Examples, Trunk, make_accelerator, make_batch, make_batches, predict
+from layerscout.data import evaluate_all, tabulate_predictions
 from layerscout.models import (
     Equipped,
     export,
@@ -93,8 +93,8 @@ def outcome(
     if measure:
         found = predict(encoder, model, ours.validation).numpy()
         metrics = evaluate_all(task.kind, answers.labels, found)
-        predictions = predicted(task, answers, found)
-        with plain_accelerator().main_process_first():  # so that it is alone
+        predictions = tabulate_predictions(task, answers, found)
+        with make_accelerator().main_process_first():  # so that it is alone
             speeds = _speeds(setup, model)
     content = {
         "layerscout": version("layerscout"),
@@ -221,7 +221,7 @@ def _speeds(setup: TuneSetup, model: Any) -> dict[str, float]:
     encoder, part = setup.encoder, setup.validation
     examples = Examples(part.tokens, part.answers.labels, None, part.answers.choices)
     rows = np.linspace(0, len(examples) - 1, min(SPEED_EXAMPLES, len(examples))).astype(np.int64)
-    shaped = [batch(encoder, examples, some) for some in batches(encoder, examples, rows)]
+    shaped = [make_batch(encoder, examples, some) for some in make_batches(encoder, examples, rows)]
     flat = [{name: t.reshape(-1, t.shape[-1]) for name, t in one.items()} for one in shaped]
     models = {"kept_model": (model, shaped), "full_model": (encoder.model, flat)}
     seconds: dict[str, list[float]] = {name: [] for name in models}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from layerscout.plans import Plan
-from layerscout.runtime import output_folder, replacing
+from layerscout.runtime import make_output_folder, replace_files
 from layerscout.tuning.snapshots import Snapshots
 
 
@@ -64,10 +64,10 @@ class Result:
         """
         import pandas as pd
 
-        folder = output_folder(Path(folder).expanduser())
+        folder = make_output_folder(Path(folder).expanduser())
         written = json.dumps(plain_json(self.content), indent=1, allow_nan=False) + "\n"
         # All of it is there under other names before any of it takes its place.
-        with replacing(folder / "result.json", folder / "predictions.parquet") as temporary:
+        with replace_files(folder / "result.json", folder / "predictions.parquet") as temporary:
             temporary[0].write_text(written, encoding="utf-8")
             pd.DataFrame(self.predictions).to_parquet(temporary[1], index=False)
             self.write(folder / "model", model_card(self.content))

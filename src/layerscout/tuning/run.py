@@ -19,12 +19,21 @@ from layerscout.cache import (
     DEFAULT_LIMIT,
     Examples,
     Trunk,
-    content_key,
-    encoder_fingerprint,
-    plain_accelerator,
-    together,
+    fingerprint_encoder,
+    hash_content,
+    join_team,
+    make_accelerator,
 )
-from layerscout.data import Kind, Split, Task, answers, check_metric, drawn, held_out, validated
+from layerscout.data import (
+    Kind,
+    Split,
+    Task,
+    check_metric,
+    draw_examples,
+    ensure_validation,
+    make_targets,
+    require_validation,
+)
 from layerscout.models import Encoder, check_method, edited, export, model_class, untied
 from layerscout.plans import (
     FULL,
@@ -56,13 +65,13 @@ from layerscout.runtime import (
     InputError,
     LayerscoutError,
     Show,
-    alone,
     check_checkpoint_folder,
+    check_integer,
+    check_number,
     check_output_folder,
-    progress as progress_line,
-    real,
+    lock_folder,
+    show_progress,
     unknown,
-    whole,
 )
 from layerscout.scanning import Scan
 from layerscout.scores import SCORES, usual_scores
@@ -192,15 +201,17 @@ def tune(
         LayerscoutError: if no run came to the end of an epoch with a finite loss.
     """
     # What can be refused is refused before any work.
-    seeds = _several("seed", seed, lambda one: whole("seed", one, 0, 2**63 - 1))
+    seeds = _several("seed", seed, lambda one: check_integer("seed", one, 0, 2**63 - 1))
     rates = None
     if learning_rate is not None:
         rates = _several("learning_rate", learning_rate, _rate)
-    budget, max_length = checked_budget(budget), whole("max_length", max_length, 1)
+    budget, max_length = checked_budget(budget), check_integer("max_length", max_length, 1)
     if examples != "all":
-        examples = whole("examples", examples, 1, remedy="'all' takes every one")
+        examples = check_integer("examples", examples, 1, remedy="'all' takes every one")
     rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
-    cache_limit = int(real("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy))
+    cache_limit = int(
+        check_number("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy)
+    )
     scan = Scan.load(scan) if isinstance(scan, str | Path) else scan
     if score is not None and score not in tuple(SCORES):
         raise unknown("score", str(score), SCORES)
@@ -236,7 +247,9 @@ def tune(
             "or edited are not; leave it out"
         )
     redraws = any(isinstance(one, Reinitialize | Preserve) for one in made)
-    factor = real("reinit_rate_factor", reinit_rate_factor, "above 0", lambda given: given > 0)
+    factor = check_number(
+        "reinit_rate_factor", reinit_rate_factor, "above 0", lambda given: given > 0
+    )
     if redraws and len(seeds) > 1:
         raise InputError(
             f"blocks are drawn anew once for a tuning, by a single seed, got seeds {seeds}; tune "
@@ -257,19 +270,19 @@ def tune(
             "`checkpoints` are of a single training; give one plan, one learning rate and one seed"
         )
     for epoch, folder in (checkpoints or {}).items():
-        whole("checkpoints", epoch, 1, remedy="epochs count from 1")
+        check_integer("checkpoints", epoch, 1, remedy="epochs count from 1")
         check_checkpoint_folder(Path(folder))
     if resume and snapshots is None:
         raise InputError("`resume` goes on from `snapshots`, and none are given; name the folder")
     if track is not None:
         check_tracker(track)
         check_output_folder(Path(logs))
-    accelerator = plain_accelerator()
+    accelerator = make_accelerator()
     progress = progress and accelerator.is_main_process
-    available = validated(task, seeds[0])
+    available = ensure_validation(task, seeds[0])
     metric = available.metric if metric is None else metric
     check_metric(metric, available.kind)
-    task = drawn(available, examples, seeds[0])
+    task = draw_examples(available, examples, seeds[0])
     settings, usual_head = _settings(given | {"metric": metric}, preset, as_released, task)
     head = usual_head if classifier is None else classifier
     if head not in get_args(Classifier):
@@ -305,7 +318,8 @@ def tune(
             )
         ground = replace(ground, scan=scan)
     training, validation = (
-        _part(encoder, split, task.kind, max_length) for split in (task.train, held_out(task))
+        _part(encoder, split, task.kind, max_length)
+        for split in (task.train, require_validation(task))
     )
     setup = TuneSetup(
         encoder=encoder,
@@ -354,10 +368,10 @@ def tune(
         warned.append(f"xie2022 has no learning rates for {method.name}; a usual one was taken")
     opened = None
     with ExitStack() as holding:
-        show = holding.enter_context(progress_line(progress))
+        show = holding.enter_context(show_progress(progress))
         if snapshots is not None:
             if accelerator.is_main_process:
-                holding.enter_context(alone(Path(snapshots)))
+                holding.enter_context(lock_folder(Path(snapshots)))
             about = _about(setup, sweeps, recorded)
             with accelerator.main_process_first():
                 opened = Snapshots.open(
@@ -412,7 +426,7 @@ class _Aside:
 
     def after(self, encoder: Encoder, model: Any, epoch: int) -> None:
         """Write the model of an epoch down, where that was asked for."""
-        if epoch in self.checkpoints and plain_accelerator().is_main_process:
+        if epoch in self.checkpoints and make_accelerator().is_main_process:
             card = f"{encoder.name} in the course of a training, after epoch {epoch}.\n"
             export(model, encoder.tokenizer, self.checkpoints[epoch], card)
 
@@ -423,7 +437,7 @@ def _settings(
     """Fill in what was not given from the preset; and give its classifier."""
     if preset is None:
         return Settings(**given), "family"
-    n = len(answers(task.train, task.kind))
+    n = len(make_targets(task.train, task.kind))
     found = preset_of(preset, task=task.name, examples=n, as_released=as_released)
     ours = dict(found.settings)
     if "epochs" in given:
@@ -446,10 +460,10 @@ def _about(
 ) -> dict[str, Any]:
     """Tell what is trained on what and how: what must be the same for a training to go on."""
     encoder = setup.encoder
-    fingerprint = encoder_fingerprint(encoder, encoder.blocks)
+    fingerprint = fingerprint_encoder(encoder, encoder.blocks)
     ours, *others = sweeps
     splits = {
-        f"{name} examples": content_key(
+        f"{name} examples": hash_content(
             fingerprint, part.tokens, {"labels": part.answers.labels.tolist()}
         )
         for name, part in (("training", setup.training), ("validation", setup.validation))
@@ -487,11 +501,11 @@ def _drawn_in_vain(encoder: Encoder, plan: Plan) -> list[str]:
 
 def _part(encoder: Encoder, split: Split, kind: Kind, max_length: int) -> Part:
     tokens = encoder.tokenize(split.texts, split.pairs, max_length=max_length)
-    return Part(tokens, answers(split, kind))
+    return Part(tokens, make_targets(split, kind))
 
 
 def _rate(given: Any) -> float:
-    return real("learning_rate", given, "above 0", lambda rate: rate > 0)
+    return check_number("learning_rate", given, "above 0", lambda rate: rate > 0)
 
 
 def _several(name: str, given: Any, checked: Callable[[Any], Number]) -> list[Number]:
@@ -602,7 +616,7 @@ def _examples(setup: TuneSetup, plan: Plan, show: Show) -> tuple[Examples, Examp
         examples = done // setup.training.answers.choices
         show(stage, examples, total, f"{examples:,} of {total:,} examples")
 
-    team = together()
+    team = join_team()
 
     def prepare(part: Part, spare: Trunk | None) -> Examples:
         return Examples.prepare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from layerscout.data import Answers, Task
+from layerscout.data import Targets, Task
 from layerscout.models import Encoder, Equipped, Tokens, classifier, drawn_anew, equip
 from layerscout.plans import Classifier, Full, LoRA, Method, Plan, Settings, Work
 
@@ -15,7 +15,7 @@ class Part:
     """A split as runs read it: its tokenised texts, and what is right for its examples."""
 
     tokens: Tokens
-    answers: Answers
+    answers: Targets
 
 
 @dataclass(frozen=True, eq=False)

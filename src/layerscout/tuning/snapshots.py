@@ -21,11 +21,11 @@ from torch import Tensor
 
 from layerscout.runtime import (
     InputError,
-    half_written,
-    output_folder,
+    is_half_written,
+    make_output_folder,
     read_json,
     remove_folder,
-    replacing,
+    replace_files,
     write_files,
 )
 
@@ -88,13 +88,13 @@ class Snapshots:
         path = folder / ABOUT
         around = dict(surroundings or {})
         if not any(folder.glob(f"*/{STATE}")) or not path.exists():  # nothing that could be lost
-            others = folder.is_dir() and not all(map(half_written, folder.iterdir()))
+            others = folder.is_dir() and not all(map(is_half_written, folder.iterdir()))
             if not path.exists() and others:
                 raise InputError(
                     f"snapshots need a folder of their own, got {folder}, which holds something "
                     "else; name another"
                 )
-            output_folder(folder)
+            make_output_folder(folder)
             written = json.dumps({**about, _AROUND: around}, indent=1)
             write_files({path: f"{written}\n"})
             none = f"there was nothing to resume in {folder}, so the training began anew"
@@ -188,7 +188,7 @@ class RunSnapshots:
         Raises:
             InputError: if it cannot be written.
         """
-        folder = output_folder(self.folder)
+        folder = make_output_folder(self.folder)
         parts = {f"parameters-{epoch}": parameters, f"optimizer-{epoch}": optimizer}
         written = {f"{name}.safetensors": part for name, part in parts.items() if part}
         files = {
@@ -262,7 +262,7 @@ def _write_tensors(folder: Path, written: Mapping[str, Mapping[str, Tensor]]) ->
         return
     from safetensors.torch import save_file
 
-    with replacing(*(folder / name for name in written)) as temporaries:
+    with replace_files(*(folder / name for name in written)) as temporaries:
         for temporary, part in zip(temporaries, written.values(), strict=True):
             plain = {name: tensor.detach().cpu().contiguous() for name, tensor in part.items()}
             save_file(plain, temporary)

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.cache import Examples, logits, loss_of, plain_accelerator, predict
-from layerscout.data import evaluate, shuffled_batches
+from layerscout.cache import Examples, compute_logits, compute_loss, make_accelerator, predict
+from layerscout.data import evaluate, shuffle_batches
 from layerscout.models import Encoder, seeded
 from layerscout.plans import Keep, Settings, learning_rate_at
 from layerscout.runtime import InputError, first_line
@@ -98,7 +98,7 @@ def train(
 ) -> tuple[Run, dict[str, Tensor]]:
     """Train those parameters of `model` that ask for gradients, and validate after every epoch.
 
-    AdamW; the loss is `loss_of`. Dropout is as the model's configuration says wherever a step
+    AdamW; the loss is `compute_loss`. Dropout is as the model's configuration says wherever a step
     computes anything, so not in a trunk that ran before.
 
     Args:
@@ -232,7 +232,7 @@ def _one_epoch(
     started, steps, settings = perf_counter(), stepper.steps, stepper.settings
     stepper.model.train()
     loss = seen = 0.0
-    for rows in shuffled_batches(stepper.training.lengths, settings.batch_size, at.order):
+    for rows in shuffle_batches(stepper.training.lengths, settings.batch_size, at.order):
         if at.done == steps:
             break
         value = stepper.step(rows, at.done)
@@ -291,7 +291,7 @@ class _Stepper:
         settings: Settings,
         factors: Mapping[str, float],
     ) -> _Stepper:
-        accelerator = plain_accelerator()
+        accelerator = make_accelerator()
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         members: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, p in trained.items():
@@ -335,8 +335,8 @@ class _Stepper:
         # Where there are too few for all, gradients of nothing still take part in the sum.
         weight = len(part) / len(rows)
         part = part if len(part) else rows[:1]
-        found = logits(self.encoder, self.model, self.training, part, run=self.run)
-        loss = loss_of(found, torch.from_numpy(self.training.labels[part])) * weight
+        found = compute_logits(self.encoder, self.model, self.training, part, run=self.run)
+        loss = compute_loss(found, torch.from_numpy(self.training.labels[part])) * weight
         value = self._sum(loss.detach())
         if isfinite(value):
             # Gradients are averaged over the processes.
@@ -411,6 +411,6 @@ def _judged(
     return Epoch(
         epoch,
         training_loss,
-        loss_of(found, torch.from_numpy(validation.labels)).item(),
+        compute_loss(found, torch.from_numpy(validation.labels)).item(),
         evaluate(settings.metric, validation.labels, found.numpy()),
     )

@@ -7,7 +7,13 @@ import pytest
 
 from inputs import expect_refused
 from layerscout.data.sampling import Split
-from layerscout.data.targets import answers, check_metric, drawn, predicted, rows_of
+from layerscout.data.targets import (
+    check_metric,
+    draw_examples,
+    expand_choices,
+    make_targets,
+    tabulate_predictions,
+)
 from telling import numbers_task
 from tuned import choices_task, task_of
 
@@ -15,24 +21,24 @@ from tuned import choices_task, task_of
 def test_classes_and_numbers_are_told_row_by_row():
     task = task_of(n=9, held=0, classes=3)
     part = task.train.take(np.array([7, 2, 5]))
-    given = answers(part, "classification")
+    given = make_targets(part, "classification")
     assert (given.choices, given.rows.tolist()) == (1, [7, 2, 5])
     assert given.labels.tolist() == [7 % 3, 2, 2] and len(given) == 3
     numbers = numbers_task(5)
-    given = answers(numbers.train, "regression")
+    given = make_targets(numbers.train, "regression")
     assert given.labels.dtype == np.float64 and given.rows.tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("choices", [2, 4])
 def test_the_right_choice_of_each_example(choices):
     task = choices_task(n=7, choices=choices)
-    given = answers(task.train, "multiple_choice")
+    given = make_targets(task.train, "multiple_choice")
     assert given.choices == choices and given.rows.tolist() == list(range(7))
     at = np.arange(7) * choices + given.labels
     assert task.train.labels[at].tolist() == [1] * 7 and task.train.labels.sum() == 7
     # A part of the examples tells the rows of the file that they came from.
-    some = task.train.take(rows_of(np.array([5, 1]), choices))
-    again = answers(some, "multiple_choice")
+    some = task.train.take(expand_choices(np.array([5, 1]), choices))
+    again = make_targets(some, "multiple_choice")
     assert again.rows.tolist() == [5, 1]
     assert again.labels.tolist() == given.labels[[5, 1]].tolist()
 
@@ -55,41 +61,41 @@ def with_groups(groups, labels=(1, 0, 1, 0, 1, 0)):
     ],
 )
 def test_rows_that_are_not_choices(split, words):
-    expect_refused(words, answers, split, "multiple_choice")
+    expect_refused(words, make_targets, split, "multiple_choice")
 
 
 def test_labels_of_another_kind():
     numbers, classes = numbers_task(6).train, task_of(held=0).train
-    expect_refused("regression … int64", answers, classes, "regression")
-    expect_refused("classification … float64", answers, numbers, "classification")
-    expect_refused("multiple choice … float64", answers, numbers, "multiple_choice")
+    expect_refused("regression … int64", make_targets, classes, "regression")
+    expect_refused("classification … float64", make_targets, numbers, "classification")
+    expect_refused("multiple choice … float64", make_targets, numbers, "multiple_choice")
 
 
 def test_examples_are_drawn_whole():
     task = choices_task(n=20, choices=3)
-    few = drawn(task, 5, seed=1)
-    given = answers(few.train, "multiple_choice")
+    few = draw_examples(task, 5, seed=1)
+    given = make_targets(few.train, "multiple_choice")
     assert len(few.train) == 15 and len(given) == 5 and len(set(given.rows)) == 5
-    everything = answers(task.train, "multiple_choice").labels
+    everything = make_targets(task.train, "multiple_choice").labels
     assert given.labels.tolist() == everything[given.rows].tolist()
-    others = answers(drawn(task, 5, seed=2).train, "multiple_choice").rows
+    others = make_targets(draw_examples(task, 5, seed=2).train, "multiple_choice").rows
     assert others.tolist() != given.rows.tolist()
-    assert drawn(task, "all", seed=1) is task
-    expect_refused("at most 20 … got 21", drawn, task, 21, 0)
-    expect_refused("at least 2 … got 1", drawn, task, 1, 0)
+    assert draw_examples(task, "all", seed=1) is task
+    expect_refused("at most 20 … got 21", draw_examples, task, 21, 0)
+    expect_refused("at least 2 … got 1", draw_examples, task, 1, 0)
 
 
 def test_numbers_and_classes_are_drawn():
     numbers = numbers_task(30)
-    assert len(drawn(numbers, 7, seed=0).train) == 7
-    expect_refused("at most 30 … got 31", drawn, numbers, 31, 0)
-    classes = drawn(task_of(n=30, held=0, classes=3), 12, seed=0).train.labels
+    assert len(draw_examples(numbers, 7, seed=0).train) == 7
+    expect_refused("at most 30 … got 31", draw_examples, numbers, 31, 0)
+    classes = draw_examples(task_of(n=30, held=0, classes=3), 12, seed=0).train.labels
     assert np.bincount(classes).tolist() == [4, 4, 4]
 
 
 def test_examples_are_held_out_whole():
-    task = replace(choices_task(n=30, choices=2), validation=None).held_out(0.2, 0)
-    kept, held = (answers(split, task.kind) for split in (task.train, task.validation))
+    task = replace(choices_task(n=30, choices=2), validation=None).hold_out(0.2, 0)
+    kept, held = (make_targets(split, task.kind) for split in (task.train, task.validation))
     assert (len(kept), len(held)) == (24, 6)
     assert sorted([*kept.rows, *held.rows]) == list(range(30))
 
@@ -111,15 +117,15 @@ def test_metrics_that_do_not_fit():
 def test_the_table_of_predictions():
     task = task_of(n=4, held=0)
     logits = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 0.0], [0.0, 3.0]])
-    found = predicted(task, answers(task.train, task.kind), logits)
+    found = tabulate_predictions(task, make_targets(task.train, task.kind), logits)
     assert found["label"] == ["bad", "fair", "bad", "fair"]
     assert found["prediction"] == ["fair", "bad", "bad", "fair"]
     numbers = numbers_task(4)
-    found = predicted(numbers, answers(numbers.train, numbers.kind), logits[:, 1:])
+    found = tabulate_predictions(numbers, make_targets(numbers.train, numbers.kind), logits[:, 1:])
     assert found["label"].tolist() == numbers.train.labels.tolist()
     assert found["prediction"].tolist() == [1.0, 1.0, 0.0, 3.0]
     choices = choices_task(n=4, choices=2)
-    found = predicted(choices, answers(choices.train, choices.kind), logits)
+    found = tabulate_predictions(choices, make_targets(choices.train, choices.kind), logits)
     assert found["prediction"].tolist() == [1, 0, 0, 1]
     assert all(
         one.tolist() == other.tolist() for one, other in zip(found["logits"], logits, strict=True)

@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from inputs import as_csv, expect_refused
 from layerscout.data.task import Task
-from layerscout.tuning.result import model_card, summary
+from layerscout.tuning.card import model_card, summary
 from tiny import FAMILIES, SENTENCES
 from tuned import cheaply, copied, differing, lists, load, task_of
 

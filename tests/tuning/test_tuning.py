@@ -20,7 +20,7 @@ from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.plans.training import Settings
 from layerscout.runtime.errors import LayerscoutError
-from layerscout.tuning import outcome as outcomes, run as tuning
+from layerscout.tuning import outcome as outcomes, run as tuning, setup as setups
 from layerscout.tuning.run import default_learning_rate, tune
 from layerscout.tuning.training import Epoch, Run
 from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of
@@ -371,8 +371,10 @@ def tokens_run(bert, monkeypatch):
     def watched(*arguments, **options):
         return watch(classifier(*arguments, **options), "classifier")
 
-    monkeypatch.setattr(outcomes, "classifier", watched)
-    monkeypatch.setattr(outcomes, "_speeds", lambda *_: {"kept_model": 1.0, "full_model": 1.0})
+    monkeypatch.setattr(setups, "classifier", watched)
+    monkeypatch.setattr(
+        outcomes, "measure_speeds", lambda *_: {"kept_model": 1.0, "full_model": 1.0}
+    )
     watch(bert.model, "encoder")
     yield counts
     for handle in handles:

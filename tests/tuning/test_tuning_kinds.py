@@ -31,7 +31,7 @@ from layerscout.data.targets import make_targets
 from layerscout.data.task import Task
 from layerscout.models.encoder import Encoder, resuming
 from layerscout.models.surgery import base_of, classifier
-from layerscout.tuning.result import model_card, summary
+from layerscout.tuning.card import model_card, summary
 from layerscout.tuning.training import Settings, train
 from telling import numbers_task
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint

@@ -1,4 +1,4 @@
-"""What a tuning ends with: all that is known of its runs."""
+"""The outcome of a tuning: from its runs to the kept model and the content of `result.json`."""
 
 from __future__ import annotations
 
@@ -7,40 +7,20 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.cache import Examples, Trunk, make_accelerator, make_batch, make_batches, predict
+from layerscout.cache import Examples, Trunk, make_accelerator, predict
 from layerscout.data import evaluate_all, tabulate_predictions
-from layerscout.models import (
-    Equipped,
-    export,
-    merged,
-    own,
-    save_peft,
-    save_trained,
-)
-from layerscout.plans import (
-    Choice,
-    LoRA,
-    Plan,
-    cost,
-    described,
-    full_cost,
-)
+from layerscout.models import Equipped, export, merged, own, save_peft, save_trained
+from layerscout.plans import Choice, LoRA, Plan, cost, described, full_cost
 from layerscout.scanning import cut_inputs, described_model, described_task
 from layerscout.tuning.result import Result
 from layerscout.tuning.setup import TuneSetup
+from layerscout.tuning.speed import measure_speeds
 from layerscout.tuning.training import Run
-
-# On how many validation examples, and how often, the speed of the tuned and the full model is
-# measured.
-SPEED_EXAMPLES, SPEED_REPEATS = 128, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,69 +58,49 @@ def outcome(
         measure: run the kept model on the validation examples once more, for its predictions and
             all metrics, and measure its speed.
     """
-    ours = tuned[0]
-    encoder, task, settings = setup.encoder, setup.task, setup.settings
-    run = ours.runs[ours.kept]
-    equipped = setup.equipped(ours.plan, run.seed)
-    own(equipped.model).load_state_dict(ours.parameters, strict=False)  # all that is trained
-    model = equipped.model
-    if isinstance(setup.method, LoRA) and setup.saved_as == "checkpoint":
-        model = merged(equipped)
-    answers = setup.validation.answers
-    metrics = {settings.metric: run.kept(settings.keep).value}
+    ours, max_length = tuned[0], recorded["max_length"]
+    equipped, model = _load_kept(setup, ours)
+    run, keep = ours.runs[ours.kept], setup.settings.keep
+    metrics = {setup.settings.metric: run.kept(keep).value}
     speeds: dict[str, float] | None = None
     predictions: dict[str, Any] = {}
     if measure:
-        found = predict(encoder, model, ours.validation).numpy()
-        metrics = evaluate_all(task.kind, answers.labels, found)
-        predictions = tabulate_predictions(task, answers, found)
+        answers = setup.validation.answers
+        logits = predict(setup.encoder, model, ours.validation).numpy()
+        metrics = evaluate_all(setup.task.kind, answers.labels, logits)
+        predictions = tabulate_predictions(setup.task, answers, logits)
         with make_accelerator().main_process_first():  # so that it is alone
-            speeds = _speeds(setup, model)
+            speeds = measure_speeds(setup, model)
     content = {
         "layerscout": version("layerscout"),
         "verb": "tune",
         "method": setup.method.name,
         "method_options": described(setup.method),
         "saved_as": setup.saved_as,
-        "model": described_model(encoder, task),
-        "task": _described_task(setup),
-        "metric": settings.metric,
-        **_described(setup, ours),
+        "model": described_model(setup.encoder, setup.task),
+        "task": _describe_task(setup),
+        "metric": setup.settings.metric,
+        **_describe_plan(setup, ours),
         "metrics": metrics,
         "examples_per_second": speeds,
-        "against": _described(setup, tuned[1]) if len(tuned) > 1 else None,
-        "settings": {
-            **task.origin,
-            **asdict(settings),
-            "epochs": settings.passes(len(setup.training.answers)),
-            "examples": len(setup.training.answers),
-            "validation_examples": len(answers),
-            **recorded,
-            "precision": encoder.precision,
-            "device": encoder.device.type,
-            "trunk_dropout": setup.trunk_dropout,
-            "fresh_head": setup.fresh_head,
-            "reinit_rate_factor": setup.reinit_rate_factor,
-            "classifier": setup.head,
-            "threads": torch.get_num_threads(),
-            "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
-        },
-        "warnings": [
-            *task.warnings,
-            *warned,
-            *_warnings(setup, tuned, recorded["max_length"]),
-        ],
+        "against": _describe_plan(setup, tuned[1]) if len(tuned) > 1 else None,
+        "settings": _list_settings(setup, recorded),
+        "warnings": [*setup.task.warnings, *warned, *_list_warnings(setup, tuned, max_length)],
     }
-    return Result(
-        model,
-        encoder.tokenizer,
-        content,
-        predictions,
-        _writer(setup, equipped, model, recorded["max_length"]),
-    )
+    write = _choose_writer(setup, equipped, model, max_length)
+    return Result(model, setup.encoder.tokenizer, content, predictions, write)
 
 
-def _writer(
+def _load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:
+    """Give what was trained, with the parameters that count, and the model that is saved of it."""
+    equipped = setup.equipped(tuned.plan, tuned.runs[tuned.kept].seed)
+    # Not strict, since what was frozen is not among the parameters: it starts the same every time.
+    own(equipped.model).load_state_dict(tuned.parameters, strict=False)
+    as_checkpoint = isinstance(setup.method, LoRA) and setup.saved_as == "checkpoint"
+    return equipped, merged(equipped) if as_checkpoint else equipped.model
+
+
+def _choose_writer(
     setup: TuneSetup, equipped: Equipped, model: Any, max_length: int
 ) -> Callable[[Path, str], None]:
     """Give what writes the tuned model into a folder, with its card."""
@@ -155,8 +115,28 @@ def _writer(
             return partial(save_trained, equipped, encoder, max_length=max_length, **options)
 
 
-def _described_task(setup: TuneSetup) -> dict[str, Any]:
-    """Give what `result.json` holds of the task; an example is all of its choices."""
+def _list_settings(setup: TuneSetup, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    examples = len(setup.training.answers)
+    return {
+        **setup.task.origin,
+        **asdict(setup.settings),
+        "epochs": setup.settings.passes(examples),
+        "examples": examples,
+        "validation_examples": len(setup.validation.answers),
+        **recorded,
+        "precision": setup.encoder.precision,
+        "device": setup.encoder.device.type,
+        "trunk_dropout": setup.trunk_dropout,
+        "fresh_head": setup.fresh_head,
+        "reinit_rate_factor": setup.reinit_rate_factor,
+        "classifier": setup.head,
+        "threads": torch.get_num_threads(),
+        "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
+    }
+
+
+def _describe_task(setup: TuneSetup) -> dict[str, Any]:
+    """Describe the task for `result.json`; an example is all of its choices."""
     task, training = setup.task, setup.training
     found = described_task(task, task.train, training.tokens.lengths)
     found |= {"examples_available": setup.available}
@@ -171,26 +151,26 @@ def _described_task(setup: TuneSetup) -> dict[str, Any]:
     return found
 
 
-def _described(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
-    """Give what `result.json` holds of one plan and its runs."""
+def _describe_plan(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
+    """Describe one plan and its runs for `result.json`."""
     keep, task = setup.settings.keep, setup.task
     shape = setup.encoder.shape(len(task.labels), task.kind, setup.head)
     kept = all(trunk.kept for trunk in tuned.trunks) and not setup.trunk_dropout
     work, choices = setup.work(cached=kept), setup.training.answers.choices
     costs = cost(tuned.plan, shape, work, setup.method)
     full = full_cost(shape, work)
-    run = tuned.runs[tuned.kept]
+    runs = [run.as_dict() for run in tuned.runs]
     return {
         "plan": {
             **tuned.plan.as_dict(),
             "strategy": tuned.choice.strategy,
             "reason": tuned.choice.reason,
         },
-        "runs": [run.as_dict() for run in tuned.runs],
+        "runs": runs,
         "kept": tuned.kept,
         "keep": keep,
-        "best": {"epoch": run.best.epoch, "value": run.best.value},
-        "last": {"epoch": run.last.epoch, "value": run.last.value},
+        "best": runs[tuned.kept]["best"],
+        "last": runs[tuned.kept]["last"],
         "parameters": {"total": costs.total, "trainable": costs.trainable},
         "flops": {
             "train": costs.train,
@@ -204,7 +184,7 @@ def _described(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
             "cached": bool(tuned.trunks) and all(trunk.cached for trunk in tuned.trunks),
             "bytes": sum(trunk.bytes for trunk in tuned.trunks),
         },
-        # The trunk's is what it took when it was computed, be it in an earlier run.
+        # The trunk's is what it took to compute, even if an earlier tuning did that.
         "seconds": {
             "trunk": sum(trunk.seconds for trunk in tuned.trunks),
             "train": sum(run.seconds["train"] for run in tuned.runs),
@@ -213,42 +193,13 @@ def _described(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def _speeds(setup: TuneSetup, model: Any) -> dict[str, float]:
-    """Measure how many examples the kept model and the encoder take in a second, in turns.
-
-    The encoder stands for the full model, whose head adds next to nothing.
-    """
-    encoder, part = setup.encoder, setup.validation
-    examples = Examples(part.tokens, part.answers.labels, None, part.answers.choices)
-    rows = np.linspace(0, len(examples) - 1, min(SPEED_EXAMPLES, len(examples))).astype(np.int64)
-    shaped = [make_batch(encoder, examples, some) for some in make_batches(encoder, examples, rows)]
-    flat = [{name: t.reshape(-1, t.shape[-1]) for name, t in one.items()} for one in shaped]
-    models = {"kept_model": (model, shaped), "full_model": (encoder.model, flat)}
-    seconds: dict[str, list[float]] = {name: [] for name in models}
-    with torch.inference_mode():
-        for _ in range(1 + SPEED_REPEATS):
-            for name, (one, inputs) in models.items():
-                started = perf_counter()
-                for given in inputs:
-                    with encoder.autocast():  # which keeps some casts of weights while it lasts
-                        one(**given)
-                if encoder.device.type == "cuda":
-                    torch.cuda.synchronize(encoder.device)
-                seconds[name].append(perf_counter() - started)
-    return {name: len(rows) / median(found[1:]) for name, found in seconds.items()}
-
-
-def _warnings(setup: TuneSetup, tuned: Sequence[Tuned], max_length: int) -> list[str]:
-    """Say what the reader of the figures should know, each thing once."""
+def _list_warnings(setup: TuneSetup, tuned: Sequence[Tuned], max_length: int) -> list[str]:
+    """List what the reader of the figures should know, each thing once."""
     found = []
     for name, part in (("training", setup.training), ("validation", setup.validation)):
-        found += cut_inputs(
-            part.tokens.truncated, len(part.tokens), max_length, what=f"{name} inputs"
-        )
-    steps, warmup = (
-        setup.settings.steps(len(setup.training.answers)),
-        setup.settings.warmup,
-    )
+        truncated, inputs = part.tokens.truncated, len(part.tokens)
+        found += cut_inputs(truncated, inputs, max_length, what=f"{name} inputs")
+    steps, warmup = setup.settings.steps(len(setup.training.answers)), setup.settings.warmup
     if warmup >= steps:
         found.append(
             f"the learning rate rises for {warmup:,.0f} steps (--warmup), and the training has "

@@ -1,0 +1,203 @@
+"""A tuned model in words: its model card, and a summary in one line."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def summary(content: Mapping[str, Any]) -> str:
+    """Say in one line what was tuned, what it cost and how good it is, from `result.json`."""
+    plan, model, metric = content["plan"], content["model"], content["metric"].replace("_", " ")
+    keep = content["keep"]
+    blocks = f"{len(plan['tuned'])} of {model['blocks']} blocks"
+    line = f"tuned {blocks if plan['tuned'] else 'the head only'}{_say_by_what(content)}"
+    if model["editing"]:
+        line += f" after {model['editing']['edits']}"
+    other = content["against"]
+    if other is None:
+        share = content["flops"]["train"] / content["flops"]["full_train"]
+        value = content[keep]["value"]
+        return f"{line}, {share:.0%} of the FLOPs of full fine-tuning, {metric} {value:.3f}"
+    spent, others = (one["seconds"]["trunk"] + one["seconds"]["train"] for one in (content, other))
+    full = len(other["plan"]["tuned"]) == other["plan"]["head"] == model["blocks"]
+    everything = "full fine-tuning" if content["method"] == "full" else "all blocks"
+    name = everything if full else other["plan"]["notation"]
+    return (
+        f"{line}, {spent / others:.0%} of the time of {name}, {metric} "
+        f"{content[keep]['value']:.3f} vs {other[keep]['value']:.3f}"
+    )
+
+
+def _say_by_what(content: Mapping[str, Any]) -> str:
+    """Say what was trained in the blocks, where it is not all of their weights."""
+    options = content["method_options"]
+    match content["method"]:
+        case "adapter":
+            return f" by adapters (bottleneck {options['bottleneck']})"
+        case "lora":
+            return f" by LoRA (rank {options['rank']})"
+        case "prefix-tuning":
+            return f" by prefix-tuning ({options['virtual_tokens']} virtual tokens)"
+    return ""
+
+
+def model_card(content: Mapping[str, Any]) -> str:
+    """Write the README.md of a tuned model: what it is, how it was made, how good, at what cost.
+
+    Args:
+        content: what `result.json` holds.
+    """
+    task, examples = content["task"], content["settings"]["validation_examples"]
+    library = {"ours": "layerscout", "peft": "peft"}.get(content["saved_as"], "transformers")
+    tag = "multiple-choice" if task["kind"] == "multiple_choice" else "text-classification"
+    facts = "\n".join(f"- {name}: {fact}" for name, fact in _list_facts(content).items())
+    metrics = "\n".join(f"| {name} | {value:.4f} |" for name, value in content["metrics"].items())
+    return f"""---
+library_name: {library}
+pipeline_tag: {tag}
+---
+
+# {_name(content["model"])} tuned on {_escape(task["name"])}
+
+{facts}
+
+On {examples:,} validation examples{_say_what_they_chose(content)}:
+
+| metric | value |
+| --- | --- |
+{metrics}
+
+```python
+{_usage(content)}
+```
+
+Made by layerscout {content["layerscout"]}.
+"""
+
+
+def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
+    model, task, plan, settings = (content[key] for key in ("model", "task", "plan", "settings"))
+    run, kept = content["runs"][content["kept"]], content[content["keep"]]
+    parameters, flops = content["parameters"], content["flops"]
+    speed, removed = content["examples_per_second"], model["blocks"] - plan["head"]
+    tuned = ", ".join(map(str, plan["tuned"])) or "none"
+    facts = {
+        "Made from": f"{_name(model)} ({model['family']}, {model['blocks']} blocks)",
+        "Task": f"{_escape(task['name'])}, {_say_what_is_predicted(task)}",
+        **({"Blocks edited first": model["editing"]["edits"]} if model["editing"] else {}),
+        "Plan": f"{plan['notation']}: blocks tuned: {tuned}{_say_by_what(content)}; the head reads "
+        f"state {plan['head']}"
+        + (f"; removed above it: {removed} of {model['blocks']} blocks" if removed else ""),
+        "Parameters": f"{parameters['total']:,}, of which {parameters['trainable']:,} were trained",
+        "Training": f"{task['examples_used']:,} examples, inputs cut at {settings['max_length']} "
+        f"tokens, batches of {settings['batch_size']}, learning rate {run['learning_rate']:g}, "
+        f"seed {run['seed']}; epoch {kept['epoch']} of {settings['epochs']} kept",
+        "Cost": f"{flops['train']:.3g} FLOPs by count for {_say_how_long(settings)}, "
+        f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
+        f"{flops['inference'] / flops['full_inference']:.0%}",
+    }
+    if speed is not None:
+        facts["Speed"] = (
+            f"{speed['kept_model']:.0f} examples/s where it was made; the full model "
+            f"{speed['full_model']:.0f}"
+        )
+    return facts
+
+
+def _say_what_is_predicted(task: Mapping[str, Any]) -> str:
+    if task["kind"] == "regression":
+        return "a number"
+    if task["kind"] == "multiple_choice":
+        return f"one of {task['choices']} choices"
+    return f"classes {', '.join(map(_escape, task['labels']))}"
+
+
+def _usage(content: Mapping[str, Any]) -> str:
+    """Show how to load the model and ask it, with inputs cut as they were in tuning."""
+    task, max_length = content["task"], content["settings"]["max_length"]
+    if content["saved_as"] == "ours":
+        return """import layerscout
+from transformers import AutoTokenizer
+
+model = layerscout.load("path/to/this/folder")  # the base with what was trained in it
+tokenizer = AutoTokenizer.from_pretrained(model.name_or_path)  # the base's"""
+    if content["saved_as"] == "peft":
+        return _usage_of_peft(content)
+    if task["kind"] == "multiple_choice":
+        return _usage_of_choices(task["choices"], max_length)
+    text = '"some text"'
+    if "text_pair" in task["columns"]:
+        text = '{"text": "some text", "text_pair": "its second text"}'
+    name = "score" if task["kind"] == "regression" else "classify"
+    return f"""from transformers import pipeline
+
+{name} = pipeline("text-classification", "path/to/this/folder")
+{name}({text}, truncation=True, max_length={max_length})  # as it was tuned"""
+
+
+def _usage_of_peft(content: Mapping[str, Any]) -> str:
+    task, head = content["task"], content["plan"]["head"]
+    outputs = len(task["labels"]) or 1
+    kind = "MultipleChoice" if task["kind"] == "multiple_choice" else "SequenceClassification"
+    return f"""from peft import PeftModel
+from transformers import AutoModelFor{kind}
+
+base = AutoModelFor{kind}.from_pretrained(
+    {json.dumps(_name(content["model"]))}, num_hidden_layers={head}, num_labels={outputs}
+)
+model = PeftModel.from_pretrained(base, "path/to/this/folder")"""
+
+
+def _usage_of_choices(choices: int, max_length: int) -> str:
+    # An export for multiple choice does not load in pipeline("text-classification").
+    return f"""import torch
+from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
+model = AutoModelForMultipleChoice.from_pretrained("path/to/this/folder")
+choices = {json.dumps([f"choice {number}" for number in range(1, choices + 1)])}
+inputs = tokenizer(
+    ["some text"] * len(choices),
+    choices,
+    padding=True,
+    truncation=True,
+    max_length={max_length},  # as it was tuned
+    return_tensors="pt",
+)
+with torch.no_grad():
+    logits = model(**{{name: tensor[None] for name, tensor in inputs.items()}}).logits
+print(choices[logits.argmax()])"""
+
+
+def _name(model: Mapping[str, Any]) -> str:
+    """Name a model; a folder by its last part alone, since the card may be published."""
+    name = str(model["name"])
+    return _escape(Path(name).name if model["revision"] is None else name)
+
+
+def _say_what_they_chose(content: Mapping[str, Any]) -> str:
+    """Say what the validation examples also chose, since that flatters their figures a little."""
+    runs = content["runs"]
+    what = ["the epoch"] if content["keep"] == "best" else []
+    what += ["the learning rate"] if len({run["learning_rate"] for run in runs}) > 1 else []
+    what += ["the seed"] if len({run["seed"] for run in runs}) > 1 else []
+    return f", which also chose {' and '.join(what)}" if what else ""
+
+
+def _say_how_long(settings: Mapping[str, Any]) -> str:
+    number, unit = settings["epochs"], "epoch"
+    if settings["max_steps"] is not None:
+        number, unit = settings["max_steps"], "step"
+    return f"{number:,} {unit}{'s' if number > 1 else ''}"
+
+
+def _escape(text: str) -> str:
+    """Escape Markdown and HTML in a text, and drop the marks that turn its direction round."""
+    straight = re.sub("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", "", str(text))
+    escaped = html.escape(" ".join(straight.split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", escaped)

@@ -19,7 +19,8 @@ from typing import Any
 import pandas as pd
 
 from claims import NEAR, STUDIES, Claim
-from layerscout.pages.charts import save_chart, side_by_side
+from layerscout.pages.axes import place_side_by_side
+from layerscout.pages.plotting import save_chart
 from layerscout.studies.charts import figure
 from layerscout.studies.loading import load_recipe
 from layerscout.studies.run import study
@@ -229,7 +230,7 @@ def draw() -> None:
         charts = [
             chart.properties(width=260, height=200) for chart in figure(kept(name), spec, panels)
         ]
-        save_chart(side_by_side(charts, min(3, len(charts))), KEPT / f"{name}.svg")
+        save_chart(place_side_by_side(charts, min(3, len(charts))), KEPT / f"{name}.svg")
 
 
 def command(name: str) -> str:

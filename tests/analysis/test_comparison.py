@@ -9,7 +9,7 @@ import layerscout as ls
 from inputs import expect_refused
 from layerscout.analysis.comparison import compare
 from layerscout.models.encoder import Encoder
-from layerscout.pages.wording import map_names, short_names
+from layerscout.pages.heat_maps import name_maps, shorten_names
 from reference import similarity as naive
 from tiny import FAMILIES, tiny_checkpoint
 from tuned import choices_task, task_of
@@ -118,8 +118,8 @@ def test_a_plot_has_all_maps_in_one_scale(folders, tmp_path):
 )
 def test_models_are_told_apart_by_short_names(names, short):
     content = {"models": [{"name": name} for name in names], "maps": [{"of": [0, 1]}]}
-    assert short_names(content) == short
-    assert map_names(content) == [f"{short[0]} and {short[1]}"]
+    assert shorten_names(content) == short
+    assert name_maps(content) == [f"{short[0]} and {short[1]}"]
 
 
 def test_what_cannot_be_compared_is_refused(folders):

@@ -14,7 +14,7 @@ from layerscout.analysis import evaluation
 from layerscout.analysis.evaluation import evaluate
 from layerscout.data.metrics import evaluate as judge
 from layerscout.models.encoder import Encoder
-from layerscout.pages.wording import evaluation_lines
+from layerscout.pages.evaluation import describe_evaluation
 from telling import numbers_task
 from tiny import FAMILIES, tiny_checkpoint
 from tuned import NAMES, cheaply, choices_task, task_of
@@ -273,12 +273,13 @@ def test_what_is_found_in_words():
         "truncation": {"untuned": [0.5, 0.5, 0.7, 0.895, 0.9]},
         "skips": [[0.6] * 4, [None, 0.8, 0.8, 0.8], [None, None, 0.85, 0], [None] * 3 + [0.895]],
     }
-    _, cut, single = evaluation_lines(content)
-    assert cut.endswith("the top block can go and accuracy is still 0.8950")
-    assert single.endswith("lies between 0.6000 (block 1) and 0.8950 (block 4)")
-    assert "learnt nothing" in evaluation_lines(content | {"majority": 0.9})[1]
+    _, cut, single = describe_evaluation(content)
+    assert cut.endswith("the top block can be removed and the accuracy is still 0.8950.")
+    assert single.endswith("lies between 0.6000 (block 1) and 0.8950 (block 4).")
+    assert "learnt nothing" in describe_evaluation(content | {"majority": 0.9})[1]
     content["truncation"] = {"untuned": [0.5, 0.5, 0.9, 0.6, 0.9]}
-    assert "no top block can go: without block 4 accuracy is 0.6" in evaluation_lines(content)[1]
+    cut = describe_evaluation(content)[1]
+    assert "no top block can be removed: without block 4 the accuracy is 0.6" in cut
 
 
 def test_rows_that_tuning_may_have_seen_are_warned_of(tmp_path, telling):

@@ -27,7 +27,7 @@ def test_a_scan_from_one_command(run, tiny, telling, tmp_path):
     best = content["best"]["variability_ratio_debiased"]
     value = content["scores"]["variability_ratio_debiased"]["values"][best]
     assert "300 of 300 examples: these are all there are" in printed
-    assert f"variability_ratio_debiased: state {best} of 4 is the best ({value:.4g}" in printed
+    assert f"State {best} of 4 is best by debiased variability ratio ν: {value:#.4g}" in printed
     rows = [line.split()[0] for line in printed.splitlines() if line.strip()[:1].isdigit()]
     assert [row for row in rows if row in "01234"] == list("01234")
     apart = content["scores"]["variability_ratio_debiased"]["details"]["separable_from_best"]

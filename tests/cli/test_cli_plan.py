@@ -149,7 +149,7 @@ def test_shared_weights_are_copied_when_asked_for(run, tmp_path):
     folder = tiny_checkpoint(tmp_path / "albert", "albert")
     scan(str(folder), "demo", examples=40, progress=False).save(tmp_path)
     _, printed, _ = run("plan", tmp_path, "--strategy", "top:1")
-    assert "--untie copies those first" in printed
+    assert "--untie gives each its own copy" in printed
     assert "--plan '(4, 4, 4)' --untie" in printed
     content = json.loads((tmp_path / "plan.json").read_text())
     assert content["untie"] is True
@@ -207,7 +207,10 @@ def test_a_method_of_its_own_for_each_block_unties(run, tmp_path):
     scan(str(folder), "demo", examples=40, progress=False).save(tmp_path)
     code, printed, _ = run("plan", tmp_path, "--method", "adapter", "--bottleneck", 4)
     assert code == 0
-    assert "this method parts blocks that share weights; --untie copies those first" in printed
+    assert (
+        "this method separates blocks that share weights; --untie gives each its own copy"
+        in printed
+    )
     content = json.loads((tmp_path / "plan.json").read_text())
     assert content["untie"] is True
     assert "best-up" in [option["strategy"] for option in content["options"]] or not content["best"]

@@ -194,7 +194,7 @@ def test_a_rate_that_diverged_at_once_has_no_figures(run, tiny, reviews, tmp_pat
     code, printed, errors = run("tune", tiny, reviews, "-o", tmp_path / "out", *options)
     assert code == 0 and "ended early" in errors
     rows = [line.split() for line in printed.splitlines()]
-    assert ["1e+30", "0", "-", "-", "-", "diverged"] in rows
+    assert ["1e+30", "0", "–", "–", "–", "diverged"] in rows
 
 
 def test_a_kill_leaves_the_earlier_result_and_the_trunk(tiny, reviews, tmp_path, run, cache):

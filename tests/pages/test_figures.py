@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from layerscout.pages import charts
-from layerscout.pages.charts import check_plot, save_chart, scan_chart
-from layerscout.pages.page import Section, Table, page, scan_page
-from layerscout.pages.wording import counted, sparkline
+from layerscout.pages.content import Section, Table
+from layerscout.pages.curves import specify_panels
+from layerscout.pages.formats import format_entries
+from layerscout.pages.html import render_page, render_result
+from layerscout.pages.plotting import check_plot, draw_scan, save_chart
+from layerscout.pages.scores import draw_sparkline
 from layerscout.runtime.errors import InputError
 from scan_content import CURVE, full, scan, score
 
@@ -73,7 +75,7 @@ def rows(chart: Mapping[str, Any], layer: Mapping[str, Any]) -> list[dict[str, A
 
 
 def test_the_page_loads_nothing_from_anywhere():
-    html = scan_page(scan())
+    html = render_result(scan())
     for tag, attributes in Page(html).elements:
         assert tag not in {"link", "iframe", "object", "embed", "base", "img"}
         assert not {"src", "href", "srcset", "action", "data"} & attributes.keys()
@@ -84,7 +86,7 @@ def test_the_page_loads_nothing_from_anywhere():
 
 
 def test_the_page_allows_its_one_script_and_no_other():
-    html = Page(scan_page(scan()))
+    html = Page(render_result(scan()))
     [policy] = [
         attributes["content"]
         for tag, attributes in html.elements
@@ -103,7 +105,7 @@ def test_hostile_names_stay_text():
     hostile["model"]["name"] = hostile["task"]["name"] = HOSTILE
     hostile["task"]["labels"] = [HOSTILE, "good"]
     hostile["settings"]["max_length"] = HOSTILE
-    plain, attacked = Page(scan_page(scan(warnings=["w"]))), Page(scan_page(hostile))
+    plain, attacked = Page(render_result(scan(warnings=["w"]))), Page(render_result(hostile))
     tags = [tag for tag, _ in plain.elements]
     assert [tag for tag, _ in attacked.elements] == tags
     assert f"{HOSTILE} on {HOSTILE}" in attacked.inside("h1")
@@ -113,7 +115,7 @@ def test_hostile_names_stay_text():
 
 def test_the_page_holds_the_values_as_given():
     given = scan()
-    html = Page(scan_page(given))
+    html = Page(render_result(given))
     assert html.json("data") == given
     chart = html.json("chart-1-1")
     [line] = layers(chart, "line")
@@ -121,8 +123,8 @@ def test_the_page_holds_the_values_as_given():
 
 
 def test_the_page_says_what_was_found():
-    text = Page(scan_page(scan())).inside("p")
-    assert "By the variability ratio ν, state 2 of 6 is best: 5.380" in text
+    text = Page(render_result(scan())).inside("p")
+    assert "State 2 of 6 is best by variability ratio ν: 5.380" in text
     assert "50% lower than the 10.75 of the top state" in text
 
 
@@ -137,20 +139,20 @@ def test_the_page_says_what_was_found():
 )
 def test_the_finding_fits_the_case(values: list[float | None], better: str, best: int, says: str):
     given = scan({"logme": score(values, better)}, {"logme": best})
-    assert says in Page(scan_page(given)).inside("p")
+    assert says in Page(render_result(given)).inside("p")
 
 
 def test_the_default_score_leads_whatever_the_order():
     scores = {"nc1": score([3.0, 1.0, 2.0]), "variability_ratio": score([3.0, 2.0, 1.0])}
-    text = Page(scan_page(scan(scores, {"nc1": 1, "variability_ratio": 2}))).inside("p")
-    assert "By the variability ratio ν, state 2 of 2" in text
+    text = Page(render_result(scan(scores, {"nc1": 1, "variability_ratio": 2}))).inside("p")
+    assert "State 2 of 2 is best by variability ratio ν" in text
 
 
 def test_the_table_marks_the_best_and_shows_gaps():
     given = scan(
         {"variability_ratio": score([None, 2.0, 12345.678, 0.5])}, {"variability_ratio": 3}
     )
-    html = Page(scan_page(given))
+    html = Page(render_result(given))
     assert html.cells() == ["–", "2.000", "1.235e+04", "0.5000"]
     best = [text.strip() for _, a, text in html.texts if a.get("class") == "best" and text.strip()]
     assert best == ["0.5000"]
@@ -161,10 +163,10 @@ def test_the_table_marks_the_best_and_shows_gaps():
 
 def test_nothing_scored_is_said_and_drawn_without_a_mark():
     given = scan({"variability_ratio": score([None] * 5)}, {"variability_ratio": None})
-    html = Page(scan_page(given))
+    html = Page(render_result(given))
     assert "No state could be scored" in html.inside("p")
     assert not layers(html.json("chart-1-1"), "text")
-    assert scan_chart(given).to_dict()["concat"]
+    assert draw_scan(given).to_dict()["concat"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_only_what_was_not_done_is_advised(
     given = scan()
     for key, value in changes.items():
         given["task" if key == "examples_used" else "settings"][key] = value
-    commands = Page(scan_page(given)).inside("code")
+    commands = Page(render_result(given)).inside("code")
     assert all(command in commands for command in there)
     assert not any(command in commands for command in absent)
 
@@ -206,28 +208,28 @@ def test_only_what_was_not_done_is_advised(
 def test_tuning_is_advised_for_classes_only():
     given = scan()
     given["task"]["kind"] = "multiple_choice"
-    assert "--plan" not in Page(scan_page(given)).inside("code")
+    assert "--plan" not in Page(render_result(given)).inside("code")
 
 
 def test_a_name_in_a_command_stays_one_word():
     given = scan()
     given["model"]["name"] = "a'; rm -rf $HOME"
-    commands = Page(scan_page(given)).inside("code").split("layerscout ")
+    commands = Page(render_result(given)).inside("code").split("layerscout ")
     [line] = [command for command in commands if "--plan" in command]
     assert shlex.split(line)[:2] == ["tune", given["model"]["name"]]
 
 
 def test_warnings_stand_on_the_page_only_when_there_are_any():
-    assert "Warnings" not in Page(scan_page(scan())).inside("h2")
+    assert "Warnings" not in Page(render_result(scan())).inside("h2")
     given = scan(warnings=["n is small"])
-    assert "Warnings" in Page(scan_page(given)).inside("h2")
-    assert "n is small" in Page(scan_page(given)).inside("p")
+    assert "Warnings" in Page(render_result(given)).inside("h2")
+    assert "n is small" in Page(render_result(given)).inside("p")
     del given["warnings"]
-    assert "Warnings" not in Page(scan_page(given)).inside("h2")
+    assert "Warnings" not in Page(render_result(given)).inside("h2")
 
 
 def panels(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    chart = scan_chart(given).to_dict()
+    chart = draw_scan(given).to_dict()
     # What the panels share stands above them.
     shared = {name: chart[name] for name in ("data", "datasets") if name in chart}
     return [{**shared, **panel} for panel in chart["concat"]]
@@ -271,7 +273,7 @@ def test_every_score_has_a_panel_over_the_same_states(count: int, blocks: int, c
         for i in range(count)
     }
     given = scan(scores, {key: (1, blocks)[i % 2] for i, key in enumerate(scores)})
-    assert scan_chart(given).to_dict()["columns"] == columns
+    assert draw_scan(given).to_dict()["columns"] == columns
     drawn = panels(given)
     assert [panel["title"] for panel in drawn] == [f"S{i}" for i in range(count)]
     for i, panel in enumerate(drawn):
@@ -289,11 +291,9 @@ def test_a_score_of_blocks_speaks_of_blocks():
     [panel] = panels(given)
     assert layers(panel, "text", text="best: block 2")
     assert layers(panel, "line")[0]["encoding"]["x"]["title"] == "block"
-    html = Page(scan_page(given))
-    assert (
-        "block 2 of 3 is best: 4.000, 100% higher than the 2.000 of the top block"
-        in html.inside("p")
-    )
+    html = Page(render_result(given))
+    assert "Block 2 of 3 is best by Fisher information: 4.000, 100% higher" in html.inside("p")
+    assert "than the 2.000 of the top block" in html.inside("p")
 
 
 def test_the_scale_is_logarithmic_only_where_one_state_dwarfs_the_others():
@@ -323,7 +323,7 @@ def test_blocks_are_counted_from_one():
 def test_the_top_state_always_has_a_tick(blocks: int):
     given = scan({"nc1": score([*map(float, range(blocks + 1))])}, {"nc1": 1})
     for small in (False, True):
-        [panel] = charts.panels(given, ["nc1"], small=small)
+        [panel] = specify_panels(given, ["nc1"], small=small)
         ticks = layers(panel, "line")[0]["encoding"]["x"]["axis"]["values"]
         assert ticks[0] == 0 and ticks[-1] == blocks
         assert ticks == sorted(set(ticks)) and len(ticks) <= (7 if small else 13)
@@ -352,7 +352,7 @@ def test_a_deviation_over_heads_is_shaded_like_an_interval():
 )
 def test_charts_are_written_by_suffix(tmp_path: Path, suffix: str, start: bytes):
     path = tmp_path / f"scan{suffix}"
-    save_chart(scan_chart(scan()), path)
+    save_chart(draw_scan(scan()), path)
     assert path.read_bytes().startswith(start)
     if suffix == ".svg":
         assert "best: state 2" in path.read_text(encoding="utf-8")
@@ -360,7 +360,7 @@ def test_charts_are_written_by_suffix(tmp_path: Path, suffix: str, start: bytes)
 
 @pytest.mark.parametrize("name", ["scan.jpg", "scan", "scan.png.gz"])
 def test_another_suffix_is_refused(tmp_path: Path, name: str):
-    for refuse in (check_plot, lambda path: save_chart(scan_chart(scan()), path)):
+    for refuse in (check_plot, lambda path: save_chart(draw_scan(scan()), path)):
         with pytest.raises(
             InputError, match=rf"\.png, \.svg or \.pdf, got '{name}'; name it 'scan"
         ):
@@ -375,7 +375,7 @@ def test_a_page_of_sections_leaves_out_what_is_empty():
         Section("Nothing"),
         Section("Second", table=table, facts=[("k", "<v>")]),
     ]
-    html = Page(page("A & B", sections, {"verb": "report", "x": "<"}))
+    html = Page(render_page("A & B", sections, {"verb": "report", "x": "<"}))
     assert html.inside("h1") == "A & B"
     assert html.inside("h2") == "FirstSecond"
     assert html.cells() == ["<2>", "4"] and html.inside("dd") == "<v>"
@@ -387,7 +387,7 @@ def test_a_number_that_is_none_does_not_reach_the_page():
     given = scan()
     given["seconds"]["forward"] = float("nan")
     with pytest.raises(ValueError, match="not JSON compliant"):
-        scan_page(given)
+        render_result(given)
 
 
 def sections(html: str) -> dict[str, Page]:
@@ -411,7 +411,7 @@ def table(part: Page) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def all_scores() -> str:
     """The page of a scan with every score."""
-    return scan_page(full())
+    return render_result(full())
 
 
 def test_all_scores_stand_in_one_table(all_scores: str):
@@ -471,14 +471,14 @@ def test_what_is_told_apart_from_all_others_is_said():
     given = full()
     told = given["scores"]["variability_ratio_debiased"]["details"]
     told["separable_from_best"] = [i != 8 for i in range(13)]
-    text = Page(scan_page(given)).inside("p")
+    text = Page(render_result(given)).inside("p")
     assert "State 8 is told apart from all others." in text and "hollow" not in text
     told["separable_from_best"] = [None] * 8 + [False] + [None] * 4
-    assert "told apart" not in Page(scan_page(given)).inside("p")
+    assert "told apart" not in Page(render_result(given)).inside("p")
     # The embeddings are never the best, so nobody asks whether they could be.
     told["separable_from_best"] = [i != 8 for i in range(13)]
     told["separable_from_best"][0] = False
-    assert "told apart from all others" in Page(scan_page(given)).inside("p")
+    assert "told apart from all others" in Page(render_result(given)).inside("p")
 
 
 def test_no_signal_is_said_and_another_score_leads():
@@ -486,19 +486,19 @@ def test_no_signal_is_said_and_another_score_leads():
     given["scores"]["variability_ratio_debiased"] |= {"values": [None] * 13, "low": [], "high": []}
     given["best"]["variability_ratio_debiased"] = None
     details = given["scores"]["variability_ratio_debiased"]["details"]
-    text = Page(scan_page(given)).inside("p")
-    assert "2,000 examples show that classes lie apart, but not how far" in text
+    text = Page(render_result(given)).inside("p")
+    assert "2,000 examples show that the classes lie apart, but not how far" in text
     details["signal_fraction"] = [0.4] * 13
-    text = Page(scan_page(given)).inside("p")
+    text = Page(render_result(given)).inside("p")
     assert "No state's classes can be told apart beyond noise with 2,000 examples" in text
-    assert "--score variability_ratio ranks them all the same." in text
-    assert "By the variability ratio ν, state 8 of 12 is best" in text
+    assert "--score variability_ratio ranks the states anyway." in text
+    assert "State 8 of 12 is best by variability ratio ν" in text
 
 
 def test_why_so_many_examples_were_read_is_said():
     given = scan()
     given["settings"]["examples_because"] = "state 2 is told apart from all others"
-    text = Page(scan_page(given)).inside("p")
+    text = Page(render_result(given)).inside("p")
     assert "2,000 of 67,349 examples: state 2 is told apart from all others." in text
 
 
@@ -506,7 +506,7 @@ def test_the_scores_are_grouped_by_the_state_that_they_call_best(all_scores: str
     text = Page(all_scores).inside("p")
     assert "9 by ridge regression, LogME; 4 by H-score; 12 by numerical rank." in text
     assert "Best block: 1 by gradient norm, saliency, change of the states (1 − CKA);" in text
-    assert "Best state" not in Page(scan_page(scan())).inside("p")
+    assert "Best state" not in Page(render_result(scan())).inside("p")
 
 
 def test_the_probe_is_set_against_the_scores(all_scores: str):
@@ -515,7 +515,7 @@ def test_the_probe_is_set_against_the_scores(all_scores: str):
     assert found["Probe"] == ["0.7000", *["–"] * 6]
     given = full()
     del given["diagnostics"]["against_probe"]
-    part = sections(scan_page(given))["Smoothness"]
+    part = sections(render_result(given))["Smoothness"]
     assert table(part)[0] == ["Debiased variability ratio ν", "0.7000"]
 
 
@@ -560,7 +560,7 @@ def test_ranks_are_followed_over_checkpoints(all_scores: str):
     assert len(drawn) == 3 * 12 and {row["checkpoint"] for row in drawn} == {1, 2, 3}
     y = layers(chart, "line")[0]["encoding"]["y"]
     assert y["scale"]["reverse"] and y["scale"]["domain"] == [1, 12]
-    assert "Stability" not in sections(scan_page(scan()))
+    assert "Stability" not in sections(render_result(scan()))
 
 
 def test_a_score_that_no_checkpoint_defines_is_left_out_of_the_stability():
@@ -571,7 +571,7 @@ def test_a_score_that_no_checkpoint_defines_is_left_out_of_the_stability():
         "deviation": [None] * 3,
         "kendall": [None] * 3,
     }
-    part = sections(scan_page(given))["Stability"]
+    part = sections(render_result(given))["Stability"]
     assert {row[0] for row in table(part)} == {
         "Debiased variability ratio ν",
         "Variability ratio ν",
@@ -584,13 +584,13 @@ def test_the_parts_of_a_score_can_be_opened(all_scores: str):
     assert "Show the table" in parts["Fisher information by part"].inside("summary")
     assert len(table(parts["Weight signal-to-noise by part"])) == 12
     assert len(table(parts["All values"])) == 13 and parts["All values"].inside("summary")
-    assert not sections(scan_page(scan()))["All values"].inside("summary")
+    assert not sections(render_result(scan()))["All values"].inside("summary")
 
 
 def test_the_scores_there_are_are_explained(all_scores: str):
     explained = sections(all_scores)["What the numbers mean"]
     assert len([tag for tag, _ in explained.elements if tag == "dt"]) == 16
-    alone = sections(scan_page(scan()))["What the numbers mean"]
+    alone = sections(render_result(scan()))["What the numbers mean"]
     assert alone.inside("dt") == "Variability ratio ν"
     assert "grows with the number of examples" in alone.inside("dd")
 
@@ -604,27 +604,27 @@ def test_hostile_names_stay_text_among_all_scores():
     hostile["scores"]["fisher"]["details"]["parts"][HOSTILE] = [None] * 13
     del hostile["scores"]["fisher"]["details"]["parts"]["attention"]
     hostile["settings"]["examples_because"] = given["settings"]["examples_because"] = HOSTILE
-    plain, attacked = Page(scan_page(given)), Page(scan_page(hostile))
+    plain, attacked = Page(render_result(given)), Page(render_result(hostile))
     assert [tag for tag, _ in attacked.elements] == [tag for tag, _ in plain.elements]
     assert attacked.json("data") == hostile
 
 
 def test_the_other_scores_are_advised_when_few_were_computed(all_scores: str):
-    assert "--score all" in Page(scan_page(scan())).inside("code")
+    assert "--score all" in Page(render_result(scan())).inside("code")
     assert "--score all" not in Page(all_scores).inside("code")
 
 
 @pytest.mark.parametrize("blocks", [1, 24])
 def test_a_scan_of_every_depth_can_be_drawn(blocks: int):
     given = full(blocks)
-    assert Page(scan_page(given)).json("data") == json.loads(json.dumps(given))
+    assert Page(render_result(given)).json("data") == json.loads(json.dumps(given))
     assert len(panels(given)) == 14, "knn and mutual information have no best state"
 
 
 def test_scores_alone_that_refuse_are_shown_with_the_reason():
     refused = score([None] * 5, details={"refused": "too few of class 'b'"})
     given = scan({"cca": refused, "ridge": refused}, {"cca": None, "ridge": None})
-    html = Page(scan_page(given))
+    html = Page(render_result(given))
     assert "No state could be scored" in html.inside("p")
     assert "refused: too few of class 'b'" in html.cells()
 
@@ -632,7 +632,7 @@ def test_scores_alone_that_refuse_are_shown_with_the_reason():
 def test_an_older_scan_without_details_can_be_shown():
     content = {key: v for key, v in score([3.0, 2.0, 1.0]).items() if key not in ("low", "high")}
     given = scan({"nc1": content, "variability_ratio": content}, {"nc1": 2, "variability_ratio": 2})
-    assert "state 2 of 2 is best" in Page(scan_page(given)).inside("p")
+    assert "State 2 of 2 is best" in Page(render_result(given)).inside("p")
 
 
 @pytest.mark.parametrize(
@@ -646,7 +646,7 @@ def test_an_older_scan_without_details_can_be_shown():
     ],
 )
 def test_neighbouring_states_are_counted_together(entries: list[int], written: str):
-    assert counted(entries) == written
+    assert format_entries(entries) == written
 
 
 @pytest.mark.parametrize(
@@ -662,4 +662,4 @@ def test_neighbouring_states_are_counted_together(entries: list[int], written: s
     ],
 )
 def test_a_curve_in_one_line(values: list[float | None], better: str, line: str):
-    assert sparkline(score(values, better), 5) == line
+    assert draw_sparkline(score(values, better), 5) == line

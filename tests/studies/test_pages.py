@@ -13,7 +13,7 @@ import pytest
 
 from layerscout.analysis.comparison import compare
 from layerscout.analysis.evaluation import evaluate
-from layerscout.pages.page import comparison_page, evaluation_page, scan_page
+from layerscout.pages.html import render_result
 from layerscout.studies import reports
 from layerscout.studies.checking import read_recipe
 from layerscout.studies.grid import Cell
@@ -73,17 +73,12 @@ def pages(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
         content["task"]["name"] = SCRIPT
         content["warnings"].append(IMAGE)
     scanned["model"]["name"] = SCRIPT
-    contents = {
-        "scan": (scanned, scan_page),
-        "compare": (compared, comparison_page),
-        "evaluate": (evaluated, evaluation_page),
-    }
     found = {}
-    for verb, (content, written) in contents.items():
+    for verb, content in {"scan": scanned, "compare": compared, "evaluate": evaluated}.items():
         (base / verb).mkdir()
         (base / verb / f"{verb}.json").write_text(json.dumps(content))
         found[verb] = base / verb / f"{verb}.html"
-        found[verb].write_text(written(content), encoding="utf-8")
+        found[verb].write_text(render_result(content), encoding="utf-8")
     studied = made_up_study(base / "study", evaluated, compared)
     found["study"] = report(studied.store.folder)[0]
     folders = [base / name for name in ("study", "scan", "tune", "compare", "evaluate")]

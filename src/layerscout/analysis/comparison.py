@@ -17,7 +17,7 @@ import numpy as np
 from layerscout.cache import DEFAULT_LIMIT, States
 from layerscout.data import Split, Task, ensure_validation, require_validation, sample
 from layerscout.models import Encoder, Pooling
-from layerscout.pages import comparison_page
+from layerscout.pages import render_result
 from layerscout.runtime import (
     InputError,
     Show,
@@ -81,7 +81,7 @@ class Comparison:
         """
         folder, content = make_output_folder(Path(folder).expanduser()), self.as_dict()
         written = json.dumps(content, indent=1, allow_nan=False) + "\n"
-        files = {"compare.json": written, "compare.html": comparison_page(content)}
+        files = {"compare.json": written, "compare.html": render_result(content)}
         write_files({folder / name: text for name, text in files.items()})
 
 

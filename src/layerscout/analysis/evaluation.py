@@ -49,7 +49,7 @@ from layerscout.models import (
     reads_first_token,
     tuned_classifier,
 )
-from layerscout.pages import evaluation_page
+from layerscout.pages import render_result
 from layerscout.plans import FAMILY_RATES, Edit, make_edits, notation
 from layerscout.runtime import (
     InputError,
@@ -115,7 +115,7 @@ class Evaluation:
         with replace_files(*(folder / name for name in names)) as temporary:
             written = json.dumps(content, indent=1, allow_nan=False) + "\n"
             temporary[0].write_text(written, encoding="utf-8")
-            temporary[1].write_text(evaluation_page(content), encoding="utf-8")
+            temporary[1].write_text(render_result(content), encoding="utf-8")
             pd.DataFrame(self.predictions).to_parquet(temporary[2], index=False)
 
 

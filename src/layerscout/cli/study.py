@@ -97,11 +97,13 @@ def study(
 
     Run the same command again to go on after a stop.
     """
-    from layerscout.cli import terminal
+    from layerscout.cli import study_terminal, terminal
     from layerscout.studies import load_recipe, read_value, recipe_text, shipped
 
     if listing:
-        terminal.report_recipes([(name, load_recipe(name)) for name in shipped()], as_json=json)
+        study_terminal.report_recipes(
+            [(name, load_recipe(name)) for name in shipped()], as_json=json
+        )
         return
     if show is not None:
         typer.echo(recipe_text(show), nl=False)
@@ -117,7 +119,7 @@ def study(
             from layerscout.studies import estimate
 
             found = estimate(loaded, folder, data=data)
-        terminal.report_estimate(found, as_json=json)
+        study_terminal.report_estimate(found, as_json=json)
         return
     with interruptible(remedy="; the same command goes on"):
         from layerscout import studies
@@ -134,10 +136,10 @@ def study(
             retry_failed=retry_failed,
             cache_limit=limit,
             progress=not quiet,
-            told=None if quiet else terminal.trial_line,
+            told=None if quiet else study_terminal.trial_line,
         )
         studies.report(folder, figures=figures)
-    failed = terminal.report_study(result, as_json=json, quiet=quiet)
+    failed = study_terminal.report_study(result, as_json=json, quiet=quiet)
     if failed:
         raise LayerscoutError(
             f"{failed} trials failed, whose records in {folder / 'trials'} say why; the others are "

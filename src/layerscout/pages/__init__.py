@@ -1,43 +1,42 @@
-"""From the plain values that the verbs write to words, charts and HTML."""
+"""From the plain values that the verbs write to words, tables, charts and HTML."""
 
-from layerscout.pages.charts import (
+from layerscout.pages.axes import (
     BEST,
     CURVE,
     MUTED,
     THIRD,
-    check_plot,
-    for_page,
-    plot,
-    save_chart,
-    side_by_side,
-    similarity_panels,
-    skips,
-    truncation,
+    fit_page,
+    lay_out_values,
+    layer_rows,
+    place_side_by_side,
+    tight_scale,
 )
-from layerscout.pages.page import (
-    Section,
-    Table,
-    command,
-    comparison_page,
-    evaluation_page,
-    page,
-    scan_page,
-    sections_of,
+from layerscout.pages.comparison import describe_clusters
+from layerscout.pages.content import Section, Table
+from layerscout.pages.curves import specify_truncation
+from layerscout.pages.diagnostics import tabulate_stability
+from layerscout.pages.evaluation import (
+    describe_evaluation,
+    tabulate_edits,
+    tabulate_truncation,
 )
-from layerscout.pages.wording import (
-    best_by,
-    certainty,
-    deviation,
-    evaluation_lines,
-    examples_read,
-    heading,
-    leading,
-    map_names,
-    no_signal,
-    of_kind,
-    refusal,
-    sparkline,
-    split_lines,
-    tied,
-    unit,
+from layerscout.pages.formats import format_name, format_number
+from layerscout.pages.heat_maps import draw_similarity, name_maps, specify_skips
+from layerscout.pages.html import build_sections, render_page, render_result
+from layerscout.pages.plan import (
+    describe_untying,
+    describe_work,
+    tabulate_plans,
+    write_next_command,
 )
+from layerscout.pages.plotting import check_plot, plot, save_chart
+from layerscout.pages.scan_tables import tabulate_scores_briefly
+from layerscout.pages.scores import (
+    choose_leading,
+    find_tied,
+    get_details,
+    list_scores,
+    title_score,
+)
+from layerscout.pages.tuned import describe_training, tabulate_epochs, tabulate_runs
+from layerscout.pages.wording import describe_refusals, describe_scan

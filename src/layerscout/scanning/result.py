@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscout.pages import scan_page
+from layerscout.pages import render_result
 from layerscout.plans import (
     FULL,
     Choice,
@@ -231,7 +231,7 @@ class Scan:
         folder = make_output_folder(Path(folder))
         content = self.as_dict()
         written = json.dumps(content, indent=1, allow_nan=False) + "\n"
-        write_files({folder / "scan.json": written, folder / "scan.html": scan_page(content)})
+        write_files({folder / "scan.json": written, folder / "scan.html": render_result(content)})
 
     @classmethod
     def load(cls, folder: str | Path) -> Scan:

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from layerscout.pages import BEST, CURVE, MUTED, THIRD, heading
+from layerscout.pages import BEST, CURVE, MUTED, THIRD, title_score
 from layerscout.scores import SCORES, against_probe
 from layerscout.studies.recipe import FigureSpec
 from layerscout.studies.summaries import chosen_rows, mean_of, shown, trials_of
@@ -344,7 +344,7 @@ def _named(row: Mapping[str, Any], color: str) -> str:
 
 def _name(measure: str) -> str:
     kind, _, key = measure.rpartition(":")
-    told = heading(key) if key in SCORES else key.replace("_", " ")
+    told = title_score(key) if key in SCORES else key.replace("_", " ")
     return f"{kind} of {told}" if kind else told
 
 

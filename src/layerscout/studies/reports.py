@@ -19,14 +19,14 @@ import yaml
 from layerscout.pages import (
     Section,
     Table,
-    for_page,
-    page,
+    build_sections,
+    draw_similarity,
+    fit_page,
+    place_side_by_side,
+    render_page,
     save_chart,
-    sections_of,
-    side_by_side,
-    similarity_panels,
-    skips,
-    truncation,
+    specify_skips,
+    specify_truncation,
 )
 from layerscout.runtime import InputError, make_output_folder, read_json, write_files
 from layerscout.studies.charts import figure, pareto
@@ -96,7 +96,7 @@ def report(
                 titles.append(found.recipe.title)
                 contents.append({name: content[name] for name in ("layerscout", "verb", "recipe")})
             else:
-                title, parts = sections_of(content)
+                title, parts = build_sections(content)
                 sections += [Section(title, heading=True), *parts]
                 titles.append(title)
                 contents.append(content)
@@ -108,7 +108,7 @@ def report(
     make_output_folder(output)
     one = contents[0] if len(contents) == 1 else {"verb": "report", "reports": contents}
     name = titles[0] if len(titles) == 1 else f"{len(titles)} reports"
-    files[output / "report.html"] = page(name, sections, one)
+    files[output / "report.html"] = render_page(name, sections, one)
     for path in {path.parent for path in files}:
         make_output_folder(path)
     write_files(files)
@@ -117,7 +117,7 @@ def report(
         if figures is not None and charts:
             path = make_output_folder(output / "figures") / f"{number:02}-{_slug(title)}.{figures}"
             sized = [chart.properties(width=300, height=220) for chart in charts]
-            save_chart(side_by_side(sized, min(3, len(sized))), path)
+            save_chart(place_side_by_side(sized, min(3, len(sized))), path)
             written.append(path)
     if len(studies) == 1 and output.resolve() == next(iter(studies)).resolve():  # it is ours
         _forget(output / "tables", ("md", "tex"), written)
@@ -220,7 +220,7 @@ class _Report:
                     "Every point is a strategy, the mean over its seeds; the dashed line joins "
                     "those that nothing cheaper reaches."
                 ]
-            specs = [for_page(chart.properties(height=230)) for chart in charts]
+            specs = [fit_page(chart.properties(height=230)) for chart in charts]
             found.append(Section(title, note, specs, small=len(specs) > 1))
         found += [Section(table.title, table=_as_table(table)) for table in self.tables]
         found += self._contests()
@@ -320,7 +320,7 @@ class _Report:
             if record is None or record["status"] != "done" or record["verb"] != "compare":
                 continue
             if spec.grid is None or cell["grid"] == spec.grid:
-                charts += similarity_panels(self._named(record, cell), "cka")
+                charts += draw_similarity(self._named(record, cell), "cka")
         return charts
 
     def _named(self, record: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -435,8 +435,8 @@ class _Report:
                 for axis in ("model", "task", "seed")
                 if axis in cell["values"]
             )
-            charts = (truncation(result) if result["truncation"] else []) + (
-                skips(result) if result["skips"] else []
+            charts = (specify_truncation(result) if result["truncation"] else []) + (
+                specify_skips(result) if result["skips"] else []
             )
             if charts:
                 found.append(Section(f"Evaluation: {name}", charts=charts, small=len(charts) > 1))

@@ -1,0 +1,32 @@
+"""The command to type next, with the model and the data of a scan."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+# Settings of a scan that say what is read, with the default of every verb.
+CARRIED: Mapping[str, Any] = {
+    "task": None,
+    "text": None,
+    "text_pair": None,
+    "label": None,
+    "validation": None,
+    "max_length": 128,
+    "seed": 0,
+}
+# Only a scan takes these.
+CARRIED_BY_SCANS: Mapping[str, Any] = {"regression": False, "pooling": "mean", "balanced": False}
+
+
+def write_command(verb: str, scan: Mapping[str, Any], *more: str) -> str:
+    """Write the command of a verb for the model and the data of a scan, as a shell reads it."""
+    settings = scan["settings"]
+    words = ["layerscout", verb, scan["model"]["name"], str(settings.get("data") or "DATA")]
+    carried = {**CARRIED, **CARRIED_BY_SCANS} if verb == "scan" else CARRIED
+    for name, usual in carried.items():
+        value, option = settings.get(name, usual), f"--{name.replace('_', '-')}"
+        if value != usual and option not in more:
+            words += [option] if value is True else [option, str(value)]
+    return shlex.join([*words, *more])

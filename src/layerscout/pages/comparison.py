@@ -1,0 +1,119 @@
+"""What a comparison found (the content of `compare.json`), as words, tables and sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from layerscout.pages.content import Section, Table
+from layerscout.pages.formats import format_decimals, list_circumstances, list_model
+from layerscout.pages.heat_maps import name_maps, shorten_names, specify_similarity
+
+BLOCK_DIAGONAL = (
+    "Two bright squares on the diagonal mean that the states within each of them hold much the "
+    "same, and that the change happens between them."
+)
+
+MEANINGS = [
+    (
+        "CKA",
+        "Linear centred kernel alignment: 1 if two states are the same up to a rotation and a "
+        "scale, so that the examples lie at the same relative distances in both. Its usual, biased "
+        "estimate is far above 0 for unrelated states unless there are many more examples than "
+        "features (Kornblith et al. 2019; Phang et al. 2021, App. A).",
+    ),
+    (
+        "CKA, debiased",
+        "The same from the unbiased estimate of HSIC (Song et al. 2012): about 0 for unrelated "
+        "states, however few the examples.",
+    ),
+]
+
+
+def build_comparison(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
+    """Give the title and the sections of a comparison."""
+    names = shorten_names(content)
+    small = len(content["maps"]) > 1
+    models = zip(names, content["models"], strict=True)
+    sections = [
+        Section(
+            "Found",
+            [*describe_clusters(content), BLOCK_DIAGONAL],
+            specify_similarity(content, "cka"),
+            small=small,
+        ),
+        Section("Warnings", content["warnings"]),
+        Section("Two clusters", table=_tabulate_clusters(content)),
+        Section(
+            "Debiased",
+            ["The same without the bias that few examples bring; unrelated states are near 0."],
+            specify_similarity(content, "cka_debiased"),
+            small=small,
+        ),
+        *(
+            Section(f"Values: {name}", table=_tabulate_map(one, name))
+            for name, one in zip(name_maps(content), content["maps"], strict=True)
+        ),
+        Section("What the numbers mean", facts=MEANINGS),
+        Section(
+            "Facts",
+            facts=[
+                *((f"Model {name}", list_model(model)) for name, model in models),
+                ("Task", f"{content['task']['name']} ({content['task']['kind']})"),
+                ("Validation examples", f"{content['examples']:,}"),
+                *list_circumstances(content),
+            ],
+        ),
+    ]
+    return f"{' and '.join(names)} on {content['task']['name']}", sections
+
+
+def describe_clusters(content: Mapping[str, Any]) -> list[str]:
+    """Say of each model of a comparison where its states fall into two clusters, and how far."""
+    lines = []
+    for name, found, model in zip(
+        shorten_names(content), content["clusters"], content["models"], strict=True
+    ):
+        one, debiased = found["cka"], found["cka_debiased"]
+        if one is None:
+            lines.append(f"{name}: too few states vary to look for clusters.")
+            continue
+        first = 1 if content["pooling"] == "cls" else 0
+        spans = f"states {first} to {one['split']} and {one['split'] + 1} to {model['blocks']}"
+        measured = (
+            f"CKA {one['lower']:.2f} and {one['upper']:.2f} within them and {one['between']:.2f} "
+            f"between, contrast {one['contrast']:.2f}"
+        )
+        measured += "" if debiased is None else f" (debiased {debiased['contrast']:.2f})"
+        if min(one["lower"], one["upper"]) > one["between"]:
+            lines.append(f"{name}: {spans} are the two clusters that differ most, {measured}.")
+        else:
+            lines.append(f"{name}: no two clusters; the best split, {spans}, has {measured}.")
+    return lines
+
+
+def _tabulate_clusters(content: Mapping[str, Any]) -> Table:
+    """Tabulate the best split of each model's states."""
+    rows = []
+    for name, found in zip(shorten_names(content), content["clusters"], strict=True):
+        for key, words in (("cka", "biased"), ("cka_debiased", "debiased")):
+            one = found[key] or dict.fromkeys(("split", "lower", "upper", "between", "contrast"))
+            measured = (one[value] for value in ("lower", "upper", "between", "contrast"))
+            split = "–" if one["split"] is None else str(one["split"])
+            rows.append([name, words, split, *map(format_decimals, measured)])
+    caption = (
+        "The split of the states into a lower and an upper cluster with the largest contrast: the "
+        "mean CKA of two states of one cluster, minus that of states of different clusters. "
+        "Compare with the untuned model: states that drift apart evenly have some contrast too."
+    )
+    columns = ["Model", "CKA", "Lower one ends at", "Within it", "Within the upper", "Between"]
+    return Table(caption, [*columns, "Contrast"], rows, words=frozenset({1}))
+
+
+def _tabulate_map(one: Mapping[str, Any], name: str) -> Table:
+    """Tabulate a map, for those who want its numbers; the top state first."""
+    rows = [
+        [str(state), *(format_decimals(value, 2) for value in line)]
+        for state, line in reversed(list(zip(one["rows"], one["cka"], strict=True)))
+    ]
+    return Table(f"CKA, {name}.", ["State", *map(str, one["columns"])], rows, folded=True)

@@ -1,0 +1,69 @@
+"""What is shown to people, whatever shows it: the terminal and the page render the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text under `columns`.
+
+    Attributes:
+        caption: what stands above the table.
+        columns: the headings.
+        rows: of cells, one for each column.
+        marked: the (row, column) of the cells that stand out.
+        words: the columns that hold words, not numbers; the first one always may.
+        below: what stands below the first cell of each row, if anything does.
+        shades: how much colour lies behind a (row, column), from −1 to 1.
+        folded: whether the page hides it until it is opened.
+        sortable: whether a click on a heading sorts the rows.
+        mark: why the marked cells stand out.
+    """
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    marked: frozenset[tuple[int, int]] = frozenset()
+    words: frozenset[int] = frozenset()
+    below: Sequence[str] = ()
+    shades: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    folded: bool = False
+    sortable: bool = False
+    mark: str = "best"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of a page, shown in the order of the fields; empty fields are left out.
+
+    Attributes:
+        title: the heading.
+        paragraphs: plain text.
+        charts: Vega-Lite specifications, each with a `description` for those who cannot see it.
+        table: a table.
+        commands: commands to type, each after a sentence that says what it does.
+        facts: names and values.
+        small: whether several charts fit side by side.
+        code: text that is shown verbatim.
+        heading: whether it opens a new part of the page; it is then shown even if it is empty.
+    """
+
+    title: str
+    paragraphs: Sequence[str] = ()
+    charts: Sequence[Mapping[str, Any]] = ()
+    table: Table | None = None
+    commands: Sequence[tuple[str, str]] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    small: bool = False
+    code: str = ""
+    heading: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show but the title."""
+        content = self.paragraphs or self.charts or self.table or self.commands or self.facts
+        return not (content or self.code or self.heading)

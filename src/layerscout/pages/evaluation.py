@@ -1,0 +1,148 @@
+"""What an evaluation found (the content of `evaluate.json`), as words, tables and sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from layerscout.pages.content import Section, Table
+from layerscout.pages.curves import TRUNCATIONS, specify_truncation
+from layerscout.pages.formats import (
+    format_decimals,
+    format_name,
+    format_number,
+    format_state,
+    list_circumstances,
+    list_model,
+)
+from layerscout.pages.heat_maps import specify_skips
+
+# The share of what a model has above the majority baseline that it may lose by being truncated.
+LOST = 0.02
+
+
+def build_evaluation(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
+    """Give the title and the sections of an evaluation."""
+    model, task, metric = content["model"], content["task"], format_name(content["metric"])
+    sections = [
+        Section("Found", describe_evaluation(content)),
+        Section("Warnings", content["warnings"]),
+        Section("Truncated at every state"),
+        Section("Skipped spans of blocks"),
+        Section("Edits"),
+        Section(
+            "Facts",
+            facts=[
+                ("Model", list_model(model)),
+                *([("Untuned", content["original"]["name"])] if content["original"] else []),
+                ("Task", f"{task['name']} ({task['kind']})"),
+                ("Validation examples", f"{task['examples_used']:,}"),
+                *list_circumstances(content),
+            ],
+        ),
+    ]
+    if content["truncation"]:
+        text = (
+            f"The {metric} when the head reads the output of a block and all blocks above it are "
+            "removed. Dashed: always predicting the majority class."
+        )
+        table = tabulate_truncation(content)
+        sections[2] = Section(sections[2].title, [text], specify_truncation(content), table)
+    if content["skips"]:
+        text = (
+            f"The {metric} without the blocks from one (to the right) to another (up). The top row "
+            "is the model truncated below the first of them."
+        )
+        table = _tabulate_spans(content)
+        sections[3] = Section(sections[3].title, [text], specify_skips(content), table)
+    if content["edits"]:
+        sections[4] = Section(sections[4].title, table=tabulate_edits(content))
+    return f"{model['name']} on {task['name']}", sections
+
+
+def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
+    """Say in words what an evaluation found."""
+    metric, name = content["metric"], format_name(content["metric"])
+    whole, majority = content["metrics"][metric], content["majority"] or 0.0
+    first = f"The whole model: {name} {format_number(whole)}"
+    if content["task"]["kind"] == "classification":
+        first += f"; always predicting the majority class scores {format_number(majority)}"
+    if whole <= majority:
+        nothing = "It has learnt nothing of the task, so what is left after an edit says nothing."
+        return [f"{first}.", nothing]
+    return [f"{first}.", *_describe_truncation(content, majority), *_describe_skips(content)]
+
+
+def _describe_truncation(content: Mapping[str, Any], majority: float) -> list[str]:
+    """Say how many blocks the head as tuned can do without."""
+    curve = content["truncation"].get("untuned")
+    if not curve:
+        return []
+    name, whole = format_name(content["metric"]), content["metrics"][content["metric"]]
+    shortest, top = _find_shortest(curve, whole - LOST * (whole - majority)), len(curve) - 1
+    if shortest == top:
+        return [
+            f"With the head as it was tuned, no top block can be removed: without block {top} the "
+            f"{name} is {format_number(curve[top - 1])}."
+        ]
+    blocks = "top block" if shortest == top - 1 else f"{top - shortest} top blocks"
+    return [
+        f"With the head as it was tuned, the {blocks} can be removed and the {name} is still "
+        f"{format_number(curve[shortest])}."
+    ]
+
+
+def _describe_skips(content: Mapping[str, Any]) -> list[str]:
+    """Say how much a single block matters."""
+    lines = enumerate(content["skips"] or (), start=1)
+    singles = [(line[i - 1], i) for i, line in lines if line[i - 1] is not None]
+    if len(singles) < 2:
+        return []
+    (low, worst), (high, least) = min(singles), max(singles)
+    return [
+        f"Without any single one of its blocks the {format_name(content['metric'])} lies between "
+        f"{format_number(low)} (block {worst}) and {format_number(high)} (block {least})."
+    ]
+
+
+def _find_shortest(curve: Sequence[float | None], enough: float) -> int:
+    """Give the lowest state from which on all reach `enough`."""
+    top = len(curve) - 1
+    while top > 0 and (value := curve[top - 1]) is not None and value >= enough:
+        top -= 1
+    return top
+
+
+def tabulate_truncation(content: Mapping[str, Any]) -> Table:
+    """Tabulate the truncation curves."""
+    found = {k: content["truncation"][k] for k in TRUNCATIONS if k in content["truncation"]}
+    rows = [
+        [format_state(state), *map(format_number, values)]
+        for state, values in enumerate(zip_longest(*found.values()))
+    ]
+    caption = f"The {format_name(content['metric'])} to four digits."
+    return Table(caption, ["State", *(TRUNCATIONS[key] for key in found)], rows, folded=True)
+
+
+def tabulate_edits(content: Mapping[str, Any]) -> Table:
+    """Tabulate the metrics of the model under each edit."""
+    names = list(content["metrics"])
+    listed = [{"edit": "the whole model", "metrics": content["metrics"]}, *content["edits"]]
+    rows = [[one["edit"], *(format_number(one["metrics"][n]) for n in names)] for one in listed]
+    columns = ["Edit", *(format_name(name).capitalize() for name in names)]
+    return Table("The metrics of the model under each edit.", columns, rows)
+
+
+def _tabulate_spans(content: Mapping[str, Any]) -> Table:
+    blocks = range(1, content["model"]["blocks"] + 1)
+    rows = [
+        [str(last)]
+        + [
+            "" if line[last - 1] is None else format_decimals(line[last - 1])
+            for line in content["skips"]
+        ]
+        for last in reversed(blocks)
+    ]
+    caption = "Rows: the last skipped block; columns: the first."
+    return Table(caption, ["", *map(str, blocks)], rows, folded=True)

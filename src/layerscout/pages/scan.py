@@ -1,0 +1,142 @@
+"""The page of a scan: its sections, from the content of `scan.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from layerscout.pages.commands import write_command
+from layerscout.pages.content import Section
+from layerscout.pages.curves import specify_moves, specify_panels
+from layerscout.pages.diagnostics import (
+    tabulate_agreement,
+    tabulate_checkpoints,
+    tabulate_diagnostics,
+)
+from layerscout.pages.formats import list_circumstances
+from layerscout.pages.scan_tables import tabulate_parts, tabulate_scores, tabulate_values
+from layerscout.pages.scores import (
+    choose_leading,
+    find_tied,
+    get_band,
+    list_scores,
+    title_score,
+)
+from layerscout.pages.wording import describe_scan
+from layerscout.scores import SCORES
+
+# With fewer scores than this, the others are worth a look; with more, a table of values is long.
+FEW = 4
+
+NO_ACCURACY = (
+    "Scores rank the layers of this model for this task; none of them is the accuracy that tuning "
+    "will give. They look at the model before training, and where they disagree they look at "
+    "different things."
+)
+
+
+def build_scan(scan: Mapping[str, Any]) -> tuple[str, list[Section]]:
+    """Give the title and the sections of a scan."""
+    scores = scan["scores"]
+    first = choose_leading(scan) or next(iter(scores))
+    fitted = (scan.get("diagnostics") or {}).get("against_probe")
+    meanings = [(title_score(key), SCORES[key].meaning) for key in scores if key in SCORES]
+    sections = [
+        Section("Found", describe_scan(scan, [first], "(hollow)"), specify_panels(scan, [first])),
+        Section("Warnings", scan.get("warnings", [])),
+        *(_show_scores(scan) if len(scores) > 1 else ()),
+        Section(
+            "Smoothness and the probe" if fitted else "Smoothness", table=tabulate_diagnostics(scan)
+        ),
+        *(
+            Section(f"Agreement on the {of}", table=tabulate_agreement(scan, of))
+            for of in ("states", "blocks")
+        ),
+        _show_stability(scan),
+        Section("All values", table=tabulate_values(scan, folded=len(scores) > FEW)),
+        *(
+            Section(f"{title_score(key)} by part", table=tabulate_parts(scan, key))
+            for key in scores
+        ),
+        Section("What the numbers mean", [NO_ACCURACY], facts=meanings),
+        Section("What to do next", commands=_list_commands(scan)),
+        Section("Facts", facts=_list_facts(scan)),
+    ]
+    return f"{scan['model']['name']} on {scan['task']['name']}", sections
+
+
+def _show_scores(scan: Mapping[str, Any]) -> list[Section]:
+    """Show all scores in one table, and their curves, those of states and of blocks apart."""
+    sections = [Section("All scores", table=tabulate_scores(scan))]
+    for of in ("states", "blocks"):
+        keys = [key for key in list_scores(scan, of) if scan["best"].get(key) is not None]
+        if not keys:
+            continue
+        lines = ["Up is better in every panel: where lower is better the axis is turned."]
+        if of == "blocks" and any(get_band(scan["scores"][key])[0] for key in keys):
+            lines.append("The shaded band is one standard deviation over untrained heads.")
+        if any(scan["scores"][key].get("low") for key in keys):
+            lines.append("Intervals are shaded where a score has one.")
+        if any(find_tied(scan, key) for key in keys):
+            lines.append("Hollow points cannot be told apart from the best state.")
+        charts = specify_panels(scan, keys, small=True)
+        sections.append(Section(f"Scores of {of}", [" ".join(lines)], charts, small=True))
+    return sections
+
+
+def _show_stability(scan: Mapping[str, Any]) -> Section:
+    """Show how the ranks move over the checkpoints of the model."""
+    if not scan.get("stability"):
+        return Section("Stability")
+    text = (
+        f"The same model at {len(scan['stability']['checkpoints'])} checkpoints: each line is one "
+        "state or block, numbered on the right; those that were ever best stand out."
+    )
+    table = tabulate_checkpoints(scan["stability"])
+    return Section("Stability", [text], specify_moves(scan), table, small=True)
+
+
+def _list_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """List what is worth trying after this scan; only what it did not do already."""
+    settings, task = scan["settings"], scan["task"]
+    commands = []
+    if task["kind"] == "classification":
+        commands = [
+            (
+                "List what could be tuned and what it costs (run this in the folder of the scan):",
+                "layerscout plan .",
+            ),
+            (
+                "Tune with a plan that costs at most half of full fine-tuning:",
+                write_command("tune", scan, "--plan", "auto"),
+            ),
+        ]
+    if len(scan["scores"]) < FEW:
+        everything = write_command("scan", scan, "--score", "all")
+        commands.append(("See whether the other scores agree:", everything))
+    other = "mean" if settings.get("pooling") == "cls" else "cls"
+    asked = {"cls": "the first token", "mean": "the mean over the tokens"}[other]
+    again = write_command("scan", scan, "--pooling", other)
+    commands.append((f"See whether {asked} gives the same picture:", again))
+    if task["examples_used"] < task["examples_available"]:
+        every = write_command("scan", scan, "--examples", "all")
+        commands.append((f"Use all {task['examples_available']:,} examples:", every))
+    if settings.get("precision") == "float32":
+        sentence = "Compute in bfloat16, in about half the time if the processor supports it:"
+        commands.append((sentence, write_command("scan", scan, "--precision", "auto")))
+    return commands
+
+
+def _list_facts(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """List what was scanned, and how."""
+    model, task = scan["model"], scan["task"]
+    return [
+        ("Model", f"{model['name']} ({model['family']})"),
+        ("Size", f"{model['blocks']} blocks, {model['hidden_size']} wide"),
+        ("Parameters", f"{model['parameters']['total']:,}"),
+        ("Task", f"{task['name']} ({task['kind']})"),
+        ("Labels", ", ".join(map(str, task.get("labels") or ())) or "none"),
+        ("Examples", f"{task['examples_used']:,} of {task['examples_available']:,}"),
+        ("Tokens per example", f"{task['tokens_per_example']:.1f}"),
+        *list_circumstances(scan),
+    ]

@@ -1,0 +1,78 @@
+"""What tuning gave (the content of `result.json`), as words, tables and sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from layerscout.pages.content import Section, Table
+from layerscout.pages.formats import format_decimals, format_name, list_model
+
+
+def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
+    """Give the title and the sections of a tuned model."""
+    model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
+    metric, value = format_name(content["metric"]), content[content["keep"]]["value"]
+    share = flops["train"] / flops["full_train"]
+    sections = [
+        Section("Found", [f"{plan['notation']} ({content['method']}): {metric} {value:.3f}."]),
+        Section("Warnings", content["warnings"]),
+        Section("Runs", table=tabulate_runs(content)),
+        Section("Epochs", table=tabulate_epochs(content)),
+        Section(
+            "Facts",
+            facts=[
+                ("Model", list_model(model)),
+                ("Task", f"{task['name']} ({task['kind']})"),
+                ("Training examples", f"{task['examples_used']:,}"),
+                ("Training FLOPs", f"{share:.0%} of full fine-tuning"),
+                ("Parameters", f"{content['parameters']['total']:,}"),
+                ("Trained", f"{content['parameters']['trainable']:,}"),
+            ],
+        ),
+    ]
+    return f"{model['name']} tuned on {task['name']}", sections
+
+
+def tabulate_runs(content: Mapping[str, Any]) -> Table:
+    """Tabulate the runs, one for each learning rate and seed; the kept one is marked."""
+    rows = []
+    for run in content["runs"]:
+        ends = ["–", "–", "–"]
+        if run["curve"]:
+            best, last = run["best"], run["last"]
+            ends = [format_decimals(best["value"], 4), str(best["epoch"])]
+            ends.append(format_decimals(last["value"], 4))
+        stopped = "diverged" if run["diverged"] else run["stopped"] or "–"
+        rows.append([f"{run['learning_rate']:g}", str(run["seed"]), *ends, stopped])
+    columns = ["learning rate", "seed", f"best {format_name(content['metric'])}", "epoch", "last"]
+    kept = frozenset({(content["kept"], {"best": 2, "last": 4}[content["keep"]])})
+    caption = "Every run with its best and its last epoch; the kept one is marked."
+    return Table(caption, [*columns, "stopped"], rows, kept, frozenset({5}), mark="kept")
+
+
+def tabulate_epochs(content: Mapping[str, Any]) -> Table:
+    """Tabulate the epochs of the kept run; the kept one is marked."""
+    curve = content["runs"][content["kept"]]["curve"]
+    rows = [
+        [str(epoch["epoch"])]
+        + [format_decimals(epoch[key], 4) for key in ("training_loss", "loss", "value")]
+        for epoch in curve
+    ]
+    kept = content[content["keep"]]["epoch"]
+    marked = frozenset((row, 3) for row, epoch in enumerate(curve) if epoch["epoch"] == kept)
+    columns = ["epoch", "training loss", "validation loss", format_name(content["metric"])]
+    return Table("The epochs of the kept run.", columns, rows, marked, mark="kept")
+
+
+def describe_training(content: Mapping[str, Any]) -> list[str]:
+    """Say which plan was followed, why, and what was trained, cached and removed."""
+    plan, model, trained = content["plan"], content["model"], content["parameters"]["trainable"]
+    line = f"{trained:,} parameters trained ({trained / model['parameters']['total']:.1%})"
+    cut = content["trunk"]["cut"]
+    if cut and content["trunk"]["kept"]:
+        line += f"; blocks 1 to {cut} ran once"
+    removed = model["blocks"] - plan["head"]
+    if removed:
+        line += f"; {removed} block{'s' if removed > 1 else ''} above the head removed"
+    return [f"plan {plan['notation']}: {plan['reason']}", line]

@@ -33,8 +33,8 @@ from layerscout.models.editing import edit
 from layerscout.models.encoder import Encoder
 from layerscout.models.surgery import base_of, classifier
 from layerscout.plans.plan import Plan
-from layerscout.runtime.files import clear_cache
 from layerscout.runtime.progress import show_progress
+from layerscout.runtime.store import clear_cache
 from layerscout.scores.similarity_maps import cka_map
 from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
 

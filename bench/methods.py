@@ -31,7 +31,7 @@ from layerscout.plans.costs import Work, cost
 from layerscout.plans.methods import FULL, Adapter, LoRA, Method, PrefixTuning, applied
 from layerscout.plans.plan import Plan
 from layerscout.plans.training import Settings
-from layerscout.runtime.files import clear_cache
+from layerscout.runtime.store import clear_cache
 from layerscout.tuning.snapshots import RunSnapshots
 from layerscout.tuning.training import train
 from measuring import Section, drawn, given, options, random_encoder, ratio, table, write_page

@@ -16,7 +16,7 @@ import torch
 
 import layerscout as ls
 from layerscout.models.encoder import Encoder
-from layerscout.runtime.files import clear_cache
+from layerscout.runtime.store import clear_cache
 from material import DEEP, SMALL, Bench, Texts, clocked, middle
 from measuring import Section, drawn, precisions, ratio, table
 

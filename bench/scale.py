@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from scipy.stats import linregress
 
 import layerscout as ls
-from layerscout.runtime.files import clear_cache
+from layerscout.runtime.store import clear_cache
 from layerscout.scanning.cluster import scan_shards
 from measuring import Section, given, options, random_encoder, table, write_page
 

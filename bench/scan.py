@@ -26,7 +26,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig
 
 import layerscout as ls
 from layerscout.data.sampling import Split
-from layerscout.runtime.files import clear_cache
+from layerscout.runtime.store import clear_cache
 from measuring import (
     Section,
     drawn,

@@ -27,7 +27,7 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.gradients import fisher
 from layerscout.models.surgery import classifier, places
 from layerscout.plans.plan import Plan
-from layerscout.runtime.files import clear_cache
+from layerscout.runtime.store import clear_cache
 from layerscout.scanning.result import Scan
 from layerscout.scores.probes import Probes, linear_probes
 from material import DEEP, SMALL, Bench, Texts, clocked, middle

@@ -20,7 +20,7 @@ from transformers.models.bert.modeling_bert import BertAttention
 
 from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.plans.plan import make_plan
-from layerscout.runtime.files import clear_cache
+from layerscout.runtime.store import clear_cache
 from layerscout.studies import runners
 from layerscout.studies.checking import read_recipe
 from layerscout.studies.context import TrialContext

@@ -39,7 +39,7 @@ from layerscout.models.encoder import Encoder, Tokens
 from layerscout.models.surgery import classifier
 from layerscout.plans.costs import Work, cost
 from layerscout.plans.plan import Plan, make_plan
-from layerscout.runtime.files import clear_cache
+from layerscout.runtime.store import clear_cache
 from layerscout.tuning.training import Settings, train
 from measuring import (
     Section,

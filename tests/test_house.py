@@ -33,7 +33,7 @@ HOMES = {
     "huggingface_hub": {"data", "models"},
     "jinja2": {"pages"},
     "peft": {"models"},
-    "platformdirs": {"runtime.files"},
+    "platformdirs": {"runtime.store"},
     "pyarrow": {"data"},
     "pydantic": {"studies"},
     "ray": {"runtime.ray"},

@@ -17,9 +17,9 @@ from layerscout.cache.fingerprints import fingerprint_encoder
 from layerscout.cache.states import States, pool_states
 from layerscout.models import encoder as encoder_module
 from layerscout.models.encoder import Encoder
-from layerscout.runtime import files
+from layerscout.runtime import files, store
 from layerscout.runtime.errors import InputError
-from layerscout.runtime.files import cache_folder, list_cache
+from layerscout.runtime.store import cache_folder, list_cache
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)
@@ -282,7 +282,7 @@ def test_an_entry_that_goes_while_it_is_opened(encoder, tokens, monkeypatch):
     pool_states(encoder, tokens, limit=LIMIT)
 
     def found_and_gone(path, size):
-        about = files.find_cached(path, size)
+        about = store.find_cached(path, size)
         path.unlink()
         return about
 
@@ -342,7 +342,7 @@ def test_what_was_found_does_not_make_way_for_what_is_missing(encoder, tokens):
 
 
 def test_a_disk_that_is_full_from_the_start(encoder, tokens, monkeypatch):
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     assert lost(encoder, tokens).endswith(
         " GB are free; set LAYERSCOUT_CACHE to a folder on a larger disk"
     )
@@ -404,7 +404,7 @@ def test_a_read_only_cache(encoder, tokens, monkeypatch):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
-    monkeypatch.setattr(files.os, "utime", refuse)
+    monkeypatch.setattr(store.os, "utime", refuse)
     assert pool_states(encoder, tokens, limit=LIMIT).cached == {"mean"}
     found = pool_states(encoder, tokens, ("cls",), limit=LIMIT)
     assert "Read-only file system; set LAYERSCOUT_CACHE" in found.warning

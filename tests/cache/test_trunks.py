@@ -21,9 +21,9 @@ from layerscout.cache import fingerprints, trunks
 from layerscout.cache.trunks import Team, run_trunk
 from layerscout.models import encoder as encoder_module
 from layerscout.models.encoder import Encoder
-from layerscout.runtime import files
+from layerscout.runtime import files, store
 from layerscout.runtime.errors import InputError
-from layerscout.runtime.files import cache_folder, list_cache
+from layerscout.runtime.store import cache_folder, list_cache
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)
@@ -346,7 +346,7 @@ def test_states_that_are_larger_than_the_cache(encoder, tokens):
 
 
 def test_states_that_are_larger_than_the_disk(encoder, tokens, monkeypatch):
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     assert lost(encoder, tokens).endswith(
         " GB are free; set LAYERSCOUT_CACHE to a folder on a larger disk"
     )
@@ -372,7 +372,7 @@ def test_a_read_only_cache(encoder, tokens, monkeypatch):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
-    monkeypatch.setattr(files.os, "utime", refuse)
+    monkeypatch.setattr(store.os, "utime", refuse)
     assert "Read-only file system; set LAYERSCOUT_CACHE" in lost(encoder, tokens)
     assert run_trunk(encoder, tokens, 3).cached  # what it holds can be read
 

@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from conftest import start
-from layerscout.runtime.files import clear_cache
+from layerscout.runtime.store import clear_cache
 from tiny import tiny_checkpoint
 
 QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 8)

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from layerscout.cli.terminal import report_cache, show_scan
-from layerscout.runtime.files import cache_path, write_entry
+from layerscout.runtime.store import cache_path, write_entry
 from scan_content import CURVE, full, scan, score
 
 

@@ -19,7 +19,7 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.exports import export, truncate
 from layerscout.models.surgery import build
 from layerscout.runtime.errors import InputError
-from layerscout.runtime.files import replace_folder
+from layerscout.runtime.folders import replace_folder
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 
 LABELS = ["bad", "très “good”"]

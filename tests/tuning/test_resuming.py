@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from inputs import expect_refused
 from layerscout.models.surgery import classifier
 from layerscout.runtime.errors import InputError
-from layerscout.runtime.files import lock_folder
+from layerscout.runtime.folders import lock_folder
 from layerscout.tuning import training as module
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots, _sha256
 from layerscout.tuning.training import Settings, train
@@ -219,7 +219,7 @@ def test_two_trainings_cannot_share_a_folder(bert, tmp_path):
     folder, task = tmp_path / "out" / "snapshots", task_of()
     with lock_folder(folder):
         expect_refused(
-            "another process is at work on … name another folder",
+            "another process is using … name another folder",
             *(cheaply, bert, task, "top:1"),
             snapshots=folder,
         )

@@ -9,26 +9,30 @@ from layerscout.runtime.errors import (
     unknown,
 )
 from layerscout.runtime.files import (
-    CacheError,
-    cache_folder,
-    cache_path,
-    check_checkpoint_folder,
-    check_output_folder,
-    clear_cache,
-    count_unfinished,
-    find_cached,
     is_half_written,
-    list_cache,
-    lock_folder,
-    make_output_folder,
     read_json,
-    remove_folder,
     replace_files,
-    replace_folder,
     sha256_of,
     tidy,
-    write_entry,
     write_files,
+)
+from layerscout.runtime.folders import (
+    check_checkpoint_folder,
+    check_output_folder,
+    lock_folder,
+    make_output_folder,
+    remove_folder,
+    replace_folder,
 )
 from layerscout.runtime.progress import Show, show_progress
 from layerscout.runtime.ray import check_resources, choose_gpus, join_cluster, run_on_cluster
+from layerscout.runtime.store import (
+    CacheError,
+    cache_folder,
+    cache_path,
+    clear_cache,
+    count_unfinished,
+    find_cached,
+    list_cache,
+    write_entry,
+)

@@ -1,4 +1,4 @@
-"""Checks of numbers that somebody gave."""
+"""Checks of numbers from users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from layerscout.runtime.errors import InputError
 def check_integer(
     name: str, value: Any, low: int, high: int | None = None, remedy: str = ""
 ) -> int:
-    """Give a whole number from `low` to `high` as an `int`.
+    """Return a whole number from `low` to `high` as an `int`.
 
     Raises:
         InputError: if it is anything else.
@@ -28,7 +28,7 @@ def check_integer(
 def check_number(
     name: str, value: Any, rule: str, fits: Callable[[float], bool], remedy: str = ""
 ) -> float:
-    """Give a finite number that fits as a `float`; `rule` says in words what fits.
+    """Return a finite number that `fits` as a `float`; `rule` says in words which ones do.
 
     Raises:
         InputError: if it is anything else.
@@ -43,5 +43,5 @@ def check_number(
 
 
 def _refused(name: str, rule: str, value: Any, remedy: str) -> InputError:
-    told = f"`{name}` must be {rule}, got {value!r:.60}"
-    return InputError(f"{told}; {remedy}" if remedy else told)
+    message = f"`{name}` must be {rule}, got {value!r:.60}"
+    return InputError(f"{message}; {remedy}" if remedy else message)

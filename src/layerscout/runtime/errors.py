@@ -1,27 +1,28 @@
-"""What can go wrong, told in one line: the rule, the value seen, the remedy."""
+"""Errors in one line: the rule, the value seen, the remedy."""
 
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-# What would move the cursor, colour the terminal or turn the text around.
+# Characters that move the cursor, colour the terminal or reverse the text: file names and labels in
+# a message may hold them.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def escape_controls(text: str) -> str:
-    """Write control characters as escapes, ends of lines among them."""
+    """Replace control characters, line ends among them, by their escapes."""
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 class LayerscoutError(Exception):
     """Anything that layerscout itself raises.
 
-    Its arguments are the lines of its message, one as a rule. They may quote names and what is in
-    a file: control characters are written as escapes.
+    Its arguments are the lines of its message, usually one. They may quote names and the content
+    of files, so control characters are escaped.
     """
 
     def __str__(self) -> str:
-        """Give the message."""
+        """Return the message."""
         return "\n".join(escape_controls(str(line)) for line in self.args)
 
 
@@ -33,9 +34,9 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> InputError:
     """Build the error for a name that is not one of `known`, with the nearest one as a guess.
 
     Args:
-        kind: what the name stands for, such as "column".
+        kind: what the name is for, such as "column".
         got: the name as the user wrote it.
-        known: the names that would have been right.
+        known: the valid names.
     """
     names = list(known)
     close = get_close_matches(got, names, n=1)
@@ -44,6 +45,6 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> InputError:
 
 
 def first_line(error: Exception) -> str:
-    """Give the first line of a library's message; what follows is advice for its own users."""
+    """Return the first line of a library's message; the rest is advice for its own users."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

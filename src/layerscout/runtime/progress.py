@@ -1,4 +1,4 @@
-"""How far the work is: one line on the terminal, or now and then a line in a log."""
+"""Progress of long work: a bar on the terminal, or now and then a line in a log."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-# Where there is no terminal, a line is written when so many seconds have passed since the last.
+# Seconds between two lines where there is no terminal.
 LOG_SECONDS = 60.0
 
 
 class Show(Protocol):
-    """Shows `done` of `total` of a stage of the work, with a note beside it."""
+    """A function that shows `done` of `total` of a stage of the work, with a note."""
 
     def __call__(self, stage: str, done: float, total: float, note: str = "") -> None:
-        """Show it; the time left is reckoned from the beginning of the stage."""
+        """Show it; the remaining time is estimated from the beginning of the stage."""
 
 
 @contextmanager
 def show_progress(shown: bool) -> Iterator[Show]:
-    """Yield what shows the progress, on standard error; it does nothing unless `shown`.
+    """Yield a function that shows progress on standard error, or does nothing unless `shown`.
 
-    On a terminal there is one line, which is gone at the end. Elsewhere, as in a log, there is a
-    plain line a minute.
+    A terminal gets one line, which is removed at the end; anything else, such as a log, gets a
+    plain line every minute.
     """
     console = Console(stderr=True)
     terminal = console.is_terminal or console.is_jupyter

@@ -22,7 +22,7 @@ from layerscout.plans.training import Settings
 from layerscout.runtime.errors import LayerscoutError
 from layerscout.tuning import outcome as outcomes, run as tuning, setup as setups
 from layerscout.tuning.run import default_learning_rate, tune
-from layerscout.tuning.training import Epoch, Run
+from layerscout.tuning.runs import Epoch, Run
 from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of
 
 

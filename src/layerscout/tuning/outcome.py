@@ -18,9 +18,9 @@ from layerscout.models import Equipped, export, merged, own, save_peft, save_tra
 from layerscout.plans import Choice, LoRA, Plan, cost, described, full_cost
 from layerscout.scanning import cut_inputs, described_model, described_task
 from layerscout.tuning.result import Result
+from layerscout.tuning.runs import Run
 from layerscout.tuning.setup import TuneSetup
 from layerscout.tuning.speed import measure_speeds
-from layerscout.tuning.training import Run
 
 
 @dataclass(frozen=True, eq=False)

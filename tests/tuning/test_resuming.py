@@ -12,7 +12,8 @@ from layerscout.models.surgery import classifier
 from layerscout.runtime.errors import InputError
 from layerscout.runtime.folders import lock_folder
 from layerscout.tuning import training as module
-from layerscout.tuning.snapshots import RunSnapshots, Snapshots, _sha256
+from layerscout.tuning.snapshot_files import hash_state
+from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 from layerscout.tuning.training import Settings, train
 from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, load, task_of
 
@@ -122,7 +123,7 @@ def rewritten(path, change):
     """Put something else into the state of a run, as if it had been written so."""
     state = json.loads(path.read_text()) | change
     del state["sha256"]
-    path.write_text(json.dumps({**state, "sha256": _sha256(state)}))
+    path.write_text(json.dumps({**state, "sha256": hash_state(state)}))
 
 
 def test_parameters_of_something_else_are_not_taken(bert, tmp_path):

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from inputs import expect_refused
 from layerscout.tuning import snapshots
+from layerscout.tuning.snapshot_files import hash_state
 from layerscout.tuning.snapshots import Snapshots
 
 ABOUT = {"plan": "(5, 6, 6)", "learning rates": [1e-3], "data": "abc"}
@@ -136,7 +137,7 @@ def test_broken_snapshots_are_refused(tmp_path):
     numberless = '"loss": NaN, "files": {"parameters": null, "optimizer": null, "kept": null}'
     for inside in ('"files": 3', '"files": {}', files):
         told = json.loads('{"checksums": {"../kept": 0}' + f", {inside}}}")
-        told["sha256"] = snapshots._sha256(told)
+        told["sha256"] = hash_state(told)
         (folder / "state.json").write_text(json.dumps(told))
         expect_refused("state.json", kept.of("run-0").load)
     altered = state.replace("0.75", "0.35")

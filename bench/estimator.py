@@ -21,11 +21,12 @@ from layerscout.models.encoder import Encoder
 from layerscout.scanning.scoring import Sample, score_states
 from layerscout.scores import arrays as scores
 from layerscout.scores.diagnostics import agreement
+from layerscout.scores.grouping import deal_groups
+from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.moments import Centred
-from layerscout.scores.probes import linear_probes
 from layerscout.scores.score import Score
 from layerscout.scores.table import DEFAULT
-from layerscout.scores.variability import debiased, interval, stratified_groups
+from layerscout.scores.variability import estimate_debiased, interval
 from measuring import Section, drawn, table, write_page
 
 EXAMPLES, DRAWS = 600, 400
@@ -128,7 +129,7 @@ def estimated(population: Population, draws: int) -> Found:
         if plug_in is None:
             raise RuntimeError("the plug-in ratio of a sample is always defined")
         found.plug_in.append(plug_in / truth)
-        result = debiased(Centred.of(H, y, stratified_groups(y, draws + seed)))
+        result = estimate_debiased(Centred.of(H, y, deal_groups(y, draws + seed)))
         low, high = interval(result)
         if result.value is None or low is None or high is None:
             continue
@@ -196,12 +197,12 @@ class Material:
     def ratios(self, rows: np.ndarray, seed: int) -> dict[str, Score]:
         """Give both ratios on some of the rows."""
         labels = self.train.labels[rows]
-        sample = Sample(labels, stratified_groups(labels, seed), seed, None, first=0)
+        sample = Sample(labels, deal_groups(labels, seed), seed, None, first=0)
         return score_states(self.states.take(rows), sample, ["variability_ratio", DEFAULT])[0]
 
     def probes(self, rows: np.ndarray, seed: int) -> Score:
         """Train linear probes on some of the rows."""
-        found = linear_probes(
+        found = train_linear_probes(
             self.states.take(rows),
             self.train.labels[rows],
             self.judged,
@@ -219,7 +220,7 @@ def on_real_tasks(shared: Path) -> Section:
         material = Material.of(shared / "models" / model, shared / "data" / data)
         found: dict[str, list[tuple[float | None, float | None, float | None]]] = {}
         for cut in range(CUTS):
-            half = stratified_groups(material.train.labels, cut, groups=2)
+            half = deal_groups(material.train.labels, cut, groups=2)
             one, other = np.flatnonzero(half == 0), np.flatnonzero(half == 1)
             first, second = material.ratios(one, cut), material.ratios(other, cut)
             probes = material.probes(other, cut)

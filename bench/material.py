@@ -16,7 +16,7 @@ from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.data.sampling import Split
 from layerscout.models.encoder import Encoder, Tokens
 from layerscout.scanning.scoring import Sample, score_states
-from layerscout.scores.variability import stratified_groups
+from layerscout.scores.grouping import deal_groups
 from measuring import drawn, synchronize
 
 SMALL, DEEP = "all-MiniLM-L6-v2", "stacked-minilm-12"
@@ -50,7 +50,7 @@ class Texts:
     @cached_property
     def sample(self) -> Sample:
         labels = self.split.labels
-        return Sample(labels, stratified_groups(labels, 0), 0, None, first=0)
+        return Sample(labels, deal_groups(labels, 0), 0, None, first=0)
 
     def scores(self, keys: Sequence[str]) -> dict[str, ls.scores.Score]:
         return score_states(self.states, self.sample, keys)[0]

@@ -29,7 +29,8 @@ from layerscout.models.surgery import classifier, places
 from layerscout.plans.plan import Plan
 from layerscout.runtime.store import clear_cache
 from layerscout.scanning.result import Scan
-from layerscout.scores.probes import Probes, linear_probes
+from layerscout.scores.linear_probes import train_linear_probes
+from layerscout.scores.probes import Probes
 from material import DEEP, SMALL, Bench, Texts, clocked, middle
 from measuring import (
     Section,
@@ -109,7 +110,7 @@ def probes(bench: Bench) -> Section:
     found: dict[str, Probes] = {}
 
     def fit(name: str, patience: int) -> None:
-        found[name] = linear_probes(
+        found[name] = train_linear_probes(
             train, texts.split.labels, validation, judged.split.labels, patience=patience
         )
 

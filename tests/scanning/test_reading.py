@@ -9,8 +9,8 @@ from layerscout.runtime.errors import InputError
 from layerscout.runtime.progress import show_progress
 from layerscout.scanning import sampling as module
 from layerscout.scanning.sampling import Drawing, Reader, kept_states, streamed, tokenized
+from layerscout.scores.decisions import Decision
 from layerscout.scores.table import DEFAULT
-from layerscout.scores.variability import Decision
 from telling import numbers_task, telling_task
 
 LIMIT = 10**9
@@ -225,7 +225,7 @@ def decisions(monkeypatch, *found):
         asked.append((len(results), looks, tolerance))
         return next(left)
 
-    monkeypatch.setattr(module, "decision", decide)
+    monkeypatch.setattr(module, "decide_best", decide)
     monkeypatch.setattr(module, "FIRST_LOOK", 50)
     return asked
 

@@ -13,9 +13,11 @@ from layerscout.scanning import scoring
 from layerscout.scanning.scoring import Sample, estimate_states, refused, score_states
 from layerscout.scores import arrays
 from layerscout.scores.cka import cka
+from layerscout.scores.decisions import find_separable
+from layerscout.scores.grouping import deal_groups
 from layerscout.scores.neighbours import mutual_information
 from layerscout.scores.table import DEFAULT, SCORES
-from layerscout.scores.variability import interval, separable, stratified_groups
+from layerscout.scores.variability import interval
 
 OF_STATES = tuple(key for key, row in SCORES.items() if row.source in ("moments", "state"))
 ALL = (*OF_STATES, "cka_change")
@@ -29,7 +31,7 @@ def material(n=240, S=5, d=6, K=2, seed=0, y=None):
     signal = centres[y] if y.dtype.kind == "i" else np.outer(y, centres[0])
     H = np.stack([signal + (1 + s) * rng.normal(size=(n, d)) for s in range(S)])
     H = H.astype(np.float32)
-    sample = Sample(y, stratified_groups(y, seed), seed, None, first=0)
+    sample = Sample(y, deal_groups(y, seed), seed, None, first=0)
     return H, States((H,), np.arange(n)), sample
 
 
@@ -90,7 +92,7 @@ def test_intervals_and_separation_belong_to_the_debiased_ratio():
     assert (np.array(score.high) > score.values).all()
     assert score.details["signal_fraction"] == [result.signal_fraction for result in results]
     assert score.details["level"] == 0.95
-    assert score.details["separable_from_best"] == separable(results, score.best())
+    assert score.details["separable_from_best"] == find_separable(results, score.best())
     assert any(score.details["separable_from_best"])
     # The more looks there were, the less is told apart.
     assert not any(often[DEFAULT].details["separable_from_best"])
@@ -165,7 +167,7 @@ def test_choices_of_an_example_are_no_neighbours_and_are_held_out_together():
     # The two rows of an example are all but the same, and of different classes.
     H[:, 1::2] = H[:, ::2] + 1e-3
     examples = np.arange(400) // 2
-    groups = stratified_groups(sample.labels, 0, examples)
+    groups = deal_groups(sample.labels, 0, examples)
     together = Sample(sample.labels, groups, 0, examples, 0)
     keys = ("knn", "mutual_information")
     apart, _ = score_states(states, sample, keys)

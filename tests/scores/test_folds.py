@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def fold_scores(H, y, groups, **settings):
-    return folds.fold_scores(Centred.of(H, y, groups), **settings)
+    return folds.score_folds(Centred.of(H, y, groups), **settings)
 
 
 def deal(y, groups, seed=0):
@@ -70,7 +70,7 @@ def test_equals_the_procedure_written_out(seed, n, d, K, B, skew, signal, condit
 def test_equals_it_where_the_scatter_of_a_class_is_summed_up_by_itself(K, B):
     H, y, groups = examples(0, n=64 * min(B, 10) * K, K=K, skew=True, B=B)
     states = Centred.of(H, y, groups)
-    found = folds.fold_scores(states)
+    found = folds.score_folds(states)
     cca, ridge = naive.fold_scores(H, y, groups)
     assert found.cca == pytest.approx(cca, abs=1e-6)
     assert found.ridge == pytest.approx(ridge, abs=1e-9)

@@ -16,9 +16,11 @@ from torch import nn
 from layerscout.data.metrics import pearson_spearman
 from layerscout.plans import FAMILY_RATE, FAMILY_RATES
 from layerscout.runtime.errors import InputError
-from layerscout.scores import neighbours, probes
+from layerscout.scores import family_probes, linear_probes, neighbours, probes
+from layerscout.scores.family_probes import train_family_probes
+from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.neighbours import knn, mutual_information
-from layerscout.scores.probes import Probes, accuracy, family_probes, linear_probes, majority
+from layerscout.scores.probes import Probes, accuracy, majority
 from reference import probes as naive
 
 
@@ -276,7 +278,7 @@ def test_a_linear_probe_is_what_a_plain_loop_trains(numbers):
     train, y, _, _ = split_states(0, S=2, n=203, numbers=numbers)
     draws = [np.random.default_rng([0, number]) for number in range(2)]
     aside = np.stack([neighbours.tenth(y, None, draw) for draw in draws], axis=1)
-    problem = probes._Problem.of(y, aside)
+    problem = linear_probes._Problem.of(y, aside)
     start = problem.start(train.shape[2])
     shares = np.zeros(1) if numbers else np.log(np.bincount(y) / len(y))
     assert (start[:-1] == 0).all()
@@ -306,8 +308,8 @@ def test_a_linear_probe_is_what_a_plain_loop_trains(numbers):
 
 def test_a_linear_probe_comes_close_to_the_best_regularised_regression():
     train, y, validation, yv = split_states(3, S=2, n=1500, m=2000, d=40, signal=0.25)
-    found = linear_probes(train, y, validation, yv, metric=likelihood)
-    shares = linear_probes(train, y, validation, yv)
+    found = train_linear_probes(train, y, validation, yv, metric=likelihood)
+    shares = train_linear_probes(train, y, validation, yv)
     for s in range(2):
         best = GridSearchCV(
             LogisticRegression(max_iter=500),
@@ -324,22 +326,22 @@ def test_a_linear_probe_comes_close_to_the_best_regularised_regression():
 
 def test_a_linear_probe_of_numbers_comes_close_to_least_squares():
     train, y, validation, yv = split_states(4, S=2, n=2000, m=1000, numbers=True)
-    found = linear_probes(train, 50 + 9 * y, validation, 50 + 9 * yv)
+    found = train_linear_probes(train, 50 + 9 * y, validation, 50 + 9 * yv)
     predicted = LinearRegression().fit(train[0], y).predict(validation[0])
     assert found.values[0] == pytest.approx(pearson_spearman(yv, predicted), abs=0.005)
     assert abs(found.values[1]) < 0.2
-    errors = linear_probes(train, 50 + 9 * y, validation, 50 + 9 * yv, metric=likelihood)
+    errors = train_linear_probes(train, 50 + 9 * y, validation, 50 + 9 * yv, metric=likelihood)
     assert errors.values[0] == pytest.approx(-81 * np.mean((predicted - yv) ** 2), rel=0.03)
 
 
 @pytest.mark.parametrize(("name", "value"), [("SLAB_BYTES", 1), ("LOSS_OUTPUTS", 1), ("CHUNK", 13)])
 def test_states_do_not_see_each_other_nor_how_many_are_trained_at_once(monkeypatch, name, value):
     train, y, validation, yv = split_states(1)
-    together = linear_probes(train, y, validation, yv, metric=likelihood, seeds=3)
-    monkeypatch.setattr(probes, name, value)
-    apart = linear_probes(train, y, validation, yv, metric=likelihood, seeds=3)
-    one = linear_probes(train[1:2], y, validation[1:2], yv, metric=likelihood, seeds=3)
-    few = linear_probes(train, y, validation, yv, metric=likelihood, seeds=2)
+    together = train_linear_probes(train, y, validation, yv, metric=likelihood, seeds=3)
+    monkeypatch.setattr(probes if name == "CHUNK" else linear_probes, name, value)
+    apart = train_linear_probes(train, y, validation, yv, metric=likelihood, seeds=3)
+    one = train_linear_probes(train[1:2], y, validation[1:2], yv, metric=likelihood, seeds=3)
+    few = train_linear_probes(train, y, validation, yv, metric=likelihood, seeds=2)
     assert apart.epochs == together.epochs
     assert one.epochs == together.epochs[1:2]
     assert few.epochs == tuple(epochs[:2] for epochs in together.epochs)
@@ -351,10 +353,10 @@ def test_states_do_not_see_each_other_nor_how_many_are_trained_at_once(monkeypat
 
 def test_seeds_repeat_bit_for_bit_and_differ():
     train, y, validation, yv = split_states(2)
-    found = linear_probes(train, y, validation, yv, metric=likelihood)
-    assert linear_probes(train, y, validation, yv, metric=likelihood) == found
+    found = train_linear_probes(train, y, validation, yv, metric=likelihood)
+    assert train_linear_probes(train, y, validation, yv, metric=likelihood) == found
     assert all(len(set(values)) == 8 for values in found.by_seed)
-    other = linear_probes(train, y, validation, yv, metric=likelihood, seed=1)
+    other = train_linear_probes(train, y, validation, yv, metric=likelihood, seed=1)
     assert not set(other.by_seed[0]) & set(found.by_seed[0])
 
 
@@ -366,11 +368,11 @@ def test_the_validation_split_is_reported_on_and_nothing_else():
         seen.append((labels, outputs.shape))
         return likelihood(labels, outputs)
 
-    found = linear_probes(train, y, validation, yv, metric=metric, seeds=2)
+    found = train_linear_probes(train, y, validation, yv, metric=metric, seeds=2)
     assert [shape for _, shape in seen] == [(150, 3)] * 6
     assert all((labels == yv).all() for labels, _ in seen)
     # Other validation labels and states stop no training sooner or later.
-    turned = linear_probes(train, y, -validation[:, ::-1], (yv + 1) % 3, seeds=2)
+    turned = train_linear_probes(train, y, -validation[:, ::-1], (yv + 1) % 3, seeds=2)
     assert turned.epochs == found.epochs
 
 
@@ -378,8 +380,8 @@ def test_a_probe_stops_before_it_has_learnt_noise():
     rng = np.random.default_rng(0)
     H = rng.normal(size=(1, 400, 200)).astype(np.float32)
     y = np.arange(400) % 2
-    stopped = linear_probes(H[:, :200], y[:200], H[:, 200:], y[200:], metric=likelihood)
-    on = linear_probes(
+    stopped = train_linear_probes(H[:, :200], y[:200], H[:, 200:], y[200:], metric=likelihood)
+    on = train_linear_probes(
         H[:, :200], y[:200], H[:, :200], y[:200], metric=likelihood, patience=99, seeds=2
     )
     assert max(stopped.epochs[0]) < 20
@@ -397,14 +399,14 @@ def test_means_and_standard_errors():
 
 def test_a_state_that_is_not_finite_is_undefined_and_leaves_the_others_alone():
     train, y, validation, yv = split_states(5, S=4)
-    expected = linear_probes(train, y, validation, yv, metric=likelihood, seeds=2)
+    expected = train_linear_probes(train, y, validation, yv, metric=likelihood, seeds=2)
     train[1, 4, 2], validation[2, 0, 0] = np.inf, np.nan
-    found = linear_probes(train, y, validation, yv, metric=likelihood, seeds=2)
+    found = train_linear_probes(train, y, validation, yv, metric=likelihood, seeds=2)
     assert [value is None for value in found.values] == [False, True, True, False]
     assert found.standard_errors[1] is None
     assert found.by_seed[2] == ()
     assert found.values[3] == pytest.approx(expected.values[3], abs=1e-5)
-    assert linear_probes(train[1:3], y, validation[1:3], yv).values == (None, None)
+    assert train_linear_probes(train[1:3], y, validation[1:3], yv).values == (None, None)
 
 
 def test_states_without_variance_predict_the_commonest_class():
@@ -414,7 +416,7 @@ def test_states_without_variance_predict_the_commonest_class():
         H = np.tile(state.astype(np.float32), (1, 400, 1))
         # What sets them apart is less than a float32 can hold.
         H = H * (1 + 1e-8 * np.random.default_rng(0).normal(size=H.shape)).astype(np.float32)
-        found = linear_probes(H, y, H[:, :150], yv, seeds=2)
+        found = train_linear_probes(H, y, H[:, :150], yv, seeds=2)
         assert found.values == (majority(y, yv),)
 
 
@@ -428,16 +430,16 @@ def test_awkward_states_get_an_answer(kind):
         "few rows": (np.tile(train, (1, 1, 99)), np.tile(validation, (1, 1, 99))),
         "scales": (train * np.logspace(-12, 12, 8) + 5, validation * np.logspace(-12, 12, 8) + 5),
     }[kind]
-    found = linear_probes(pair[0], y, pair[1], yv, seeds=2)
+    found = train_linear_probes(pair[0], y, pair[1], yv, seeds=2)
     assert found.values[0] > majority(y, yv)
 
 
 def test_features_of_any_scale_count_alike():
     train, y, validation, yv = split_states(6)
-    found = linear_probes(train, y, validation, yv, metric=likelihood, seeds=2)
+    found = train_linear_probes(train, y, validation, yv, metric=likelihood, seeds=2)
     scale, shift = np.logspace(-4, 4, 8), np.linspace(-3, 3, 8) * np.logspace(-4, 4, 8)
     moved = [states.astype(np.float64) * scale + shift for states in (train, validation)]
-    other = linear_probes(moved[0], y, moved[1], yv, metric=likelihood, seeds=2)
+    other = train_linear_probes(moved[0], y, moved[1], yv, metric=likelihood, seeds=2)
     assert other.values == pytest.approx(found.values, abs=1e-4)
 
 
@@ -445,11 +447,11 @@ def test_a_thousand_classes_and_one_row_a_class():
     rng = np.random.default_rng(0)
     y = np.arange(2000) % 1000
     H = rng.normal(size=(1, 1000, 6))[:, y].astype(np.float32)
-    found = linear_probes(H, y, H[:, :500], y[:500], epochs=3, seeds=2)
+    found = train_linear_probes(H, y, H[:, :500], y[:500], epochs=3, seeds=2)
     assert 0 <= found.values[0] <= 1
     with pytest.raises(InputError, match="got 50 rows of 50 classes; take more examples"):
-        linear_probes(H[:, :50], np.arange(50), H[:, :50], np.arange(50))
-    one = linear_probes(H[:, :50], np.minimum(np.arange(50), 48), H[:, :50], np.arange(50))
+        train_linear_probes(H[:, :50], np.arange(50), H[:, :50], np.arange(50))
+    one = train_linear_probes(H[:, :50], np.minimum(np.arange(50), 48), H[:, :50], np.arange(50))
     assert one.values[0] is not None
 
 
@@ -457,22 +459,22 @@ def test_choices_of_an_example_are_set_aside_together_and_one_example_is_too_few
     train, y, validation, yv = split_states(0)
     own = np.arange(300) // 3
     alone, together = (
-        linear_probes(train, y, validation, yv, metric=likelihood, examples=rows, seeds=2)
+        train_linear_probes(train, y, validation, yv, metric=likelihood, examples=rows, seeds=2)
         for rows in (np.arange(300), own)
     )
     assert alone.by_seed != together.by_seed
     with pytest.raises(InputError, match="set"):
-        linear_probes(train, y, validation, yv, examples=np.zeros(300, np.int64))
+        train_linear_probes(train, y, validation, yv, examples=np.zeros(300, np.int64))
 
 
 def test_memory_mapped_states_of_any_precision_are_read_and_left_alone(tmp_path):
     train, y, validation, yv = split_states(0)
-    expected = linear_probes(train, y, validation, yv, metric=likelihood, seeds=2)
+    expected = train_linear_probes(train, y, validation, yv, metric=likelihood, seeds=2)
     for dtype, close in ((np.float32, 0), (np.float64, 1e-5), (np.float16, 1e-2)):
         np.save(tmp_path / "train.npy", train.astype(dtype))
         mapped = np.load(tmp_path / "train.npy", mmap_mode="r")
         told = []
-        found = linear_probes(
+        found = train_linear_probes(
             mapped,
             y,
             validation,
@@ -499,8 +501,8 @@ def test_states_may_be_read_one_at_a_time():
         def __getitem__(self, s):
             return self.states[s].copy()
 
-    found = linear_probes(Reader(train), y, Reader(validation), yv, seeds=2)
-    assert found == linear_probes(train, y, validation, yv, seeds=2)
+    found = train_linear_probes(Reader(train), y, Reader(validation), yv, seeds=2)
+    assert found == train_linear_probes(train, y, validation, yv, seeds=2)
 
 
 @settings(max_examples=4)
@@ -508,8 +510,8 @@ def test_states_may_be_read_one_at_a_time():
 def test_names_of_classes_do_not_matter_to_a_probe(seed, names):
     train, y, validation, yv = split_states(seed, S=1, n=600, m=600)
     names = np.array(names)
-    found = linear_probes(train, y, validation, yv)
-    renamed = linear_probes(train, names[y], validation, names[yv])
+    found = train_linear_probes(train, y, validation, yv)
+    renamed = train_linear_probes(train, names[y], validation, names[yv])
     assert renamed.values[0] == pytest.approx(found.values[0], abs=0.02)
 
 
@@ -532,7 +534,7 @@ def head_factory(dropout=0.0, d=8, outputs=3):
 def test_heads_learn_what_a_plain_loop_over_one_learns(numbers):
     train, y, validation, yv = split_states(0, S=3, n=101, m=60, numbers=numbers)
     build = head_factory(outputs=1 if numbers else 3)
-    found = family_probes(
+    found = train_family_probes(
         train,
         y,
         validation,
@@ -574,10 +576,10 @@ def test_every_state_has_dropout_of_its_own_and_none_when_judged():
     for dropout in (0.0, 0.5):
         seen = outputs[dropout] = []
         build = head_factory(dropout)
-        family_probes(twice[0], y, twice[1], yv, build, metric=metric, epochs=1)
+        train_family_probes(twice[0], y, twice[1], yv, build, metric=metric, epochs=1)
     np.testing.assert_allclose(outputs[0.0][0], outputs[0.0][1], atol=1e-6)
     assert abs(outputs[0.5][0] - outputs[0.5][1]).max() > 1e-3
-    heads = probes._Heads.of(head_factory(0.5)(0), 2, 1e-3, 10)
+    heads = family_probes._Heads.of(head_factory(0.5)(0), 2, 1e-3, 10)
     x = torch.from_numpy(twice[1])
     assert (heads(x) == heads(x)).all()
     assert (heads(x)[0] == heads(x)[1]).all()
@@ -589,7 +591,7 @@ def test_heads_repeat_by_seed_and_leave_the_random_state_and_the_head_alone():
     before = copy.deepcopy(given_head.state_dict())
 
     def run(seed):
-        return family_probes(
+        return train_family_probes(
             train, y, validation, yv, lambda _: given_head, metric=likelihood, epochs=2, seed=seed
         )
 
@@ -607,7 +609,7 @@ def test_the_best_epoch_of_a_head_counts_and_the_earlier_of_two():
     train, y, validation, yv = split_states(0, S=2, n=40, m=20)
     values = iter([0.2, 0.1, 0.6, 0.3, 0.4, 0.3, 0.6, 0.2])
     told = []
-    found = family_probes(
+    found = train_family_probes(
         train,
         y,
         validation,
@@ -626,9 +628,9 @@ def test_the_best_epoch_of_a_head_counts_and_the_earlier_of_two():
 def test_heads_skip_states_that_are_not_finite():
     train, y, validation, yv = split_states(0, S=3, n=40, m=20)
     train[1, 0, 0] = np.nan
-    found = family_probes(train, y, validation, yv, head_factory(), epochs=1, seeds=2)
+    found = train_family_probes(train, y, validation, yv, head_factory(), epochs=1, seeds=2)
     assert [value is None for value in found.values] == [False, True, False]
-    assert family_probes(train[1:2], y, validation[1:2], yv, head_factory()).values == (None,)
+    assert train_family_probes(train[1:2], y, validation[1:2], yv, head_factory()).values == (None,)
 
 
 def test_rates_of_the_paper():

@@ -10,12 +10,13 @@ from hypothesis import given, strategies as st
 from inputs import expect_refused
 from layerscout.runtime.errors import InputError
 from layerscout.scores import arrays as scores, transferability
-from layerscout.scores.folds import fold_scores
+from layerscout.scores.folds import score_folds
+from layerscout.scores.grouping import deal_groups
 from layerscout.scores.moments import Centred, Moments, class_weights
 from layerscout.scores.neighbours import knn, mutual_information
 from layerscout.scores.score import Score
 from layerscout.scores.table import DEFAULT, SCORES, applicable
-from layerscout.scores.variability import debiased, stratified_groups
+from layerscout.scores.variability import estimate_debiased
 from reference import naive
 
 # The published ratios, which sums answer.
@@ -186,12 +187,12 @@ def test_refuses_numbers_without_an_answer(key, H, y, rule):
 
 
 def expected_by_key(key, H, y, seed=0):
-    states = Centred.of(H, y, stratified_groups(y, seed))
+    states = Centred.of(H, y, deal_groups(y, seed))
     match key:
         case "variability_ratio_debiased":
-            return debiased(states).value
+            return estimate_debiased(states).value
         case "cca" | "ridge":
-            return getattr(fold_scores(states), key)
+            return getattr(score_folds(states), key)
         case "mutual_information":
             return mutual_information(H, y, seed)
         case "knn":

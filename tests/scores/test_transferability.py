@@ -8,7 +8,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from layerscout.runtime.errors import InputError
 from layerscout.scores import transferability
-from layerscout.scores.folds import fold_scores
+from layerscout.scores.folds import score_folds
 from layerscout.scores.moments import Centred
 from layerscout.scores.transferability import centred_scatter
 from reference import transferability as naive
@@ -140,7 +140,7 @@ def test_scatters_of_the_classes_change_nothing(size):
     H, y = examples(0, n=1000, d=6, K=2, shift=10.0)
     H[y == 0] *= size
     states = Centred.of(H, y, np.arange(1000) % 5)
-    scatters = fold_scores(states).class_scatters
+    scatters = score_folds(states).class_scatters
     total = scatters.sum(axis=0)
     for key in ("logme", "h_score"):
         found = getattr(transferability, key)(states, scatter=total)

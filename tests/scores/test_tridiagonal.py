@@ -33,18 +33,18 @@ def test_what_is_turned_there_and_back_is_as_it_was(material):
     reduced = Tridiagonal.of(matrix.copy())
     for columns in both:
         before = columns.copy()
-        turned = reduced.turned(columns)
+        turned = reduced.turn(columns)
         assert (columns == before).all()
-        np.testing.assert_allclose(reduced.turned(turned, back=True), columns, atol=1e-12)
+        np.testing.assert_allclose(reduced.turn(turned, back=True), columns, atol=1e-12)
 
 
 def test_solves_for_a_shift(material):
     matrix, few, _ = material
     reduced = Tridiagonal.of(matrix.copy())
-    turned = reduced.turned(few)
+    turned = reduced.turn(few)
     for shift in (0.0, 0.3):
-        whitened, solution = reduced.solved(shift, turned)
+        whitened, solution = reduced.solve(shift, turned)
         expected = np.linalg.solve(matrix + shift * np.eye(len(matrix)), few)
-        np.testing.assert_allclose(reduced.turned(solution, back=True), expected, rtol=1e-7)
+        np.testing.assert_allclose(reduced.turn(solution, back=True), expected, rtol=1e-7)
         np.testing.assert_allclose(whitened.T @ whitened, few.T @ expected, rtol=1e-7)
-    assert reduced.solved(-2 * np.trace(matrix), turned) is None
+    assert reduced.solve(-2 * np.trace(matrix), turned) is None

@@ -5,22 +5,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from layerscout.runtime.errors import InputError
-from layerscout.scores import variability
+from layerscout.scores.decisions import Decision, decide_best, find_separable
+from layerscout.scores.grouping import Grouped, deal_groups
 from layerscout.scores.moments import Centred
-from layerscout.scores.variability import (
-    Debiased,
-    Decision,
-    Grouped,
-    decision,
-    interval,
-    separable,
-    stratified_groups,
-)
+from layerscout.scores.variability import Debiased, estimate_debiased, interval
 from reference import debiased as loops, naive
 
 
 def debiased(H, y, groups, **settings):
-    return variability.debiased(Centred.of(H, y, groups), **settings)
+    return estimate_debiased(Centred.of(H, y, groups), **settings)
 
 
 def examples(seed, counts=(30, 30, 30), d=6, signal=1.0):
@@ -49,7 +42,7 @@ def made_up(value, spread=0.0, seed=0, B=20):
 )
 def test_equals_the_loops(seed, counts, d, signal):
     H, y = examples(seed, counts, max(d, len(counts) - 1), signal)
-    groups = stratified_groups(y, seed, groups=6)
+    groups = deal_groups(y, seed, groups=6)
     value, fraction, without = loops.debiased(H, y, groups)
     found = debiased(H, y, groups)
     assert found.signal_fraction == pytest.approx(fraction, rel=1e-7, abs=1e-9)
@@ -62,7 +55,7 @@ def test_equals_the_loops(seed, counts, d, signal):
 
 def test_a_replicate_is_the_estimate_from_the_other_groups():
     H, y = examples(1, (300, 200, 100))
-    groups = stratified_groups(y, 0)
+    groups = deal_groups(y, 0)
     found = debiased(H, y, groups)
     assert len(found.replicates) == 20
     for left_out in (0, 7, 19):
@@ -84,7 +77,7 @@ def test_both_matrices_are_unbiased_for_few_skewed_imbalanced_examples():
     for draw in range(draws):
         noise = rng.exponential(size=(len(y), d)) - 1
         H = np.einsum("nd,nde->ne", noise, mixing[y]) + centres[y]
-        grouped = Grouped.of(Centred.of(H, y, stratified_groups(y, draw)))
+        grouped = Grouped.of(Centred.of(H, y, deal_groups(y, draw)))
         M = grouped.mean
         within = np.mean([np.cov(H[y == k], rowvar=False) for k in range(K)], axis=0)
         seen[draw, :2] = np.trace(grouped.between()[0]), np.trace(grouped.within()[0])
@@ -110,7 +103,7 @@ def test_equals_the_published_ratio_where_the_class_means_have_no_noise():
 
 def test_agrees_with_the_published_ratio_on_very_many_examples():
     H, y = examples(2, (40000, 20000, 30000), d=4, signal=2.0)
-    found = debiased(H, y, stratified_groups(y, 0))
+    found = debiased(H, y, deal_groups(y, 0))
     assert found.value == pytest.approx(naive.variability_ratio(H[::3], y[::3]), rel=0.05)
     assert found.signal_fraction == pytest.approx(1, abs=1e-3)
 
@@ -124,7 +117,7 @@ def test_does_not_fall_with_fewer_examples_as_the_published_ratio_does():
             y = np.arange(n) % 2
             H = rng.normal(size=(n, 60))
             H[:, 0] += 1.2 * y
-            found = debiased(H, y, stratified_groups(y, seed))
+            found = debiased(H, y, deal_groups(y, seed))
             ratios.append((naive.variability_ratio(H, y), found.value or np.inf))
         return np.median(ratios, axis=0)
 
@@ -139,7 +132,7 @@ def test_does_not_fall_with_fewer_examples_as_the_published_ratio_does():
 def test_invariant_under_rotation_shift_one_scale_order_and_names(seed, K):
     H, y = examples(seed, (24,) * K, signal=2.0)
     rng = np.random.default_rng(seed)
-    groups = stratified_groups(y, seed)
+    groups = deal_groups(y, seed)
     rotation, _ = np.linalg.qr(rng.normal(size=(6, 6)))
     order, names, ids = rng.permutation(len(y)), rng.permutation(K), rng.permutation(12)
     expected = debiased(H, y, groups)
@@ -160,7 +153,7 @@ def test_invariant_under_rotation_shift_one_scale_order_and_names(seed, K):
 
 def test_not_invariant_under_other_linear_maps():
     H, y = examples(0)
-    groups = stratified_groups(y, 0)
+    groups = deal_groups(y, 0)
     stretched = H * np.array([100, 1, 1, 1, 1, 1])
     assert debiased(stretched, y, groups).value != pytest.approx(
         debiased(H, y, groups).value, rel=0.01
@@ -176,7 +169,7 @@ def test_interval_covers_the_truth():
     truth = (centre * scale**2) @ centre / (centre @ centre) ** 2 * 2
     for draw in range(200):
         H = (rng.exponential(size=(len(y), d)) - 1) * scale + np.outer(y, centre)
-        low, high = interval(debiased(H, y, stratified_groups(y, draw)))
+        low, high = interval(debiased(H, y, deal_groups(y, draw)))
         covered.append(low <= truth <= high)
     assert 0.90 <= np.mean(covered) < 1
 
@@ -197,7 +190,7 @@ def test_interval_is_the_jackknife_of_the_logarithm():
 def test_classes_that_cannot_be_told_apart_are_undefined(seed):
     rng = np.random.default_rng(seed)
     y = np.arange(90) % 3
-    found = debiased(rng.normal(size=(90, 20)), y, stratified_groups(y, 0))
+    found = debiased(rng.normal(size=(90, 20)), y, deal_groups(y, 0))
     assert (found.value, found.replicates) == (None, None)
     assert abs(found.signal_fraction) < 0.7
 
@@ -206,7 +199,7 @@ def test_classes_that_cannot_be_told_apart_are_undefined(seed):
 def test_states_that_differ_by_rounding_alone_are_undefined(dtype):
     rng = np.random.default_rng(0)
     y = np.arange(200) % 2
-    groups = stratified_groups(y, 0)
+    groups = deal_groups(y, 0)
     vector = rng.normal(size=30)
     same = np.tile(vector, (200, 1)).astype(dtype)
     for constant in (same, np.zeros_like(same)):
@@ -223,14 +216,14 @@ def test_states_that_differ_by_rounding_alone_are_undefined(dtype):
 def test_resolution_says_what_rounding_is():
     y = np.arange(80) % 2
     H = 1 + 1e-7 * (y + 0.1 * np.random.default_rng(0).normal(size=80))[:, None]
-    groups = stratified_groups(y, 0)
+    groups = deal_groups(y, 0)
     assert debiased(H, y, groups).value == pytest.approx(0.02, rel=0.5)
     assert debiased(H, y, groups, resolution=2**-23).value is None
 
 
 def test_single_precision_is_taken_as_it_is():
     H, y = examples(4, (200, 200), d=12)
-    groups = stratified_groups(y, 0)
+    groups = deal_groups(y, 0)
     single = H.astype(np.float32)
     before = single.copy()
     found = debiased(single, y, groups)
@@ -240,7 +233,7 @@ def test_single_precision_is_taken_as_it_is():
 
 def test_duplicated_and_constant_columns_are_no_trouble():
     H, y = examples(5, (60, 40, 50))
-    groups = stratified_groups(y, 0)
+    groups = deal_groups(y, 0)
     more = np.concatenate([H, np.full((150, 2), 3.0)], axis=1)
     assert debiased(more, y, groups).value == pytest.approx(debiased(H, y, groups).value)
     # Twice the columns: all distances and deviations by √2, which is one scale.
@@ -251,9 +244,9 @@ def test_duplicated_and_constant_columns_are_no_trouble():
 def test_means_on_a_line_are_undefined_for_three_classes():
     H, y = examples(6, (40, 40, 40), d=1, signal=5.0)
     with pytest.raises(InputError, match="1 features and 3 classes; use --score variability_ratio"):
-        debiased(H, y, stratified_groups(y, 0))
+        debiased(H, y, deal_groups(y, 0))
     flat = np.concatenate([H, np.zeros((120, 1))], axis=1)
-    assert debiased(flat, y, stratified_groups(y, 0)).value is None
+    assert debiased(flat, y, deal_groups(y, 0)).value is None
 
 
 def test_many_classes():
@@ -261,7 +254,7 @@ def test_many_classes():
     K, each = 100, 20
     y = np.arange(K * each) % K
     H = 5 * rng.normal(size=(K, 300))[y] + rng.normal(size=(K * each, 300))
-    found = debiased(H, y, stratified_groups(y, 0))
+    found = debiased(H, y, deal_groups(y, 0))
     assert 0.99 < found.signal_fraction < 1
     truth = naive.variability_ratio(H, y) * each / (each - 1)
     assert found.value == pytest.approx(truth, rel=0.05)
@@ -273,7 +266,7 @@ def test_many_classes():
 def test_too_few_examples_of_a_class_are_refused(y, seen):
     y = np.array(y)
     with pytest.raises(InputError, match=f"needs 2 or more .* 8 in all, .*{seen}; .*--score"):
-        debiased(np.eye(len(y)), y, stratified_groups(y, 0))
+        debiased(np.eye(len(y)), y, deal_groups(y, 0))
 
 
 def test_one_class_and_numbers_are_refused():
@@ -291,7 +284,7 @@ def test_one_class_and_numbers_are_refused():
 def test_groups_hold_every_class_in_proportion(seed, counts, numbers):
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.repeat(np.arange(len(counts)), counts))
-    groups = stratified_groups(y.astype(np.float64) if numbers else y, seed)
+    groups = deal_groups(y.astype(np.float64) if numbers else y, seed)
     B = max(1, min(20, (sum(counts) if numbers else min(counts)) // 2))
     assert groups.dtype == np.int64
     sizes = np.bincount(groups)
@@ -304,7 +297,7 @@ def test_groups_hold_every_class_in_proportion(seed, counts, numbers):
 
 def test_groups_are_drawn_by_the_seed():
     y = np.arange(100) % 2
-    first, again, other = (stratified_groups(y, seed) for seed in (0, 0, 1))
+    first, again, other = (deal_groups(y, seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
     # By chance, not by position: neighbours of one class are not dealt in order.
@@ -315,11 +308,11 @@ def test_choices_of_one_example_stay_together():
     question = np.random.default_rng(0).permutation(np.arange(50).repeat(4)) + 1000
     y = np.zeros(200, np.int64)
     y[np.unique(question, return_index=True)[1]] = 1  # one of four choices is right
-    groups = stratified_groups(y, 0, question)
+    groups = deal_groups(y, 0, question)
     assert groups.max() + 1 == 20
     assert all(len(set(groups[question == q])) == 1 for q in question)
     assert set(np.bincount(groups)) == {8, 12}
-    numbers = stratified_groups(y.astype(np.float64), 0, question)
+    numbers = deal_groups(y.astype(np.float64), 0, question)
     assert all(len(set(numbers[question == q])) == 1 for q in question)
 
 
@@ -327,7 +320,7 @@ def test_a_class_within_few_examples_limits_the_groups():
     # 16 rows of class 1, but in 4 examples: no more than 2 groups can have it twice.
     question = np.concatenate([np.arange(4).repeat(4), np.arange(4, 44)])
     y = np.concatenate([np.ones(16, np.int64), np.zeros(40, np.int64)])
-    groups = stratified_groups(y, 0, question)
+    groups = deal_groups(y, 0, question)
     assert groups.max() + 1 == 2
     assert (np.bincount(groups[:16]) == 8).all()
 
@@ -337,7 +330,7 @@ def test_separable_is_paired():
     best, together = made_up(1.0, 0.5), made_up(1.2, 0.5)
     apart = made_up(1.2, 0.5, seed=1)
     assert interval(together)[0] < interval(best)[1]
-    assert separable([None, best, together, apart], 1) == [None, False, True, False]
+    assert find_separable([None, best, together, apart], 1) == [None, False, True, False]
 
 
 def test_separable_is_adjusted_for_states_and_looks():
@@ -355,39 +348,43 @@ def test_separable_is_adjusted_for_states_and_looks():
     unscored, far = made_up(None), made_up(1e6)
     # Two-sided t of 19 degrees of freedom: 2.093 at 5 %, 2.433 at 2.5 %, 3.883 at 0.1 %.
     best, other = pair(2.2)
-    assert separable([unscored, best, other], 1) == [None, False, True]
-    assert separable([unscored, best, other, unscored], 1) == [None, False, True, None]
-    assert separable([far, best, other], 1) == [True, False, True]  # state 0 is not a candidate
-    assert separable([unscored, best, other, far], 1) == [None, False, False, True]
-    assert separable([unscored, best, other], 1, looks=2) == [None, False, False]
+    assert find_separable([unscored, best, other], 1) == [None, False, True]
+    assert find_separable([unscored, best, other, unscored], 1) == [None, False, True, None]
+    assert find_separable([far, best, other], 1) == [
+        True,
+        False,
+        True,
+    ]  # state 0 is not a candidate
+    assert find_separable([unscored, best, other, far], 1) == [None, False, False, True]
+    assert find_separable([unscored, best, other], 1, looks=2) == [None, False, False]
     best, other = pair(2.5)
-    assert separable([unscored, best, other], 1, looks=2) == [None, False, True]
-    assert separable([unscored, other, best], 2, level=0.001) == [None, False, False]
+    assert find_separable([unscored, best, other], 1, looks=2) == [None, False, True]
+    assert find_separable([unscored, other, best], 2, level=0.001) == [None, False, False]
     best, other = pair(4.0)
-    assert separable([unscored, other, best], 2, level=0.001) == [None, True, False]
+    assert find_separable([unscored, other, best], 2, level=0.001) == [None, True, False]
 
 
 def test_separable_from_an_undefined_state_is_refused():
     with pytest.raises(InputError, match="state 1 has no ratio"):
-        separable([made_up(1.0), made_up(None)], 1)
+        find_separable([made_up(1.0), made_up(None)], 1)
 
 
 def test_decision():
     low, same, near, far = made_up(1.0, 0.05), made_up(1.0), made_up(1.01, 0.05, 1), made_up(9.0)
     none = made_up(None)
     # State 0 never wins, however low.
-    assert decision([low, far, near]) == Decision(2, decided=True, close=True, rest=())
-    assert decision([none, near, low, far]) == Decision(2, decided=False, close=True, rest=(1,))
-    assert decision([None, low, none, far]) == Decision(1, decided=False, close=False, rest=())
-    assert decision([None, low, None, far]) == Decision(1, decided=True, close=True, rest=())
-    assert decision([none, near, low, far], tolerance=0.001) == Decision(
+    assert decide_best([low, far, near]) == Decision(2, decided=True, close=True, rest=())
+    assert decide_best([none, near, low, far]) == Decision(2, decided=False, close=True, rest=(1,))
+    assert decide_best([None, low, none, far]) == Decision(1, decided=False, close=False, rest=())
+    assert decide_best([None, low, None, far]) == Decision(1, decided=True, close=True, rest=())
+    assert decide_best([none, near, low, far], tolerance=0.001) == Decision(
         2, decided=False, close=False, rest=(1,)
     )
-    assert decision([none, low, same]).best == 1  # a tie goes to the lower state
-    assert decision([low, none, None]) == Decision(None, decided=False, close=False, rest=())
+    assert decide_best([none, low, same]).best == 1  # a tie goes to the lower state
+    assert decide_best([low, none, None]) == Decision(None, decided=False, close=False, rest=())
 
 
 def test_more_looks_decide_less():
     best, other = made_up(1.0, 0.05), made_up(1.2, 0.05, 1)
-    assert decision([None, best, other]).decided
-    assert not decision([None, best, other], looks=100).decided
+    assert decide_best([None, best, other]).decided
+    assert not decide_best([None, best, other], looks=100).decided

@@ -61,7 +61,7 @@ from layerscout.runtime import (
     show_progress,
 )
 from layerscout.scanning import Reader, cut_inputs, described_model, described_task, in_memory
-from layerscout.scores import Metric, family_probes, majority
+from layerscout.scores import Metric, majority, train_family_probes
 
 # Training examples that heads are tuned on again at the most, unless the user says otherwise.
 HEAD_EXAMPLES = 5000
@@ -390,7 +390,7 @@ def _heads(
     reached: list[list[float]] = [[] for _ in states[0]]
     with reader.timed("heads"):
         for rate in HEAD_RATES:
-            found = family_probes(
+            found = train_family_probes(
                 states[0],
                 task.train.labels,
                 states[1],

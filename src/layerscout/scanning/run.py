@@ -38,11 +38,11 @@ from layerscout.scores import (
     against_probe,
     agreement,
     applicable,
-    family_probes,
-    linear_probes,
     majority,
     rank_movement,
     smoothness,
+    train_family_probes,
+    train_linear_probes,
     usual_scores,
 )
 
@@ -286,7 +286,7 @@ class _Asked:
         show = partial(self.reader.show, "probing")
         if family:
             names = self.task.labels or ("score",)
-            found = family_probes(
+            found = train_family_probes(
                 in_memory(states),
                 labels[0],
                 in_memory(judged),
@@ -299,7 +299,7 @@ class _Asked:
                 progress=show,
             )
         else:
-            found = linear_probes(
+            found = train_linear_probes(
                 states,
                 labels[0],
                 judged,

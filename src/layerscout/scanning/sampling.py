@@ -18,7 +18,7 @@ from layerscout.data import Split, Task, sample
 from layerscout.models import Encoder, Pooling, Tokens
 from layerscout.runtime import InputError, Show
 from layerscout.scanning.scoring import Sample, estimate_states
-from layerscout.scores import Debiased, Moments, class_weights, decision, stratified_groups
+from layerscout.scores import Debiased, Moments, class_weights, deal_groups, decide_best
 
 # What "auto" reads where no score says when there are enough.
 AUTO_EXAMPLES = 5000
@@ -243,7 +243,7 @@ def kept_states(reader: Reader, drawing: Drawing, *, decide: str | None) -> Read
         with reader.timed("scores"), suppress(InputError):  # with more examples there are enough
             results = estimate_states(decide, reading.states[reader.poolings[0]], reading.sample)
             reading = replace(reading, known={decide: results})
-            found = decision(results, looks=len(sizes), tolerance=CLOSE)
+            found = decide_best(results, looks=len(sizes), tolerance=CLOSE)
         if found is not None and found.decided:
             because = f"state {found.best} is told apart from all others"
         elif found is not None and found.close:
@@ -297,7 +297,7 @@ class _Store:
             states={pooling: states.take(order) for pooling, states in self._states.items()},
             sample=Sample(
                 split.labels,
-                stratified_groups(split.labels, seed, split.groups),
+                deal_groups(split.labels, seed, split.groups),
                 seed,
                 split.groups,
                 first=1 if reader.poolings[0] == "cls" else 0,

@@ -19,8 +19,8 @@ from layerscout.scores import (
     Debiased,
     Score,
     State,
+    find_separable,
     interval,
-    separable,
 )
 
 # An entry of a score: its value, alone or with its replicates, None where it is undefined, or why
@@ -36,7 +36,7 @@ class Sample:
 
     Attributes:
         labels: class ids, int64 (n,), or targets, float64 (n,).
-        groups: (n,), the groups of `variability.stratified_groups`.
+        groups: (n,), the groups of `grouping.deal_groups`.
         seed: of what a score draws.
         examples: (n,), or None; rows with the same number are the choices of one example.
         first: the first state that is scored: 1 where state 0 is the same for every example.
@@ -165,7 +165,7 @@ def _with_intervals(score: Score, results: Sequence[Debiased | None], looks: int
         "level": 0.95,
     }
     if best is not None:
-        details["separable_from_best"] = separable(results, best, looks)
+        details["separable_from_best"] = find_separable(results, best, looks)
     low, high = zip(*ends, strict=True)
     return replace(score, low=low, high=high, details=details)
 

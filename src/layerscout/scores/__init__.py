@@ -15,18 +15,15 @@ from layerscout.scores.arrays import (
 )
 from layerscout.scores.cka import small_sample_warning
 from layerscout.scores.clusters import find_clusters
+from layerscout.scores.decisions import Decision, decide_best, find_separable
 from layerscout.scores.diagnostics import against_probe, agreement, rank_movement, ranks, smoothness
+from layerscout.scores.family_probes import train_family_probes
+from layerscout.scores.grouping import deal_groups
+from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.moments import Moments, class_weights
-from layerscout.scores.probes import Metric, family_probes, linear_probes, majority
+from layerscout.scores.probes import Metric, majority
 from layerscout.scores.score import Score
 from layerscout.scores.similarity_maps import SimilarityMap, cka_map
 from layerscout.scores.state import State
 from layerscout.scores.table import DEFAULT, SCORES, Source, applicable, usual_scores
-from layerscout.scores.variability import (
-    Debiased,
-    Decision,
-    decision,
-    interval,
-    separable,
-    stratified_groups,
-)
+from layerscout.scores.variability import Debiased, interval

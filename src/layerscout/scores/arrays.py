@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from layerscout.runtime import InputError, check_integer
+from layerscout.scores.grouping import deal_groups
 from layerscout.scores.state import State
 from layerscout.scores.table import DEFAULT, SCORES
-from layerscout.scores.variability import stratified_groups
 
 # Products of four larger numbers, or of four whose inverses are larger, would leave float64.
 LARGEST = 1e70
@@ -72,7 +72,7 @@ def cca(
     """Mean canonical correlation of states and labels on folds left out; higher is better.
 
     Over all canonical pairs but the last, which is noise; with numbers the only one. Xie et al.
-    2022, App. C.7; see `layerscout.scores.folds.fold_scores`.
+    2022, App. C.7; see `layerscout.scores.folds.score_folds`.
 
     Args:
         H: states (n, d).
@@ -91,7 +91,7 @@ def ridge(
 ) -> float | None:
     """Class-balanced accuracy (R² for numbers) of ridge regression on folds left out.
 
-    Higher is better. See `layerscout.scores.folds.fold_scores`.
+    Higher is better. See `layerscout.scores.folds.score_folds`.
 
     Args and errors: as `cca`.
     """
@@ -178,7 +178,7 @@ def _on_arrays(
                 f"{kind} must be of a size below {LARGEST:g} and above "
                 f"{1 / LARGEST:g}, got {largest:.3g}; scale them"
             )
-    return SCORES[key].of_state(State(states, labels, stratified_groups(labels, seed), seed))
+    return SCORES[key].of_state(State(states, labels, deal_groups(labels, seed), seed))
 
 
 def _read(values: ArrayLike | Tensor) -> np.ndarray:

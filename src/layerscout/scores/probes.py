@@ -1,4 +1,4 @@
-"""Probes: how well something simple, trained on a state, tells the classes.
+"""What a probe, trained on a state, reaches on held-out examples, and what judges it.
 
 Probes take class ids, int64 (n,), or targets of regression, float64 (n,): the type
 of the labels decides.
@@ -6,43 +6,22 @@ of the labels decides.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float, Float32, Float64, Int64
-from torch import Tensor, nn
 
 from layerscout.data import pearson_spearman
-from layerscout.plans import FAMILY_RATE
-from layerscout.runtime import InputError
-from layerscout.scores.neighbours import tenth
-from layerscout.scores.state import StatesLike
 
 # Judges predictions: of labels (n,) and logits (n, K), or of targets (n,) and predictions (n,).
 # More is better.
 Metric = Callable[[np.ndarray, np.ndarray], float]
-
-# Mean and deviation of every feature.
-Scale = tuple[np.ndarray, np.ndarray]
 
 # Told how much is done, of how much.
 Report = Callable[[float, float], None]
 
 # Rows that are read or judged at a time, so that memory does not grow with n.
 CHUNK = 256
-
-# Rows that a step of all linear probes together should have: fewer, and the calls cost more than
-# the arithmetic; more, and they leave the processor's cache.
-STEP_ROWS = 512
-
-# Outputs of linear probes that are judged at a time.
-LOSS_OUTPUTS = 2**16
-
-# Bytes that the states in training and what belongs to them may take.
-SLAB_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -94,386 +73,21 @@ def majority(y: np.ndarray, yv: np.ndarray, metric: Metric | None = None) -> flo
     else:
         counts = np.bincount(y)
         predicted = np.tile(np.eye(len(counts))[counts.argmax()], (len(yv), 1))
-    value = _metric(metric, y)(yv, predicted)
+    value = choose_metric(metric, y)(yv, predicted)
     return float(value) if np.isfinite(value) else None
 
 
-# --- Linear probes -----------------------------------------------------------------------------
-
-
-def linear_probes(
-    train: StatesLike,
-    y: np.ndarray,
-    validation: StatesLike,
-    yv: np.ndarray,
-    *,
-    metric: Metric | None = None,
-    examples: Int64[np.ndarray, " n"] | None = None,
-    seeds: int = 8,
-    epochs: int = 40,
-    patience: int = 5,
-    seed: int = 0,
-    progress: Report | None = None,
-) -> Probes:
-    """Train a softmax (or least-squares) regression on every state, several times over.
-
-    Every seed sets another tenth of the training rows aside, stratified, and keeps the epoch with
-    the least loss on it (early stopping; the validation split is only reported on). Seeds differ
-    in nothing else: all start from weights of 0 and the shares of the classes, and read the rows
-    in one order, so that all probes of a state take a step with one product. Adam, 2e-3, batches
-    of a sixteenth of the rows, 8 to 256. Features are brought to mean 0 and deviation 1 by all
-    training rows; those that only rounding tells from a constant become 0. Tamkin et al. 2020,
-    §3, App. E; the optimiser is ours.
-
-    Args:
-        train: states (S, n, d), which may be memory-mapped; a few are copied at a time.
-        y: class ids or targets (n,).
-        validation: states (S, m, d).
-        yv: their labels (m,).
-        metric: what is reported; `accuracy` (or `pearson_spearman`) unless given.
-        examples: ids (n,); training rows of one example are set aside together.
-        seeds: trainings of every state.
-        epochs: passes over the training rows at the most.
-        patience: epochs without less loss after which a probe stops.
-        seed: the same one repeats the same numbers.
-        progress: told the states done and how many there are to do.
-
-    Returns:
-        The probes, undefined at states that are not finite.
-
-    Raises:
-        InputError: if no row can be set aside.
-    """
-    draws = [np.random.default_rng([seed, number]) for number in range(seeds)]
-    problem = _Problem.of(y, np.stack([tenth(y, examples, rng) for rng in draws], axis=1))
-    start = problem.start(train.shape[2])
-    judge = _metric(metric, y)
-    scales = {
-        s: scale
-        for s in range(len(train))
-        if (scale := _scale(train[s])) is not None and _finite(validation[s])
-    }
-    by_seed: list[Sequence[float]] = [()] * len(train)
-    kept: list[Sequence[int]] = [()] * len(train)
-    finite, size = list(scales), problem.slab(start)
-    for first in range(0, len(finite), size):
-        slab = finite[first : first + size]
-        x = torch.empty(len(slab), *train.shape[1:])
-        for at, s in enumerate(slab):
-            x[at, problem.places] = _scaled(train[s], scales[s])
-        weights, best = problem.fit(x, start, epochs, patience, seed)
-        for at, s in enumerate(slab):
-            outputs = problem.predict(_scaled(validation[s], scales[s]), weights[at])
-            by_seed[s], kept[s] = [judge(yv, output) for output in outputs], best[at].tolist()
-        if progress is not None:
-            progress(first + len(slab), len(finite))
-    return Probes.of(by_seed, kept)
-
-
-@dataclass(frozen=True, eq=False)
-class _Problem:
-    """What M seeds learn from n rows, whatever the state.
-
-    Weights are (D, C, M) with D = d + 1: the last row holds the biases.
-
-    Attributes:
-        numbers: whether this is regression.
-        places: where each row lies here: those that any seed sets aside come first.
-        targets: one-hot classes, or the one number brought to mean 0 and deviation 1.
-        aside: 1 where a seed sets the row aside for stopping, else 0.
-        mean, scale: of the numbers.
-    """
-
-    numbers: bool
-    places: Int64[Tensor, " n"]
-    targets: Float32[Tensor, "n C 1"]
-    aside: Float32[Tensor, "n M"]
-    mean: float
-    scale: float
-
-    @classmethod
-    def of(cls, y: np.ndarray, aside: Bool[np.ndarray, "n M"]) -> _Problem:
-        if not (aside.any(axis=0) & ~aside.all(axis=0)).all():
-            raise InputError(
-                "a probe sets a tenth of the rows aside to know when to stop, and each class must "
-                f"stay; got {len(y)} rows of {len(np.unique(y))} classes; take more examples"
-            )
-        rows = np.argsort(~aside.any(axis=1), kind="stable")
-        places, kept = torch.from_numpy(np.argsort(rows)), torch.from_numpy(aside[rows]).float()
-        if y.dtype.kind != "f":
-            onehot = nn.functional.one_hot(torch.from_numpy(y[rows])).float()
-            return cls(False, places, onehot[:, :, None], kept, 0.0, 1.0)
-        mean, scale = float(y.mean()), float(y.std()) if np.ptp(y) > 0 else 1.0
-        numbers = torch.from_numpy((y[rows] - mean) / scale).float()
-        return cls(True, places, numbers[:, None, None], kept, mean, scale)
-
-    @property
-    def batch(self) -> int:
-        """Rows of a step: few enough for many steps an epoch."""
-        return min(max(len(self.targets) // 16, 8), 256)
-
-    def start(self, d: int) -> Float32[Tensor, "D C M"]:
-        """Give weights of 0, and biases that fit the shares of the classes.
-
-        Biases that had to find the shares by themselves would keep a probe of a weak state
-        learning long after its weights fit nothing but noise.
-        """
-        C, M = self.targets.shape[1], self.aside.shape[1]
-        start = torch.zeros(d + 1, C, M)
-        if not self.numbers:
-            start[d] = self.targets.mean(dim=0).log()
-        return start
-
-    def slab(self, start: Float32[Tensor, "D C M"]) -> int:
-        """Give the number of states to train at once."""
-        # Eight: the weights, their gradient, Adam's moments, the best ones, what is in between.
-        each = 4 * (len(self.targets) * len(start) + 8 * start.numel())
-        return max(1, min(STEP_ROWS // self.batch, SLAB_BYTES // each))
-
-    def fit(
-        self,
-        x: Float32[Tensor, "s n d"],
-        start: Float32[Tensor, "D C M"],
-        epochs: int,
-        patience: int,
-        seed: int,
-    ) -> tuple[Float32[Tensor, "s D C M"], Int64[Tensor, "s M"]]:
-        """Train; give every probe's best weights and the epoch that they are of."""
-        (s, n, d), (_, C, M) = x.shape, start.shape
-        weights = start.reshape(1, d + 1, C * M).repeat(s, 1, 1)
-        gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
-        best = weights.view(s, d + 1, C, M).clone()
-        least, at = torch.full((s, M), torch.inf), torch.zeros(s, M, dtype=torch.int64)
-        rng, steps = np.random.default_rng(seed), 0
-        for epoch in range(1, epochs + 1):
-            order = self.places[torch.from_numpy(rng.permutation(n))]
-            for rows in order.tensor_split(-(-n // self.batch)):
-                some = x.index_select(1, rows)
-                residuals = self._residuals(some, weights, rows)
-                torch.bmm(some.transpose(1, 2), residuals, out=gradient[:, :d])
-                torch.sum(residuals, 1, keepdim=True, out=gradient[:, d:])
-                steps += 1
-                _adam(weights, gradient, first, second, steps)
-            loss = self._loss(x, weights)
-            better = (loss < least) & (epoch - 1 - at < patience)
-            least, at = torch.where(better, loss, least), torch.where(better, epoch, at)
-            best = torch.where(better[:, None, None], weights.view_as(best), best)
-            if bool((epoch - at >= patience).all()):
-                break
-        return best, at
-
-    def _residuals(
-        self, x: Float32[Tensor, "s b d"], weights: Float32[Tensor, "s D CM"], rows: Tensor
-    ) -> Float32[Tensor, "s b CM"]:
-        """Give the gradient of the mean loss of the rows trained on by the outputs."""
-        share = 1 - self.aside[rows]
-        share /= share.sum(dim=0).clamp(min=1)
-        outputs = self._outputs(x, weights)
-        outputs = outputs if self.numbers else outputs.softmax(dim=2)
-        return outputs.sub_(self.targets[rows]).mul_(share[:, None]).flatten(2)
-
-    def _loss(
-        self, x: Float32[Tensor, "s n d"], weights: Float32[Tensor, "s D CM"]
-    ) -> Float32[Tensor, "s M"]:
-        """Give the mean loss of the rows set aside."""
-        total = torch.zeros(())
-        last = int(self.aside.any(dim=1).sum())
-        size = max(1, LOSS_OUTPUTS // (len(x) * weights.shape[2]))
-        for rows in (slice(at, min(at + size, last)) for at in range(0, last, size)):
-            outputs, target = self._outputs(x[:, rows], weights), self.targets[rows]
-            if self.numbers:
-                loss = (outputs - target).square_().squeeze(2)
-            else:
-                loss = outputs.logsumexp(dim=2) - outputs.mul_(target).sum(dim=2)
-            total = total + loss.mul_(self.aside[rows]).sum(dim=1)
-        return total / self.aside.sum(dim=0)
-
-    def _outputs(
-        self, x: Float32[Tensor, "s b d"], weights: Float32[Tensor, "s D CM"]
-    ) -> Float32[Tensor, "s b C M"]:
-        outputs = torch.baddbmm(weights[:, -1:], x, weights[:, :-1])
-        return outputs.view(*x.shape[:2], self.targets.shape[1], self.aside.shape[1])
-
-    def predict(
-        self, x: Float32[Tensor, "m d"], weights: Float32[Tensor, "D C M"]
-    ) -> Iterator[np.ndarray]:
-        """Yield the logits (m, C), or the numbers (m,), of every seed."""
-        for each in weights.unbind(dim=2):
-            outputs = torch.addmm(each[-1], x, each[:-1]).double().numpy()
-            yield outputs[:, 0] * self.scale + self.mean if self.numbers else outputs
-
-
-def _adam(weights: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int) -> None:
-    """Take the step number `step` of Adam, at 2e-3, in place."""
-    first.lerp_(gradient, 0.1)
-    second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-    root = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
-    weights.addcdiv_(first, root, value=-2e-3 / (1 - 0.9**step))
-
-
-def _metric(metric: Metric | None, y: np.ndarray) -> Metric:
+def choose_metric(metric: Metric | None, y: np.ndarray) -> Metric:
+    """Give the metric, or the one for these labels where there is none."""
     return metric or (pearson_spearman if y.dtype.kind == "f" else accuracy)
 
 
-def _parts(rows: np.ndarray, size: int) -> list[np.ndarray]:
+def in_chunks(rows: np.ndarray, size: int | None = None) -> list[np.ndarray]:
+    """Split rows into parts of `size`, by default of `CHUNK`; views, not copies."""
+    size = size or CHUNK
     return [rows[at : at + size] for at in range(0, len(rows), size)]
 
 
-def _finite(x: np.ndarray) -> bool:
-    return all(np.isfinite(part).all() for part in _parts(x, CHUNK))
-
-
-def _scale(x: Float[np.ndarray, "n d"]) -> Scale | None:
-    """Give mean and deviation of every feature, 1 where only rounding tells it from a constant.
-
-    None where they are not finite.
-    """
-    total = [part.sum(axis=0, dtype=np.float64) for part in _parts(x, CHUNK)]
-    mean = np.sum(total, axis=0) / len(x)
-    if not np.isfinite(mean).all():
-        return None
-    squares = [((part - mean) ** 2).sum(axis=0) for part in _parts(x, CHUNK)]
-    deviation = np.sqrt(np.sum(squares, axis=0) / len(x))
-    return mean, np.where(deviation > 1e-6 * abs(mean), deviation, 1.0)
-
-
-def _scaled(x: Float[np.ndarray, "n d"], scale: Scale) -> Float32[Tensor, "n d"]:
-    scaled = np.empty(x.shape, dtype=np.float32)
-    mean, deviation = scale
-    for into, part in zip(_parts(scaled, CHUNK), _parts(x, CHUNK), strict=True):
-        into[:] = (part - mean) / deviation
-    return torch.from_numpy(scaled)
-
-
-# --- The family's own head ---------------------------------------------------------------------
-
-
-def family_probes(
-    train: Float[np.ndarray, "S n d"],
-    y: np.ndarray,
-    validation: Float[np.ndarray, "S m d"],
-    yv: np.ndarray,
-    head_factory: Callable[[int], nn.Module],
-    *,
-    metric: Metric | None = None,
-    learning_rate: float = FAMILY_RATE,
-    epochs: int = 20,
-    batch_size: int = 8,
-    seeds: int = 1,
-    seed: int = 0,
-    progress: Report | None = None,
-) -> Probes:
-    """Train the family's own classification head on every state; the best epoch counts.
-
-    All states are trained at once, each with dropout of its own, on the same rows in the same
-    order and from the same start. AdamW without weight decay; the rate rises over the first 6 %
-    of the steps and then falls to 0. The best epoch is chosen by what is reported, as in the
-    paper, so the value flatters a little. Xie et al. 2022, §4.1, App. B.1, B.3.
-
-    Args:
-        train: states (S, n, d) of the first token, which may be memory-mapped.
-        y: class ids or targets (n,).
-        validation: states (S, m, d).
-        yv: their labels (m,).
-        head_factory: gives, by a seed, a module from states (b, d) to logits (b, K), or to one
-            number each (b, 1) in regression.
-        metric: what is reported; `accuracy` (or `pearson_spearman`) unless given.
-        learning_rate: the highest; see `FAMILY_RATES`.
-        epochs: passes over the training rows.
-        batch_size: rows of a step.
-        seeds: trainings of every state.
-        seed: of the first training; the others count on from it.
-        progress: told the epochs done and all of them.
-
-    Returns:
-        The probes, undefined at states that are not finite.
-    """
-    judge, numbers = _metric(metric, y), y.dtype.kind == "f"
-    targets = torch.from_numpy(y.astype(np.float32) if numbers else y)
-    finite = [s for s in range(len(train)) if _finite(train[s]) and _finite(validation[s])]
-    by_seed: list[list[float]] = [[] for _ in train]
-    kept: list[list[int]] = [[] for _ in train]
-
-    def read(states: np.ndarray, rows: np.ndarray) -> Tensor:
-        at = np.ix_(np.array(finite), rows)
-        return torch.from_numpy(np.asarray(states[at], dtype=np.float32))
-
-    for number in range(seeds if finite else 0):
-        rng, curve = np.random.default_rng(seed + number), []
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed + number)
-            steps = epochs * -(-len(y) // batch_size)
-            head = head_factory(seed + number).cpu()  # where the states are
-            heads = _Heads.of(head, len(finite), learning_rate, steps)
-            for epoch in range(epochs):
-                for rows in _parts(rng.permutation(len(y)), batch_size):
-                    heads.step(read(train, rows), targets[rows])
-                parts = [heads(read(validation, at)) for at in _parts(np.arange(len(yv)), CHUNK)]
-                outputs = np.concatenate(parts, axis=1)
-                curve.append([judge(yv, each[:, 0] if numbers else each) for each in outputs])
-                if progress is not None:
-                    progress(number * epochs + epoch + 1, seeds * epochs)
-        reached = np.where(np.isfinite(curve), curve, -np.inf)
-        for s, at, value in zip(finite, reached.argmax(axis=0), reached.max(axis=0), strict=True):
-            by_seed[s].append(value)
-            kept[s].append(int(at) + 1)
-    return Probes.of(by_seed, kept)
-
-
-@dataclass(frozen=True, eq=False)
-class _Heads:
-    """S copies of a head in training, one for each state.
-
-    Attributes:
-        head: the module without its values.
-        parameters, buffers: those of all copies, (S, ...) by name.
-        optimizer, schedule: of all parameters.
-    """
-
-    head: nn.Module
-    parameters: dict[str, Tensor]
-    buffers: dict[str, Tensor]
-    optimizer: torch.optim.Optimizer
-    schedule: torch.optim.lr_scheduler.LRScheduler
-
-    @classmethod
-    def of(cls, head: nn.Module, states: int, learning_rate: float, steps: int) -> _Heads:
-        parameters, buffers = torch.func.stack_module_state([head] * states)
-        optimizer = torch.optim.AdamW(
-            list(parameters.values()), learning_rate, weight_decay=0.0, fused=True
-        )
-        warmup = max(1, round(0.06 * steps))
-
-        def share(step: int) -> float:
-            return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
-
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
-        return cls(copy.deepcopy(head).to("meta"), parameters, buffers, optimizer, schedule)
-
-    def step(self, x: Float32[Tensor, "S b d"], targets: Tensor) -> None:
-        """Train every copy on the same b rows of its state."""
-        self.head.train()
-        outputs = self._outputs(x)
-        if targets.is_floating_point():
-            loss = (outputs.squeeze(2) - targets).square().mean(dim=1)
-        else:
-            classes = outputs.log_softmax(dim=2)
-            loss = -classes.gather(2, targets.expand(len(x), -1)[:, :, None]).mean(dim=(1, 2))
-        self.optimizer.zero_grad()
-        torch.autograd.backward(loss.sum())  # whose gradient for each copy is that of its own mean
-        self.optimizer.step()
-        self.schedule.step()
-
-    def __call__(self, x: Float32[Tensor, "S b d"]) -> Float64[np.ndarray, "S b K"]:
-        """Give the outputs of every copy without dropout."""
-        self.head.eval()
-        with torch.no_grad():
-            return self._outputs(x).double().numpy()
-
-    def _outputs(self, x: Float32[Tensor, "S b d"]) -> Float32[Tensor, "S b K"]:
-        def call(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-            outputs: Tensor = torch.func.functional_call(self.head, (parameters, buffers), (x,))
-            return outputs
-
-        every = torch.vmap(call, randomness="different")
-        return every(self.parameters, self.buffers, x)
+def all_finite(x: np.ndarray) -> bool:
+    """Tell whether all values are finite, reading some rows at a time."""
+    return all(np.isfinite(part).all() for part in in_chunks(x))

@@ -9,10 +9,10 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
-from layerscout.scores.folds import FoldScores, fold_scores
+from layerscout.scores.folds import FoldScores, score_folds
 from layerscout.scores.moments import Centred
 from layerscout.scores.transferability import centred_scatter
-from layerscout.scores.variability import Debiased, debiased
+from layerscout.scores.variability import Debiased, estimate_debiased
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class State:
     Attributes:
         states: (n, d), as the encoder gave them, all finite.
         labels: class ids, int64 (n,), or targets, float64 (n,).
-        groups: (n,), the groups of `variability.stratified_groups`.
+        groups: (n,), the groups of `grouping.deal_groups`.
         seed: of what a score draws.
         examples: (n,), or None; rows with the same number are the choices of one example.
     """
@@ -92,9 +92,9 @@ class State:
     @_once
     def debiased(self) -> Debiased:
         """The debiased variability ratio with its jackknife replicates."""
-        return debiased(self.centred)
+        return estimate_debiased(self.centred)
 
     @_once
     def folds(self) -> FoldScores:
         """What is fitted on some folds and tested on others."""
-        return fold_scores(self.centred)
+        return score_folds(self.centred)

@@ -67,7 +67,7 @@ class Tridiagonal:
         _reduce(b"L", n, a, leading, diagonal, below, tau, work, size, info)
         return cls(bands, np.asfortranarray(matrix.T[1:, :-1]), factors[: d - 1])
 
-    def turned(
+    def turn(
         self, columns: Float64[np.ndarray, "d m"], *, back: bool = False
     ) -> Float64[np.ndarray, "d m"]:
         """Give Qᵀ times the columns, or Q times them."""
@@ -103,9 +103,9 @@ class Tridiagonal:
         eigenvalues, vectors, failed = dstevd(*self._halves())
         if failed:
             raise np.linalg.LinAlgError(NOT_FOUND)
-        return eigenvalues, vectors.T @ self.turned(columns)
+        return eigenvalues, vectors.T @ self.turn(columns)
 
-    def solved(
+    def solve(
         self, shift: float, turned: Float64[np.ndarray, "d m"]
     ) -> tuple[Float64[np.ndarray, "d m"], Float64[np.ndarray, "d m"]] | None:
         """Solve with the matrix plus `shift` times the identity, in the turned basis.

@@ -1,0 +1,153 @@
+"""Family probes: the family's own classification head, trained on every state at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Float64
+from torch import Tensor, nn
+
+from layerscout.plans import FAMILY_RATE
+from layerscout.scores.probes import (
+    Metric,
+    Probes,
+    Report,
+    all_finite,
+    choose_metric,
+    in_chunks,
+)
+
+
+def train_family_probes(
+    train: Float[np.ndarray, "S n d"],
+    y: np.ndarray,
+    validation: Float[np.ndarray, "S m d"],
+    yv: np.ndarray,
+    head_factory: Callable[[int], nn.Module],
+    *,
+    metric: Metric | None = None,
+    learning_rate: float = FAMILY_RATE,
+    epochs: int = 20,
+    batch_size: int = 8,
+    seeds: int = 1,
+    seed: int = 0,
+    progress: Report | None = None,
+) -> Probes:
+    """Train the family's own classification head on every state; the best epoch counts.
+
+    All states are trained at once, each with dropout of its own, on the same rows in the same
+    order and from the same start. AdamW without weight decay; the rate rises over the first 6 %
+    of the steps and then falls to 0. The best epoch is chosen by what is reported, as in the
+    paper, so the value flatters a little. Xie et al. 2022, §4.1, App. B.1, B.3.
+
+    Args:
+        train: states (S, n, d) of the first token, which may be memory-mapped.
+        y: class ids or targets (n,).
+        validation: states (S, m, d).
+        yv: their labels (m,).
+        head_factory: gives, by a seed, a module from states (b, d) to logits (b, K), or to one
+            number each (b, 1) in regression.
+        metric: what is reported; `accuracy` (or `pearson_spearman`) unless given.
+        learning_rate: the highest; see `FAMILY_RATES`.
+        epochs: passes over the training rows.
+        batch_size: rows of a step.
+        seeds: trainings of every state.
+        seed: of the first training; the others count on from it.
+        progress: told the epochs done and all of them.
+
+    Returns:
+        The probes, undefined at states that are not finite.
+    """
+    judge, numbers = choose_metric(metric, y), y.dtype.kind == "f"
+    targets = torch.from_numpy(y.astype(np.float32) if numbers else y)
+    finite = [s for s in range(len(train)) if all_finite(train[s]) and all_finite(validation[s])]
+    by_seed: list[list[float]] = [[] for _ in train]
+    kept: list[list[int]] = [[] for _ in train]
+
+    def read(states: np.ndarray, rows: np.ndarray) -> Tensor:
+        at = np.ix_(np.array(finite), rows)
+        return torch.from_numpy(np.asarray(states[at], dtype=np.float32))
+
+    for number in range(seeds if finite else 0):
+        rng, curve = np.random.default_rng(seed + number), []
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed + number)
+            steps = epochs * -(-len(y) // batch_size)
+            head = head_factory(seed + number).cpu()  # where the states are
+            heads = _Heads.of(head, len(finite), learning_rate, steps)
+            for epoch in range(epochs):
+                for rows in in_chunks(rng.permutation(len(y)), batch_size):
+                    heads.step(read(train, rows), targets[rows])
+                parts = [heads(read(validation, at)) for at in in_chunks(np.arange(len(yv)))]
+                outputs = np.concatenate(parts, axis=1)
+                curve.append([judge(yv, each[:, 0] if numbers else each) for each in outputs])
+                if progress is not None:
+                    progress(number * epochs + epoch + 1, seeds * epochs)
+        reached = np.where(np.isfinite(curve), curve, -np.inf)
+        for s, at, value in zip(finite, reached.argmax(axis=0), reached.max(axis=0), strict=True):
+            by_seed[s].append(value)
+            kept[s].append(int(at) + 1)
+    return Probes.of(by_seed, kept)
+
+
+@dataclass(frozen=True, eq=False)
+class _Heads:
+    """S copies of a head in training, one for each state.
+
+    Attributes:
+        head: the module without its values.
+        parameters, buffers: those of all copies, (S, ...) by name.
+        optimizer, schedule: of all parameters.
+    """
+
+    head: nn.Module
+    parameters: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+    optimizer: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+
+    @classmethod
+    def of(cls, head: nn.Module, states: int, learning_rate: float, steps: int) -> _Heads:
+        parameters, buffers = torch.func.stack_module_state([head] * states)
+        optimizer = torch.optim.AdamW(
+            list(parameters.values()), learning_rate, weight_decay=0.0, fused=True
+        )
+        warmup = max(1, round(0.06 * steps))
+
+        def share(step: int) -> float:
+            return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+        return cls(copy.deepcopy(head).to("meta"), parameters, buffers, optimizer, schedule)
+
+    def step(self, x: Float32[Tensor, "S b d"], targets: Tensor) -> None:
+        """Train every copy on the same b rows of its state."""
+        self.head.train()
+        outputs = self._outputs(x)
+        if targets.is_floating_point():
+            loss = (outputs.squeeze(2) - targets).square().mean(dim=1)
+        else:
+            classes = outputs.log_softmax(dim=2)
+            loss = -classes.gather(2, targets.expand(len(x), -1)[:, :, None]).mean(dim=(1, 2))
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss.sum())  # whose gradient for each copy is that of its own mean
+        self.optimizer.step()
+        self.schedule.step()
+
+    def __call__(self, x: Float32[Tensor, "S b d"]) -> Float64[np.ndarray, "S b K"]:
+        """Give the outputs of every copy without dropout."""
+        self.head.eval()
+        with torch.no_grad():
+            return self._outputs(x).double().numpy()
+
+    def _outputs(self, x: Float32[Tensor, "S b d"]) -> Float32[Tensor, "S b K"]:
+        def call(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+            outputs: Tensor = torch.func.functional_call(self.head, (parameters, buffers), (x,))
+            return outputs
+
+        every = torch.vmap(call, randomness="different")
+        return every(self.parameters, self.buffers, x)

@@ -22,7 +22,7 @@ from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.plans.plan import make_plan
 from layerscout.runtime.store import clear_cache
 from layerscout.studies import runners
-from layerscout.studies.checking import read_recipe
+from layerscout.studies.checking import make_recipe
 from layerscout.studies.context import TrialContext
 from layerscout.studies.estimates import estimate
 from layerscout.studies.recipe import Recipe
@@ -57,7 +57,7 @@ def recipe(shared: Path, **settings: Any) -> Recipe:
         "axes": {"model": [str(shared / "models" / MODEL)], "task": ["sst2"], "plan": plans},
         "settings": {"learning_rate": 1e-4, "sample_seed": 0, **settings},
     }
-    return read_recipe({"title": "twelve strategies", "grids": {"tuned": grid}})
+    return make_recipe({"title": "twelve strategies", "grids": {"tuned": grid}})
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def many(shared: Path, number: int, folder: Path) -> tuple[float, float, float]:
         },
         "settings": {"plan": "top:1"},
     }
-    wanted = read_recipe(
+    wanted = make_recipe(
         {"title": "many", "grids": {"tuned": grid}, "tables": [{"title": "means"}]}
     )
     runs = runners.RUN

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from layerscout.studies.checking import read_recipe
+from layerscout.studies.checking import make_recipe
 from layerscout.studies.run import study
 
 QUICK = {"epochs": 2, "batch_size": 16, "examples": 32, "sample_seed": 0}
@@ -18,7 +18,7 @@ def recipe(tiny, data, *, axes=None, grids=None, settings=None, **more):
         },
         "settings": {**QUICK, "learning_rate": 1e-3, **(settings or {})},
     }
-    return read_recipe({"title": "a study", "grids": {"tuned": grid, **(grids or {})}, **more})
+    return make_recipe({"title": "a study", "grids": {"tuned": grid, **(grids or {})}, **more})
 
 
 def records(folder):

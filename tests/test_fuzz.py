@@ -22,7 +22,7 @@ from layerscout.plans.edits import make_edits
 from layerscout.plans.plan import make_plan
 from layerscout.runtime.errors import InputError
 from layerscout.scanning.result import Scan
-from layerscout.studies.checking import read_recipe
+from layerscout.studies.checking import make_recipe
 from layerscout.studies.loading import load_recipe, recipe_text
 
 # How many times as many examples as in the suite are tried.
@@ -190,8 +190,8 @@ anything = st.recursive(
 @fuzzed
 @given(content=anything)
 def test_recipes_of_any_shape(content):
-    refused_or_not(lambda: read_recipe({"title": "t", "grids": {"g": content}}), lines=99)
-    refused_or_not(lambda: read_recipe({"title": "t", "grids": {"g": {"axes": content}}}), lines=99)
+    refused_or_not(lambda: make_recipe({"title": "t", "grids": {"g": content}}), lines=99)
+    refused_or_not(lambda: make_recipe({"title": "t", "grids": {"g": {"axes": content}}}), lines=99)
 
 
 @pytest.fixture(scope="module")

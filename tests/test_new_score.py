@@ -7,7 +7,7 @@ import pytest
 
 import layerscout as ls
 from layerscout.scores.table import SCORES, Definition
-from layerscout.studies.checking import read_recipe
+from layerscout.studies.checking import make_recipe
 
 
 def spread(state):
@@ -69,7 +69,7 @@ def test_recipes_take_it():
         },
     }
     tables = [{"title": "t", "grid": "seen", "value": "best:spread", "rows": "model"}]
-    recipe = read_recipe({"title": "t", "grids": grids, "tables": tables})
+    recipe = make_recipe({"title": "t", "grids": grids, "tables": tables})
     assert recipe.grids["tuned"].settings["score"] == "size"
 
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import claims  # noqa: E402
 import results  # noqa: E402
-from layerscout.studies.loading import load_recipe, shipped  # noqa: E402
+from layerscout.studies.loading import list_recipes, load_recipe  # noqa: E402
 from layerscout.studies.summaries import mean_of, shown  # noqa: E402
 
 RESULTS = ROOT / "docs" / "measured" / "results"
@@ -25,7 +25,7 @@ def test_the_page_is_what_the_values_say():
 
 
 def test_every_claim_has_its_study_and_its_record():
-    assert set(claims.STUDIES) <= set(shipped())
+    assert set(claims.STUDIES) <= set(list_recipes())
     for name in results.there():
         with (RESULTS / f"{name}.csv").open() as file:
             rows = list(csv.DictReader(file))
@@ -39,7 +39,7 @@ def test_what_is_kept_is_of_the_recipe_as_it_is(name):
     assert set(frame["grid"]) <= set(grids)
     for grid, rows in frame.groupby("grid"):
         for axis in set(grids[grid].axes) & set(frame) - {"model", "learning_rate", "edits"}:
-            wanted = set(map(str, grids[grid].listed(axis)))
+            wanted = set(map(str, grids[grid].label_values(axis)))
             assert set(rows[axis].dropna().map(shown)) <= wanted, axis
 
 

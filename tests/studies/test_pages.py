@@ -15,7 +15,7 @@ from layerscout.analysis.comparison import compare
 from layerscout.analysis.evaluation import evaluate
 from layerscout.pages.html import render_result
 from layerscout.studies import reports
-from layerscout.studies.checking import read_recipe
+from layerscout.studies.checking import make_recipe
 from layerscout.studies.grid import Cell
 from layerscout.studies.reports import report
 from layerscout.studies.run import Study
@@ -186,7 +186,7 @@ def made_up_study(folder: Path, evaluated: dict[str, Any], compared: dict[str, A
     names = [f"model {SCRIPT}, seed 0", "model tiny, untuned"]
     add("compared", "compare", {"task": "cola", "models": names}, compared)
     add("evaluated", "evaluate", {"model": SCRIPT, "task": "cola", "seed": "0"}, evaluated)
-    study = Study(read_recipe(RECIPE), tuple(cells), store)
+    study = Study(make_recipe(RECIPE), tuple(cells), store)
     (folder / "study.json").write_text(json.dumps(study.as_dict()))
     return study
 

@@ -9,10 +9,10 @@ import layerscout as ls
 from inputs import expect_refused
 from layerscout.runtime.errors import InputError
 from layerscout.studies import arguments, measures, recipe as recipes, sweeps
-from layerscout.studies.checking import read_recipe
-from layerscout.studies.loading import changed, load_recipe, read_value, shipped
+from layerscout.studies.checking import make_recipe
+from layerscout.studies.loading import apply_change, list_recipes, load_recipe, read_value
 from layerscout.studies.stand_ins import MODELS, TASKS
-from layerscout.studies.sweeps import swept
+from layerscout.studies.sweeps import expand_sweep
 from layerscout.studies.trial import DRAWING
 
 GRID = {"axes": {"model": ["demo"], "task": ["demo"]}, "settings": {"plan": "top:1"}}
@@ -24,11 +24,11 @@ def recipe(**grid):
 
 def faults(content):
     with pytest.raises(InputError) as raised:
-        read_recipe(content)
+        make_recipe(content)
     return str(raised.value).split("\n")[1:]
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", list_recipes())
 @pytest.mark.parametrize("small", [False, True])
 def test_what_ships_is_whole_and_names_its_source_and_cost(name, small):
     found = load_recipe(name, small=small)
@@ -74,7 +74,7 @@ def test_every_fault_is_told_at_once():
         "grids.tuned.settings.epoch: unknown argument 'epoch', did you mean 'epochs'?",
         "grids.tuned.settings.score: unknown score 'fischer', did you mean 'fisher'?",
         "grids.tuned.settings.epochs: Input should be greater than or equal to 1, got 0",
-        "grids.tuned.task: a grid needs a task",
+        "grids.tuned.task: a grid of tune needs a task",
         "grids.seen.settings.scores: unknown score 'ccca'",
     ):
         assert any(words in line for line in told), (words, told)
@@ -91,10 +91,13 @@ def test_every_fault_is_told_at_once():
         ({"axes": {**GRID["axes"], 1: [2]}}, "axes.1: unknown argument '1'"),
         ({"rates": 5}, "rates"),
         ({"axes": {"model": [None], "task": ["demo"]}}, "axes.model: it has an empty value"),
-        ({"settings": {"plan": "Full"}}, "a plan is written in small letters"),
-        ({"settings": {"plan": "auto"}}, "a study has no plan of that name"),
+        ({"settings": {"plan": "Full"}}, "a plan is written in lower case"),
+        ({"settings": {"plan": "auto"}}, "it is not a plan of a study"),
         ({"settings": {"plan": "full", "seed": 10**26}}, "less than"),
-        ({"verb": "scan", "of": "x", "settings": {"seed": 1}}, "seed: it is that of the tuned"),
+        (
+            {"verb": "scan", "of": "x", "settings": {"seed": 1}},
+            "seed: it comes with the tuned",
+        ),
         ({"of": "tuned"}, "tune starts from a checkpoint"),
         ({"verb": "tun"}, "grids.tuned.verb: Input should be 'tune', 'scan'"),
         ({"settings": {"plan": "full", "method": "loraa"}}, "did you mean 'lora'?"),
@@ -127,13 +130,13 @@ def test_names_that_stand_for_nothing_are_refused():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("title: [", "is no YAML, line"),
-        ("just words", "is no recipe"),
-        ("title: !!python/object:os.system x", "is no YAML"),
-        ("- 1\n- 2", "is no recipe"),
-        ("title: t\ngrids: 3", "is no recipe"),
+        ("title: [", "is not valid YAML, line"),
+        ("just words", "is not a recipe"),
+        ("title: !!python/object:os.system x", "is not valid YAML"),
+        ("- 1\n- 2", "is not a recipe"),
+        ("title: t\ngrids: 3", "is not a recipe"),
         ("title: t\ntitle: u\ngrids: {}", "title is there twice"),
-        ("title: t\ngrids: &a {g: *a}", "is no YAML"),
+        ("title: t\ngrids: &a {g: *a}", "is not valid YAML"),
     ],
 )
 def test_a_broken_file_is_refused_in_a_line(write, text, words):
@@ -159,41 +162,46 @@ def test_rates_are_numbers_however_they_are_written(write):
 def test_changes_reach_every_grid_that_takes_them():
     content = recipe()
     content["grids"]["read"] = {"verb": "scan", "of": "tuned", "settings": {"scores": "cca"}}
-    found = changed(content, "model", ["a", "b"])
+    found = apply_change(content, "model", ["a", "b"])
     assert found["grids"]["tuned"]["axes"]["model"] == ["a", "b"]
     assert "model" not in found["grids"]["read"]["settings"]
-    assert changed(content, "model", "a")["grids"]["tuned"]["axes"]["model"] == ["a"]
-    found = changed(content, "axes.seed", [0, 1])
+    assert apply_change(content, "model", "a")["grids"]["tuned"]["axes"]["model"] == ["a"]
+    found = apply_change(content, "axes.seed", [0, 1])
     assert found["grids"]["tuned"]["axes"]["seed"] == [0, 1]
     assert found["grids"]["read"] == content["grids"]["read"]  # it takes those of the models
-    found = changed(content, "epochs", 3)
+    found = apply_change(content, "epochs", 3)
     assert found["grids"]["tuned"]["settings"] == {"plan": "top:1", "epochs": 3}
     assert found["grids"]["read"] == content["grids"]["read"]
-    found = changed(content, "axes.plan", ["full", "top:1"])  # and it is no setting any more
+    found = apply_change(content, "axes.plan", ["full", "top:1"])  # and it is no setting any more
     assert "plan" not in found["grids"]["tuned"]["settings"]
-    assert changed(content, "grids.tuned.pilot", True)["grids"]["tuned"]["pilot"] is True
-    assert changed(content, "baseline", "full")["baseline"] == "full"
+    assert apply_change(content, "grids.tuned.pilot", True)["grids"]["tuned"]["pilot"] is True
+    assert apply_change(content, "baseline", "full")["baseline"] == "full"
     assert content == recipe() | {"grids": content["grids"]}  # what is given stays
-    expect_refused("unknown place in the recipe 'epocs'", changed, content, "epocs", 3)
-    expect_refused("unknown grid 'tund'", changed, content, "grids.tund.pilot", True)
+    expect_refused("unknown place in the recipe 'epocs'", apply_change, content, "epocs", 3)
+    expect_refused("unknown grid 'tund'", apply_change, content, "grids.tund.pilot", True)
 
 
 def test_sweeps_fit_the_model():
-    assert swept("incremental", 3) == {
+    assert expand_sweep("incremental", 3) == {
         "reinit:1-3": {"kept": 0},
         "reinit:2-3": {"kept": 1},
         "reinit:3-3": {"kept": 2},
         "": {"kept": 3},
     }
-    assert list(swept("incremental:0,12", 12)) == ["reinit:1-12", ""]
-    found = swept("localized:3", 12)
-    assert len(found) == 20  # ten places of three blocks, drawn anew or kept alone
+    assert list(expand_sweep("incremental:0,12", 12)) == ["reinit:1-12", ""]
+    found = expand_sweep("localized:3", 12)
+    assert len(found) == 20  # ten places of three blocks, re-initialised or kept alone
     assert found["preserve:10-12"] == {"change": "preserved", "first": 10, "last": 12}
-    assert [one["permutation"] for one in swept("permutations:4", 6).values()] == [0, 1, 2, 3]
-    assert len(swept("single", 5)) == 6
-    assert swept("reinit:1-2", 3) == {"reinit:1-2": {}} and swept(None, 3) == {"": {}}
-    expect_refused("keeps more blocks than there are", swept, "incremental:7", 6)
-    expect_refused("needs more than 6 blocks", swept, "localized:6", 6)
+    assert [one["permutation"] for one in expand_sweep("permutations:4", 6).values()] == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert len(expand_sweep("single", 5)) == 6
+    assert expand_sweep("reinit:1-2", 3) == {"reinit:1-2": {}} and expand_sweep(None, 3) == {"": {}}
+    expect_refused("keeps more blocks than there are", expand_sweep, "incremental:7", 6)
+    expect_refused("needs more than 6 blocks", expand_sweep, "localized:6", 6)
 
 
 def test_what_a_grid_takes_is_what_the_verb_takes():
@@ -213,7 +221,7 @@ def test_the_documentation_names_all_that_there_is():
     text = (Path(__file__).parents[2] / "docs" / "study.md").read_text(encoding="utf-8")
     shared = set(arguments.Reading.model_fields)
     names = {
-        *shipped(),
+        *list_recipes(),
         *recipes.Recipe.model_fields,
         *recipes.Grid.model_fields,
         *recipes.TableSpec.model_fields,
@@ -234,7 +242,7 @@ def test_the_documentation_names_all_that_there_is():
         ({"value": "pearsn:cca"}, "tables.0.value: unknown measure 'pearsn:cca'"),
         ({"value": "pearson:ccca"}, "tables.0.value: unknown measure"),
         ({"value": ["metric", "seconds"]}, "a mean over several measures says nothing"),
-        ({"value": "variability_ratio"}, "variability_ratio is of every state"),
+        ({"value": "variability_ratio"}, "variability_ratio has a value per state"),
     ],
 )
 def test_what_a_table_cannot_show_is_told(spec, words):
@@ -253,9 +261,9 @@ def test_a_table_may_go_by_state_or_measure():
         {"title": "t", "value": "variability_ratio", "columns": "state", "rows": "task"},
     ]
     content = recipe() | {"tables": tables, "baseline": "full"}
-    assert len(read_recipe(content).tables) == 2
-    assert changed(content, "pilot", True)["grids"]["tuned"]["pilot"] is True
-    expect_refused("too many orders", swept, "permutations:20000000", 4)
+    assert len(make_recipe(content).tables) == 2
+    assert apply_change(content, "pilot", True)["grids"]["tuned"]["pilot"] is True
+    expect_refused("too many orders", expand_sweep, "permutations:20000000", 4)
 
 
 def test_a_key_of_a_task_of_one_s_own_is_told():

@@ -15,10 +15,10 @@ from layerscout.models.encoder import Encoder
 from layerscout.runtime.errors import InputError
 from layerscout.studies import estimates, runners, store as stores
 from layerscout.studies.backends import Local
-from layerscout.studies.checking import read_recipe
+from layerscout.studies.checking import make_recipe
 from layerscout.studies.context import TrialContext
 from layerscout.studies.estimates import estimate
-from layerscout.studies.grid import grouped
+from layerscout.studies.grid import group_trials
 from layerscout.studies.reports import report
 from layerscout.studies.run import study
 from layerscout.studies.stand_ins import MODELS
@@ -242,7 +242,7 @@ def test_a_pilot_tries_the_rates_with_one_seed(tiny, reviews, tmp_path):
     content = wanted.model_dump(exclude_defaults=True)
     content["grids"]["tuned"] |= {"rates": {"other": [1e-3, 3e-2]}, "pilot": True}
     del content["grids"]["tuned"]["settings"]["learning_rate"]
-    found, ran = run(read_recipe(content), tmp_path)
+    found, ran = run(make_recipe(content), tmp_path)
     assert len(ran) == 4  # two rates with seed 0, and the better of them with the others
     tried = {
         cell.values["learning_rate"]: cell for cell in found.cells if cell.values["seed"] == "0"
@@ -405,7 +405,7 @@ def test_trials_that_share_a_trunk_stand_beside_each_other():
 
     low, high = {"tuned": [2], "head": 4}, {"tuned": [4], "head": 4}
     given = [trial(plan, s, t) for s in (0, 1) for t in "ab" for plan in (low, high)]
-    found = grouped(given)
+    found = group_trials(given)
     assert [len(group) for group in found] == [2, 2, 2, 2]
     assert all(len({t.task for t in group}) == 1 for group in found)
 
@@ -534,7 +534,7 @@ def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
     last = (folder / "epochs" / "2" / "model.safetensors").read_bytes()
     assert last == (folder / "model" / "model.safetensors").read_bytes()
     assert last != (folder / "epochs" / "1" / "model.safetensors").read_bytes()
-    with pytest.raises(InputError, match="epochs \\[3\\] are not kept by tuned"):
+    with pytest.raises(InputError, match="tuned does not keep epochs \\[3\\]"):
         scans["settings"]["checkpoints"] = [1, 3]
         recipe(
             tiny,
@@ -576,7 +576,7 @@ def test_a_trial_that_another_grid_has_is_kept_for_those_who_read_it(tiny, revie
     wanted = recipe(tiny, reviews, axes={"plan": ["full"]})
     content = wanted.model_dump(exclude_defaults=True)
     content["grids"] |= {"again": content["grids"]["tuned"], "judged": judged}
-    found, _ = run(read_recipe(content), tmp_path)
+    found, _ = run(make_recipe(content), tmp_path)
     states = {found.store.read(c.trial.key)["status"] for c in found.cells}
     assert states == {"done"} and len(found.cells) == 3
 

@@ -30,9 +30,9 @@ Figures = Annotated[
 
 def _recipes(begun: str) -> list[str]:
     """Complete the name of a recipe."""
-    from layerscout.studies import shipped
+    from layerscout.studies import list_recipes
 
-    return [name for name in shipped() if name.startswith(begun)]
+    return [name for name in list_recipes() if name.startswith(begun)]
 
 
 def study(
@@ -98,11 +98,11 @@ def study(
     Run the same command again to go on after a stop.
     """
     from layerscout.cli import study_terminal, terminal
-    from layerscout.studies import load_recipe, read_value, recipe_text, shipped
+    from layerscout.studies import list_recipes, load_recipe, read_value, recipe_text
 
     if listing:
         study_terminal.report_recipes(
-            [(name, load_recipe(name)) for name in shipped()], as_json=json
+            [(name, load_recipe(name)) for name in list_recipes()], as_json=json
         )
         return
     if show is not None:

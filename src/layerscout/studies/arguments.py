@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from layerscout.data import (
     KNOWN,
@@ -23,10 +23,10 @@ from layerscout.runtime import (
     unknown,
 )
 from layerscout.scores import SCORES
-from layerscout.studies.sweeps import SWEEP
+from layerscout.studies.sweeps import is_sweep
 
 
-def _known(kind: str, names: Collection[str]) -> AfterValidator:
+def _one_of(kind: str, names: Collection[str]) -> AfterValidator:
     def check(value: str) -> str:
         if value not in names:
             raise ValueError(str(unknown(kind, value, names)))
@@ -35,19 +35,22 @@ def _known(kind: str, names: Collection[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _read_plan(value: str) -> str:
+def _check_plan(value: str) -> str:
     if value.strip().lower() == "auto":
-        raise ValueError("auto goes by a budget, so a study has no plan of that name; name others")
-    # Whether it fits a model is told when there is one; here a model deep enough for any stands in.
+        raise ValueError("auto depends on a budget, so it is not a plan of a study; name others")
+    # Whether it fits a model shows once there is one; until then, a model deep enough for any plan.
     ranking: list[float | None] = [None, *[1.0] * 10_000]
-    _told(lambda: make_plan(value, 10_000, best=5_000, ranking=ranking))
+    try:
+        make_plan(value, 10_000, best=5_000, ranking=ranking)
+    except InputError as error:
+        raise ValueError(str(error)) from error
     if value != value.strip().lower():
-        raise ValueError(f"a plan is written in small letters, got {value!r:.60}")
+        raise ValueError(f"a plan is written in lower case, got {value!r:.60}")
     return value
 
 
-def _read_edits(value: str) -> str:
-    if value and not SWEEP.fullmatch(value):
+def _check_edits(value: str) -> str:
+    if value and not is_sweep(value):
         try:
             make_edits(value)
         except InputError as error:
@@ -58,8 +61,8 @@ def _read_edits(value: str) -> str:
     return value
 
 
-def _read_evaluated(value: str) -> str:
-    return value if value in ("truncate", "skip") else _read_edits(value)
+def _check_evaluated(value: str) -> str:
+    return value if value in ("truncate", "skip") else _check_edits(value)
 
 
 def _read_scores(value: str | list[str]) -> list[str]:
@@ -70,13 +73,6 @@ def _read_scores(value: str | list[str]) -> list[str]:
     return keys
 
 
-def _told(work: Any) -> None:
-    try:
-        work()
-    except InputError as error:
-        raise ValueError(str(error)) from error
-
-
 class Strict(BaseModel):
     """A value of a recipe: no other keys, and no other kinds of values, than it names."""
 
@@ -85,17 +81,17 @@ class Strict(BaseModel):
 
 Examples = Annotated[int, Field(ge=1)] | Literal["all"]
 Rates = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Edits = Annotated[str, AfterValidator(_read_edits)]
-Score = Annotated[str, _known("score", SCORES)]
-Metric = Annotated[str, _known("metric", tuple(METRICS))]
+Edits = Annotated[str, AfterValidator(_check_edits)]
+Score = Annotated[str, _one_of("score", SCORES)]
+Metric = Annotated[str, _one_of("metric", tuple(METRICS))]
 
 
 class TaskFile(Strict):
-    """Data of one's own, as `layerscout.Task.load` takes them."""
+    """Your own data, as `layerscout.Task.load` takes them."""
 
     data: str = Field(description="a file, a folder or a hub data set")
     name: str | None = Field(None, description="what tables call it; by default `task` or `data`")
-    task: Annotated[str, _known("task", tuple(KNOWN))] | None = None
+    task: Annotated[str, _one_of("task", tuple(KNOWN))] | None = None
     text: str | None = None
     text_pair: str | None = None
     label: str | None = None
@@ -131,15 +127,15 @@ class Reading(Strict):
 class Tuning(Reading):
     """What a grid of `tune` takes; see `layerscout.tune`."""
 
-    plan: Annotated[str, AfterValidator(_read_plan)] | None = None
+    plan: Annotated[str, AfterValidator(_check_plan)] | None = None
     score: Score | None = Field(None, description="says which state is the best, or ranks blocks")
     scan_examples: Examples | None = Field(
         None, description="what it is computed on; by default the examples that are trained on"
     )
-    method: Annotated[str, _known("method", tuple(METHODS))] | None = None
+    method: Annotated[str, _one_of("method", tuple(METHODS))] | None = None
     method_options: dict[str, int | float | str] | None = None
     classifier: Literal["family", "mean-linear"] | None = None
-    preset: Annotated[str, _known("preset", tuple(PRESETS))] | None = None
+    preset: Annotated[str, _one_of("preset", tuple(PRESETS))] | None = None
     as_released: bool | None = None
     learning_rate: Rates | None = None
     epochs: Annotated[int, Field(ge=1)] | None = None
@@ -187,7 +183,7 @@ class Comparing(Reading):
 class Evaluating(Reading):
     """What a grid of `evaluate` takes; see `layerscout.evaluate`."""
 
-    edits: list[Annotated[str, AfterValidator(_read_evaluated)]] | None = Field(
+    edits: list[Annotated[str, AfterValidator(_check_evaluated)]] | None = Field(
         None, description="truncate, skip, or edits such as skip:3-4"
     )
     tune_heads: bool | None = None
@@ -201,3 +197,25 @@ VERBS: Mapping[str, type[Reading]] = {
     "compare": Comparing,
     "evaluate": Evaluating,
 }
+
+
+def find_fault(verb: str, name: str, value: Any) -> str | None:
+    """Say in a line what is wrong with the value of an argument of a verb, or give None."""
+    known = VERBS[verb].model_fields
+    if name not in known:
+        return str(unknown("argument", name, known))
+    try:
+        VERBS[verb].model_validate({name: value})
+    except ValidationError as error:
+        # pydantic lists a fault for each type that the value might have had; the last one will do.
+        return describe_fault(error.errors()[-1], TaskFile)
+    return None
+
+
+def describe_fault(fault: Any, model: type[BaseModel]) -> str:
+    """Describe in a line a fault that pydantic found in `model`: the rule and the value."""
+    if fault["type"] == "extra_forbidden":
+        return str(unknown("key", str(fault["loc"][-1]), model.model_fields))
+    if fault["type"] == "value_error":  # raised by a check of ours, which names the value itself
+        return str(fault["ctx"]["error"])
+    return f"{fault['msg']}, got {fault['input']!r:.60}"

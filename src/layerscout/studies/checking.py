@@ -1,28 +1,88 @@
-"""Checking a recipe whole: every fault at once, a line each."""
+"""Checking a recipe whole: every fault at once, a line each.
+
+pydantic checks each entry by itself. What goes with what is checked here on the content as it was
+written, since pydantic compares entries only once none of them has a fault.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pydantic
-from pydantic import BaseModel
 
-from layerscout.plans import (
-    make_method,
-)
-from layerscout.runtime import (
-    InputError,
-    unknown,
-)
-from layerscout.scores import SCORES
-from layerscout.studies.arguments import VERBS, Reading, TaskFile
-from layerscout.studies.measures import MEASURED, OF_STATES, SCORED
-from layerscout.studies.recipe import DERIVED, READ, FigureSpec, Grid, Recipe, TableSpec, called
+from layerscout.plans import make_method
+from layerscout.runtime import InputError, unknown
+from layerscout.studies.arguments import VERBS, describe_fault, find_fault
+from layerscout.studies.recipe import DERIVED, PLACES, READ, FigureSpec, Grid, Recipe, TableSpec
+
+# What tables and figures may show beside axes and places: what cells have, and sweeps add.
+_SHOWN = (*DERIVED, *READ, "learning_rate", "measure", "grid", "family")
+_FROM_SWEEPS = ("kept", "change", "first", "last", "permutation")
+
+# The models that the entries of these parts of a recipe are read by.
+_PARTS: Mapping[Any, type[pydantic.BaseModel]] = {
+    "grids": Grid,
+    "tables": TableSpec,
+    "figures": FigureSpec,
+}
 
 
-def read_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
-    """Make a recipe of what YAML gave, and check all of it.
+@dataclass(frozen=True)
+class _Written:
+    """A grid as it was written, as far as it can be read.
+
+    Attributes:
+        verb: the verb, known or not.
+        of: the grid whose models it reads.
+        axes: the values of each axis.
+        settings: the value of each setting.
+        rates: learning rates by plan.
+        whole: whether all axes and settings could be read.
+    """
+
+    verb: str
+    of: Any
+    axes: Mapping[str, list[Any]]
+    settings: Mapping[str, Any]
+    rates: Mapping[Any, Any]
+    whole: bool
+
+    @classmethod
+    def read(cls, grid: Mapping[str, Any]) -> _Written:
+        axes = {
+            str(name): list(values.values()) if isinstance(values, Mapping) else values
+            for name, values in _mapping(grid.get("axes")).items()
+        }
+        return cls(
+            str(grid.get("verb", "tune")),
+            grid.get("of"),
+            {name: values if isinstance(values, list) else [] for name, values in axes.items()},
+            {str(name): value for name, value in _mapping(grid.get("settings")).items()},
+            _mapping(grid.get("rates")),
+            all(isinstance(grid.get(part, {}), Mapping) for part in ("axes", "settings")),
+        )
+
+    @property
+    def arguments(self) -> Iterator[tuple[str, str, Any]]:
+        """The place, the name and the value of each argument."""
+        for name, values in self.axes.items():
+            yield from (("axes", name, value) for value in values)
+        yield from (("settings", name, value) for name, value in self.settings.items())
+
+    @property
+    def given(self) -> set[str]:
+        """The names of all arguments."""
+        return {*self.axes, *self.settings}
+
+
+def _mapping(written: Any) -> Mapping[Any, Any]:
+    return written if isinstance(written, Mapping) else {}
+
+
+def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
+    """Make a recipe from what YAML gave, and check all of it.
 
     Raises:
         InputError: with every fault that it has, a line each.
@@ -32,13 +92,16 @@ def read_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
     try:
         recipe = Recipe.model_validate(content)
     except pydantic.ValidationError as error:
-        faults += [_fault(one) for one in error.errors()]
-    grids = content.get("grids")
-    listed = grids.items() if isinstance(grids, Mapping) else ()
-    known = {str(key): grid for key, grid in listed if isinstance(grid, Mapping)}
-    for key, grid in known.items():
-        faults += [f"grids.{key}.{fault}" for fault in _grid_faults(grid)]
-    faults += _reference_faults(content, known)
+        faults += map(_describe, error.errors())
+    grids = {
+        str(key): _Written.read(grid)
+        for key, grid in _mapping(content.get("grids")).items()
+        if isinstance(grid, Mapping)
+    }
+    for key, grid in grids.items():
+        found = (*_argument_faults(grid), *_source_faults(grid, grids))
+        faults += (f"grids.{key}.{fault}" for fault in found)
+    faults += _reference_faults(content, grids)
     if recipe is not None and not faults:
         return recipe
     faults = list(dict.fromkeys(faults))
@@ -46,173 +109,99 @@ def read_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
     raise InputError(f"{name} has {number}:", *(f"- {fault}" for fault in faults))
 
 
-def _fault(one: Any) -> str:
-    """Write a fault that pydantic found."""
-    where = ".".join(str(part) for part in one["loc"])
-    if one["type"] == "extra_forbidden":
-        *above, key = one["loc"]
-        known = _model_at(above).model_fields
-        told = str(unknown("key", str(key), known))
-        return f"{'.'.join(map(str, above))}: {told}" if above else told
-    return f"{where}: {_said(one)}"
+def _describe(fault: Any) -> str:
+    """Describe a fault that pydantic found, with its place."""
+    place = fault["loc"]
+    model = _PARTS.get(place[0], Recipe) if len(place) > 1 else Recipe
+    if fault["type"] == "extra_forbidden":
+        place = place[:-1]
+    where = ".".join(map(str, place))
+    return (f"{where}: " if where else "") + describe_fault(fault, model)
 
 
-def _said(one: Any) -> str:
-    if one["type"] == "extra_forbidden":  # in the only mapping among the arguments of a verb
-        return str(unknown("key", str(one["loc"][-1]), TaskFile.model_fields))
-    if one["type"] == "value_error":  # ours, which names the value
-        return str(one["msg"]).removeprefix("Value error, ")
-    return f"{one['msg']}, got {one['input']!r:.60}"
-
-
-def _model_at(path: Sequence[Any]) -> type[BaseModel]:
-    """Give the model that an entry of a recipe is read by."""
-    match [str(part) for part in path]:
-        case ["grids", _]:
-            return Grid
-        case ["tables", _]:
-            return TableSpec
-        case ["figures", _]:
-            return FigureSpec
-    return Recipe
-
-
-def _grid_faults(grid: Mapping[str, Any]) -> Iterator[str]:
-    """Find what is wrong with the arguments of a grid's verb, each value by itself."""
-    model = VERBS.get(str(grid.get("verb", "tune")))
-    axes, settings = grid.get("axes") or {}, grid.get("settings") or {}
-    if model is None or not isinstance(axes, Mapping) or not isinstance(settings, Mapping):
+def _argument_faults(grid: _Written) -> Iterator[str]:
+    """Find what is wrong with the arguments of a grid's verb."""
+    if grid.verb not in VERBS or not grid.whole:
         return
-    for name, values in axes.items():
-        if name in settings:
+    for place, name, value in grid.arguments:
+        if name in ("model", "task") and value is None:
+            yield f"{place}.{name}: it has an empty value; name one"
+        elif fault := find_fault(grid.verb, name, value):
+            yield f"{place}.{name}: {fault}"
+    for name in grid.axes:
+        if name in grid.settings:
             yield f"axes.{name}: it is among the settings too; leave it out there"
-        single = list(values.values()) if isinstance(values, Mapping) else values
-        if not isinstance(single, list) or not single:
-            if isinstance(single, list) or not isinstance(values, list | Mapping):
-                yield f"axes.{name}: an axis is a list of one or more values, got {values!r:.60}"
-            continue
-        labels = [called(value) for value in single]
-        if isinstance(values, list) and len(set(labels)) < len(labels):
-            twice = next(label for label in labels if labels.count(label) > 1)
-            yield f"axes.{name}: {twice} is there twice; leave one out"
-        for value in single:
-            yield from (f"axes.{name}{fault}" for fault in _value_faults(model, name, value))
-    for name, value in settings.items():
-        yield from (f"settings.{name}{fault}" for fault in _value_faults(model, name, value))
-    given = {*map(str, axes), *map(str, settings)}
-    if grid.get("of"):
-        for name in sorted(given.intersection(READ)):
-            yield f"{name}: it is that of the tuned models, which `of` names; leave it out"
-    if grid.get("verb", "tune") == "tune":
-        if "plan" not in given:
-            yield "plan: a grid of tune needs a plan, as an axis or a setting"
-        if "learning_rate" in given and grid.get("rates"):
-            yield "rates: learning_rate says it too; leave one out"
-        options = settings.get("method_options")
-        if isinstance(options, Mapping) and isinstance(settings.get("method"), str):
-            with_method = settings["method"]
-            try:
-                make_method(with_method, **options)
-            except (InputError, TypeError) as error:
-                yield f"settings.method_options: {error}"
-    for needed in ("model", "task"):
-        if needed not in given and not grid.get("of"):
-            yield f"{needed}: a grid needs a {needed}, as an axis or a setting"
-    rates, plans = grid.get("rates"), axes.get("plan", [settings.get("plan")])
-    written = list(plans.values()) if isinstance(plans, Mapping) else plans
-    for plan in rates if isinstance(rates, Mapping) else ():
-        if plan != "other" and isinstance(written, list) and plan not in written:
-            yield f"rates: {unknown('plan of the grid', str(plan), map(str, written))}"
-    for name in ("model", "task"):
-        if given.intersection([name]) and settings.get(name, "") is None:
-            yield f"settings.{name}: it is empty; name one"
-        if isinstance(axes.get(name), list) and None in axes[name]:
-            yield f"axes.{name}: it has an empty value; name one"
+    needed = {"tune": ("plan", "model", "task"), "scan": ("model", "task")}.get(grid.verb, ())
+    for name in needed:
+        if name not in grid.given and (name == "plan" or not grid.of):
+            yield f"{name}: a grid of {grid.verb} needs a {name}, as an axis or a setting"
+    if grid.verb == "tune":
+        yield from _tuning_faults(grid)
 
 
-def _value_faults(model: type[Reading], name: str, value: Any) -> Iterator[str]:
-    if name not in model.model_fields:
-        yield f": {unknown('argument', str(name), model.model_fields)}"
+def _tuning_faults(grid: _Written) -> Iterator[str]:
+    """Find what does not go together in a grid of tune."""
+    if grid.rates and "learning_rate" in grid.given:
+        yield "rates: learning_rate gives rates too; leave one out"
+    plans = [value for _, name, value in grid.arguments if name == "plan"]
+    for plan in grid.rates if plans else ():
+        if plan != "other" and plan not in plans:
+            yield f"rates: {unknown('plan of the grid', str(plan), map(str, plans))}"
+    method, options = grid.settings.get("method"), grid.settings.get("method_options")
+    if isinstance(method, str) and isinstance(options, Mapping):
+        try:
+            make_method(method, **options)
+        except (InputError, TypeError) as error:
+            yield f"settings.method_options: {error}"
+
+
+def _source_faults(grid: _Written, grids: Mapping[str, _Written]) -> Iterator[str]:
+    """Find what is wrong with the grid whose models a grid reads."""
+    if grid.of is None:
+        if grid.verb in ("compare", "evaluate"):
+            yield f"of: {grid.verb} needs tuned models; name the grid that tunes them"
         return
-    try:
-        model.model_validate({name: value})
-    except pydantic.ValidationError as error:
-        # A value that may be of several kinds is told about once.
-        yield f": {_said(error.errors()[-1])}"
+    for name in sorted(grid.given.intersection(READ)):
+        yield f"{name}: it comes with the tuned models that `of` names; leave it out"
+    tuned = [name for name, other in grids.items() if other.verb == "tune"]
+    if grid.verb == "tune":
+        yield "of: tune starts from a checkpoint, not from a tuned model"
+    elif str(grid.of) not in tuned:
+        yield f"of: {unknown('grid of tune', str(grid.of), tuned)}"
+    elif grid.verb == "scan":
+        kept = _checkpoints(grids[str(grid.of)])
+        if missing := [epoch for epoch in _checkpoints(grid) if epoch not in kept]:
+            yield (
+                f"settings.checkpoints: {grid.of} does not keep epochs {missing}; name them among "
+                "its checkpoints"
+            )
 
 
-def _reference_faults(
-    content: Mapping[str, Any], grids: Mapping[str, Mapping[str, Any]]
-) -> Iterator[str]:
-    """Find names that stand for nothing."""
-    tuned = [name for name, grid in grids.items() if grid.get("verb", "tune") == "tune"]
-    for name, grid in grids.items():
-        verb, of = grid.get("verb", "tune"), grid.get("of")
-        if of is not None and verb == "tune":
-            yield f"grids.{name}.of: tune starts from a checkpoint, not from a tuned model"
-        elif of is not None and str(of) not in tuned:
-            yield f"grids.{name}.of: {unknown('grid of tune', str(of), tuned)}"
-        elif of is not None and verb == "scan":
-            kept = _checkpoints(grids[str(of)])
-            if missing := [epoch for epoch in _checkpoints(grid) if epoch not in kept]:
-                yield (
-                    f"grids.{name}.settings.checkpoints: epochs {missing} are not kept by {of}; "
-                    "name them among its checkpoints"
-                )
-        elif of is None and verb in ("compare", "evaluate"):
-            yield f"grids.{name}.of: {verb} needs tuned models; name the grid that tunes them"
+def _checkpoints(grid: _Written) -> list[Any]:
+    found = grid.settings.get("checkpoints")
+    return found if isinstance(found, list) else []
+
+
+def _reference_faults(content: Mapping[str, Any], grids: Mapping[str, _Written]) -> Iterator[str]:
+    """Find grids and axes in tables and figures that there are not."""
+    axes = {axis for grid in grids.values() for axis in grid.axes}
+    known = sorted({*axes, *PLACES, *_SHOWN, *_FROM_SWEEPS})
     for kind in ("tables", "figures"):
         specs = content.get(kind)
         for number, spec in enumerate(specs if isinstance(specs, list) else ()):
-            named = spec.get("grid") if isinstance(spec, Mapping) else None
-            if named is not None and str(named) not in grids:
-                yield f"{kind}.{number}.grid: {unknown('grid', str(named), grids)}"
-            if isinstance(spec, Mapping):
-                for fault in _shown_faults(kind, spec, grids):
-                    yield f"{kind}.{number}.{fault}"
-
-
-# What a table or a figure may go by besides axes; `state` and its like are the column `at`.
-_PLACES = ("at", "state", "block", "epoch", "checkpoint")
-_SHOWN = (*_PLACES, *DERIVED, *READ, "learning_rate", "measure", "grid", "family")
-_SWEPT = ("kept", "change", "first", "last", "permutation")
-
-
-def _shown_faults(
-    kind: str, spec: Mapping[str, Any], grids: Mapping[str, Mapping[str, Any]]
-) -> Iterator[str]:
-    """Find names of axes and measures that stand for nothing, and means over unlike things."""
-    axes = {str(axis) for grid in grids.values() for axis in grid.get("axes") or {}}
-    known = {*axes, *_SHOWN, *_SWEPT}
-    values = _names(spec.get("value", "metric"))
-    for entry in ("rows", "columns", "color", "panels", "x", "where"):
-        for name in _names(spec.get(entry)):
-            measure = entry == "x" and kind == "figures" and spec.get("kind") == "fit"
-            if name not in known and not measure:
-                yield f"{entry}: {unknown('axis', name, sorted(known))}"
-    for name in values:
-        base, colon, key = name.rpartition(":")
-        prefixes = {m.partition(":")[0] for m in SCORED}
-        if (colon and (base not in prefixes or key not in SCORES)) or (
-            not colon and name not in SCORES and name not in MEASURED
-        ):
-            yield f"value: {unknown('measure', name, [*MEASURED, *SCORED])}"
-    if kind == "tables" and spec.get("kind", "means") == "means":
-        headed = {*_names(spec.get("rows", "plan")), *_names(spec.get("columns", "task"))}
-        if len(values) > 1 and "measure" not in headed:
-            yield "value: a mean over several measures says nothing; add measure to columns"
-        wide = [v for v in values if v in SCORES or v in OF_STATES or v.startswith("rank:")]
-        if wide and not headed.intersection(_PLACES):
-            yield f"value: {wide[0]} is of every state; add state to rows or columns"
+            spec, where = _mapping(spec), f"{kind}.{number}"
+            grid = spec.get("grid")
+            if grid is not None and str(grid) not in grids:
+                yield f"{where}.grid: {unknown('grid', str(grid), grids)}"
+            for entry in ("rows", "columns", "color", "panels", "x", "where"):
+                if entry == "x" and spec.get("kind") == "fit":
+                    continue  # which may be a measure
+                for name in _names(spec.get(entry)):
+                    if name not in known:
+                        yield f"{where}.{entry}: {unknown('axis', name, known)}"
 
 
 def _names(written: Any) -> list[str]:
     if isinstance(written, str):
         return [written]
-    return [str(one) for one in written] if isinstance(written, list | Mapping) else []
-
-
-def _checkpoints(grid: Mapping[str, Any]) -> list[Any]:
-    settings = grid.get("settings")
-    found = settings.get("checkpoints") if isinstance(settings, Mapping) else None
-    return found if isinstance(found, list) else []
+    return [str(name) for name in written] if isinstance(written, list | Mapping) else []

@@ -84,7 +84,7 @@ def group_sources(
         yield cells, dict(shared)
 
 
-def grouped(trials: Iterable[Trial]) -> list[list[Trial]]:
+def group_trials(trials: Iterable[Trial]) -> list[list[Trial]]:
     """Put trials that read the same states beside each other: a group each."""
 
     def shared(trial: Trial) -> str:

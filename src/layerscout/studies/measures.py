@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from layerscout.runtime import unknown
+from layerscout.scores import SCORES
+
 # What a table or a figure may show of a grid, by its verb; {score} is a key of a score.
 MEASURES: Mapping[str, Mapping[str, str]] = {
     "tune": {
@@ -45,11 +48,29 @@ MEASURES: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-
-ALL = [name for by in MEASURES.values() for name in by]
-SCORED = [name for name in ALL if name.endswith(":{score}")]
-MEASURED = [name for name in ALL if "{score}" not in name]
-OF_STATES = (
+_PLAIN = [name for by in MEASURES.values() for name in by if "{score}" not in name]
+_SCORED = [name for by in MEASURES.values() for name in by if name.endswith(":{score}")]
+_OF_STATES = (
     *("metric_by_epoch", "loss_by_epoch", "same_state", "contrast", "split"),
     *("untuned", "tuned", "tuned_original", "skip"),
 )
+
+
+def check_measure(name: str) -> None:
+    """Refuse a name that is not a measure.
+
+    Raises:
+        ValueError: which names those that there are.
+    """
+    kind, colon, key = name.rpartition(":")
+    if colon:
+        known = f"{kind}:{{score}}" in _SCORED and key in SCORES
+    else:
+        known = name in SCORES or name in _PLAIN
+    if not known:
+        raise ValueError(str(unknown("measure", name, dict.fromkeys([*_PLAIN, *_SCORED]))))
+
+
+def has_value_per_state(name: str) -> bool:
+    """Whether a measure has a value for every state, block or epoch of a trial."""
+    return name in SCORES or name in _OF_STATES or name.startswith("rank:")

@@ -30,8 +30,8 @@ from layerscout.runtime import (
 from layerscout.scores import SCORES, usual_scores
 from layerscout.studies.context import TrialContext
 from layerscout.studies.grid import Cell, Point, best_cells, group_sources, trials_of
-from layerscout.studies.recipe import Grid, Recipe, called
-from layerscout.studies.sweeps import swept
+from layerscout.studies.recipe import Grid, Recipe, label_value
+from layerscout.studies.sweeps import expand_sweep
 from layerscout.studies.trial import DRAWING, Trial
 from layerscout.studies.trial_arguments import (
     check_readable,
@@ -107,7 +107,7 @@ class Planner:
 
     def _points(self, name: str, grid: Grid) -> Iterator[Point]:
         """Give every combination of the axes but the learning rate, sweeps written out."""
-        axes = {axis: grid.listed(axis) for axis in grid.axes if axis != "learning_rate"}
+        axes = {axis: grid.label_values(axis) for axis in grid.axes if axis != "learning_rate"}
         for number, names in enumerate(itertools.product(*axes.values())):
             values: dict[str, Any] = dict(zip(axes, names, strict=True))
             given = {axis: axes[axis][label] for axis, label in values.items()}
@@ -115,15 +115,15 @@ class Planner:
             arguments.setdefault("seed", 0)
             if isinstance(arguments.get("scores"), str):
                 arguments["scores"] = arguments["scores"].split(",")
-            values.setdefault("model", called(arguments.get("model")))
-            values.setdefault("task", called(arguments.get("task")))
+            values.setdefault("model", label_value(arguments.get("model")))
+            values.setdefault("task", label_value(arguments.get("task")))
             values.setdefault("seed", str(arguments["seed"]))
             if grid.verb != "tune" or "edits" not in arguments:
                 yield Point(name, values, arguments, f"{number}")
                 continue
             try:
                 blocks = self.context.shape(arguments["model"]).blocks
-                edits = swept(arguments["edits"], blocks)
+                edits = expand_sweep(arguments["edits"], blocks)
             except InputError as error:
                 yield Point(name, values, arguments, f"{number}", str(error))
                 continue
@@ -262,7 +262,7 @@ class Planner:
         if given.pop("original", False):
             originals = list(dict.fromkeys(trial.models[0] for trial in trials))
             sources += originals
-            names += [f"model {called(one)}, untuned" for one in originals]
+            names += [f"model {label_value(one)}, untuned" for one in originals]
         drawing = {name: first.arguments[name] for name in DRAWING if name in first.arguments}
         kept = {n: first.arguments[n] for n in ("max_length", "metric") if n in first.arguments}
         if grid.verb in ("scan", "compare"):

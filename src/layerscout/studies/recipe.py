@@ -5,19 +5,77 @@ A recipe has one or several grids. A grid runs one verb with every combination o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
 
-from layerscout.studies.arguments import VERBS, Metric, Rates, Reading, Strict
+from layerscout.studies.arguments import Metric, Rates, Strict
+from layerscout.studies.measures import check_measure, has_value_per_state
 
 # What grids that read tuned models take from those.
 READ = ("model", "task", "seed")
 
-
 # What follows from a point of a grid, beside its axes.
 DERIVED = ("resolved", "blocks", "best")
+
+# What the rows or columns of a table may be beside axes; `state` and its like are the column `at`.
+PLACES = ("at", "state", "block", "epoch", "checkpoint")
+
+
+def label_value(value: Any) -> str:
+    """Give the text by which tables show the value of an axis."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case list():
+            return " ".join(map(label_value, value))
+        case Mapping():
+            return str(value.get("name") or value.get("task") or value.get("data"))
+    return str(value) or "none"
+
+
+def _check_axis(values: Any) -> Any:
+    """Refuse an axis without values, or with one of them twice."""
+    if isinstance(values, Mapping) and values:
+        return values
+    if not isinstance(values, list) or not values:
+        raise ValueError(f"an axis is a list of one or more values, got {values!r:.60}")
+    labels = [label_value(value) for value in values]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"{label} is there twice; leave one out")
+    return values
+
+
+def _check_names(value: Any, handler: Callable[[Any], Any]) -> Any:
+    """Refuse anything but names in one line; pydantic writes one for each of two types."""
+    try:
+        return handler(value)
+    except ValidationError as error:
+        raise ValueError(f"it is a name or a list of names, got {value!r:.60}") from error
+
+
+def _check_measures(value: str | list[str]) -> str | list[str]:
+    for name in list_names(value):
+        check_measure(name)
+    return value
+
+
+Axis = Annotated[list[Any] | dict[str, Any], BeforeValidator(_check_axis)]
+Names = Annotated[str | list[str], WrapValidator(_check_names)]
+Measures = Annotated[Names, AfterValidator(_check_measures)]
 
 
 class Grid(Strict):
@@ -25,7 +83,7 @@ class Grid(Strict):
 
     verb: Literal["tune", "scan", "compare", "evaluate"] = "tune"
     of: str | None = Field(None, description="a grid of tune, whose models are read")
-    axes: dict[str, list[Any] | dict[str, Any]] = Field(
+    axes: dict[str, Axis] = Field(
         default_factory=dict,
         description="what varies: lists of values, or names with their values",
     )
@@ -39,17 +97,12 @@ class Grid(Strict):
         description="try the learning rates with the first seed alone, and only the best with all",
     )
 
-    @property
-    def arguments(self) -> type[Reading]:
-        """The model that says what the verb takes."""
-        return VERBS[self.verb]
-
-    def listed(self, axis: str) -> dict[str, Any]:
-        """Give the values of an axis by what tables call them."""
+    def label_values(self, axis: str) -> dict[str, Any]:
+        """Give the values of an axis by the texts by which tables show them."""
         values = self.axes[axis]
         if isinstance(values, Mapping):
             return {str(name): value for name, value in values.items()}
-        return {called(value): value for value in values}
+        return {label_value(value): value for value in values}
 
 
 class TableSpec(Strict):
@@ -62,11 +115,27 @@ class TableSpec(Strict):
         description="means, or how the values of one axis (`rows`) go together over another "
         "(`columns`)",
     )
-    value: str | list[str] = Field("metric", description="one or several measures")
-    rows: str | list[str] = Field("plan", description="axes, or `measure` or `state`")
-    columns: str | list[str] = "task"
+    value: Measures = Field("metric", description="one or several measures")
+    rows: Names = Field("plan", description="axes, or `measure` or `state`")
+    columns: Names = "task"
     spread: Literal["deviation", "error", "interval", "none"] = "deviation"
     where: dict[str, Any] = Field(default_factory=dict, description="cells with these values only")
+
+    @model_validator(mode="after")
+    def _check_means(self) -> TableSpec:
+        """Refuse means over several measures, or over the states of a model."""
+        if self.kind != "means":
+            return self
+        values = list_names(self.value)
+        headed = {*list_names(self.rows), *list_names(self.columns)}
+        if len(values) > 1 and "measure" not in headed:
+            raise ValueError(
+                "a mean over several measures says nothing; add measure to rows or columns"
+            )
+        for value in values:
+            if has_value_per_state(value) and not headed.intersection(PLACES):
+                raise ValueError(f"{value} has a value per state; add state to rows or columns")
+        return self
 
 
 class FigureSpec(Strict):
@@ -75,10 +144,10 @@ class FigureSpec(Strict):
     title: str
     kind: Literal["lines", "points", "strip", "fit", "maps"] = "lines"
     grid: str | None = None
-    value: str | list[str] = Field("metric", description="one or several measures: up")
+    value: Measures = Field("metric", description="one or several measures: up")
     x: str = Field("plan", description="an axis, `state`, or a measure: to the right")
     color: str | None = Field(None, description="an axis, or `measure`")
-    panels: str | list[str] = Field("task", description="an axis: a panel each")
+    panels: Names = Field("task", description="an axis: a panel each")
     where: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -102,17 +171,6 @@ class Recipe(Strict):
     )
 
 
-def called(value: Any) -> str:
-    """Give what tables call the value of an axis."""
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:g}"
-        case list():
-            return " ".join(map(called, value))
-        case Mapping():
-            return str(value.get("name") or value.get("task") or value.get("data"))
-    return str(value) or "none"
+def list_names(written: str | list[str]) -> list[str]:
+    """List names, of which a single one may be written alone."""
+    return [written] if isinstance(written, str) else written

@@ -20,7 +20,7 @@ from layerscout.runtime import (
     write_files,
 )
 from layerscout.studies.backends import Backend, Local, Told
-from layerscout.studies.grid import Cell, grouped
+from layerscout.studies.grid import Cell, group_trials
 from layerscout.studies.opening import check_any_runs, open_study
 from layerscout.studies.planner import Planner
 from layerscout.studies.recipe import Recipe
@@ -125,7 +125,7 @@ def study(
                 context.store.forget_failed(fresh)
             show("trials", ended, len(known), f"{ended:,} of {len(known):,}")
             written(on_the_way=True)
-            backend.run(context, grouped(fresh.values()), tell)
+            backend.run(context, group_trials(fresh.values()), tell)
 
         def written(*, on_the_way: bool = False) -> Study:
             # On the way too, so that a report can be made at any time, unless there was more.

@@ -17,7 +17,7 @@ import pandas as pd
 from scipy import stats
 
 from layerscout.scores import ranks
-from layerscout.studies.recipe import DERIVED, called
+from layerscout.studies.recipe import DERIVED, label_value
 
 # Columns of `summary.csv` that are no axes.
 FIXED = ("measure", "at", "value", "selected", "trial", "status")
@@ -351,7 +351,7 @@ def chosen_rows(frame: pd.DataFrame, grid: str | None, where: Mapping[str, Any])
     if grid is not None:
         found = found[found["grid"] == grid]
     for axis, value in where.items():
-        found = found[found[axis].map(shown) == called(value)] if axis in found else found[:0]
+        found = found[found[axis].map(shown) == label_value(value)] if axis in found else found[:0]
     return found
 
 

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.runtime import (
-    InputError,
-)
+from layerscout.runtime import InputError
 
-# Words that stand for one edit for each block, or run of blocks, of whatever model is at hand.
+# Each stands for an edit for each block, or run of blocks, of the model at hand.
 SWEEPS: Mapping[str, str] = {
-    "incremental": "draw all blocks above block k anew, for k from 0 to L",
+    "incremental": "re-initialise all blocks above block k, for k from 0 to L",
     "incremental:K,...": "the same for these k alone",
-    "localized:n": "draw n neighbouring blocks anew, or all others, wherever they may lie",
-    "single": "draw one block anew, for each block, and none",
+    "localized:n": "re-initialise n neighbouring blocks, or all others, at every place",
+    "single": "re-initialise one block, for each block, and none",
     "permutations:n": "put the blocks in n random orders",
 }
-
 
 # Of a model's blocks, in one sweep.
 MOST_ORDERS = 1000
 
-
-SWEEP = re.compile(
+_SWEEP = re.compile(
     r"(incremental)(?::([0-9]+(?:,[0-9]+)*))?|(localized|permutations):([0-9]+)|(single)"
 )
 
 
-def swept(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
+def is_sweep(written: str) -> bool:
+    """Whether edits are written as a sweep."""
+    return _SWEEP.fullmatch(written) is not None
+
+
+def expand_sweep(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
     """Give the edits that a sweep stands for on a model of L = `blocks` blocks.
 
     Args:
@@ -38,13 +38,13 @@ def swept(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
         blocks: L.
 
     Returns:
-        By edit what tables may call it: `kept`, how many blocks at the bottom stay as they were, or
-        `change`, `first` and `last`.
+        By edit the values that tables may show: `kept`, how many blocks at the bottom stay as they
+        were, or `permutation`, or `change`, `first` and `last`.
 
     Raises:
         InputError: if the model is not deep enough.
     """
-    found = SWEEP.fullmatch(written or "")
+    found = _SWEEP.fullmatch(written or "")
     if found is None:
         return {written or "": {}}
     incremental, named, kind, number, _ = found.groups()
@@ -53,19 +53,22 @@ def swept(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
         if max(kept) > blocks:
             raise InputError(f"{written} keeps more blocks than there are, {blocks}; use fewer")
         return {f"reinit:{k + 1}-{blocks}" if k < blocks else "": {"kept": k} for k in kept}
-    if kind == "permutations" and int(number) > MOST_ORDERS:
-        raise InputError(f"{written} are too many orders; take {MOST_ORDERS} at the most")
     if kind == "permutations":
+        if int(number) > MOST_ORDERS:
+            raise InputError(f"{written} asks for too many orders; use at most {MOST_ORDERS}")
         return {f"permute:{seed}": {"permutation": seed} for seed in range(int(number))}
     if kind == "localized":
         n = int(number)
         if not 1 <= n < blocks:
             raise InputError(f"{written} needs more than {n} blocks, got {blocks}; use fewer")
-        spans = [(first, first + n - 1) for first in range(1, blocks - n + 2)]
-        edits = itertools.product((("reinit", "reinitialised"), ("preserve", "preserved")), spans)
         return {
-            f"{verb}:{first}-{last}": {"change": change, "first": first, "last": last}
-            for (verb, change), (first, last) in edits
+            f"{verb}:{first}-{first + n - 1}": {
+                "change": change,
+                "first": first,
+                "last": first + n - 1,
+            }
+            for verb, change in (("reinit", "reinitialised"), ("preserve", "preserved"))
+            for first in range(1, blocks - n + 2)
         }
-    every = {f"reinit:{k}": {"change": "reinitialised", "first": k} for k in range(1, blocks + 1)}
-    return {"": {"change": "none"}} | every
+    single = {f"reinit:{k}": {"change": "reinitialised", "first": k} for k in range(1, blocks + 1)}
+    return {"": {"change": "none"}} | single

@@ -37,7 +37,7 @@ def choose_rates(
     """Give the learning rates of a point: of its grid, of its settings or of its preset."""
     strategy, preset = str(given["plan"]), given.get("preset")
     if "learning_rate" in grid.axes:
-        return list(grid.listed("learning_rate").values())
+        return list(grid.label_values("learning_rate").values())
     named = grid.rates.get(strategy, grid.rates.get("other"))
     if named is not None:
         return named

@@ -169,7 +169,7 @@ def pooling(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     one = mean_of(gains)
     yield Claim(
         name,
-        "ν over states is smoother of the mean than of the first token",
+        "ν over states is smoother for the mean of the tokens than for the first token",
         above(one),
         f"ζ lower by {told(one, 'models and tasks')}, lower in {sum(g > 0 for g in gains)} of them",
     )
@@ -259,18 +259,18 @@ def imbalance(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             )
             for some in (curves, papyan[task])
         ]
-        moves.append((moved[0] < moved[1], f"{task}: {moved[0]:.2f}, of Papyan's {moved[1]:.2f}"))
+        moves.append((moved[0] < moved[1], f"{task}: {moved[0]:.2f}, for Papyan's {moved[1]:.2f}"))
     yield by_task(
         name,
-        "ν of the states keeps its curve where the smallest class has p ≥ 0.1 (r of 0.9 or more "
-        "with the curve of even classes)",
+        "the curve of ν over states is preserved if the smallest class has p ≥ 0.1 (r of 0.9 or "
+        "more with the curve of balanced classes)",
         alike,
     )
-    yield by_task(name, "the state where ν is lowest stays the same where p ≥ 0.1", best)
+    yield by_task(name, "the state with the lowest ν stays the same if p ≥ 0.1", best)
     yield by_task(
         name,
         "ν moves less with imbalance than the form of Papyan et al. (mean absolute log ratio to "
-        "even classes)",
+        "balanced classes)",
         moves,
     )
 
@@ -297,8 +297,8 @@ def scarcity(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             cases.append((first is not None and first <= 0.1, line))
         yield by_task(
             name,
-            f"{ours}ν of a few thousand examples is that of many (5,000 and 20,000 of SST-2, 3,750 "
-            "and 12,000 of MNLI, one draw each; within 10 % at every state)",
+            f"{ours}ν of a few thousand examples equals that of many (5,000 and 20,000 of SST-2, "
+            "3,750 and 12,000 of MNLI, one draw each; within 10 % at every state)",
             cases,
         )
 
@@ -317,7 +317,7 @@ def after_tuning(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         cases.append((upper < 0 and upper < lower, line))
     yield by_task(
         name,
-        "tuning lowers ν of the upper states more than of the lower (on the rows tuned on)",
+        "tuning lowers ν of the upper states more than of the lower ones (on the training rows)",
         cases,
     )
 
@@ -339,7 +339,7 @@ def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         spared[task] = (good.index(False) if False in good else len(good), len(cut))
     yield Claim(
         name,
-        f"top blocks can go from a tuned model without any tuning (−{NEAR})",
+        f"top blocks of a tuned model can be removed without further tuning (−{NEAR})",
         everywhere(number > 0 for number, _ in spared.values()),
         ", ".join(
             f"{task}: {number} of {blocks} blocks" for task, (number, blocks) in spared.items()
@@ -391,7 +391,7 @@ def clusters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         )
     yield by_task(
         name,
-        "tuning makes two clusters of states (the contrast of the best split into two grows, as it "
+        "tuning creates two clusters of states (the contrast of the best split in two grows, as it "
         "also would if states merely drifted)",
         cases,
     )
@@ -433,7 +433,7 @@ def incremental(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         gains.append((low[-1] > low[0], f"{task}: {line}"))
     yield by_task(
         name,
-        "probes go with transfer when there is little data, less when there is more",
+        "probes agree with transfer when there is little data, and less when there is more",
         transfer,
     )
     yield by_task(
@@ -461,7 +461,7 @@ def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         lines.append(line)
     yield Claim(
         name,
-        "with its blocks shuffled a model is nearer to a random one than to itself",
+        "a model with shuffled blocks is closer to a random one than to itself",
         everywhere(share < 0.5 for share in shares),
         "; ".join(lines),
     )
@@ -470,14 +470,14 @@ def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     verdict = everywhere(r > 0 for r in clear) if len(clear) == len(agreed) else UNCLEAR
     yield Claim(
         name,
-        "which orders are good is the same for all tasks (ρ > 0, p < 0.05)",
+        "the same orders are good for all tasks (ρ > 0, p < 0.05)",
         verdict,
         "; ".join(f"{one.pair}: r = {one.pearson:.2f}, p = {one.pearson_p:.2f}" for one in agreed),
     )
 
 
 def single(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
-    """Judge what a single block that is drawn anew does."""
+    """Judge what re-initialising a single block does."""
     found = values(frame, "metric", ("edits", "seed"))
     seeds = sorted({seed for _, seed in found})
     edits = [edit for edit in dict.fromkeys(edit for edit, _ in found) if edit != "none"]
@@ -488,14 +488,14 @@ def single(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     )
     yield Claim(
         name,
-        f"one block drawn anew does no harm (±{NEAR}, each)",
+        f"re-initialising one block does no harm (±{NEAR}, each)",
         everywhere(value >= -NEAR for value in lost.values()),
         f"difference {told(one, 'seeds')}; the most with {worst}, {rounded(lost[worst])}",
     )
 
 
 def helps(name: str, frame: pd.DataFrame, axis: str, text: str) -> Claim:
-    """Judge whether a setting helps with blocks that are drawn anew."""
+    """Judge whether a setting helps re-initialised blocks."""
     found = values(frame, "metric", (axis, "task", "kept", "seed"))
     usual, other = sorted({key[0] for key in found})
     both = [key[1:] for key in found if key[0] == usual and (other, *key[1:]) in found]
@@ -509,19 +509,19 @@ def helps(name: str, frame: pd.DataFrame, axis: str, text: str) -> Claim:
 
 
 def rate(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
-    """Judge a higher rate for what is drawn anew."""
+    """Judge a higher rate for re-initialised blocks."""
     yield helps(
         name,
         frame,
         "reinit_rate_factor",
-        "5 times the rate does not help blocks that are drawn anew",
+        "5 times the rate does not help re-initialised blocks",
     )
 
 
 def norms(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
-    """Judge whether to keep the norms of what is drawn anew."""
+    """Judge whether to keep the norms of re-initialised blocks."""
     yield helps(
-        name, frame, "keep_layer_norm", "keeping the norms does not help blocks that are drawn anew"
+        name, frame, "keep_layer_norm", "keeping the norms does not help re-initialised blocks"
     )
 
 

@@ -77,7 +77,7 @@ def against_torch_cka(
         "with as many threads, and by ours, both on the CPU. Both read the same states, ours from "
         "the cache; both give the debiased estimate, ours the biased one too. It computes in the "
         "states' float32, ours in float64; the difference is to its values from states in "
-        "float64. (It stops on first tokens, as the embeddings' are all the same.) Wanted: 10 "
+        "float64. (It stops on first tokens, as the embeddings' are all the same.) Target: 10 "
         "times or more, and 1e-5. "
         f"{ENVIRONMENT}\n\n"
     )
@@ -155,7 +155,7 @@ def evaluations(encoder: Encoder, task: ls.Task, examples: int, repeats: int) ->
     truncation = Section(
         "The truncation curve with the head as it is",
         f"{about} The curve has the logits at all {L + 1} states; the loop cuts the model at each "
-        "and runs it. Wanted: at most 1.1 forward passes.\n\n"
+        "and runs it. Target: at most 1.1 forward passes.\n\n"
         + table(
             ["", "time", "forward passes"],
             [

@@ -72,12 +72,12 @@ def main() -> None:
         for (name, part), (inputs, seconds) in sorted(found.items())
     ]
     total = sum(inputs for inputs, _ in found.values())
-    page = f"""# Any input
+    page = f"""# Fuzzing
 
-`make fuzz` gives loaders and notations inputs that nobody wrote by hand: {total:,} in
-{minutes:.1f} minutes. Each was used, or refused as bad input (`InputError`), which the command line
-tells in a line, or in a list of all faults of a recipe. Whatever else comes out ends `make fuzz`
-without a page. Inputs are new in every run; the tests try some on every change
+`make fuzz` feeds inputs that nobody wrote by hand to loaders and notations: {total:,} in
+{minutes:.1f} minutes. Each was either used, or refused as invalid input (`InputError`), which the
+command line reports in one line, or in a list of all errors of a recipe. Any other outcome ends
+`make fuzz` without a page. Inputs differ in every run; the tests try some on every change
 (`tests/test_fuzz.py`).
 
 {table(["what", "inputs", "time"], lines)}

@@ -221,9 +221,9 @@ after the run had ended does not count; another one takes its place.
 
 {table(heads, lines)}
 
-Half-written files and folders have names of their own and are never read. Those that a kill leaves
-are removed once they are a day old, when nobody can be at work on them any more, by the next run
-that writes to the same folder or the cache; wherever a kill had left any, this was seen to.
+Half-written files and folders have temporary names and are never read. Those that a kill leaves are
+removed once they are a day old, when no run can still be using them, by the next run that writes to
+the same folder or the cache; this was verified wherever a kill had left any.
 """
     print(page)
     if given.write:

@@ -5,8 +5,8 @@ on the machine:
 
     python bench/methods.py --shared ../shared --write docs/measured/benchmarks-methods.md
 
-Timed is, as in `bench/tune.py`, what stands between the first trunk block and the last optimiser
-step. Loading, the making of adapters, tokenisation and validation are left out on both sides.
+As in `bench/tune.py`, times run from the first trunk block to the last optimiser step. Loading,
+making adapters, tokenisation and validation are excluded on both sides.
 """
 
 import os
@@ -178,7 +178,7 @@ def by_plan(bench: Bench, found: Timings) -> Section:
         f"epoch, timed over {TRAINER_EPOCHS} since they cost the same in each. No method here "
         "trains the embeddings; where all blocks are tuned these are what is computed once.\n\n"
         + table(
-            ["method", "all blocks", "chosen", "times faster", "by our FLOP count", "wanted"], rows
+            ["method", "all blocks", "chosen", "times faster", "by our FLOP count", "target"], rows
         )
     )
     return Section(f"Adapters by plan, {len(found.peft)} repeats", text)
@@ -282,7 +282,7 @@ def snapshots(bench: Bench, folder: Path, epochs: int) -> Section:
         f"its epoch of {len(bench.tokens):,} examples, without the trunk or validation; {epochs} "
         "epochs of one run, of which the first two have no earlier one to be written over. "
         "It goes to a temporary folder on this machine's disk; of the tensors, what the system "
-        "writes out later is not waited for. Wanted: below 0.05.\n\n"
+        "writes out later is not waited for. Target: below 0.05.\n\n"
         + table(["what is tuned", "bytes", "a snapshot", "the epoch's steps", "share"], rows)
     )
     return Section("Snapshots", text)
@@ -337,9 +337,9 @@ def main() -> None:
         "the median over repeats done in turns in one run, with its minimum and maximum. The model "
         f"is a BERT of {BLOCKS} blocks, 384 wide, with random weights, and ℓ* is taken to be "
         f"{BEST}; the data are {count:,} examples of SST-2, {EXAMPLES:,} for "
-        "snapshots. Timed is what lies between the first trunk block and the last optimiser step, "
-        "the cache's writing included; loading, the making of adapters, tokenisation and "
-        "validation are left out on both sides."
+        "snapshots. Times run from the first trunk block to the last optimiser step, "
+        "including writing the cache; loading, making adapters, tokenisation and "
+        "validation are excluded on both sides."
     )
     write_page(introduction, sections, arguments.write, arguments.device)
 

@@ -113,7 +113,7 @@ def _same_states(bench: Bench, ask: Ask, folder: Path) -> str:
     ]
     timed = (
         f"The same states of {DEEP} (0..12, {len(texts.split):,} examples, float32), ours read "
-        "back from the cache, its in memory. Wanted: 10 or more for both.\n\n"
+        "back from the cache, its in memory. Target: 10 or more for both.\n\n"
     ) + table(["score", "ours", "its", "times faster"], rows)
     return timed + "\n\n" + _values(texts, ask, folder)
 
@@ -212,7 +212,7 @@ def _runs(bench: Bench, ask: Ask, folder: Path) -> str:
         f"A whole scan for both scores against its `run` with `bestlayer`, which computes one, of "
         f"{SMALL} on the same {len(split):,} texts, from loading the model to the result. The scan "
         f"took {ours}; `auto` was {taken[-1]} here. It averages tokens; its run averages the parts "
-        "of a word, then words. Wanted: more than 1.\n\n"
+        "of a word, then words. Target: more than 1.\n\n"
     )
     columns = ["against", "its time", *(f"times faster in {precision}" for precision in taken)]
     return text + table(columns, rows)

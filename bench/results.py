@@ -109,29 +109,28 @@ def _number(at: Any) -> Any:
 
 INTRODUCTION = """# What the papers say, and what small encoders do
 
-The recipes of [study.md](../study.md), run in their `small` form on two small encoders, beside what
-the four papers say of large ones. **A small encoder may well disagree with a paper, and on
-several points it does.** That says something of small encoders, little data and few epochs, not
-that a paper is wrong.
+The recipes of [study.md](../study.md) were run in their `small` form on two small encoders. This
+page compares the results with what the four papers found on large ones. **A small encoder may
+disagree with a paper, and on several points it does.** That says something about small encoders,
+little data and few epochs, not that a paper is wrong.
 
 - **MiniLM-L6** is the encoder of `layerscout demo`, all-MiniLM-L6-v2: 6 blocks, 384 wide. It was
-  tuned on sentence pairs, those of QQP, QNLI and MNLI among them, so these tasks are no news to
-  it.
+  tuned on sentence pairs, including those of QQP, QNLI and MNLI, so it has seen these tasks.
 - **stacked-12** has 12 blocks of the same width: each block of MiniLM-L6 twice, then three
-  quarters of an hour of masked-word training. It is a real checkpoint, and a weak one.
-- The tasks are GLUE's and SuperGLUE's, with as many examples as the recipes' `small` variants
-  say. CoLA is measured by Matthews correlation, QQP by F1, the others by accuracy.
+  quarters of an hour of masked-word training. It is a real checkpoint, but a weak one.
+- The tasks are those of GLUE and SuperGLUE, with the numbers of examples of the recipes' `small`
+  variants. CoLA is measured by Matthews correlation, QQP by F1, the others by accuracy.
 
-`python bench/results.py --write docs/measured/results.md` makes this page from the values kept in
-`docs/measured/results/`, which `--keep` takes from the records of the studies."""
+`python bench/results.py --write docs/measured/results.md` writes this page from the values in
+`docs/measured/results/`, which `--keep` extracts from the records of the studies."""
 
-RULES = f"""**Held**, **not held** or **unclear** goes by the rule that the claim tells. Where
-there is an interval (Student's t, 95 %), a claim is held if all of it is on the claim's side, not
-held if all of it is on the other, unclear if it reaches to both. Where there is none, a claim is
-held if it is so in every task, not held if in none. A model on a task counts as one, after the
-mean over seeds; these are few, and two models of which one was made of the other are hardly
-independent. "Near" is within {NEAR} of the metric. ℓ* of strategies is the state with the lowest
-plug-in ν on all training examples."""
+RULES = f"""The verdict is **held**, **not held** or **unclear**, by the rule that the
+claim states. If there is an interval (Student's t, 95 %), a claim is held if the whole interval is
+on the claim's side, not held if it is on the other side, and unclear if it covers both. If there is
+none, a claim is held if it is true on every task, not held if on none. A model on a task counts
+once, as the mean over seeds. There are few of these, and two models of which one was made from the
+other are hardly independent. "Near" means within {NEAR} of the metric. ℓ* of strategies is the
+state with the lowest plug-in ν on all training examples."""
 
 PAPERS = {
     "xie2022": "Xie et al. 2022: hidden-state variability",
@@ -191,7 +190,7 @@ def tables() -> list[str]:
         ),
         (
             "tamkin2020-incremental",
-            "First blocks that stay pretrained (mean ± standard error)",
+            "First blocks kept pretrained (mean ± standard error)",
             "kept",
             sizes,
             {"sort": sizes},
@@ -199,7 +198,7 @@ def tables() -> list[str]:
         (
             "phang2021-truncation",
             "Heads on every state of a tuned model, and of the original one (a value that a "
-            "column repeats is that of the commonest class)",
+            "column repeats is that of the majority class)",
             "at",
             ("task", "measure"),
             {"value": heads, "spread": "none"},
@@ -247,7 +246,13 @@ def page() -> str:
     judged = claims()
     for start, paper in PAPERS.items():
         rows = [
-            [claim.text, f"**{claim.verdict}**", claim.numbers, f"`{claim.recipe}`"]
+            # Two bare asterisks in a cell are emphasis in Markdown.
+            [
+                claim.text.replace("ℓ*", "ℓ\\*"),
+                f"**{claim.verdict}**",
+                claim.numbers,
+                f"`{claim.recipe}`",
+            ]
             for claim in judged
             if claim.recipe.startswith(start)
         ]
@@ -264,8 +269,8 @@ def page() -> str:
     hours = sum(one["hours"] for one in told.values())
     rows = [[f"`{command(n)}`", str(told[n]["trials"]), f"{told[n]['hours']:.2f}"] for n in there()]
     parts.append(
-        "## How it was run\n\nOn one core for each study, two at a time and next to other work, so "
-        f"the hours are no benchmark; {hours:.1f} in all. {versions}. DATA holds the tasks "
+        "## How it was run\n\nOn one core per study, two at a time and alongside other work, so "
+        f"the hours are not a benchmark; {hours:.1f} in all. {versions}. DATA holds the tasks "
         "(`DATA/cola/train.parquet`, ...), STACKED is the folder of stacked-12.\n\n"
         + table(["command", "trials", "hours"], rows)
     )

@@ -137,11 +137,11 @@ def against_forward(folder: Path, task: ls.Task, size: Size, device: str) -> Sec
             rows.append([precision, kind, share, f"{rate:,.0f}"])
     text = (
         "Examples per second of the whole scan (drawing, tokenising, forward pass, pooling, "
-        "scoring; loading left out on both sides), over those of the bare forward pass on the "
+        "scoring; loading excluded on both sides), over those of the bare forward pass on the "
         f"same length-sorted batches of {size.examples:,} examples. Scores of sums alone keep "
         "no states; the debiased ratio of every scan keeps them, with nothing in the cache "
-        "before, and comes with its intervals. In float32 and, where it is another, in the "
-        "precision that `auto` takes. Wanted: 0.90 or more for sums alone.\n\n"
+        "before, and comes with its intervals. In float32 and, if different, in the "
+        "precision that `auto` takes. Target: 0.90 or more for sums alone.\n\n"
     )
     return Section(
         "Scan against a bare forward pass",
@@ -178,7 +178,7 @@ def against_published(folder: Path, task: ls.Task, size: Size, device: str) -> S
         f"Time of the published procedure over the time of a scan, both from loading to ν of "
         f"states 1..12, on {examples:,} examples. The published procedure, in float32, took "
         f"{statistics.median(seconds['published']):.0f} s. `auto` was {taken[-1]} here. "
-        "Wanted: 10 or more in float32 with the same ν to 1e-4 relative, 15 or more in `auto`.\n\n"
+        "Target: 10 or more in float32 with the same ν to 1e-4 relative, 15 or more in `auto`.\n\n"
     )
     columns = ["precision", "times faster", "largest relative difference of ν"]
     return Section("Scan against the published procedure", text + table(columns, rows))
@@ -279,7 +279,7 @@ def memory(shared: Path, sizes: tuple[int, int], device: str) -> Section:
     text = (
         "Peak resident memory of a scan of all rows of a TSV with all-MiniLM-L6-v2, a process "
         f"each: {peaks[few]:.0f} MB for {few:,} rows of SST-2, {peaks[many]:.0f} MB for {many:,}: "
-        f"{peaks[many] - peaks[few]:+.0f} MB. Wanted: within 100 MB."
+        f"{peaks[many] - peaks[few]:+.0f} MB. Target: within 100 MB."
     )
     return Section("Memory", text)
 
@@ -293,7 +293,7 @@ def start_up() -> Section:
     help_seconds = seconds["help"]
     text = (
         f"`layerscout --help`: {statistics.median(help_seconds):.2f} s (median of 9, "
-        f"{min(help_seconds):.2f}–{max(help_seconds):.2f}). Wanted: below 0.5 s."
+        f"{min(help_seconds):.2f}–{max(help_seconds):.2f}). Target: below 0.5 s."
     )
     return Section("Start-up", text)
 

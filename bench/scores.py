@@ -94,7 +94,7 @@ def against_forward(bench: Bench) -> Section:
         f"pass on the same {n:,} examples in length-sorted batches "
         f"({middle(seconds['forward'])}, float32). The debiased ratio comes with its jackknife "
         "intervals. What scores share (reading a state, `cca` and `ridge` their fits) is done once "
-        "for all together. Wanted: all together at most 0.10 of the forward pass.\n\n"
+        "for all together. Target: all together at most 0.10 of the forward pass.\n\n"
     )
     return Section(
         "Scores from the states, as a share of the forward pass",
@@ -135,7 +135,7 @@ def probes(bench: Bench) -> Section:
         f"Linear probes of all {len(train)} states with 8 seeds each, on {len(texts.split):,} "
         "examples; time as a share of the forward pass over these "
         f"({middle(seconds['float32'])}, float32). A scan stops early: after 5 epochs without less "
-        "loss on the tenth that a probe sets aside. Wanted: at most 0.5 for all 40 epochs.\n\n"
+        "loss on the tenth that a probe sets aside. Target: at most 0.5 for all 40 epochs.\n\n"
     )
     columns = ["", "time", "share of the forward pass", "epoch that counted"]
     return Section("Probes of all states", text + table(columns, rows))
@@ -269,7 +269,7 @@ def auto_examples(bench: Bench) -> Section:
         f"draws with a seed of its own. `auto` precision was {found[-1].precision} here. The "
         f"published procedure was run on {bench.few:,} stratified examples in the same turns, in "
         "float32, and extrapolated: what a run on 8 examples takes (loading the model cut at every "
-        f"layer) once, the rest in proportion to the rows: {', '.join(procedure)}. Wanted: 50 or "
+        f"layer) once, the rest in proportion to the rows: {', '.join(procedure)}. Target: 50 or "
         f"more, and the ℓ* of all rows or a state within {CLOSE:.0%} of it."
     )
     columns = ["model", "precision", "time", "examples read", "times faster", "ℓ*"]

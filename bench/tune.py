@@ -5,9 +5,9 @@ on the machine:
 
     python bench/tune.py --shared ../shared --write docs/measured/benchmarks-tuning.md
 
-Timed is what stands between the first trunk block and the last optimiser step: computing the states
-at the cut and writing them to the cache, and all training steps. Loading, tokenisation and
-validation are left out on both sides.
+Times run from the first trunk block to the last optimiser step: computing the states at the cut,
+writing them to the cache, and all training steps. Loading, tokenisation and validation are excluded
+on both sides.
 """
 
 import argparse
@@ -280,7 +280,7 @@ def against_trainer(bench: Bench, batch_size: int, repeats: int) -> Section:
         )
     ]
     text = (
-        f"`full` took {statistics.median(seconds['full']):.1f} s. Wanted: at most 1.03 times the "
+        f"`full` took {statistics.median(seconds['full']):.1f} s. Target: at most 1.03 times the "
         f"Trainer's time. {TRAINER_EPOCHS} epochs. Both sides: AdamW (fused), linear schedule, no "
         "clipping, float32.\n\n"
         + table(["against", "its time", "full / Trainer", "tokens with padding / real"], rows)
@@ -314,7 +314,7 @@ def against_full(bench: Bench, batch_size: int, repeats: int) -> Section:
     text = (
         f"Times faster than our own `full` ({statistics.median(seconds['full']):.1f} s). The limit "
         "is 3 L / (trunk / E + 3 tuned + 2 frozen above), blocks alone; `full` also pays for the "
-        "embeddings and the optimiser's pass over them. Wanted: at least 1.0 times the limit.\n\n"
+        "embeddings and the optimiser's pass over them. Target: at least 1.0 times the limit.\n\n"
         + table(
             ["strategy", "plan", "limit", "by our FLOP count", "measured", "measured / limit"], rows
         )
@@ -359,7 +359,7 @@ def grid(bench: Bench, repeats: int) -> Section:
     text = (
         f"4 learning rates × 3 seeds of {plan.notation}, the cache found again for the second use: "
         f"{ratio(seconds['grid'], wanted)} of 12 × the training steps of one run + 1 × the trunk. "
-        "Wanted: at most 1.10."
+        "Target: at most 1.10."
     )
     return Section(f"A grid of learning rates and seeds, {repeats} repeats", text)
 
@@ -378,7 +378,7 @@ def memory(folder: Path, arguments: argparse.Namespace) -> Section:
         f"Growth of the peak of {'resident' if arguments.device == 'cpu' else arguments.device} "
         "memory over the process with the loaded encoder: "
         f"{grown['full']:.0f} MB for `full`, {grown['best-down:3@best']:.0f} MB for "
-        f"`best-down:3@best`: {share:.0%}. Wanted: below 50 %."
+        f"`best-down:3@best`: {share:.0%}. Target: below 50 %."
     )
     return Section("Memory", text)
 
@@ -414,7 +414,7 @@ def disk(bench: Bench) -> Section:
     exact = int(bench.tokens.lengths.sum()) * 384 * 4
     text = (
         f"States of {len(bench.tokens):,} examples in float32: {used:,} bytes, all files together, "
-        f"{used / exact:.4f} of real tokens × 384 × 4. Wanted: at most 1.05."
+        f"{used / exact:.4f} of real tokens × 384 × 4. Target: at most 1.05."
     )
     return Section("Cache on disk", text)
 
@@ -449,9 +449,9 @@ def main() -> None:
         "# Benchmarks of tuning\n\nWritten by `python bench/tune.py`. A ratio is the median over "
         "repeats done in turns in one run, with its minimum and maximum. The model is a BERT of 12 "
         f"blocks, 384 wide, with random weights, and ℓ* is taken to be {BEST}; the data are "
-        f"{size.examples:,} examples of SST-2, {EPOCHS} epochs. Timed is what lies between the "
-        "first trunk block and the last optimiser step, the cache's writing included; loading, "
-        "tokenisation and validation are left out on both sides."
+        f"{size.examples:,} examples of SST-2, {EPOCHS} epochs. Times run from the first "
+        "trunk block to the last optimiser step, including writing the cache; loading, "
+        "tokenisation and validation are excluded on both sides."
     )
     write_page(introduction, sections, arguments.write, arguments.device)
 

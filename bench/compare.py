@@ -29,9 +29,9 @@ from layerscout.analysis.evaluation import _swept
 from layerscout.cache.examples import Examples, predict
 from layerscout.cache.states import pool_states
 from layerscout.data.targets import make_targets, require_validation
-from layerscout.models.editing import edit
+from layerscout.models.edits import edit
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import base_of, classifier
+from layerscout.models.surgery import base_of, make_classifier
 from layerscout.plans.plan import Plan
 from layerscout.runtime.progress import show_progress
 from layerscout.runtime.store import clear_cache
@@ -118,7 +118,7 @@ def _turns(
 def evaluations(encoder: Encoder, task: ls.Task, examples: int, repeats: int) -> list[Section]:
     """Time the truncation curve and the skip matrix against a forward pass and plain loops."""
     L, split = encoder.blocks, require_validation(task).take(np.arange(examples))
-    model = classifier(encoder, Plan((), L), task.labels)
+    model = make_classifier(encoder, Plan((), L), task.labels)
     encoder = replace(encoder, model=base_of(model)[0])
     given_ = make_targets(split, task.kind)
     data = Examples(encoder.tokenize(split.texts, split.pairs), given_.labels, None)

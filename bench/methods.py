@@ -26,7 +26,7 @@ from torch import Tensor
 import layerscout as ls
 from layerscout.models.adapters import equip
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import classifier
+from layerscout.models.surgery import make_classifier
 from layerscout.plans.costs import Work, cost
 from layerscout.plans.methods import FULL, Adapter, LoRA, Method, PrefixTuning, applied
 from layerscout.plans.plan import Plan
@@ -95,7 +95,7 @@ class Timings:
 
 
 def made(bench: Bench, plan: Plan, method: Method) -> Any:
-    return equip(classifier(bench.encoder, plan, LABELS), plan, method).model
+    return equip(make_classifier(bench.encoder, plan, LABELS), plan, method).model
 
 
 def ours(bench: Bench, strategy: str, method: Method, rows: int | None = None) -> Took:
@@ -219,7 +219,7 @@ def against_peft(bench: Bench, found: Timings) -> Section:
 def peft_parameters(bench: Bench) -> int:
     """Count what peft trains, to show that it is what our LoRA of all blocks does."""
     plan = applied(plan_of(ALL), LORA, BLOCKS)
-    wrapped = peft_everywhere(classifier(bench.encoder, plan, LABELS))
+    wrapped = peft_everywhere(make_classifier(bench.encoder, plan, LABELS))
     return sum(p.numel() for p in wrapped.parameters() if p.requires_grad)
 
 

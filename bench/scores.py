@@ -25,7 +25,7 @@ import layerscout as ls
 from layerscout.data.sampling import Split, sample
 from layerscout.models.encoder import Encoder
 from layerscout.models.gradients import fisher
-from layerscout.models.surgery import classifier, places
+from layerscout.models.surgery import locate_parameters, make_classifier
 from layerscout.plans.plan import Plan
 from layerscout.runtime.store import clear_cache
 from layerscout.scanning.result import Scan
@@ -146,8 +146,8 @@ def probes(bench: Bench) -> Section:
 
 def looped_fisher(encoder: Encoder, split: Split, labels: Sequence[str], mode: str) -> np.ndarray:
     """Give the Fisher information of blocks 1..L, an example and a backward pass at a time."""
-    model = classifier(encoder, Plan((), encoder.blocks), labels, seed=0)
-    found = places(model)
+    model = make_classifier(encoder, Plan((), encoder.blocks), labels, seed=0)
+    found = locate_parameters(model)
     named = [(name, w) for name, w in model.named_parameters() if isinstance(found[name], tuple)]
     weights = [weight.requires_grad_() for _, weight in named]
     sums = [torch.zeros_like(weight) for weight in weights]

@@ -36,7 +36,7 @@ import layerscout as ls
 from layerscout.cache.examples import Examples
 from layerscout.data.sampling import shuffle_batches
 from layerscout.models.encoder import Encoder, Tokens
-from layerscout.models.surgery import classifier
+from layerscout.models.surgery import make_classifier
 from layerscout.plans.costs import Work, cost
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.store import clear_cache
@@ -121,7 +121,7 @@ def ours(bench: Bench, strategy: str, batch_size: int, epochs: int = EPOCHS) -> 
     """Tune a plan from nothing; seconds of the trunk, its cache included, and of all steps."""
     clear_cache()
     plan = plan_of(strategy)
-    model = classifier(bench.encoder, plan, LABELS)
+    model = make_classifier(bench.encoder, plan, LABELS)
     validation = examples(bench, plan, 8)
     started = time.perf_counter()
     training = examples(bench, plan)
@@ -328,7 +328,7 @@ def grid(bench: Bench, repeats: int) -> Section:
     rates, seeds = (1e-5, 2e-5, 3e-5, 5e-5), (0, 1, 2)
 
     def training(seed: int, rate: float, material: Examples, few: Examples) -> float:
-        model = classifier(bench.encoder, plan, LABELS, seed=seed)
+        model = make_classifier(bench.encoder, plan, LABELS, seed=seed)
         settings = Settings(epochs=EPOCHS)
         run, _ = train(
             bench.encoder, model, material, few, learning_rate=rate, seed=seed, settings=settings

@@ -12,7 +12,7 @@ from layerscout.data.sampling import Split
 from layerscout.data.task import Task
 from layerscout.models.checkpoints import shared_weights
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import classifier, untied
+from layerscout.models.surgery import make_classifier, untie_blocks
 from layerscout.plans.plan import Plan, check_tied, make_plan
 from layerscout.runtime.errors import InputError
 from layerscout.tuning.result import Result
@@ -87,7 +87,7 @@ def fitted(encoder: Encoder, notation: str) -> tuple[Encoder, Plan]:
     try:
         check_tied(plan, shared_weights(encoder.model.config))
     except InputError:
-        return untied(encoder), plan
+        return untie_blocks(encoder), plan
     return encoder, plan
 
 
@@ -113,7 +113,7 @@ def trained(
     encoder, plan = fitted(encoder, notation)
     training = examples_of(encoder, plan, labels_for(rows), limit=limit)
     validation = examples_of(encoder, plan, labels_for(4, 1), limit=limit, first=12)
-    model = classifier(encoder, plan, NAMES, seed=seed)
+    model = make_classifier(encoder, plan, NAMES, seed=seed)
     run, kept = train(
         encoder,
         model,

@@ -235,7 +235,7 @@ def test_which_tokens_are_ordinary_matters_to_the_mean_alone(encoder, tokens):
     every = replace(tokens, ordinary=np.ones_like(tokens.ordinary))
     found = pool_states(encoder, every, BOTH, limit=LIMIT)
     assert found.cached == {"cls"}
-    means = encoder.pooled(every, np.arange(len(every))).numpy()
+    means = encoder.pool(every, np.arange(len(every))).numpy()
     np.testing.assert_allclose(read(found.states["mean"]), means, rtol=2e-5, atol=2e-5)
 
 

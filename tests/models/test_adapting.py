@@ -17,11 +17,11 @@ from transformers import AutoModelForSequenceClassification
 
 from conftest import flip, truncate
 from layerscout.models import adapters as adapting
-from layerscout.models.adapters import check_method, equip, merged, unload
+from layerscout.models.adapters import check_method, equip, merge_lora, unload
 from layerscout.models.checkpoints import is_norm
-from layerscout.models.encoder import Encoder, resuming
-from layerscout.models.saved_adapters import base_hash, load, save_peft, save_trained
-from layerscout.models.surgery import base_of, classifier, places, untied
+from layerscout.models.encoder import Encoder, resume_at
+from layerscout.models.saved_adapters import hash_base, load, save_peft, save_trained
+from layerscout.models.surgery import base_of, locate_parameters, make_classifier, untie_blocks
 from layerscout.plans.methods import Adapter, Full, LoRA, PrefixTuning
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.errors import InputError
@@ -46,7 +46,7 @@ def bert(tmp_path_factory):
 
 def load_tiny(folder, family):
     encoder = Encoder.load(tiny_checkpoint(folder, family), device="cpu")
-    return untied(encoder) if family == "albert" else encoder
+    return untie_blocks(encoder) if family == "albert" else encoder
 
 
 def methods_for(encoder):
@@ -55,7 +55,7 @@ def methods_for(encoder):
 
 
 def equipped(encoder, method, plan=PLAN, **options):
-    return equip(classifier(encoder, plan, LABELS), plan, method, **options)
+    return equip(make_classifier(encoder, plan, LABELS), plan, method, **options)
 
 
 def inputs(encoder):
@@ -97,7 +97,7 @@ def of_blocks(names, blocks):
 
 
 def test_adapters_that_start_as_the_identity_change_nothing(encoder):
-    batch, plain = inputs(encoder), classifier(encoder, PLAN, LABELS)
+    batch, plain = inputs(encoder), make_classifier(encoder, PLAN, LABELS)
     same(logits(equipped(encoder, IDENTITY).model, batch), logits(plain, batch))
     drawn = logits(equipped(encoder, ADAPTER).model, batch)
     assert (drawn - logits(plain, batch)).abs().max() > 1e-4
@@ -106,7 +106,7 @@ def test_adapters_that_start_as_the_identity_change_nothing(encoder):
 def test_prefixes_of_no_tokens_change_nothing(encoder):
     if encoder.model.config.model_type not in STANDARD:
         return
-    batch, plain = inputs(encoder), classifier(encoder, PLAN, LABELS)
+    batch, plain = inputs(encoder), make_classifier(encoder, PLAN, LABELS)
     one_text = {name: tensor[:1, :6] for name, tensor in batch.items()}  # which needs no mask
     model = equipped(encoder, PREFIX).model
     for given in (batch, one_text):
@@ -120,9 +120,9 @@ def test_prefixes_of_no_tokens_change_nothing(encoder):
 
 def test_what_is_trained_is_what_the_method_says(encoder):
     """The names before, with what the method adds, and what a step reaches."""
-    plain, batch = classifier(encoder, PLAN, LABELS), inputs(encoder)
+    plain, batch = make_classifier(encoder, PLAN, LABELS), inputs(encoder)
     before = {n: t.clone() for n, t in encoder.model.state_dict().items()}
-    head = {name for name, place in places(plain).items() if place == "head"}
+    head = {name for name, place in locate_parameters(plain).items() if place == "head"}
     names = set(dict(plain.named_parameters()))
     norms = {n for n in of_blocks(names, (2, 4)) if is_norm(n)}
     for method in methods_for(encoder):
@@ -149,7 +149,9 @@ def test_the_embeddings_are_not_trained_when_all_blocks_are_tuned(encoder):
     for method in methods_for(encoder):
         done = equipped(encoder, method, make_plan("full", 4))
         assert done.plan.embeddings is False and done.plan.cut == 0
-        embedded = [n for n, place in places(done.model).items() if place == "embeddings"]
+        embedded = [
+            n for n, place in locate_parameters(done.model).items() if place == "embeddings"
+        ]
         assert embedded and not trains(done.model) & set(embedded)
 
 
@@ -271,7 +273,7 @@ def test_a_resumed_model_gives_the_same_logits(encoder):
         for cut in range(plan.cut + 1):
             with torch.no_grad():
                 state = encoder.cut(batch, cut)
-            with resuming(base_of(model)[0], encoder.family, state, cut):
+            with resume_at(base_of(model)[0], encoder.family, state, cut):
                 same(logits(model, batch), expected)
 
 
@@ -293,21 +295,21 @@ def test_copies_are_their_own(encoder):
         step(second.model, batch)
         assert (logits(second.model, batch) - expected).abs().max() > 1e-3
         if isinstance(method, LoRA):
-            merged(second)
+            merge_lora(second)
         else:
             unload(second.model)
         same(logits(first.model, batch), expected)
 
 
 def test_full_tuning_stays_as_it_is(bert):
-    plain = classifier(bert, PLAN, LABELS)
-    done = equip(classifier(bert, PLAN, LABELS), PLAN, "full")
+    plain = make_classifier(bert, PLAN, LABELS)
+    done = equip(make_classifier(bert, PLAN, LABELS), PLAN, "full")
     assert trains(done.model) == trains(plain) and done.method == Full()
 
 
 def test_unloading_restores_the_base(encoder):
-    batch, plain = inputs(encoder), classifier(encoder, PLAN, LABELS)
-    found = places(plain)
+    batch, plain = inputs(encoder), make_classifier(encoder, PLAN, LABELS)
+    found = locate_parameters(plain)
     for method in methods_for(encoder):
         if isinstance(method, LoRA):
             continue
@@ -329,13 +331,13 @@ def test_unloading_restores_the_base(encoder):
 
 
 def test_merged_is_unmerged(encoder, tmp_path):
-    batch, plain = inputs(encoder), classifier(encoder, PLAN, LABELS)
+    batch, plain = inputs(encoder), make_classifier(encoder, PLAN, LABELS)
     done = equipped(encoder, LORA)
     step(done.model, batch)
     step(done.model, batch)  # in the first one, half of the matrices are still zero
     done.model.double()
     expected = logits(done.model, batch)
-    model = merged(done)
+    model = merge_lora(done)
     assert model is done.model and list(model.state_dict()) == list(plain.state_dict())
     same(logits(model, batch), expected, 1e-10)
     assert (expected - logits(plain, batch)).abs().max() > 1e-2
@@ -351,7 +353,7 @@ def test_what_lora_adds(bert):
     a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     expected = layer.base_layer.weight + 3 * (b @ a)
     assert a.shape == (2, 16) and b.abs().min() > 0
-    same(merged(done).bert.encoder.layer[1].intermediate.dense.weight, expected, 1e-6)
+    same(merge_lora(done).bert.encoder.layer[1].intermediate.dense.weight, expected, 1e-6)
 
 
 def test_peft_loads_its_folder(encoder, tmp_path):
@@ -440,14 +442,14 @@ def test_a_base_elsewhere(bert, tmp_path):
 
 def test_the_hash_of_a_base(bert):
     """It sees every weight up to the head, and nothing above."""
-    whole = base_hash(bert, 4)
-    assert re.fullmatch("[0-9a-f]{64}", whole) and base_hash(bert, 3) != whole
-    for name, place in places(bert.model).items():
+    whole = hash_base(bert, 4)
+    assert re.fullmatch("[0-9a-f]{64}", whole) and hash_base(bert, 3) != whole
+    for name, place in locate_parameters(bert.model).items():
         other = replace(bert, model=copy.deepcopy(bert.model))
         other.model.get_parameter(name).data.view(-1)[-1] += 1e-3
         below = place == "embeddings" or (place != "head" and place <= (2,))
-        assert (base_hash(other, 2) != base_hash(bert, 2)) is below, name
-        assert (base_hash(other, 4) != whole) is (place != "head"), name
+        assert (hash_base(other, 2) != hash_base(bert, 2)) is below, name
+        assert (hash_base(other, 4) != whole) is (place != "head"), name
 
 
 @pytest.fixture(scope="module")
@@ -555,10 +557,10 @@ def test_blocks_that_share_their_weights(tmp_path):
     for method in (ADAPTER, PREFIX):
         with pytest.raises(InputError, match=f"{method.name} needs blocks .*albert .*--untie"):
             equipped(encoder, method, make_plan("full", 4))
-        check_method(untied(encoder).model.config, PLAN, method)
+        check_method(untie_blocks(encoder).model.config, PLAN, method)
     done = equipped(encoder, LORA, make_plan("full", 4))
     expected = logits(done.model, inputs(encoder))
-    same(logits(merged(done), inputs(encoder)), expected, 1e-5)
+    same(logits(merge_lora(done), inputs(encoder)), expected, 1e-5)
 
 
 def test_what_else_is_refused(bert, tmp_path):
@@ -566,7 +568,7 @@ def test_what_else_is_refused(bert, tmp_path):
     with pytest.raises(InputError, match="adapters or prefixes already; .*unload"):
         equip(done.model, PLAN, PREFIX)
     with pytest.raises(InputError, match="only LoRA is merged or kept by peft, got .* adapter"):
-        merged(done)
+        merge_lora(done)
     with pytest.raises(InputError, match="only LoRA"):
         save_peft(done, bert, tmp_path / "peft")
     with pytest.raises(InputError, match="got the method lora; it gives an ordinary checkpoint"):
@@ -576,7 +578,7 @@ def test_what_else_is_refused(bert, tmp_path):
     with pytest.raises(InputError, match="unknown method 'adaptor', did you mean 'adapter'"):
         equip(done.model, PLAN, "adaptor")
     with pytest.raises(InputError, match="head must be on the model's top block"):
-        equip(classifier(bert, PLAN, LABELS), "(1,2,3)", ADAPTER)
+        equip(make_classifier(bert, PLAN, LABELS), "(1,2,3)", ADAPTER)
 
 
 def test_a_flipped_bit_is_seen_where_the_format_shows_it(bert, tmp_path):
@@ -596,7 +598,7 @@ def test_nothing_is_said(bert, tmp_path, capfd):
             done = equipped(bert, method)
             if isinstance(method, LoRA):
                 save_peft(done, bert, tmp_path / "peft")
-                merged(done)
+                merge_lora(done)
             else:
                 save_trained(done, bert, tmp_path / "model", max_length=64)
                 unload(load(tmp_path / "model"))

@@ -79,12 +79,12 @@ def test_one_pass_pools_in_several_ways(family):
     tokens, rows = family.tokenize(TEXTS), np.array([3, 17, 0, 18])
     passes = []
     handle = family.model.register_forward_pre_hook(lambda *_: passes.append(1))
-    mean, first, again = family.pooled_each(tokens, rows, ("mean", "cls", "mean"))
+    mean, first, again = family.pool_each(tokens, rows, ("mean", "cls", "mean"))
     handle.remove()
     assert len(passes) == 1
     assert torch.equal(mean, again)
-    assert torch.equal(mean, family.pooled(tokens, rows))
-    assert torch.equal(first, family.pooled(tokens, rows, "cls"))
+    assert torch.equal(mean, family.pool(tokens, rows))
+    assert torch.equal(first, family.pool(tokens, rows, "cls"))
     assert not torch.equal(mean, first)
 
 
@@ -156,7 +156,7 @@ def test_one_pass_runs_every_block_once(family):
     tokens = family.tokenize(TEXTS[:4])
     entered = []
     with _entering_blocks(family, lambda level, _: entered.append(level)):
-        family.pooled(tokens, np.arange(4))
+        family.pool(tokens, np.arange(4))
     assert entered == list(range(family.blocks))
 
 

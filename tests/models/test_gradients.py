@@ -16,7 +16,7 @@ from layerscout.data.task import Task
 from layerscout.models import gradients
 from layerscout.models.encoder import Encoder
 from layerscout.models.gradients import fisher, gradient_scores, part_of
-from layerscout.models.per_example_gradients import SquareSums, square_root
+from layerscout.models.per_example_gradients import SquaredGradientSums, factor_fisher
 from layerscout.runtime.errors import InputError
 from reference import gradients as naive
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
@@ -241,10 +241,10 @@ def test_a_linear_softmax_layer_has_a_closed_form():
     X = torch.tensor(rng.normal(size=(20, 5)))
     model = nn.Sequential(nn.Linear(5, 4)).double().requires_grad_(False)
     p = model(X).softmax(1)
-    sums = SquareSums.of(model, ["0.weight", "0.bias"])
+    sums = SquaredGradientSums.of(model, ["0.weight", "0.bias"])
     sums.add(
         lambda rows: model(X[rows[:, 0], None])[:, 0],
-        lambda logits, rows: square_root(logits.detach().softmax(1)),
+        lambda logits, rows: factor_fisher(logits.detach().softmax(1)),
         np.arange(20)[:, None],
     )
     variance = p * (1 - p)  # E_y (1[y = k] − p_k)²
@@ -255,7 +255,7 @@ def test_a_linear_softmax_layer_has_a_closed_form():
 @given(st.lists(st.floats(-60, 60), min_size=1, max_size=10), st.integers(0, 9))
 def test_the_vectors_make_up_the_information_of_the_logits(z, turn):
     p = torch.tensor([z, z[turn % len(z) :] + z[: turn % len(z)]], dtype=torch.float64).softmax(1)
-    v = square_root(p)
+    v = factor_fisher(p)
     assert v.shape == (len(z) - 1, 2, len(z))
     # Relative to √(p_i p_j): rare labels count too.
     scale = (p[:, :, None] * p[:, None, :]).sqrt()
@@ -414,12 +414,12 @@ def test_a_real_model_gives_the_same_one_by_one(monkeypatch):
     task = Task.load(real("data", "rte"))
     split = task.validation.take(np.arange(2))
     together = fisher(encoder, split, task.labels)
-    start = SquareSums.of
+    start = SquaredGradientSums.of
 
     def one_by_one(model, names):
         sums = start(model, names)
         sums.layers = {}
         return sums
 
-    monkeypatch.setattr(SquareSums, "of", one_by_one)
+    monkeypatch.setattr(SquaredGradientSums, "of", one_by_one)
     same(together, fisher(encoder, split, task.labels).values[1:], rtol=1e-4)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from layerscout.models.heads import family_head
-from layerscout.models.surgery import classifier
+from layerscout.models.heads import make_family_head
+from layerscout.models.surgery import make_classifier
 from layerscout.plans.plan import Plan
 from tiny import FAMILIES, SENTENCES
 from tuned import load
@@ -17,9 +17,9 @@ def test_equals_the_head_of_the_classifier(family, tmp_path):
     encoder = load(tmp_path, family)
     tokens = encoder.tokenize(SENTENCES[:5])
     inputs = encoder.batch(tokens, torch.arange(5).numpy())
-    whole = classifier(encoder, Plan((), encoder.blocks), NAMES, seed=3)
+    whole = make_classifier(encoder, Plan((), encoder.blocks), NAMES, seed=3)
     before = {name: tensor.clone() for name, tensor in encoder.model.state_dict().items()}
-    head = family_head(encoder, NAMES, seed=3)
+    head = make_family_head(encoder, NAMES, seed=3)
     with torch.no_grad():
         state = encoder.cut(inputs, encoder.blocks)[:, 0]
         torch.testing.assert_close(head.eval()(state), whole(**inputs).logits)

@@ -8,7 +8,7 @@ from inputs import expect_refused
 from layerscout.cache.examples import Examples, compute_logits
 from layerscout.models.encoder import Encoder
 from layerscout.models.saved_adapters import load as load_saved
-from layerscout.models.surgery import classifier, places
+from layerscout.models.surgery import locate_parameters, make_classifier
 from layerscout.plans.plan import make_plan
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 from tuned import NAMES, cheaply, choices_task, copied, differing, fitted, labels_for, load, task_of
@@ -22,7 +22,7 @@ def encoder(request, tmp_path_factory):
 @pytest.mark.parametrize("notation", ["(3, 3, 3)", "full"])
 def test_it_is_linear_in_the_mean_of_the_tokens(encoder, notation):
     encoder, plan = fitted(encoder, notation)
-    model = classifier(encoder, plan, NAMES, head="mean-linear")
+    model = make_classifier(encoder, plan, NAMES, head="mean-linear")
     tokens = encoder.tokenize(SENTENCES)
     rows = np.arange(5)
     inputs = encoder.batch(tokens, rows)
@@ -38,8 +38,8 @@ def test_it_is_linear_in_the_mean_of_the_tokens(encoder, notation):
 
 
 def test_the_layer_alone_is_new(encoder):
-    model = classifier(encoder, make_plan("full", encoder.blocks), NAMES, head="mean-linear")
-    head = {name for name, place in places(model).items() if place == "head"}
+    model = make_classifier(encoder, make_plan("full", encoder.blocks), NAMES, head="mean-linear")
+    head = {name for name, place in locate_parameters(model).items() if place == "head"}
     norm = {f"encoder.{encoder.family.final_norm}.weight"} if encoder.family.final_norm else set()
     assert head == {"classifier.weight", "classifier.bias"} | norm
     shape = encoder.shape(len(NAMES), head="mean-linear")
@@ -54,7 +54,7 @@ def test_the_layer_alone_is_new(encoder):
 @pytest.mark.parametrize("notation", ["(3, 4, 4)", "head:3"])
 def test_from_the_cut_it_gives_the_same(encoder, notation):
     encoder, plan = fitted(encoder, notation)
-    model = classifier(encoder, plan, NAMES, head="mean-linear")
+    model = make_classifier(encoder, plan, NAMES, head="mean-linear")
     tokens, labels, rows = encoder.tokenize(SENTENCES[:6]), labels_for(6), np.arange(6)
     cut = Examples.prepare(encoder, plan, tokens, labels, head="mean-linear")
     assert cut.trunk is not None and not cut.trunk.first_only

@@ -19,12 +19,12 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.surgery import (
     base_of,
     build,
-    classifier,
     freeze,
+    locate_parameters,
     lora_config,
-    places,
+    make_classifier,
     reads_first_token,
-    untied,
+    untie_blocks,
 )
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.errors import InputError
@@ -104,7 +104,7 @@ def plans_for(encoder):
 
 
 def test_logits_are_the_librarys(encoder, folder):
-    model = classifier(encoder, Plan((), 4), LABELS)
+    model = make_classifier(encoder, Plan((), 4), LABELS)
     theirs, report = AutoModelForSequenceClassification.from_pretrained(
         folder, num_labels=3, output_loading_info=True
     )
@@ -117,7 +117,7 @@ def test_logits_are_the_librarys(encoder, folder):
 
 @pytest.mark.parametrize("head", [1, 2, 3, 4])
 def test_a_cut_model_gives_the_state_of_its_head(encoder, head):
-    model = classifier(encoder, make_plan(f"(1,{head},{head})", 4), LABELS)
+    model = make_classifier(encoder, make_plan(f"(1,{head},{head})", 4), LABELS)
     batch = inputs(encoder)
     with torch.no_grad():
         expected = encoder.cut(batch, head)
@@ -131,7 +131,7 @@ def test_a_cut_model_gives_the_state_of_its_head(encoder, head):
 def test_only_what_the_plan_tunes_is_trained_and_copied(encoder):
     for notation in plans_for(encoder):
         plan = make_plan(notation, 4)
-        model = classifier(encoder, plan, LABELS)
+        model = make_classifier(encoder, plan, LABELS)
         expected = should_train(model, plan.tuned, notation == "full")
         assert trains(model) == expected, notation
         prefix = base_of(model)[1]
@@ -143,14 +143,14 @@ def test_only_what_the_plan_tunes_is_trained_and_copied(encoder):
 
 def test_a_step_leaves_the_encoder_as_it_was(encoder):
     before = {n: t.clone() for n, t in encoder.model.state_dict().items()}
-    model = classifier(encoder, make_plan("full", 4), LABELS).train()
+    model = make_classifier(encoder, make_plan("full", 4), LABELS).train()
     model(**inputs(encoder), labels=torch.tensor([0, 1, 2, 0, 1])).loss.backward()
     torch.optim.SGD(model.parameters(), lr=1.0).step()
     assert all(torch.equal(before[n], t) for n, t in encoder.model.state_dict().items())
 
 
 def test_labels_and_kind(encoder):
-    config = classifier(encoder, Plan((), 4), LABELS).config
+    config = make_classifier(encoder, Plan((), 4), LABELS).config
     assert config.id2label == dict(enumerate(LABELS))
     assert config.label2id[LABELS[2]] == 2
     assert config.problem_type == "single_label_classification"
@@ -160,7 +160,7 @@ def test_labels_and_kind(encoder):
 def test_the_seed_draws_the_head_and_nothing_else_draws(encoder):
     torch.manual_seed(5)
     heads = [
-        classifier(encoder, Plan((), head), LABELS, seed=seed).classifier.state_dict()
+        make_classifier(encoder, Plan((), head), LABELS, seed=seed).classifier.state_dict()
         for seed, head in ((0, 4), (0, 2), (1, 4))
     ]
     after = torch.rand(1)
@@ -173,10 +173,10 @@ def test_the_seed_draws_the_head_and_nothing_else_draws(encoder):
 def test_a_fresh_head_has_nothing_of_the_checkpoint(encoder):
     brought = set(encoder.model.state_dict())
     drawn = [
-        classifier(encoder, Plan((), 4), LABELS, fresh_head=fresh, seed=seed)
+        make_classifier(encoder, Plan((), 4), LABELS, fresh_head=fresh, seed=seed)
         for fresh, seed in ((False, 7), (True, 7), (True, 7), (True, 8))
     ]
-    for name, place in places(drawn[0]).items():
+    for name, place in locate_parameters(drawn[0]).items():
         if place == "head" and drawn[0].state_dict()[name].ndim > 1:
             loaded, first, again, other = (m.state_dict()[name] for m in drawn)
             assert torch.equal(first, again)
@@ -190,10 +190,10 @@ def test_a_checkpoint_with_as_many_labels_brings_its_classifier(family, tmp_path
     folder = tiny_checkpoint(tmp_path / family, family, classes=3)
     encoder = Encoder.load(folder)
     theirs = AutoModelForSequenceClassification.from_pretrained(folder)
-    model = classifier(encoder, Plan((), 4), LABELS)
+    model = make_classifier(encoder, Plan((), 4), LABELS)
     batch = inputs(encoder)
     torch.testing.assert_close(logits(model, batch), logits(theirs, batch), rtol=0, atol=0)
-    fewer = classifier(encoder, Plan((), 4), LABELS[:2])
+    fewer = make_classifier(encoder, Plan((), 4), LABELS[:2])
     assert logits(fewer, batch).shape == (5, 2)
     assert not any(p.is_meta or p.isnan().any() for p in fewer.parameters())
 
@@ -203,12 +203,12 @@ def test_a_checkpoint_with_as_many_labels_brings_its_classifier(family, tmp_path
 def test_logits_of_real_checkpoints_are_the_librarys(name):
     source = real("models", name)
     encoder = Encoder.load(source, device="cpu")
-    model = classifier(encoder, Plan((), encoder.blocks - 2), LABELS, seed=3)
+    model = make_classifier(encoder, Plan((), encoder.blocks - 2), LABELS, seed=3)
     with torch.random.fork_rng():
         theirs = AutoModelForSequenceClassification.from_pretrained(
             source, num_labels=3, num_hidden_layers=encoder.blocks - 2, dtype=torch.float32
         )
-    head = {n: t for n, t in model.state_dict().items() if places(model)[n] == "head"}
+    head = {n: t for n, t in model.state_dict().items() if locate_parameters(model)[n] == "head"}
     if name == "all-MiniLM-L6-v2":  # which has its pooler
         assert torch.equal(head["bert.pooler.dense.weight"], theirs.bert.pooler.dense.weight)
     theirs.load_state_dict(theirs.state_dict() | head)
@@ -225,7 +225,7 @@ def test_the_revision_of_a_hub_model_is_asked_for(bert, monkeypatch):
 
     monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", from_pretrained)
     encoder = replace(Encoder.load(bert), source="org/name", revision="0123abc")
-    classifier(encoder, Plan((), 4), LABELS)
+    make_classifier(encoder, Plan((), 4), LABELS)
     assert (asked["source"], asked["revision"]) == ("org/name", "0123abc")
     assert asked["local_files_only"]
 
@@ -238,7 +238,7 @@ def test_nothing_is_said(folder, capfd):
 
 
 def test_which_heads_read_the_first_token(encoder):
-    assert reads_first_token(classifier(encoder, Plan((), 2), LABELS))
+    assert reads_first_token(make_classifier(encoder, Plan((), 2), LABELS))
     config = transformers.ModernBertConfig(classifier_pooling="mean", num_hidden_layers=1)
     with torch.device("meta"):
         model = AutoModelForSequenceClassification.from_config(config)
@@ -250,13 +250,15 @@ def test_which_heads_read_the_first_token(encoder):
 
 def test_untied_blocks_are_copies(albert):
     encoder = Encoder.load(albert)
-    free = untied(encoder)
+    free = untie_blocks(encoder)
     batch = inputs(encoder)
     for block in range(5):
         assert torch.equal(encoder.cut(batch, block), free.cut(batch, block))
-    model = classifier(free, make_plan("(2,2,3)", 4), LABELS)
+    model = make_classifier(free, make_plan("(2,2,3)", 4), LABELS)
     assert model.config.num_hidden_groups == 3
-    assert {place for name, place in places(model).items() if "groups.1." in name} == {(2,)}
+    assert {place for name, place in locate_parameters(model).items() if "groups.1." in name} == {
+        (2,)
+    }
     assert trains(model) == {
         n for n, _ in model.named_parameters() if "groups.1." in n or re.match(HEADS["albert"], n)
     }
@@ -265,24 +267,24 @@ def test_untied_blocks_are_copies(albert):
 
 def test_shared_blocks_lie_where_the_model_uses_them(albert):
     model = AutoModelForSequenceClassification.from_pretrained(albert)
-    found = {place for place in places(model).values() if isinstance(place, tuple)}
+    found = {place for place in locate_parameters(model).values() if isinstance(place, tuple)}
     assert found == {(1, 2), (3, 4)}
     assert "blocks 3-4, head" in str(freeze(model, "top:2"))
-    cut = classifier(Encoder.load(albert), make_plan("(1,2,2)", 4), LABELS)
+    cut = make_classifier(Encoder.load(albert), make_plan("(1,2,2)", 4), LABELS)
     assert cut.config.num_hidden_groups == 1
 
 
 def test_blocks_that_share_weights_are_tuned_together(albert):
     encoder = Encoder.load(albert)
     with pytest.raises(InputError, match="untie"):
-        classifier(encoder, make_plan("top:1", 4), LABELS)
+        make_classifier(encoder, make_plan("top:1", 4), LABELS)
     model = AutoModelForSequenceClassification.from_pretrained(albert)
     with pytest.raises(InputError, match=r"leaves out 3; .*untie=True"):
         freeze(model, "top:1")
     with pytest.raises(InputError, match="untie=True"):
         lora_config(model, "(4,4,4)")
     with pytest.raises(InputError, match="share no weights"):
-        untied(untied(encoder))
+        untie_blocks(untie_blocks(encoder))
     assert trains(build(albert, "top:1", untie=True)) >= {"classifier.weight"}
 
 
@@ -479,7 +481,7 @@ def test_peft_adapts_what_is_planned(folder, bare):
         model, plan = load(folder), make_plan(notation, 4)
         groups = (1,) if family == "albert" else plan.tuned
         expected = linear(model, groups)
-        head = {name for name, place in places(model).items() if place == "head"}
+        head = {name for name, place in locate_parameters(model).items() if place == "head"}
         config = lora_config(model, notation, r=2, **({"task_type": None} if bare else {}))
         wrapped = get_peft_model(model, config)
         assert adapted(wrapped) == expected

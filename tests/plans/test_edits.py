@@ -7,16 +7,16 @@ from hypothesis import given, strategies as st
 
 from layerscout.plans.edits import (
     Edit,
-    Editing,
+    EditSpec,
     Permute,
     Preserve,
-    Redraw,
     Reinitialize,
     Skip,
     Truncate,
-    arranged,
+    WeightInit,
+    arrange,
+    format_edits,
     make_edits,
-    notation,
 )
 from layerscout.runtime.errors import InputError
 
@@ -33,7 +33,7 @@ EDIT = st.one_of(
 
 @given(st.lists(EDIT, max_size=4))
 def test_what_is_written_is_read_again(edits: list[Edit]) -> None:
-    assert make_edits(notation(edits)) == tuple(edits)
+    assert make_edits(format_edits(edits)) == tuple(edits)
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_notation(written: str, edits: tuple[Edit, ...]) -> None:
     ],
 )
 def test_arrangement(written: str, order: tuple[int, ...], fresh: tuple[int, ...]) -> None:
-    found = arranged(make_edits(written), 6)
+    found = arrange(make_edits(written), 6)
     assert found.order == order
     assert found.fresh == set(fresh)
-    assert Editing(make_edits(written), 6).fresh == set(fresh)
+    assert EditSpec(make_edits(written), 6).fresh == set(fresh)
 
 
 def test_a_seed_draws_the_same_order_and_another_one_another() -> None:
-    orders = [arranged((Permute(seed),), 12).order for seed in (1, 1, 2)]
+    orders = [arrange((Permute(seed),), 12).order for seed in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[2]) == list(range(1, 13))
 
@@ -115,7 +115,7 @@ def test_a_seed_draws_the_same_order_and_another_one_another() -> None:
 )
 def test_what_cannot_be_done_is_refused(written: str, said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
-        arranged(make_edits(written), 6)
+        arrange(make_edits(written), 6)
 
 
 @pytest.mark.parametrize("blocks", [(), 3, "3-4", [0], [1.5]])
@@ -131,5 +131,5 @@ def test_values_may_be_given_in_place_of_text() -> None:
 
 
 def test_an_editing_is_read_again() -> None:
-    editing = Editing(make_edits("reinit:2 + permute:3"), 6, 5, Redraw(as_released=True))
-    assert Editing.from_dict(editing.as_dict()) == editing
+    spec = EditSpec(make_edits("reinit:2 + permute:3"), 6, 5, WeightInit(as_released=True))
+    assert EditSpec.from_dict(spec.as_dict()) == spec

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from inputs import expect_refused
-from layerscout.models.surgery import untied
+from layerscout.models.surgery import untie_blocks
 from layerscout.plans.costs import Work
 from layerscout.plans.methods import FULL, Adapter, LoRA, PrefixTuning
 from layerscout.plans.plan import Plan
@@ -67,7 +67,7 @@ def test_what_a_model_cannot_have_is_refused(albert, tmp_path, step, plan):
     words = "needs blocks with weights of their own … this albert … --untie"
     for method in (Adapter(4), PrefixTuning(3)):
         expect_refused(f"{method.name} {words}", step, plan, ground(albert, method))
-        step(plan, ground(untied(albert), method, budget=1.0))
+        step(plan, ground(untie_blocks(albert), method, budget=1.0))
     words = "prefix-tuning needs attention … xlm-roberta; got mpnet; use --method full"
     mpnet = load(tmp_path / "mpnet", "mpnet")
     expect_refused(words, step, plan, ground(mpnet, PrefixTuning()))

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from inputs import expect_refused
-from layerscout.models.surgery import classifier
+from layerscout.models.surgery import make_classifier
 from layerscout.runtime.errors import InputError
 from layerscout.runtime.folders import lock_folder
 from layerscout.tuning import training as module
@@ -38,7 +38,7 @@ def training(encoder, folder, notation="(3, 4, 4)", stop=None, rows=12, **settin
 
     return train(
         encoder,
-        classifier(encoder, plan, NAMES),
+        make_classifier(encoder, plan, NAMES),
         examples_of(encoder, plan, labels_for(rows)),
         examples_of(encoder, plan, labels_for(4, 1), first=12),
         learning_rate=1e-2,

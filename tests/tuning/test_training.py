@@ -12,8 +12,8 @@ from transformers import get_linear_schedule_with_warmup
 from inputs import expect_refused
 from layerscout.cache.examples import compute_logits, predict
 from layerscout.data.sampling import shuffle_batches
-from layerscout.models.encoder import Encoder, resuming
-from layerscout.models.surgery import base_of, classifier
+from layerscout.models.encoder import Encoder, resume_at
+from layerscout.models.surgery import base_of, make_classifier
 from layerscout.plans.plan import Plan
 from layerscout.tuning import training
 from layerscout.tuning.training import Settings, learning_rate_at
@@ -88,7 +88,7 @@ def gradients(model, found, labels):
 @pytest.mark.parametrize("notation", PLANS)
 def test_logits_and_gradients_from_the_cut_are_those_of_the_whole(double, notation):
     encoder, plan = fitted(double, notation)
-    model = classifier(encoder, plan, NAMES, seed=3).double().eval()
+    model = make_classifier(encoder, plan, NAMES, seed=3).double().eval()
     tokens, labels = encoder.tokenize(SENTENCES[:6]), torch.tensor([0, 1, 2, 0, 1, 2])
     rows = np.array([4, 0, 5, 2, 1, 3])
     inputs = encoder.batch(tokens, rows)
@@ -100,7 +100,7 @@ def test_logits_and_gradients_from_the_cut_are_those_of_the_whole(double, notati
     assert not state.requires_grad
     if plan.cut is None:
         return
-    with resuming(base_of(model)[0], encoder.family, state, cut):
+    with resume_at(base_of(model)[0], encoder.family, state, cut):
         found = model(**inputs).logits
     torch.testing.assert_close(found, whole, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(gradients(model, found, labels), expected, rtol=1e-9, atol=1e-9)
@@ -111,7 +111,7 @@ def test_logits_and_gradients_from_the_cut_are_those_of_the_whole(double, notati
 def test_a_head_needs_the_first_token_only(encoder, notation):
     """And what is computed anew in every epoch is what the cache holds."""
     plan = fitted(encoder, notation)[1]
-    model = classifier(encoder, plan, NAMES)
+    model = make_classifier(encoder, plan, NAMES)
     labels, rows = labels_for(6), np.array([3, 0, 5])
     whole = model(**encoder.batch(encoder.tokenize(SENTENCES[:6]), rows)).logits
     for limit in (10**9, 0):
@@ -126,7 +126,7 @@ def test_a_head_that_reads_every_token_gets_them(tmp_path):
     encoder = load(tmp_path, "modernbert", classifier_pooling="mean")
     plan = fitted(encoder, "head:2")[1]
     examples, rows = examples_of(encoder, plan, labels_for(6)), np.array([3, 0, 5])
-    model = classifier(encoder, plan, NAMES)
+    model = make_classifier(encoder, plan, NAMES)
     whole = model(**encoder.batch(encoder.tokenize(SENTENCES[:6]), rows)).logits
     assert not examples.trunk.first_only and examples.tokens.lengths.min() > 1
     found = compute_logits(encoder, model, examples, rows)
@@ -135,7 +135,7 @@ def test_a_head_that_reads_every_token_gets_them(tmp_path):
 
 def test_predictions_are_in_the_order_of_the_examples(encoder):
     plan = fitted(encoder, "full")[1]
-    model = classifier(encoder, plan, NAMES).train()
+    model = make_classifier(encoder, plan, NAMES).train()
     found = predict(encoder, model, examples_of(encoder, plan, labels_for(9)))
     with torch.no_grad():
         for row, text in enumerate(SENTENCES[:9]):
@@ -170,7 +170,7 @@ def test_what_is_frozen_stays_and_what_is_tuned_changes(encoder, notation):
     encoder, plan = fitted(encoder, notation)
     before = copied(encoder.model)
     modes = [module.training for module in encoder.model.modules()]
-    start = copied(classifier(encoder, plan, NAMES, seed=0))
+    start = copied(make_classifier(encoder, plan, NAMES, seed=0))
     _, kept, model = trained(encoder, notation, weight_decay=0.1, epochs=1)
     assert differing(copied(encoder.model), before) == set()
     assert [module.training for module in encoder.model.modules()] == modes
@@ -193,7 +193,7 @@ def test_equals_a_plain_training_loop(still):
     encoder, plan = fitted(still, "(2, 3, 4)")
     options = {"epochs": 3, "batch_size": 5, "warmup": 0.3, "weight_decay": 0.1}
     run, kept, _ = trained(still, "(2, 3, 4)", max_grad_norm=0.5, keep="last", seed=7, **options)
-    model = classifier(encoder, plan, NAMES, seed=7)
+    model = make_classifier(encoder, plan, NAMES, seed=7)
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups = [{"params": [p], "weight_decay": 0.1 * (p.ndim > 1)} for p in parameters]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, foreach=False)
@@ -223,7 +223,7 @@ def test_dropout_is_active_in_training_only(bert, still):
     for encoder, same in ((bert, False), (still, True)):
         run, _, _ = trained(encoder, "(3, 4, 4)", epochs=1, batch_size=12)
         plan = fitted(encoder, "(3, 4, 4)")[1]
-        model = classifier(encoder, plan, NAMES)
+        model = make_classifier(encoder, plan, NAMES)
         inputs = encoder.batch(encoder.tokenize(SENTENCES[:12]), np.arange(12))
         loss = cross_entropy(model(**inputs).logits, torch.from_numpy(labels_for(12))).item()
         assert (run.last.training_loss == pytest.approx(loss, abs=1e-5)) == same
@@ -244,7 +244,7 @@ def test_overfits_16_rows(still):
     examples = examples_of(still, plan, labels_for(16, seed=5))
     assert len(set(examples.labels.tolist())) == 3
     settings = Settings(epochs=30, batch_size=4, patience=15)
-    model = classifier(still, plan, NAMES)
+    model = make_classifier(still, plan, NAMES)
     run, kept = training.train(
         still, model, examples, examples, learning_rate=3e-3, seed=0, settings=settings
     )
@@ -271,7 +271,7 @@ def test_seeds_repeat_bit_for_bit_and_touch_no_one_elses(bert):
 def test_steps_are_told(bert):
     encoder, plan = fitted(bert, "head:4")
     examples, told = examples_of(encoder, plan, labels_for(7)), []
-    model = classifier(encoder, plan, NAMES)
+    model = make_classifier(encoder, plan, NAMES)
     training.train(
         encoder,
         model,
@@ -411,7 +411,7 @@ def test_weight_decay_is_of_matrices_only(still):
         trained(still, "full", weight_decay=w, epochs=1, batch_size=12, warmup=0.0)[1]
         for w in (0.0, 0.5)
     )
-    start = dict(classifier(still, Plan((1, 2, 3, 4), 4), NAMES).named_parameters())
+    start = dict(make_classifier(still, Plan((1, 2, 3, 4), 4), NAMES).named_parameters())
     vectors = {name for name, p in start.items() if p.ndim == 1}
     assert any("bias" in name for name in vectors) and any("Norm" in name for name in vectors)
     for name, p in start.items():

@@ -5,7 +5,7 @@ import torch
 
 from layerscout.cache.examples import Examples
 from layerscout.cache.trunks import Trunk
-from layerscout.models.surgery import classifier
+from layerscout.models.surgery import make_classifier
 from layerscout.tuning.training import Settings, train
 from tiny import FAMILIES, SENTENCES
 from tuned import NAMES, NO_DROPOUT, fitted, labels_for, load, without_key_biases
@@ -38,7 +38,7 @@ def test_training_from_the_cut_is_training_of_the_whole(family, tmp_path):
     encoder.model.double()
     found = []
     for make in (uncut, from_the_cut):
-        model = classifier(encoder, plan, NAMES, seed=3).double()
+        model = make_classifier(encoder, plan, NAMES, seed=3).double()
         run, kept = train(
             encoder,
             model,

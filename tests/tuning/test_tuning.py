@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification
 from inputs import as_csv, expect_refused
 from layerscout.data.task import Task
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import base_of, classifier
+from layerscout.models.surgery import base_of, make_classifier
 from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.plans.training import Settings
@@ -369,7 +369,7 @@ def tokens_run(bert, monkeypatch):
         return model
 
     def watched(*arguments, **options):
-        return watch(classifier(*arguments, **options), "classifier")
+        return watch(make_classifier(*arguments, **options), "classifier")
 
     monkeypatch.setattr(setups, "classifier", watched)
     monkeypatch.setattr(

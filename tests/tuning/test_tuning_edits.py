@@ -9,10 +9,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import layerscout as ls
 from inputs import expect_refused
-from layerscout.models.editing import edited
+from layerscout.models.edits import apply_edits
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import classifier
-from layerscout.plans.edits import Editing, make_edits
+from layerscout.models.surgery import make_classifier
+from layerscout.plans.edits import EditSpec, make_edits
 from layerscout.plans.training import Settings
 from layerscout.tuning.training import train
 from tiny import tiny_checkpoint
@@ -52,7 +52,7 @@ def test_an_edited_model_is_tuned_and_loads_everywhere(bert, tmp_path):
 
 def test_what_is_not_tuned_stays_as_the_edits_left_it(bert):
     found = cheaply(bert, TASK, "(3, 3, 4)", edits="reinit:2")
-    expected = edited(bert, Editing(make_edits("reinit:2"), 4)).model.state_dict()
+    expected = apply_edits(bert, EditSpec(make_edits("reinit:2"), 4)).model.state_dict()
     tuned = {
         name.removeprefix("bert."): tensor
         for name, tensor in found.model.state_dict().items()
@@ -72,12 +72,12 @@ def test_the_whole_head_is_drawn_where_blocks_are(bert):
 
 def test_blocks_drawn_anew_may_learn_faster(bert):
     """One step of Adam moves by the rate: five times as far in the block that was drawn."""
-    encoder = edited(bert, Editing(make_edits("reinit:3"), 4))
+    encoder = apply_edits(bert, EditSpec(make_edits("reinit:3"), 4))
     plan = ls.Plan(range(1, 5), 4).on(4)
     examples = examples_of(encoder, plan, labels_for(4))
 
     def moved(factors):
-        model = classifier(encoder, plan, ("bad", "fair", "good"))
+        model = make_classifier(encoder, plan, ("bad", "fair", "good"))
         before = copied(model)
         train(
             encoder,

@@ -29,8 +29,8 @@ from layerscout.cache.examples import (
 from layerscout.data.sampling import shuffle_batches
 from layerscout.data.targets import make_targets
 from layerscout.data.task import Task
-from layerscout.models.encoder import Encoder, resuming
-from layerscout.models.surgery import base_of, classifier
+from layerscout.models.encoder import Encoder, resume_at
+from layerscout.models.surgery import base_of, make_classifier
 from layerscout.tuning.card import model_card, summary
 from layerscout.tuning.training import Settings, train
 from telling import numbers_task
@@ -89,12 +89,12 @@ def test_equals_a_plain_training_loop(still, kind):
     encoder, plan = fitted(still, "(2, 3, 4)")
     task = task_of_kind(kind)
     examples = prepared(encoder, plan, task.train, kind)
-    model = classifier(encoder, plan, (), seed=7, kind=kind)
+    model = make_classifier(encoder, plan, (), seed=7, kind=kind)
     run, kept = train(
         encoder, model, examples, examples, learning_rate=1e-3, seed=7,
         settings=Settings(epochs=2, batch_size=5, warmup=0.0, keep="last", metric=task.metric),
     )  # fmt: skip
-    model = classifier(encoder, plan, (), seed=7, kind=kind)
+    model = make_classifier(encoder, plan, (), seed=7, kind=kind)
     parameters = [p for p in model.parameters() if p.requires_grad]
     steps = 2 * math.ceil(len(examples) / 5)
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0, foreach=False)
@@ -144,7 +144,7 @@ def test_examples_with_choices(bert):
     ]
     together = np.concatenate(make_batches(bert, examples))
     assert sorted(together) == list(range(30))
-    model = classifier(bert, plan, (), kind=task.kind)
+    model = make_classifier(bert, plan, (), kind=task.kind)
     inputs = make_batch(bert, examples, np.array([7, 2]))
     assert inputs["input_ids"].shape[:2] == (2, 3)
     found = predict(bert, model, examples)
@@ -162,14 +162,14 @@ def test_choices_from_the_cut_are_those_of_the_whole(family, tmp_path):
     labels = torch.from_numpy(make_targets(task.train, task.kind).labels[rows])
     for notation in ("(2, 3, 4)", "head:3", "(1, 2, 2)"):
         fit, plan = fitted(encoder, notation)
-        model = classifier(fit, plan, (), seed=3, kind=task.kind).double().eval()
+        model = make_classifier(fit, plan, (), seed=3, kind=task.kind).double().eval()
         tokens = fit.tokenize(task.train.texts, task.train.pairs)
         examples = Examples(tokens, make_targets(task.train, task.kind).labels, None, 2)
         inputs = make_batch(fit, examples, rows)
         whole = model(**inputs).logits
         flat = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
         state = fit.cut(flat, plan.cut)
-        with resuming(base_of(model)[0], fit.family, state, plan.cut):
+        with resume_at(base_of(model)[0], fit.family, state, plan.cut):
             found = model(**inputs).logits
         torch.testing.assert_close(found, whole, rtol=1e-9, atol=1e-9)
         gradients = []
@@ -189,7 +189,7 @@ def test_choices_from_the_cache(family, tmp_path):
     encoder, task, rows = load(tmp_path, family), choices_task(choices=3), np.array([4, 0, 5])
     for notation in ("(2, 3, 4)", "head:3"):
         fit, plan = fitted(encoder, notation)
-        model = classifier(fit, plan, (), seed=3, kind=task.kind)
+        model = make_classifier(fit, plan, (), seed=3, kind=task.kind)
         with torch.no_grad():
             whole = model(**by_hand(fit, task.train, 3)).logits[torch.from_numpy(rows)]
             for limit in (ROOM, 0):
@@ -297,8 +297,8 @@ def test_a_head_that_a_checkpoint_brings_is_taken(tmp_path):
     theirs = AutoModelForMultipleChoice.from_pretrained(tmp_path / "two")
     plan = fitted(encoder, "head:4")[1]
     kind = "multiple_choice"
-    assert differing(copied(classifier(encoder, plan, (), kind=kind)), copied(theirs)) == set()
-    fresh = classifier(encoder, plan, (), kind=kind, fresh_head=True)
+    assert differing(copied(make_classifier(encoder, plan, (), kind=kind)), copied(theirs)) == set()
+    fresh = make_classifier(encoder, plan, (), kind=kind, fresh_head=True)
     drawn = {"roberta.pooler.dense.weight", "classifier.weight"}
     assert drawn <= differing(copied(fresh), copied(theirs))
 

@@ -16,7 +16,7 @@ import layerscout as ls
 from conftest import MODELS, real
 from layerscout.cache.examples import Examples, compute_logits
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import classifier
+from layerscout.models.surgery import make_classifier
 from layerscout.plans.plan import make_plan
 
 pytestmark = pytest.mark.real
@@ -96,7 +96,7 @@ def test_the_first_step_from_the_cache_is_that_of_the_whole_model(model):
     tokens = encoder.tokenize(task.train.texts)
     cached = Examples.prepare(encoder, plan, tokens, task.train.labels)
     whole = Examples(tokens, task.train.labels, None)
-    model = classifier(encoder, plan, task.labels)
+    model = make_classifier(encoder, plan, task.labels)
     rows = np.arange(32)
     labels = torch.from_numpy(task.train.labels[rows])
     losses = [

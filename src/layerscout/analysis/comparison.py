@@ -206,7 +206,7 @@ def _read(
         "family": encoder.model.config.model_type,
         "blocks": encoder.blocks,
         "hidden_size": encoder.model.config.hidden_size,
-        "editing": None if encoder.editing is None else encoder.editing.as_dict(),
+        "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
         "precision": encoder.precision,
         "device": encoder.device.type,
     }

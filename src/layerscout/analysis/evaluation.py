@@ -41,16 +41,16 @@ from layerscout.models import (
     Head,
     Precision,
     Tokens,
+    arrange_blocks,
     base_of,
     edit,
     eval_mode,
-    family_head,
-    fitted,
+    load_tuned_classifier,
+    make_family_head,
     reads_first_token,
-    tuned_classifier,
 )
 from layerscout.pages import render_result
-from layerscout.plans import FAMILY_RATES, Edit, make_edits, notation
+from layerscout.plans import FAMILY_RATES, Edit, format_edits, make_edits
 from layerscout.runtime import (
     InputError,
     Show,
@@ -171,10 +171,10 @@ def evaluate(
     metric = task.metric if metric is None else metric
     check_metric(metric, task.kind)
     encoder = Encoder.load(model, device=device, precision=precision)
-    classifier, columns = tuned_classifier(encoder, task.labels, task.kind)
+    classifier, columns = load_tuned_classifier(encoder, task.labels, task.kind)
     encoder = replace(encoder, model=base_of(classifier)[0])
     for one in single:  # before the work that one of them could spoil
-        fitted(encoder.model, one)
+        arrange_blocks(encoder.model, one)
     if isinstance(original, str | Path):
         original = Encoder.load(original, device=device, precision=precision)
     heads = [encoder] if tune_heads else []
@@ -195,9 +195,9 @@ def evaluate(
             if "truncate" in sweeps:
                 outputs |= {f"truncate:{s}": swept.truncated[s] for s in range(1, encoder.blocks)}
             for number, one in enumerate(single):
-                show("judging edits", number, len(single), notation(one))
+                show("judging edits", number, len(single), format_edits(one))
                 with edit(classifier, one, seed=seed):
-                    outputs[notation(one)] = predict(encoder, classifier, data).numpy()
+                    outputs[format_edits(one)] = predict(encoder, classifier, data).numpy()
         curves: dict[str, Any] = {}
         if "truncate" in sweeps:
             curves["untuned"] = [judge.value(found) for found in swept.truncated]
@@ -205,7 +205,7 @@ def evaluate(
             head = Head(classifier, encoder.family.final_norm, columns)
             curves["tuned"] = _heads(reader, few, metric, lambda _: head, seed)
         if original is not None:
-            fresh = partial(family_head, original, task.labels)
+            fresh = partial(make_family_head, original, task.labels)
             below = replace(reader, encoder=original)
             curves["tuned_original"] = _heads(below, few, metric, fresh, seed)
     return Evaluation(
@@ -221,7 +221,7 @@ def evaluate(
             "truncation": curves,
             "skips": _skips(swept, judge, encoder.blocks) if swept.skipped else None,
             "edits": [
-                {"edit": notation(one), "metrics": judge.metrics(outputs[notation(one)])}
+                {"edit": format_edits(one), "metrics": judge.metrics(outputs[format_edits(one)])}
                 for one in single
             ],
             "settings": {

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from layerscout.cache.trunks import DEFAULT_LIMIT, Team, Trunk, run_trunk
 from layerscout.data import batch_by_length, expand_choices
-from layerscout.models import Encoder, Tokens, base_of, reads_first_token, resuming
+from layerscout.models import Encoder, Tokens, base_of, reads_first_token, resume_at
 from layerscout.plans import Classifier, Plan
 from layerscout.runtime import InputError
 
@@ -137,7 +137,7 @@ def resume_from_states(
     """
     with (
         encoder.autocast(),
-        resuming(base_of(model)[0], encoder.family, states, block),
+        resume_at(base_of(model)[0], encoder.family, states, block),
     ):
         return _wide((model if run is None else run)(**inputs).logits)
 

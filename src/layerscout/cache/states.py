@@ -220,7 +220,7 @@ class _Run:
         while self.left:
             rows = self.left[0]
             start = perf_counter()
-            pooled = self.encoder.pooled_each(self.tokens, rows, self.poolings).cpu().numpy()
+            pooled = self.encoder.pool_each(self.tokens, rows, self.poolings).cpu().numpy()
             self.seconds += perf_counter() - start
             write(self.done, pooled)
             self.left.popleft()

@@ -13,7 +13,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from layerscout.models.checkpoints import FAMILIES, is_norm, shared_weights
-from layerscout.models.surgery import base_of, family_of, freeze, lora_config, places, seeded
+from layerscout.models.surgery import (
+    base_of,
+    family_of,
+    freeze,
+    locate_parameters,
+    lora_config,
+    use_seed,
+)
 from layerscout.plans import (
     PREFIXED,
     Adapter,
@@ -163,10 +170,10 @@ def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) 
     feed-forward layers. In most families a norm follows the sum; in ModernBERT, which has its
     norms before attention and before the feed-forward layers, the sum is the state itself. The
     norms of the tuned blocks are trained with them. No parameter that was there changes its name,
-    but with LoRA, for as long as it is not `merged`.
+    but with LoRA, for as long as `merge_lora` has not run.
 
     Args:
-        model: as `surgery.classifier` or `build` gives it, cut at the plan's head.
+        model: as `make_classifier` or `build` gives it, cut at the plan's head.
         plan: a plan, or a strategy that needs no scan, such as "top:3".
         method: a method, or the name of one.
         seed: draws the new weights.
@@ -190,11 +197,11 @@ def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) 
     if isinstance(method, Full):
         return Equipped(model, plan, method)
     plan = applied(plan, method, int(model.config.num_hidden_layers))
-    with seeded(seed):
+    with use_seed(seed):
         if isinstance(method, LoRA):
             return Equipped(model, plan, method, _wrapped(model, plan, method))
         layers = list(_layers(model, plan))
-        head = {name for name, place in places(model).items() if place == "head"}
+        head = {name for name, place in locate_parameters(model).items() if place == "head"}
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in head)
         for layer in layers:
@@ -236,7 +243,7 @@ def unload(model: Any) -> Any:
     return model
 
 
-def merged(equipped: Equipped) -> Any:
+def merge_lora(equipped: Equipped) -> Any:
     """Add what LoRA learnt to the weights, in place.
 
     Returns:

@@ -224,7 +224,7 @@ def load_config(name: str) -> Any:
         return _load_config(name, _locate(name))
 
 
-def sized_config(
+def make_config(
     family: str, blocks: int, hidden_size: int, feed_forward: int, vocabulary: int
 ) -> Any:
     """Make the configuration of a model of a family that has these sizes."""
@@ -240,7 +240,7 @@ def sized_config(
     )
 
 
-def checkpoint_files(name: str) -> list[Path]:
+def list_checkpoint_files(name: str) -> list[Path]:
     """List the files that a checkpoint is read from; see `load_checkpoint`.
 
     Raises:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from layerscout.data import batch_by_length
 from layerscout.models.checkpoints import Family, load_checkpoint, model_shape
-from layerscout.plans import Classifier, Editing, ModelShape
+from layerscout.plans import Classifier, EditSpec, ModelShape
 from layerscout.runtime import InputError, first_line, unknown
 
 Pooling = Literal["mean", "cls"]
@@ -85,7 +85,7 @@ class Encoder:
         family: where the model keeps its blocks.
         precision: what the forward pass computes in; the short ones are autocast over float32
             weights.
-        editing: what was done to the blocks of the checkpoint, if anything.
+        edit_spec: what was done to the blocks of the checkpoint, if anything.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Encoder:
     tokenizer: Any
     family: Family
     precision: Computed
-    editing: Editing | None = None
+    edit_spec: EditSpec | None = None
 
     @classmethod
     def load(
@@ -116,7 +116,7 @@ class Encoder:
             InputError: if there is no such checkpoint, its family is not supported, its weights
                 are incomplete or corrupt, or it has no usable tokenizer.
         """
-        where = checked_device(device)
+        where = resolve_device(device)
         settled = _precision(precision, where)
         loaded = load_checkpoint(str(name))
         if loaded.family.float32_only and settled != "float32":
@@ -222,19 +222,19 @@ class Encoder:
             inputs["token_type_ids"] = np.where(real, tokens.types[at], 0).astype(np.int64)
         return {k: torch.from_numpy(v).to(self.device) for k, v in inputs.items()}
 
-    def pooled(
+    def pool(
         self, tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling = "mean"
     ) -> Float32[Tensor, "S b d"]:
         """Run the model once over the texts at `rows` and pool every state as it passes.
 
-        As `pooled_each` for a single pooling.
+        As `pool_each` for a single pooling.
 
         Raises:
             InputError: if a single text is more than the device's memory can hold.
         """
-        return self.pooled_each(tokens, rows, (pooling,))[0]
+        return self.pool_each(tokens, rows, (pooling,))[0]
 
-    def pooled_each(
+    def pool_each(
         self, tokens: Tokens, rows: Int64[np.ndarray, " b"], poolings: Sequence[Pooling]
     ) -> Float32[Tensor, "P S b d"]:
         """Run the model once over the texts at `rows` and pool every state in each of P ways.
@@ -255,7 +255,7 @@ class Encoder:
                     f"{self.device}; lower --max-length or use --device cpu"
                 ) from error
         # Not in the except clause, whose traceback would keep the failed tensors alive.
-        halves = [self.pooled_each(tokens, half, poolings) for half in np.array_split(rows, 2)]
+        halves = [self.pool_each(tokens, half, poolings) for half in np.array_split(rows, 2)]
         return torch.cat(halves, dim=2)
 
     def _pooled(
@@ -296,7 +296,7 @@ class Encoder:
         tokens = self.tokenize(texts, pairs, max_length=max_length)
         states = torch.empty(self.blocks + 1, len(tokens), self.model.config.hidden_size)
         for rows in self.batches(tokens):
-            states[:, rows] = self.pooled(tokens, rows, pooling).cpu()
+            states[:, rows] = self.pool(tokens, rows, pooling).cpu()
         return states
 
     def visit(self, inputs: Mapping[str, Tensor], look: Callable[[int, Tensor], None]) -> None:
@@ -347,7 +347,7 @@ class Encoder:
             block: 0 to L.
         """
         self._check_block(block)
-        with self.autocast(), resuming(self.model, self.family, state, block):
+        with self.autocast(), resume_at(self.model, self.family, state, block):
             output: Tensor = self.model(**inputs).last_hidden_state
             return output
 
@@ -445,7 +445,7 @@ def _entering_blocks(encoder: Encoder, visit: Callable[[int, Tensor], None]) -> 
 
 
 @contextmanager
-def resuming(model: Any, family: Family, state: Tensor, block: int) -> Iterator[None]:
+def resume_at(model: Any, family: Family, state: Tensor, block: int) -> Iterator[None]:
     """Make blocks 1..`block` of a bare model do nothing, and what follows them start at `state`.
 
     Args:
@@ -500,7 +500,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def checked_device(name: str) -> torch.device:
+def resolve_device(name: str) -> torch.device:
     """Give the device of a name, or of "auto" the best one that is there.
 
     Raises:

@@ -16,11 +16,11 @@ from layerscout.models.checkpoints import (
 )
 from layerscout.models.surgery import (
     base_of,
-    copy_shared,
     cut_config,
     family_of,
     head_modules,
-    places,
+    locate_parameters,
+    untie_shared,
 )
 from layerscout.plans import Plan, check_tied
 from layerscout.runtime import InputError, check_integer, first_line, replace_folder
@@ -80,10 +80,10 @@ def truncate(
         config = cut_config(config, head)
     short, missing, warnings = _load_whole(str(model), loaded, config)
     if untie:
-        copy_shared(str(model), base_of(short)[0], loaded.family, head)
+        untie_shared(str(model), base_of(short)[0], loaded.family, head)
     heads = [
         name
-        for name in head_modules(short, places(short))
+        for name in head_modules(short, locate_parameters(short))
         if not any(key.startswith(f"{name}.") for key in missing)
     ]
     if heads:

@@ -24,8 +24,8 @@ from torch.nn.functional import one_hot
 
 from layerscout.data import Kind, Split, batch_by_length
 from layerscout.models.encoder import Encoder, Tokens
-from layerscout.models.per_example_gradients import Rows, SquareSums, square_root
-from layerscout.models.surgery import classifier, places
+from layerscout.models.per_example_gradients import Rows, SquaredGradientSums, factor_fisher
+from layerscout.models.surgery import locate_parameters, make_classifier
 from layerscout.plans import Plan, ranges
 from layerscout.runtime import InputError, unknown
 
@@ -121,7 +121,7 @@ def fisher(
     amounts = []
     for seed in seeds:
         model, weights = work.model(seed)
-        sums = SquareSums.of(model, list(weights))
+        sums = SquaredGradientSums.of(model, list(weights))
         draws = np.random.default_rng(seed).random(len(split))
         with _fitting(encoder):
             for rows in work.batches:
@@ -238,9 +238,9 @@ class _Work:
         """Make the whole model; it shares its weights with the encoder. Name those of blocks."""
         # A plan that tunes nothing: what a plan tunes would be copied.
         plan = Plan((), self.encoder.blocks)
-        model = classifier(self.encoder, plan, self.outputs, seed=seed)
+        model = make_classifier(self.encoder, plan, self.outputs, seed=seed)
         model = model.to(self.encoder.model.dtype).requires_grad_(False)
-        found = places(model)
+        found = locate_parameters(model)
         named = model.named_parameters()
         return model, {name: w for name, w in named if isinstance(found[name], tuple)}
 
@@ -275,7 +275,7 @@ class _Work:
         if self.rule != "true":
             y = self._answers(rows)
         elif K <= EXACT_LABELS or draws is None:
-            return square_root(p).to(logits)
+            return factor_fisher(p).to(logits)
         else:  # by the number of the example's first row, wherever it stands in the batches
             below = p.cumsum(dim=1) < torch.from_numpy(draws[rows[:, :1]])
             y = below.sum(dim=1).clamp(max=K - 1)
@@ -389,7 +389,7 @@ def _block_scores(
         amounts: of each seed, by the weight's name.
         combine: amounts of several weights to a score.
     """
-    inside = {k: place for k, place in places(model).items() if isinstance(place, tuple)}
+    inside = {k: place for k, place in locate_parameters(model).items() if isinstance(place, tuple)}
 
     def by_block(of: Mapping[str, float], part: str | None = None) -> Values:
         lists: list[list[float]] = [[] for _ in range(work.encoder.blocks + 1)]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from layerscout.data import Kind, describe_kind
 from layerscout.models.checkpoints import model_class, quiet_transformers
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import base_of, classifier, reads_first_token
+from layerscout.models.surgery import base_of, make_classifier, reads_first_token
 from layerscout.plans import Plan
 from layerscout.runtime import InputError, first_line
 
@@ -68,7 +68,7 @@ class Head(nn.Module):
         return logits[:, self.columns]
 
 
-def family_head(encoder: Encoder, labels: Sequence[str], seed: int) -> Head:
+def make_family_head(encoder: Encoder, labels: Sequence[str], seed: int) -> Head:
     """Make the head that the family classifies with, as the library loads it.
 
     Args:
@@ -84,11 +84,11 @@ def family_head(encoder: Encoder, labels: Sequence[str], seed: int) -> Head:
             f"the head of {encoder.name} reads all tokens, so it cannot be a probe on the first "
             "one; use --probe linear"
         )
-    model = classifier(encoder, Plan((), encoder.blocks), labels, seed=seed)
+    model = make_classifier(encoder, Plan((), encoder.blocks), labels, seed=seed)
     return Head(model, encoder.family.final_norm).requires_grad_(True)
 
 
-def tuned_classifier(
+def load_tuned_classifier(
     encoder: Encoder, labels: Sequence[str], kind: Kind = "classification"
 ) -> tuple[Any, list[int] | slice]:
     """Load the checkpoint of an encoder with the head that was tuned on it.

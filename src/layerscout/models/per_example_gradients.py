@@ -15,7 +15,7 @@ from torch.nn.functional import layer_norm, one_hot
 Rows = Int64[np.ndarray, "e C"]
 
 
-def square_root(p: Float64[Tensor, "e K"]) -> Float64[Tensor, "r e K"]:
+def factor_fisher(p: Float64[Tensor, "e K"]) -> Float64[Tensor, "r e K"]:
     """Give r = K − 1 vectors v with Σ_r v vᵀ = diag(p) − ppᵀ, the Fisher information of logits.
 
     The gradient of log p_y by the logits is e_y − p, and Σ_y p_y (e_y − p)(e_y − p)ᵀ is that
@@ -38,7 +38,7 @@ class _SharedCallError(Exception):
 
 
 @dataclass(eq=False)
-class SquareSums:
+class SquaredGradientSums:
     """Sums over examples of the squares of their own gradients, for every weight of the blocks.
 
     Where all weights are those of linear layers and norms, a backward pass over a padded batch
@@ -55,7 +55,7 @@ class SquareSums:
     layers: Mapping[str, nn.Module]
 
     @classmethod
-    def of(cls, model: nn.Module, names: Sequence[str]) -> SquareSums:
+    def of(cls, model: nn.Module, names: Sequence[str]) -> SquaredGradientSums:
         """Start at zero for the weights of these names; no weight may ask for its gradient."""
         owners = {name: model.get_submodule(name) for name in _owners(names)}
         # Exactly these: what derives from them may compute something else.

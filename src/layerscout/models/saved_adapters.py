@@ -16,14 +16,14 @@ from torch import Tensor
 from layerscout.data import Kind
 from layerscout.models.adapters import Equipped, equip, peft_model
 from layerscout.models.checkpoints import quiet_transformers
-from layerscout.models.editing import edited
+from layerscout.models.edits import apply_edits
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import classifier, places, untied
+from layerscout.models.surgery import locate_parameters, make_classifier, untie_blocks
 from layerscout.plans import (
     METHODS,
     Adapter,
     Classifier,
-    Editing,
+    EditSpec,
     Full,
     Method,
     Plan,
@@ -42,7 +42,7 @@ def save_peft(equipped: Equipped, encoder: Encoder, folder: str | Path, card: st
     The model that is given to that one has as many blocks as the plan's head says.
 
     Args:
-        equipped: a model that LoRA tuned and that is not `merged`.
+        equipped: a model that LoRA tuned and that `merge_lora` has not merged.
         encoder: what it is a classifier of.
         folder: where it goes; an earlier one is replaced once the new one is whole.
         card: the model card, in Markdown.
@@ -109,8 +109,8 @@ def save_trained(
             "source": encoder.name if encoder.name == "demo" else encoder.source,
             "revision": encoder.revision,
             "untied": groups == encoder.blocks,
-            "editing": None if encoder.editing is None else encoder.editing.as_dict(),
-            "sha256": base_hash(encoder, equipped.plan.head),
+            "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
+            "sha256": hash_base(encoder, equipped.plan.head),
         },
     }
     tensors = {
@@ -153,7 +153,7 @@ def load(folder: str | Path, base: str | Path | None = None, *, device: str = "c
             f"cannot load the base of {folder}: {error}; or give where it is now as `base`"
         ) from error
     encoder = _checked_base(encoder, saved, source)
-    model = classifier(encoder, saved.plan, saved.labels, kind=saved.kind, head=saved.head)
+    model = make_classifier(encoder, saved.plan, saved.labels, kind=saved.kind, head=saved.head)
     equip(model, saved.plan, saved.method)
     expected = {name: p for name, p in model.named_parameters() if p.requires_grad}
     _check_tensors(path, tensors, expected)
@@ -165,7 +165,7 @@ def load(folder: str | Path, base: str | Path | None = None, *, device: str = "c
     return model
 
 
-def base_hash(encoder: Encoder, head: int) -> str:
+def hash_base(encoder: Encoder, head: int) -> str:
     """Hash all weights of an encoder up to state `head`, whatever library holds them.
 
     Returns:
@@ -173,7 +173,7 @@ def base_hash(encoder: Encoder, head: int) -> str:
     """
     named = dict(encoder.model.named_parameters(remove_duplicate=False))
     digest = hashlib.sha256()
-    for name, place in sorted(places(encoder.model).items()):
+    for name, place in sorted(locate_parameters(encoder.model).items()):
         if place == "head" or (isinstance(place, tuple) and min(place) > head):
             continue
         values = named[name].detach().to("cpu", torch.float32).contiguous()
@@ -205,7 +205,7 @@ class _Saved:
     head: Classifier
     labels: list[str]
     base: Mapping[str, Any]
-    editing: Editing | None
+    edit_spec: EditSpec | None
 
 
 def _read_saved(folder: Path) -> _Saved:
@@ -239,8 +239,8 @@ def _read_saved(folder: Path) -> _Saved:
             raise KeyError("kind")
         made = kinds[method](**about["options"])
         given = base.get("editing")
-        editing = None if given is None else Editing.from_dict(given)
-        return _Saved(made, plan, kind, head, labels, base, editing)
+        spec = None if given is None else EditSpec.from_dict(given)
+        return _Saved(made, plan, kind, head, labels, base, spec)
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"the {CONFIG} of {folder} is broken ({error}); save it again") from error
 
@@ -262,10 +262,10 @@ def _checked_base(encoder: Encoder, saved: _Saved, source: str) -> Encoder:
     config, base = encoder.model.config, saved.base
     fits = config.model_type == base["family"] and encoder.blocks >= saved.plan.head
     if fits and base["untied"] and config.num_hidden_groups != encoder.blocks:
-        encoder = untied(encoder)
-    if fits and saved.editing is not None:
-        encoder = edited(encoder, saved.editing)
-    if not fits or base_hash(encoder, saved.plan.head) != base["sha256"]:
+        encoder = untie_blocks(encoder)
+    if fits and saved.edit_spec is not None:
+        encoder = apply_edits(encoder, saved.edit_spec)
+    if not fits or hash_base(encoder, saved.plan.head) != base["sha256"]:
         revision = f" at revision {base['revision']}" if base.get("revision") else ""
         raise InputError(
             f"the base must be the very model that was tuned, {base.get('name')}{revision}, and "

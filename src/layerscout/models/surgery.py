@@ -128,9 +128,9 @@ def build(
     names = _label_names(num_labels, labels)
     encoder = model if isinstance(model, Encoder) else Encoder.load(model, device="cpu")
     if untie:
-        encoder = untied(encoder)
+        encoder = untie_blocks(encoder)
     plan = plan if isinstance(plan, Plan) else make_plan(plan, encoder.blocks)
-    return own(classifier(encoder, plan, names, seed=seed, fresh_head=fresh_head))
+    return unshare_weights(make_classifier(encoder, plan, names, seed=seed, fresh_head=fresh_head))
 
 
 def lora_config(model: Any, plan: Plan | str, r: int = 8, **options: Any) -> Any:
@@ -178,7 +178,7 @@ def lora_config(model: Any, plan: Plan | str, r: int = 8, **options: Any) -> Any
         raise InputError(f"peft refuses these options: {first_line(error)}") from error
 
 
-def classifier(
+def make_classifier(
     encoder: Encoder,
     plan: Plan,
     labels: Sequence[str],
@@ -217,7 +217,7 @@ def classifier(
     auto = model_class(config, kind, head)
     with init_empty_weights(include_buffers=False), quiet_transformers():
         model = auto.from_config(config)
-    trained = {name for name, place in places(model).items() if _tunes(plan, place)}
+    trained = {name for name, place in locate_parameters(model).items() if _tunes(plan, place)}
     prefix = base_of(model)[1]
     bodies = {f"{prefix}{name}": tensor for name, tensor in encoder.model.state_dict().items()}
     heads = _heads(encoder, auto, config, seed, fresh_head or head == "mean-linear")
@@ -235,18 +235,18 @@ def classifier(
     return model.to(encoder.device).eval()
 
 
-def untied(encoder: Encoder) -> Encoder:
+def untie_blocks(encoder: Encoder) -> Encoder:
     """Give each of ALBERT's blocks its own copy of the weights that they share.
 
     Raises:
         InputError: if the blocks of the encoder share nothing.
     """
     model = copy.deepcopy(encoder.model)
-    copy_shared(encoder.name, model, encoder.family, encoder.blocks)
+    untie_shared(encoder.name, model, encoder.family, encoder.blocks)
     return replace(encoder, model=model)
 
 
-def places(model: Any) -> dict[str, Place]:
+def locate_parameters(model: Any) -> dict[str, Place]:
     """Tell where each parameter of a transformers model lies.
 
     Returns:
@@ -268,7 +268,7 @@ def places(model: Any) -> dict[str, Place]:
             found[name] = "head"
         elif inner.startswith(f"{family.blocks}."):
             group = int(inner.removeprefix(f"{family.blocks}.").split(".")[0])
-            found[name] = tuple(i for i, own in enumerate(sets, start=1) if own == group)
+            found[name] = tuple(i for i, theirs in enumerate(sets, start=1) if theirs == group)
         else:
             found[name] = "embeddings"
     inside = {id(parameter): found[name] for name, parameter in named if found[name] != "head"}
@@ -302,7 +302,7 @@ def base_of(model: Any) -> tuple[Any, str]:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def use_seed(seed: int) -> Iterator[None]:
     """Draw by `seed` within, and leave torch's random state of all devices as it was."""
     with ExitStack() as stack:
         devices = list(range(torch.cuda.device_count()))
@@ -313,7 +313,7 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def own(model: Any) -> Any:
+def unshare_weights(model: Any) -> Any:
     """Give a model that shares its frozen weights with an encoder copies of them."""
     for tensor in (*model.parameters(), *model.buffers()):
         tensor.data = tensor.data.clone()
@@ -348,21 +348,21 @@ def head_modules(model: Any, found: Mapping[str, Place]) -> list[str]:
     return list(dict.fromkeys(modules))
 
 
-def copy_shared(name: str, model: Any, family: Family, head: int) -> None:
+def untie_shared(name: str, model: Any, family: Family, head: int) -> None:
     """Replace the shared weights of a bare model by copies for each of its blocks 1..`head`."""
     groups, blocks = getattr(model.config, "num_hidden_groups", None), _block_count(model)
     if groups is None or groups == blocks:
         raise InputError(f"the blocks of {name} share no weights; leave out untie")
     shared = _blocks(model, family)
-    own = [copy.deepcopy(shared[i]) for i in weight_sets(blocks, groups)[:head]]
+    copies = [copy.deepcopy(shared[i]) for i in weight_sets(blocks, groups)[:head]]
     path, _, attribute = family.blocks.rpartition(".")
-    setattr(model.get_submodule(path), attribute, nn.ModuleList(own))
+    setattr(model.get_submodule(path), attribute, nn.ModuleList(copies))
     model.config.num_hidden_layers = model.config.num_hidden_groups = head
 
 
 def _fitted(model: Any, plan: Plan | str) -> tuple[Plan, dict[str, Place]]:
     """Settle a plan for a whole model; tell where its parameters lie."""
-    found = places(model)
+    found = locate_parameters(model)
     blocks = _block_count(model)
     plan = (plan if isinstance(plan, Plan) else make_plan(plan, blocks)).on(blocks)
     if plan.head != blocks:
@@ -472,7 +472,7 @@ def _labelled(config: Any, labels: Sequence[str], kind: Kind) -> Any:
 def _heads(encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool) -> dict[str, Tensor]:
     """Load the head of a classifier by way of its smallest model, which has a single block."""
     config = cut_config(config, 1)
-    with seeded(seed), quiet_transformers():
+    with use_seed(seed), quiet_transformers():
         if fresh:
             model = auto.from_config(config, dtype=torch.float32)
         else:
@@ -485,5 +485,5 @@ def _heads(encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool) -> 
                 trust_remote_code=False,
                 local_files_only=True,
             )
-    wanted = {name for name, place in places(model).items() if place == "head"}
+    wanted = {name for name, place in locate_parameters(model).items() if place == "head"}
     return {name: tensor for name, tensor in model.state_dict().items() if name in wanted}

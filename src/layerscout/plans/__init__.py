@@ -5,14 +5,17 @@ from layerscout.plans.costs import Cost, Work, block_flops, cost, full_cost, tru
 from layerscout.plans.edits import (
     Arrangement,
     Edit,
-    Editing,
+    EditSpec,
+    Permute,
     Preserve,
-    Redraw,
     Reinitialize,
-    arranged,
+    Skip,
+    Truncate,
+    WeightInit,
+    arrange,
+    format_edits,
     make_edits,
-    notation,
-    parted,
+    split_edits,
 )
 from layerscout.plans.methods import (
     FULL,

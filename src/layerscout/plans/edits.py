@@ -148,7 +148,7 @@ Edit = Truncate | Skip | Reinitialize | Preserve | Permute
 
 
 @dataclass(frozen=True)
-class Redraw:
+class WeightInit:
     """How blocks are drawn anew.
 
     All weights and biases come from a normal distribution of deviation 0.02 cut at ±0.04; norms
@@ -165,29 +165,29 @@ class Redraw:
 
 
 @dataclass(frozen=True)
-class Editing:
+class EditSpec:
     """Edits with all that their outcome depends on.
 
     Attributes:
         edits: one after the other.
         blocks: L, of the model before.
         seed: draws weights.
-        redraw: how.
+        weight_init: how.
     """
 
     edits: tuple[Edit, ...]
     blocks: int
     seed: int = 0
-    redraw: Redraw = Redraw()
+    weight_init: WeightInit = WeightInit()
 
     def as_dict(self) -> dict[str, Any]:
         """Give what the JSON files hold."""
-        found = arranged(self.edits, self.blocks)
+        found = arrange(self.edits, self.blocks)
         return {
-            "edits": notation(self.edits),
+            "edits": format_edits(self.edits),
             "blocks": self.blocks,
             "seed": self.seed,
-            **asdict(self.redraw),
+            **asdict(self.weight_init),
             "order": list(found.order),
             "fresh": sorted(found.fresh),
         }
@@ -195,21 +195,21 @@ class Editing:
     @property
     def fresh(self) -> frozenset[int]:
         """The blocks, as they are counted afterwards, whose weights were drawn anew."""
-        return arranged(self.edits, self.blocks).fresh
+        return arrange(self.edits, self.blocks).fresh
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Editing:
+    def from_dict(cls, content: Mapping[str, Any]) -> EditSpec:
         """Read what `as_dict` gave.
 
         Raises:
             InputError: if an edit is unknown or misspelt.
         """
-        redraw = Redraw(content["keep_layer_norm"], content["as_released"])
+        weight_init = WeightInit(content["keep_layer_norm"], content["as_released"])
         blocks, seed = (
             check_integer("blocks", content["blocks"], 1),
             check_integer("seed", content["seed"], 0),
         )
-        return cls(make_edits(content["edits"]), blocks, seed, redraw)
+        return cls(make_edits(content["edits"]), blocks, seed, weight_init)
 
 
 @dataclass(frozen=True)
@@ -246,18 +246,18 @@ def make_edits(written: str | Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     return tuple(map(_read, written.split("+"))) if written.strip() else ()
 
 
-def parted(written: str) -> tuple[str, str]:
+def split_edits(written: str) -> tuple[str, str]:
     """Part text such as "reinit:9-12 + top:3" into the edits and the plan, which comes last."""
     edits, _, plan = written.rpartition("+")
     return edits, plan.strip()
 
 
-def notation(edits: Sequence[Edit]) -> str:
+def format_edits(edits: Sequence[Edit]) -> str:
     """Write edits as text that `make_edits` reads."""
     return " + ".join(edit.notation for edit in edits)
 
 
-def arranged(edits: Sequence[Edit], blocks: int) -> Arrangement:
+def arrange(edits: Sequence[Edit], blocks: int) -> Arrangement:
     """Tell what edits, one after the other, make of a model of L = `blocks` blocks.
 
     Raises:
@@ -284,15 +284,16 @@ def arranged(edits: Sequence[Edit], blocks: int) -> Arrangement:
                     )
             case Reinitialize(drawn):
                 _check_reach(edit, drawn, len(standing))
-                standing = _redrawn(edit, standing, set(drawn))
+                standing = _reinitialize_places(edit, standing, set(drawn))
             case Preserve(kept):
                 _check_reach(edit, kept, len(standing))
                 others = set(range(1, len(standing) + 1)) - set(kept)
-                standing = _redrawn(edit, standing, others)
+                standing = _reinitialize_places(edit, standing, others)
             case Permute():
                 if permuted:
                     raise InputError(
-                        f"blocks change places once, got {notation(edits):.80}; give one permute"
+                        f"blocks change places once, got {format_edits(edits):.80}; give a single "
+                        "permute"
                     )
                 standing = [standing[block - 1] for block in edit.on(len(standing))]
                 permuted = True
@@ -322,7 +323,9 @@ class _Place:
     decided: str | None = None
 
 
-def _redrawn(edit: Reinitialize | Preserve, places: list[_Place], drawn: set[int]) -> list[_Place]:
+def _reinitialize_places(
+    edit: Reinitialize | Preserve, places: list[_Place], drawn: set[int]
+) -> list[_Place]:
     """Draw the places in `drawn`; what `Preserve` leaves is decided too."""
     decides = drawn if isinstance(edit, Reinitialize) else set(range(1, len(places) + 1))
     for at in sorted(decides):

@@ -14,7 +14,14 @@ import numpy as np
 
 from layerscout.cache import DEFAULT_LIMIT, States
 from layerscout.data import HELD_OUT, Split, Task, evaluate, pearson_spearman, sample
-from layerscout.models import BlockScores, Encoder, Pooling, family_head, fisher, gradient_scores
+from layerscout.models import (
+    BlockScores,
+    Encoder,
+    Pooling,
+    fisher,
+    gradient_scores,
+    make_family_head,
+)
 from layerscout.plans import FAMILY_RATE, FAMILY_RATES, weight_sets
 from layerscout.runtime import InputError, show_progress, unknown
 from layerscout.scanning.result import Scan
@@ -291,7 +298,7 @@ class _Asked:
                 labels[0],
                 in_memory(judged),
                 labels[1],
-                partial(family_head, self.reader.encoder, names),
+                partial(make_family_head, self.reader.encoder, names),
                 metric=metric,
                 seeds=FAMILY_SEEDS,
                 seed=self.seed,
@@ -443,7 +450,7 @@ def described_model(encoder: Encoder, task: Task) -> dict[str, Any]:
         "name": encoder.name,
         "source": encoder.source,
         "revision": encoder.revision,
-        "editing": None if encoder.editing is None else encoder.editing.as_dict(),
+        "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
         **asdict(encoder.shape(outputs)),
     }
 

@@ -209,7 +209,7 @@ def summed(reader: Reader, tokens: Tokens, labels: np.ndarray, weights: torch.Te
             with reader.timed("forward"):
                 parts = []
                 for rows in chunk:
-                    parts.append(encoder.pooled(tokens, rows, reader.poolings[0]))
+                    parts.append(encoder.pool(tokens, rows, reader.poolings[0]))
                     advance(rows)
                 states = torch.cat(parts, dim=1)
                 if encoder.device.type == "cuda":  # or its time would be counted elsewhere

@@ -21,10 +21,10 @@ from layerscout.data import (
 )
 from layerscout.models import (
     Encoder,
-    checkpoint_files,
+    list_checkpoint_files,
     load_config,
+    make_config,
     model_shape,
-    sized_config,
 )
 from layerscout.plans import (
     Classifier,
@@ -173,7 +173,7 @@ class TrialContext:
             if not self.pretend or name not in MODELS:
                 raise
             self._stand_ins.add(name)
-            return sized_config(*MODELS[name])
+            return make_config(*MODELS[name])
 
     def task_content(self, given: Any) -> str:
         """Hash what a task is.
@@ -204,7 +204,7 @@ class TrialContext:
             return str(given)
         if given not in self._fingerprints:
             digest = hashlib.sha256()
-            for path in checkpoint_files(str(given)):
+            for path in list_checkpoint_files(str(given)):
                 digest.update(f"{path.name} {sha256_of(path)}\n".encode())
             self._fingerprints[given] = digest.hexdigest()
         return self._fingerprints[given]

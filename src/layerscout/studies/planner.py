@@ -15,7 +15,7 @@ from layerscout.data import (
 from layerscout.plans import (
     Plan,
     applied,
-    arranged,
+    arrange,
     check_family,
     check_tied,
     check_tunes_blocks,
@@ -164,7 +164,7 @@ class Planner:
             shape = self.context.shape(given["model"])
             blocks = shape.blocks
             if given.get("edits"):
-                blocks = len(arranged(make_edits(given["edits"]), blocks).order)
+                blocks = len(arrange(make_edits(given["edits"]), blocks).order)
             plan, best = self._plan(given, scanned, blocks)
             plan = applied(plan.on(blocks), method, blocks)
             given["metric"] = given.get("metric", self.recipe.metric.get(task.name, task.metric))

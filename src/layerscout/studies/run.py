@@ -11,7 +11,7 @@ from typing import Any
 
 from layerscout.cache import DEFAULT_LIMIT
 from layerscout.models import (
-    checked_device,
+    resolve_device,
 )
 from layerscout.runtime import (
     make_output_folder,
@@ -103,7 +103,7 @@ def study(
     if backend is None:
         backend = Local(tuple(device.split(",")))
         for name in backend.devices:
-            checked_device(name)
+            resolve_device(name)
     context.store.tidy()
     known: dict[str, Trial] = {}
     ended = 0

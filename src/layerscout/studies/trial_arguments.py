@@ -19,8 +19,8 @@ from layerscout.plans import (
     Reinitialize,
     Settings,
     described,
+    format_edits,
     make_edits,
-    notation,
     preset as preset_of,
     preset_rates,
 )
@@ -95,7 +95,11 @@ def written_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[st
             raise InputError("`epochs` and `max_steps` both say how long to train; give one")
         del settings["epochs"]
     found |= {name: value for name, value in settings.items() if value is not None}
-    found |= {"edits": notation(edits), "method": method.name, "method_options": described(method)}
+    found |= {
+        "edits": format_edits(edits),
+        "method": method.name,
+        "method_options": described(method),
+    }
     if released and redraws:
         found["as_released"] = True
     return {name: value for name, value in found.items() if value != _USUAL.get(name, found)}

@@ -259,8 +259,8 @@ def _of_the_same(what: str, content: dict[str, Any], ground: Ground) -> list[str
     warnings = []
     if theirs.get("source") != ground.encoder.source:
         warnings.append(f"{what} is for {theirs.get('name')}, not for {ground.encoder.name}")
-    editing = ground.encoder.editing
-    if theirs.get("editing") != (None if editing is None else editing.as_dict()):
+    spec = ground.encoder.edit_spec
+    if theirs.get("editing") != (None if spec is None else spec.as_dict()):
         warnings.append(f"{what} is for a model whose blocks were not edited as they are now")
     task = content.get("task", {}).get("name")
     if task != ground.task.name:

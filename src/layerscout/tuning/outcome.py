@@ -14,7 +14,7 @@ from torch import Tensor
 
 from layerscout.cache import Examples, Trunk, make_accelerator, predict
 from layerscout.data import evaluate_all, tabulate_predictions
-from layerscout.models import Equipped, export, merged, own, save_peft, save_trained
+from layerscout.models import Equipped, export, merge_lora, save_peft, save_trained, unshare_weights
 from layerscout.plans import Choice, LoRA, Plan, cost, described, full_cost
 from layerscout.scanning import cut_inputs, described_model, described_task
 from layerscout.tuning.result import Result
@@ -95,9 +95,9 @@ def _load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:
     """Give what was trained, with the parameters that count, and the model that is saved of it."""
     equipped = setup.equipped(tuned.plan, tuned.runs[tuned.kept].seed)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
-    own(equipped.model).load_state_dict(tuned.parameters, strict=False)
+    unshare_weights(equipped.model).load_state_dict(tuned.parameters, strict=False)
     as_checkpoint = isinstance(setup.method, LoRA) and setup.saved_as == "checkpoint"
-    return equipped, merged(equipped) if as_checkpoint else equipped.model
+    return equipped, merge_lora(equipped) if as_checkpoint else equipped.model
 
 
 def _choose_writer(

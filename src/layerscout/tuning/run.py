@@ -34,32 +34,32 @@ from layerscout.data import (
     make_targets,
     require_validation,
 )
-from layerscout.models import Encoder, check_method, edited, export, model_class, untied
+from layerscout.models import Encoder, apply_edits, check_method, export, model_class, untie_blocks
 from layerscout.plans import (
     FULL,
     Adapter,
     Choice,
     Classifier,
     Edit,
-    Editing,
+    EditSpec,
     Keep,
     LoRA,
     Method,
     Plan,
     PrefixTuning,
     Preserve,
-    Redraw,
     Reinitialize,
     Schedule,
     Settings,
+    WeightInit,
     checked_budget,
     described,
     make_edits,
     make_method,
-    parted,
     preset as preset_of,
     preset_rates,
     ranges,
+    split_edits,
 )
 from layerscout.runtime import (
     InputError,
@@ -236,7 +236,7 @@ def tune(
     if isinstance(plan, str) and "+" in plan and not plan.endswith(".json"):
         if edits:
             raise InputError(f"edits stand before the plan or in `edits`, got both: {plan:.80}")
-        edits, plan = parted(plan)
+        edits, plan = split_edits(plan)
     made = make_edits(edits)
     method = (written_method(plan) or FULL) if method is None else make_method(method)
     if keep_adapter and not isinstance(method, LoRA):
@@ -297,10 +297,10 @@ def tune(
         score = usual if scan is None else scan.leading()
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
     model_class(encoder.model.config, task.kind, head)
-    encoder = untied(encoder) if untie else encoder
+    encoder = untie_blocks(encoder) if untie else encoder
     if made:
-        redraw = Redraw(keep_layer_norm, as_released)
-        encoder = edited(encoder, Editing(made, encoder.blocks, seeds[0], redraw))
+        weight_init = WeightInit(keep_layer_norm, as_released)
+        encoder = apply_edits(encoder, EditSpec(made, encoder.blocks, seeds[0], weight_init))
     wanted = [plan] if against is None else [plan, against]
     ground = Ground(encoder, task, scan, score, budget, method, head)
     for one in wanted:
@@ -477,7 +477,7 @@ def _about(
         "seeds": list(ours.seeds),
         "trunk dropout": setup.trunk_dropout,
         "fresh head": setup.fresh_head,
-        "edits": None if encoder.editing is None else encoder.editing.as_dict(),
+        "edits": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
         "learning rate of blocks drawn anew, times": setup.reinit_rate_factor,
         "classifier": setup.head,
         "processes": recorded["processes"],
@@ -488,7 +488,7 @@ def _about(
 
 def _drawn_in_vain(encoder: Encoder, plan: Plan) -> list[str]:
     """Refuse blocks that were drawn anew and are cut off; warn of those that are not tuned."""
-    fresh = encoder.editing.fresh if encoder.editing is not None else frozenset()
+    fresh = encoder.edit_spec.fresh if encoder.edit_spec is not None else frozenset()
     if above := sorted(block for block in fresh if block > plan.head):
         raise InputError(
             f"the head reads state {plan.head}, and blocks {ranges(above)} above it are drawn "

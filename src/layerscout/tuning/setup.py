@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from layerscout.data import Targets, Task
-from layerscout.models import Encoder, Equipped, Tokens, classifier, drawn_anew, equip
+from layerscout.models import Encoder, Equipped, Tokens, equip, list_reinitialized, make_classifier
 from layerscout.plans import Classifier, Full, LoRA, Method, Plan, Settings, Work
 
 
@@ -50,8 +50,8 @@ class TuneSetup:
         return "checkpoint" if plain else "ours"
 
     def equipped(self, plan: Plan, seed: int) -> Equipped:
-        """Make what a run of a plan trains; see `classifier` and `equip`."""
-        model = classifier(
+        """Make what a run of a plan trains; see `make_classifier` and `equip`."""
+        model = make_classifier(
             self.encoder,
             plan,
             self.task.labels,
@@ -64,10 +64,10 @@ class TuneSetup:
 
     def factors(self, model: Any) -> dict[str, float]:
         """Give what the learning rate of a parameter is multiplied by, by name, where it is."""
-        editing, factor = self.encoder.editing, self.reinit_rate_factor
+        editing, factor = self.encoder.edit_spec, self.reinit_rate_factor
         if editing is None or factor == 1:
             return {}
-        return dict.fromkeys(drawn_anew(model, editing), factor)
+        return dict.fromkeys(list_reinitialized(model, editing), factor)
 
     def work(self, cached: bool) -> Work:
         """Say how much training there is; each choice of an example counts as one."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from layerscout.cache import Examples, compute_loss, predict
 from layerscout.data import evaluate, shuffle_batches
-from layerscout.models import Encoder, seeded
+from layerscout.models import Encoder, use_seed
 from layerscout.plans import Settings, learning_rate_at
 from layerscout.tuning.run_state import RunState, restore_state, save_state
 from layerscout.tuning.runs import Epoch, Run, pick_epoch
@@ -60,7 +60,7 @@ def train(
         that are not finite end the run (`stopped`); the epochs before count, if there are any.
     """
     epochs = settings.passes(len(training))
-    with seeded(seed):
+    with use_seed(seed):
         stepper = Stepper.prepare(encoder, model, training, settings, factors or {})
         state = RunState(np.random.default_rng(seed))
         snapshot = None if snapshots is None else snapshots.load()

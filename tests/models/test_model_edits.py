@@ -8,10 +8,10 @@ import torch
 from scipy.stats import kstest, truncnorm
 from transformers import AutoModelForSequenceClassification
 
-from layerscout.models.editing import drawn_anew, edit, edited
+from layerscout.models.edits import apply_edits, edit, list_reinitialized
 from layerscout.models.encoder import Encoder, eval_mode
-from layerscout.models.surgery import classifier, places, untied
-from layerscout.plans.edits import Editing, Redraw, make_edits
+from layerscout.models.surgery import locate_parameters, make_classifier, untie_blocks
+from layerscout.plans.edits import EditSpec, WeightInit, make_edits
 from layerscout.plans.plan import make_plan
 from layerscout.runtime.errors import InputError
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
@@ -21,7 +21,7 @@ from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 def encoder(request, tmp_path_factory):
     folder = tiny_checkpoint(tmp_path_factory.mktemp("families") / request.param, request.param)
     found = Encoder.load(folder, device="cpu")
-    return untied(found) if request.param == "albert" else found
+    return untie_blocks(found) if request.param == "albert" else found
 
 
 def copied(model):
@@ -46,7 +46,7 @@ def output_of(encoder):
 
 
 def changed(encoder, written, **options):
-    return edited(encoder, Editing(make_edits(written), encoder.blocks, **options))
+    return apply_edits(encoder, EditSpec(make_edits(written), encoder.blocks, **options))
 
 
 @pytest.mark.parametrize("head", [1, 2, 3, 4])
@@ -122,7 +122,7 @@ def test_a_copy_leaves_the_encoder_as_it_is(encoder):
 
 def test_only_the_blocks_named_are_drawn_and_norms_begin_again(encoder):
     other = changed(encoder, "reinit:2,4")
-    found = places(other.model)
+    found = locate_parameters(other.model)
     own = encoder.model.state_dict()
     for name, parameter in other.model.named_parameters():
         inside = found[name] in ((2,), (4,))
@@ -134,7 +134,7 @@ def test_only_the_blocks_named_are_drawn_and_norms_begin_again(encoder):
             assert not torch.equal(parameter, own[name]), name
             assert parameter.abs().max() <= 0.04
     names = {name for name, place in found.items() if place in ((2,), (4,))}
-    assert drawn_anew(other.model, other.editing) == names
+    assert list_reinitialized(other.model, other.edit_spec) == names
 
 
 def test_preserve_draws_all_others(encoder):
@@ -145,10 +145,14 @@ def test_preserve_draws_all_others(encoder):
 
 def test_norms_may_be_kept_and_the_released_code_followed(encoder):
     own = encoder.model.state_dict()
-    found = places(encoder.model)
+    found = locate_parameters(encoder.model)
     inside = {name for name, place in found.items() if place == (3,)}
-    kept = changed(encoder, "reinit:3", redraw=Redraw(keep_layer_norm=True)).model.state_dict()
-    released = changed(encoder, "reinit:3", redraw=Redraw(as_released=True)).model.state_dict()
+    kept = changed(
+        encoder, "reinit:3", weight_init=WeightInit(keep_layer_norm=True)
+    ).model.state_dict()
+    released = changed(
+        encoder, "reinit:3", weight_init=WeightInit(as_released=True)
+    ).model.state_dict()
     for name in inside:
         if "norm" in name.lower():
             assert torch.equal(kept[name], own[name])
@@ -165,7 +169,7 @@ def test_a_block_is_drawn_alike_whatever_else_is_drawn(encoder):
         changed(encoder, written).model.state_dict() for written in ("reinit:3", "reinit:2-4")
     )
     other = changed(encoder, "reinit:3", seed=1).model.state_dict()
-    names = [name for name, place in places(encoder.model).items() if place == (3,)]
+    names = [name for name, place in locate_parameters(encoder.model).items() if place == (3,)]
     assert all(torch.equal(few[name], many[name]) for name in names)
     assert any(not torch.equal(few[name], other[name]) for name in names)
 
@@ -203,7 +207,7 @@ def test_permuting_identical_blocks_changes_nothing(encoder):
 
 def test_an_edited_model_saves_as_an_ordinary_checkpoint(encoder, tmp_path):
     other = changed(encoder, "skip:2 + reinit:3", seed=2)
-    model = classifier(other, make_plan("full", 3), ["a", "b"])
+    model = make_classifier(other, make_plan("full", 3), ["a", "b"])
     model.save_pretrained(tmp_path)
     again, report = AutoModelForSequenceClassification.from_pretrained(
         tmp_path, output_loading_info=True
@@ -216,7 +220,7 @@ def test_an_edited_model_saves_as_an_ordinary_checkpoint(encoder, tmp_path):
 
 
 def test_a_model_with_a_head_is_edited_too(encoder):
-    model = classifier(encoder, make_plan("head:4", 4), ["a", "b"])
+    model = make_classifier(encoder, make_plan("head:4", 4), ["a", "b"])
     inputs = inputs_of(encoder)
     with torch.no_grad():
         before = model(**inputs).logits
@@ -254,7 +258,7 @@ def test_an_encoder_is_edited_once(encoder):
 
 def test_edits_for_another_depth_are_refused(encoder):
     with pytest.raises(InputError, match="for a model of 6 blocks"):
-        edited(encoder, Editing(make_edits("skip:2"), 6))
+        apply_edits(encoder, EditSpec(make_edits("skip:2"), 6))
     with pytest.raises(InputError, match=re.escape("must name blocks in 1..4")):
         edit(encoder.model, "skip:5")
 
@@ -275,12 +279,12 @@ def test_modernbert_keeps_its_first_block(encoder):
 def test_weights_are_drawn_from_the_truncated_normal(tmp_path, released):
     folder = tiny_checkpoint(tmp_path, "bert")
     encoder = Encoder.load(folder, device="cpu")
-    other = changed(encoder, "reinit:1-4", redraw=Redraw(as_released=released))
+    other = changed(encoder, "reinit:1-4", weight_init=WeightInit(as_released=released))
     named = dict(other.model.named_parameters())
     drawn = torch.cat(
         [
             named[name].flatten()
-            for name, place in places(other.model).items()
+            for name, place in locate_parameters(other.model).items()
             if isinstance(place, tuple) and named[name].ndim == 2
         ]
     ).numpy()

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 from layerscout.models.checkpoints import is_norm, shared_weights
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import base_of, family_of, places
+from layerscout.models.surgery import base_of, family_of, locate_parameters
 from layerscout.plans import (
     Arrangement,
     Edit,
-    Editing,
-    Redraw,
-    arranged,
+    EditSpec,
+    WeightInit,
+    arrange,
+    format_edits,
     make_edits,
-    notation,
     ranges,
     weight_sets,
 )
@@ -38,8 +38,8 @@ def edit(
     edits: str | Edit | Sequence[Edit],
     *,
     seed: int = 0,
-    redraw: Redraw = Redraw(),  # noqa: B008  (frozen)
-) -> Edited:
+    weight_init: WeightInit = WeightInit(),  # noqa: B008  (frozen)
+) -> Undo:
     """Edit the blocks of a transformers model in place.
 
     Blocks that are drawn anew are replaced by copies, so what is undone comes back bit for bit; it
@@ -52,7 +52,7 @@ def edit(
         model: of a supported family, bare or with any head.
         edits: see `make_edits`.
         seed: draws weights; a block's are the same whatever else is drawn.
-        redraw: how weights are drawn.
+        weight_init: how weights are drawn.
 
     Returns:
         What undoes it: call `close()`, or use it in a `with` statement. Of several edits the last
@@ -63,7 +63,7 @@ def edit(
     """
     seed = check_integer("seed", seed, 0)
     base, family = base_of(model)[0], family_of(model)
-    arrangement = fitted(base, make_edits(edits))
+    arrangement = arrange_blocks(base, make_edits(edits))
     path, _, attribute = family.blocks.rpartition(".")
     parent, config = base.get_submodule(path), base.config
     blocks = base.get_submodule(family.blocks)
@@ -72,7 +72,9 @@ def edit(
     # In ALBERT a module serves several blocks; everywhere else each has its own.
     firsts = {sets[block - 1]: (at, block) for at, block in reversed(list(enumerate(order, 1)))}
     modules = [
-        _drawn(blocks[group], block, seed, redraw) if at in arrangement.fresh else blocks[group]
+        _reinitialize_block(blocks[group], block, seed, weight_init)
+        if at in arrangement.fresh
+        else blocks[group]
         for group, (at, block) in sorted(firsts.items(), key=lambda item: item[1])
     ]
     changed: list[tuple[Any, str, Any]] = [
@@ -98,10 +100,10 @@ def edit(
 
     for owner, name, value in changed:
         setattr(owner, name, value)
-    return Edited(restore)
+    return Undo(restore)
 
 
-class Edited:
+class Undo:
     """An edit of a model that can be undone: by `close`, or at the end of a `with` statement."""
 
     def __init__(self, restore: Callable[[], None]) -> None:
@@ -125,48 +127,48 @@ class Edited:
         self.close()
 
 
-def edited(encoder: Encoder, editing: Editing) -> Encoder:
+def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
     """Give an encoder with edited blocks; weights that stay are shared with the one given.
 
     Args:
         encoder: it is not changed.
-        editing: what is done, and how.
+        spec: what is done, and how.
 
     Raises:
         InputError: as `edit`, or if no checkpoint of the family could hold the blocks, or the
             encoder is edited already.
     """
-    if encoder.editing is not None:
+    if encoder.edit_spec is not None:
         raise InputError(
-            f"{encoder.name} is edited already ({notation(encoder.editing.edits):.60}); give all "
-            "edits at once, one after the other with +"
+            f"{encoder.name} is edited already ({format_edits(encoder.edit_spec.edits):.60}); give "
+            "all edits at once, one after the other with +"
         )
-    if editing.blocks != encoder.blocks:
+    if spec.blocks != encoder.blocks:
         raise InputError(
-            f"these edits are for a model of {editing.blocks} blocks, and {encoder.name} has "
+            f"these edits are for a model of {spec.blocks} blocks, and {encoder.name} has "
             f"{encoder.blocks}"
         )
-    order = fitted(encoder.model, editing.edits).order
+    order = arrange_blocks(encoder.model, spec.edits).order
     if encoder.family.final_norm is not None and (order[0] != 1 or 1 in order[1:]):
         raise InputError(
             f"the first block of {encoder.name} has no norm before its attention, so no checkpoint "
-            f"can have another one in its place, got {notation(editing.edits):.80}; leave block 1 "
+            f"can have another one in its place, got {format_edits(spec.edits):.80}; leave block 1 "
             "where it is"
         )
     tensors = chain(encoder.model.parameters(), encoder.model.buffers())
     model = copy.deepcopy(encoder.model, {id(tensor): tensor for tensor in tensors})
-    edit(model, editing.edits, seed=editing.seed, redraw=editing.redraw)
-    return replace(encoder, model=model.requires_grad_(False), editing=editing)
+    edit(model, spec.edits, seed=spec.seed, weight_init=spec.weight_init)
+    return replace(encoder, model=model.requires_grad_(False), edit_spec=spec)
 
 
-def drawn_anew(model: Any, editing: Editing) -> frozenset[str]:
+def list_reinitialized(model: Any, spec: EditSpec) -> frozenset[str]:
     """Name the parameters of the blocks that were drawn anew, in a model made of them.
 
     Args:
         model: of any head, perhaps with adapters in it.
-        editing: what was done.
+        spec: what was done.
     """
-    fresh, found = editing.fresh, places(model)
+    fresh, found = spec.fresh, locate_parameters(model)
     return frozenset(
         name
         for name, place in found.items()
@@ -174,7 +176,7 @@ def drawn_anew(model: Any, editing: Editing) -> frozenset[str]:
     )
 
 
-def fitted(base: Any, edits: Sequence[Edit]) -> Arrangement:
+def arrange_blocks(base: Any, edits: Sequence[Edit]) -> Arrangement:
     """Arrange the blocks of a bare model, which stays as it is.
 
     Raises:
@@ -182,13 +184,13 @@ def fitted(base: Any, edits: Sequence[Edit]) -> Arrangement:
             cannot do what they say.
     """
     sets = shared_weights(base.config)
-    found = arranged(edits, len(sets))
+    found = arrange(edits, len(sets))
     if len(set(sets)) == len(sets):
         return found
     remedy = "in tuning, copy the shared weights first with --untie (in Python: untie=True)"
     if found.permuted:
         raise InputError(
-            f"blocks that share their weights cannot change places, got {notation(edits):.80}; "
+            f"blocks that share their weights cannot change places, got {format_edits(edits):.80}; "
             f"{remedy}"
         )
     groups = [sets[block - 1] for block in found.order]
@@ -197,35 +199,39 @@ def fitted(base: Any, edits: Sequence[Edit]) -> Arrangement:
     if torn:
         raise InputError(
             f"blocks that share their weights must be drawn anew together, got "
-            f"{notation(edits):.80}, which leaves out {ranges(torn):.60}; {remedy}"
+            f"{format_edits(edits):.80}, which leaves out {ranges(torn):.60}; {remedy}"
         )
     names = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     if tuple(names[group] for group in groups) != weight_sets(len(groups), len(names)):
         raise InputError(
             "a model whose blocks share weights can lose blocks only where its groups stay even, "
-            f"got {notation(edits):.80}; {remedy}"
+            f"got {format_edits(edits):.80}; {remedy}"
         )
     return found
 
 
-def _drawn(block: nn.Module, number: int, seed: int, redraw: Redraw) -> nn.Module:
+def _reinitialize_block(
+    block: nn.Module, number: int, seed: int, weight_init: WeightInit
+) -> nn.Module:
     """Copy a block with weights of its own, drawn by the seed and its number."""
     fresh = copy.deepcopy(block)
     state = np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0]
     generator = torch.Generator().manual_seed(int(state >> np.uint64(1)))
     with torch.no_grad():
         for name, parameter in fresh.named_parameters():
-            _redraw(name, parameter, generator, redraw)
+            _reinitialize_parameter(name, parameter, generator, weight_init)
     return fresh
 
 
-def _redraw(name: str, parameter: Tensor, generator: torch.Generator, redraw: Redraw) -> None:
+def _reinitialize_parameter(
+    name: str, parameter: Tensor, generator: torch.Generator, weight_init: WeightInit
+) -> None:
     bias = name.endswith("bias")
     if is_norm(name):
-        if not redraw.keep_layer_norm:
+        if not weight_init.keep_layer_norm:
             parameter.fill_(0.0 if bias else 1.0)
-    elif not (bias and redraw.as_released):
-        cut = CUT * DEVIATION if redraw.as_released else CUT
+    elif not (bias and weight_init.as_released):
+        cut = CUT * DEVIATION if weight_init.as_released else CUT
         # By the inverse of the distribution function: ten times as fast as torch.nn.init's way.
         wide, drawn = DEVIATION * 2**0.5, torch.empty(parameter.shape, dtype=torch.float32)
         share = erf(cut / wide)

@@ -1,7 +1,7 @@
 """Smoothness, score against probe, agreement and movement of ranks, against loops."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -16,19 +16,13 @@ from layerscout.scores.diagnostics import (
     ranks,
     smoothness,
 )
+from layerscout.scores.score import Score
 from reference import diagnostics as naive
 
 # Few different values, so that ties are common.
 ENTRIES = st.lists(st.integers(-4, 4).map(float), min_size=4, max_size=14)
 SOMETIMES = st.one_of(st.none(), st.integers(-3, 3).map(float))
 BETTER = st.sampled_from(["lower", "higher"])
-
-
-@dataclass(frozen=True)
-class Score:
-    of: str
-    better: str
-    values: tuple[float | None, ...]
 
 
 @given(ENTRIES)

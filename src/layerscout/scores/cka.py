@@ -146,7 +146,8 @@ def small_sample_warning(n: int, d: int) -> str | None:
     if n >= 10 * d:
         return None
     # Of independent Gaussians: tr(W_X W_Y) over the root of tr(W_X²) tr(W_Y²), in expectation,
-    # where W are Wishart matrices with n − 1 degrees of freedom.
+    # where W are Wishart matrices with n − 1 degrees of freedom. At n = 60 and d = 768 noise was
+    # seen to score 0.93.
     noise = d / (d + max(n, 1))
     return (
         f"CKA is biased upwards unless there are many more examples than features: with {n} "

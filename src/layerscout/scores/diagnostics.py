@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
 
 from layerscout.runtime import InputError
+from layerscout.scores.score import Better, Score
 
-Better = Literal["lower", "higher"]
 Values = Sequence[float | None]
-
-
-@runtime_checkable
-class Curve(Protocol):
-    """A score as far as the diagnostics read it: entries 0..L with a direction."""
-
-    @property
-    def of(self) -> Literal["states", "blocks"]:
-        """Say what the entries stand for."""
-
-    @property
-    def better(self) -> Better:
-        """Say which direction is better."""
-
-    @property
-    def values(self) -> Values:
-        """Give the entries 0..L; None where undefined."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +117,7 @@ def against_probe(score: Values, probe: Values) -> ProbeFit:
     )
 
 
-def agreement(scores: Mapping[str, Curve], of: Literal["states", "blocks"] = "states") -> Agreement:
+def agreement(scores: Mapping[str, Score], of: Literal["states", "blocks"] = "states") -> Agreement:
     """Compare all scores of states (or blocks) with each other: best entry, and Kendall's τ.
 
     Args:
@@ -145,7 +128,7 @@ def agreement(scores: Mapping[str, Curve], of: Literal["states", "blocks"] = "st
         InputError: if two scores differ in length.
     """
     chosen = {name: score for name, score in scores.items() if score.of == of}
-    best = {name: _best(ranks(score.values, score.better)) for name, score in chosen.items()}
+    best = {name: score.best() for name, score in chosen.items()}
     kendall: dict[str, dict[str, float | None]] = {name: {} for name in chosen}
     for row, a in chosen.items():
         sign = 1 if a.better == "higher" else -1
@@ -241,7 +224,3 @@ def _kendall(x: Float64[np.ndarray, " c"], y: Float64[np.ndarray, " c"]) -> floa
 
     tau = float(np.round(kendalltau(x, y).statistic, 12))  # which is else just below 1
     return tau if np.isfinite(tau) else None
-
-
-def _best(found: tuple[int | None, ...]) -> int | None:
-    return found.index(1) if 1 in found else None

@@ -15,6 +15,7 @@ from layerscout.scores.moments import Centred
 
 Array = NDArray[np.float64]
 
+# Xie et al. 2022, App. C.7: eight to fit on, one to develop on, one to test on.
 FOLDS = 10
 # One fold to test on, one to develop on, two or more to fit on.
 FEWEST_FOLDS = 4

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from layerscout.scores.diagnostics import Better
+Better = Literal["lower", "higher"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,10 @@ class Score:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def best(self) -> int | None:
-        """Give the best entry among 1..L; ties go to the lower one, None if all are undefined."""
+        """Give the best entry among 1..L; ties go to the lower one, None if all are undefined.
+
+        State 0, the embeddings, is never the best: Xie et al. 2022 do not even score it.
+        """
         sign = 1.0 if self.better == "lower" else -1.0
         defined = [(sign * v, i) for i, v in enumerate(self.values) if v is not None and i > 0]
         return min(defined)[1] if defined else None

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from layerscout.runtime import InputError, unknown
 from layerscout.scores.cka import StatesLike, score_changes
-from layerscout.scores.diagnostics import Better
 from layerscout.scores.moments import Centred, Moments, nc1s, variability_ratios
 from layerscout.scores.neighbours import knn, mutual_information
-from layerscout.scores.score import Score
+from layerscout.scores.score import Better, Score
 from layerscout.scores.spectra import score_spectra
 from layerscout.scores.state import State
 from layerscout.scores.transferability import h_score, logme, numerical_rank

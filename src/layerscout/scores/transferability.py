@@ -61,6 +61,8 @@ def logme(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None)
     if states.same or not squares.all():
         return None
     if n < d:
+        # Published implementations are wrong here, two that are widely used among them; the tests
+        # compare with the evidence of a dense n × n covariance.
         H = states.rows + mean
         eigenvalues, vectors = np.linalg.eigh(H @ H.T)
         along = vectors.T @ (y[:, None] if numbers else np.equal.outer(y, np.arange(len(count))))

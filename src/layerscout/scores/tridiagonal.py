@@ -26,6 +26,11 @@ def _without_lock(routine: str) -> Any:
     Those of scipy.linalg.lapack hold the interpreter's lock, so states that are scored at the same
     time would wait for each other. SciPy offers the same routines to compiled code.
     """
+    # SciPy 1.17: while its dsytrd reduces 1,200 features in 0.38 s, another thread stands still for
+    # 0.37 s of them; both calls give the same bits in the same processor time (5 ms for 384
+    # features, 33 ms for 768). A Cholesky factorisation for each of the 7 ridge terms, which NumPy
+    # does without the lock, takes 2.4 times as long as this form at 768 features and 2 classes
+    # (88 against 37 ms for a training set), and NumPy's eigh 1.8 times in LogME (106 against 60).
     capsule = cython_lapack.__pyx_capi__[routine]
     name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name.argtypes, name.restype = [ctypes.py_object], ctypes.c_char_p

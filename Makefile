@@ -1,14 +1,22 @@
 # Two commands do everything, set-up included: `make demo` and `make test`.
+# `make test-whole` runs the tests that `make test` leaves out.
 PYTHON ?= python3
 BIN := .venv/bin
+# Without bytecode every process of the tests would compile the package and pytest's plugins anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check real bench bench-whole scale docs fuzz kills study clean
+.PHONY: demo test test-whole check real bench bench-whole scale docs fuzz kills study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
 
 test: check
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto -m 'not whole'
+
+# Processes that are killed, a Ray cluster, the commands of README and the tutorial, pages in a
+# browser, and every family of encoders where `make test` tries three.
+test-whole: .venv/dev
+	$(BIN)/pytest -n auto -m whole
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

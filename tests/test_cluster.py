@@ -34,6 +34,7 @@ def machines():
     found.shutdown()
 
 
+@pytest.mark.whole
 def test_a_cluster_that_does_not_answer_is_told_in_a_line(tiny, reviews, tmp_path, monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -66,6 +67,7 @@ def test_resources_that_make_no_sense_are_refused(given, told):
         Ray(**given)
 
 
+@pytest.mark.whole
 def test_a_machine_that_dies_leaves_the_records_of_the_local_back_end(
     tiny, reviews, tmp_path, machines
 ):
@@ -94,6 +96,7 @@ def test_a_machine_that_dies_leaves_the_records_of_the_local_back_end(
     assert not list((tmp_path / "ray" / "trials").glob(".*"))
 
 
+@pytest.mark.whole
 def test_what_a_machine_was_doing_when_it_died_is_done_by_another(tmp_path, machines):
     mortal = machines.add_node(num_cpus=1)
     doomed = mortal.node_id
@@ -119,6 +122,7 @@ def test_what_a_machine_was_doing_when_it_died_is_done_by_another(tmp_path, mach
     assert len(list(tmp_path.glob(f"{begun.name.split()[0]} *"))) == 2
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("error", [InputError, ValueError])
 def test_what_a_piece_of_work_raises_is_raised_here(machines, error):
     with join_cluster() as cluster, pytest.raises(error, match="^not 3$"):
@@ -129,6 +133,7 @@ def test_what_a_piece_of_work_raises_is_raised_here(machines, error):
         list(run_on_cluster(cluster, fails, [3], cpus=1))
 
 
+@pytest.mark.whole
 def test_results_come_in_order_where_that_matters(machines):
     def slow_at_first(item):
         time.sleep(0.3 if item == 0 else 0)
@@ -153,6 +158,7 @@ def dying():
     return dies
 
 
+@pytest.mark.whole
 def test_work_that_kills_every_process_ends(machines, monkeypatch):
     monkeypatch.setattr("layerscout.runtime.ray.RETRIES", 1)
     with (
@@ -162,6 +168,7 @@ def test_work_that_kills_every_process_ends(machines, monkeypatch):
         list(run_on_cluster(cluster, dying(), [0], cpus=1))
 
 
+@pytest.mark.whole
 def test_work_that_no_machine_has_room_for_is_refused(machines):
     with join_cluster() as cluster:
         with pytest.raises(InputError, match="no machine .* 64 cores and 0 GPUs .* with 1 cores"):
@@ -170,6 +177,7 @@ def test_work_that_no_machine_has_room_for_is_refused(machines):
             list(run_on_cluster(cluster, dying(), [0], gpus=2))
 
 
+@pytest.mark.whole
 def test_a_machine_that_dies_leaves_a_scan_as_it_is(tiny, tmp_path, machines, monkeypatch):
     folder, _ = shards(tmp_path / "shards", "parquet", [50] * 6)
     options = {"cpus": 1, "progress": False}

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
+@pytest.mark.whole
 def test_the_tutorial_does_what_it_says(tmp_path, cache):
     text = (DOCS / "tutorial.md").read_text()
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
@@ -105,6 +106,7 @@ def test_the_shell_completes_what_is_begun(tmp_path, cache, monkeypatch, begun, 
     assert shell("layerscout", tmp_path, cache).split() == completed
 
 
+@pytest.mark.whole
 def test_the_notebook_runs(tmp_path, cache):
     content = json.loads((DOCS / "example.ipynb").read_text())
     assert (content["nbformat"], content["nbformat_minor"]) == (4, 5)

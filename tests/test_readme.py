@@ -31,6 +31,7 @@ def run(command, where):
     return shell(command, ROOT if command.startswith("make") else where, where / "cache")
 
 
+@pytest.mark.whole
 def test_make(tmp_path):
     made = [command for command in commands() if command.startswith("make")]
     assert made == ["make demo"]
@@ -40,6 +41,7 @@ def test_make(tmp_path):
     assert re.search(r"tuned \d of 6 blocks, \d+% of the time of full .* 0\.\d+ vs 0\.\d+", shown)
 
 
+@pytest.mark.whole
 def test_the_way_from_a_csv_to_a_tuned_model(tmp_path):
     lines = [f"this is a {('good', 'bad')[row % 2]} film, number {row}" for row in range(40)]
     rows = [f'"{line}",{("positive", "negative")[row % 2]}' for row, line in enumerate(lines)]
@@ -59,6 +61,7 @@ def test_the_way_from_a_csv_to_a_tuned_model(tmp_path):
     assert (tmp_path / "reviews-out" / "model" / "config.json").is_file()
 
 
+@pytest.mark.whole
 def test_a_figure_of_a_paper_and_its_report(tmp_path):
     study, report = (command for command in commands() if command.split()[1] in STUDIES)
     shown = run(study, tmp_path)

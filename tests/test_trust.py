@@ -81,6 +81,7 @@ def test_no_verb_opens_a_connection_or_passes_on_a_warning(verbs, tmp_path, monk
     assert [one.getMessage() for one in caplog.records if one.levelname != "DEBUG"] == []
 
 
+@pytest.mark.whole
 def test_what_a_seed_gives_once_it_gives_again(verbs, tmp_path, monkeypatch):
     found = []
     for name in ("one", "two"):

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import pytest
 import torch
 from tokenizers import (
     Tokenizer,
@@ -119,6 +120,15 @@ _TABLE = {
 }
 
 FAMILIES: tuple[str, ...] = tuple(_TABLE)
+
+# To parametrise by family. The architectures differ most between absolute positions, relative
+# positions, and windows of attention with a norm above the blocks: every change is tested with
+# one of each, all others in the whole suite.
+FIRST_FAMILIES = ("bert", "deberta-v2", "modernbert")
+EACH_FAMILY = [
+    pytest.param(name, marks=() if name in FIRST_FAMILIES else pytest.mark.whole)
+    for name in FAMILIES
+]
 
 
 def tiny_checkpoint(

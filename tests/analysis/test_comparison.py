@@ -47,6 +47,7 @@ def test_the_maps_are_those_of_the_pooled_states(folders, pooling):
                     assert one[key][s][t] == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.whole
 def test_every_family_can_be_compared_with_another(folders):
     task = task_of(n=12, held=8)
     found = quietly([folders[name] for name in FAMILIES], task, pooling="mean")

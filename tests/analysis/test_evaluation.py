@@ -16,13 +16,13 @@ from layerscout.data.metrics import evaluate as judge
 from layerscout.models.encoder import Encoder
 from layerscout.pages.evaluation import describe_evaluation
 from telling import numbers_task
-from tiny import FAMILIES, tiny_checkpoint
+from tiny import EACH_FAMILY, tiny_checkpoint
 from tuned import NAMES, cheaply, choices_task, task_of
 
 TASK = task_of(n=24, held=17)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def tuned(request, tmp_path_factory):
     return saved(tmp_path_factory.mktemp("tuned"), request.param, TASK)
 

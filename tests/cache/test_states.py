@@ -20,7 +20,7 @@ from layerscout.models.encoder import Encoder
 from layerscout.runtime import files, store
 from layerscout.runtime.errors import InputError
 from layerscout.runtime.store import cache_folder, list_cache
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)
 BOTH = ("mean", "cls")
@@ -28,7 +28,7 @@ LIMIT = 10**9
 SIZE = 4 * 5 * len(TEXTS) * 16  # of a file: 5 states of 16 numbers
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def family(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("families") / request.param
     return Encoder.load(tiny_checkpoint(folder, request.param))

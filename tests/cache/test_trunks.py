@@ -24,13 +24,13 @@ from layerscout.models.encoder import Encoder
 from layerscout.runtime import files, store
 from layerscout.runtime.errors import InputError
 from layerscout.runtime.store import cache_folder, list_cache
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)
 ROWS = np.array([3, 17, 0, 18, 3, 16, 9])  # in no order, one of them twice, some very short
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def family(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("families") / request.param
     return Encoder.load(tiny_checkpoint(folder, request.param))
@@ -284,6 +284,7 @@ def test_a_harmed_entry_is_computed_again(encoder, tokens, suffix, harm):
     assert run_trunk(encoder, tokens, 2).cached
 
 
+@pytest.mark.whole
 def test_a_killed_run_leaves_nothing_that_could_be_taken_for_an_entry(tiny, encoder, tokens):
     code = """if True:
         import os, signal, sys

@@ -212,6 +212,7 @@ def interrupted(process):
     return process.communicate()
 
 
+@pytest.mark.whole
 def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(tiny, reviews, tmp_path):
     large = tmp_path / "large.csv"
     lines = reviews.read_text().splitlines()
@@ -226,6 +227,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(tiny, reviews, tmp_p
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.whole
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, reviews, tmp_path):
     def small_files_only():
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -238,6 +240,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, reviews, 
     assert os.listdir(tmp_path / "out") == []  # scan.json would fit, but belongs to scan.html
 
 
+@pytest.mark.whole
 def test_a_full_disk_behind_standard_output_is_one_line():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -339,6 +342,7 @@ def test_the_package_is_lazy_and_its_names_stay_functions():
     assert output.returncode == 0, output.stderr
 
 
+@pytest.mark.whole
 def test_the_scan_of_the_demo(run, tmp_path):
     code, printed, _ = run("scan", "demo", "demo", "-o", tmp_path)
     assert code == 0

@@ -315,6 +315,7 @@ def killed(tiny, reviews, tmp_path_factory):
     return folder / "out"
 
 
+@pytest.mark.whole
 def test_a_killed_run_goes_on_to_the_same_weights(killed, run, tiny, reviews, tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     shutil.copytree(killed, resumed)
@@ -387,6 +388,7 @@ def test_nothing_to_resume_is_a_start(run, tiny, reviews, tmp_path):
     assert not (tmp_path / "out" / "snapshots").exists()
 
 
+@pytest.mark.whole
 def test_control_c_leaves_a_snapshot(run, tiny, reviews, tmp_path):
     out = tmp_path / "out"
     code, errors = stopped(signal.SIGINT, tiny, reviews, out, tmp_path / "cache")
@@ -462,6 +464,7 @@ main()
 """
 
 
+@pytest.mark.whole
 def test_two_processes_reach_the_same(run, reviews, tmp_path, cache, monkeypatch):
     calm = tiny_checkpoint(tmp_path / "calm", "bert", **NO_DROPOUT)
     monkeypatch.setattr("layerscout.models.encoder.CPU_TOKENS", 64)

@@ -197,6 +197,7 @@ def test_a_rate_that_diverged_at_once_has_no_figures(run, tiny, reviews, tmp_pat
     assert ["1e+30", "0", "–", "–", "–", "diverged"] in rows
 
 
+@pytest.mark.whole
 def test_a_kill_leaves_the_earlier_result_and_the_trunk(tiny, reviews, tmp_path, run, cache):
     out = tmp_path / "out"
     assert run("tune", tiny, reviews, "--plan", "top:1", "-o", out, *QUICK)[0] == 0

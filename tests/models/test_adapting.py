@@ -25,7 +25,7 @@ from layerscout.models.surgery import base_of, locate_parameters, make_classifie
 from layerscout.plans.methods import Adapter, Full, LoRA, PrefixTuning
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.errors import InputError
-from tiny import FAMILIES, POSITIONS, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, POSITIONS, SENTENCES, tiny_checkpoint
 
 LABELS = ["bad", "so-so", "très “good”"]
 ADAPTER, IDENTITY = Adapter(bottleneck=3), Adapter(bottleneck=3, adapter_init="identity")
@@ -34,7 +34,7 @@ STANDARD = ("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta")
 PLAN = make_plan("blocks:2,4@4", 4)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def encoder(request, tmp_path_factory):
     return load_tiny(tmp_path_factory.mktemp("families") / request.param, request.param)
 

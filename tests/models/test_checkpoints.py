@@ -18,10 +18,10 @@ from transformers import (
 
 from layerscout.models.checkpoints import load_checkpoint, model_shape
 from layerscout.runtime.errors import InputError
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH_FAMILY)
 def test_parameter_counts_add_up(family, tmp_path):
     folder = tiny_checkpoint(tmp_path / family, family)
     counts = model_shape(AutoConfig.from_pretrained(folder), labels=3).parameters
@@ -33,7 +33,7 @@ def test_parameter_counts_add_up(family, tmp_path):
     assert counts.head > 3 * 16
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH_FAMILY)
 def test_parameters_of_heads_for_other_tasks(family, tmp_path):
     folder = tiny_checkpoint(tmp_path / family, family)
     config = AutoConfig.from_pretrained(folder)

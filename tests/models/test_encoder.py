@@ -12,12 +12,12 @@ from inputs import expect_refused
 from layerscout.models import encoder as encoder_module
 from layerscout.models.encoder import Encoder, _entering_blocks
 from layerscout.runtime.errors import InputError
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "   ", "unseen ☃ glyphs ﷽ and [SEP] </s> [CLS] typed by hand", "a " * 300)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def family(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("families") / request.param
     return Encoder.load(tiny_checkpoint(folder, request.param))

@@ -20,12 +20,12 @@ from layerscout.models.exports import export, truncate
 from layerscout.models.surgery import build
 from layerscout.runtime.errors import InputError
 from layerscout.runtime.folders import replace_folder
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, FAMILIES, SENTENCES, tiny_checkpoint
 
 LABELS = ["bad", "très “good”"]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def folder(request, tmp_path_factory):
     return tiny_checkpoint(tmp_path_factory.mktemp("families") / request.param, request.param)
 
@@ -254,6 +254,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.whole
 def test_pipelines_answer_without_layerscout(tmp_path):
     expected = []
     for family in FAMILIES:

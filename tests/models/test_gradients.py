@@ -19,7 +19,7 @@ from layerscout.models.gradients import fisher, gradient_scores, part_of
 from layerscout.models.per_example_gradients import SquaredGradientSums, factor_fisher
 from layerscout.runtime.errors import InputError
 from reference import gradients as naive
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 LABELS = ("a", "b", "c")
 WORDS = " ".join(SENTENCES).split()
@@ -101,7 +101,7 @@ def without(family, given):
     ]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH_FAMILY)
 def test_a_padded_batch_gives_what_single_examples_give(family, checkpoint):
     folder, split = checkpoint(family), examples()
     encoder = load(folder)

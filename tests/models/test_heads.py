@@ -6,13 +6,13 @@ import torch
 from layerscout.models.heads import make_family_head
 from layerscout.models.surgery import make_classifier
 from layerscout.plans.plan import Plan
-from tiny import FAMILIES, SENTENCES
+from tiny import EACH_FAMILY, SENTENCES
 from tuned import load
 
 NAMES = ("bad", "fair", "good")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH_FAMILY)
 def test_equals_the_head_of_the_classifier(family, tmp_path):
     encoder = load(tmp_path, family)
     tokens = encoder.tokenize(SENTENCES[:5])

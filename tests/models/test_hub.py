@@ -211,6 +211,7 @@ def test_the_fake_hub_speaks_like_the_real_one(tmp_path: Path) -> None:
     assert running.requests[0] == "GET /org/name/resolve/main/a/b.txt"
 
 
+@pytest.mark.whole
 def test_transformers_loads_from_the_fake_hub(served: Served, tmp_path: Path) -> None:
     code = f"""
 import torch
@@ -237,6 +238,7 @@ answers["malicious"] = refusal(AutoModel.from_pretrained, "org/malicious")
     assert answers["elsewhere"] == []
 
 
+@pytest.mark.whole
 def test_datasets_loads_from_the_fake_hub(served: Served, tmp_path: Path) -> None:
     code = """
 from datasets import load_dataset
@@ -341,6 +343,7 @@ def test_nothing_else_is_asked(online: Online) -> None:
     assert set(online.answers["elsewhere"]) <= {"datasets-server.127.0.0.1"}
 
 
+@pytest.mark.whole
 def test_what_was_loaded_before_loads_offline(online: Online, served: Served) -> None:
     before = len(served.hub.requests)
     code = """
@@ -357,6 +360,7 @@ answers["errors"] = [refusal(Task.load, "org/new"), refusal(Encoder.load, "org/n
     assert served.hub.requests[before:] == [] and answers["elsewhere"] == []
 
 
+@pytest.mark.whole
 def test_a_hub_that_is_down_is_told_in_one_line(tmp_path: Path) -> None:
     with hub({}, {}) as running:
         environment = running.environment(tmp_path)

@@ -10,11 +10,11 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.saved_adapters import load as load_saved
 from layerscout.models.surgery import locate_parameters, make_classifier
 from layerscout.plans.plan import make_plan
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import NAMES, cheaply, choices_task, copied, differing, fitted, labels_for, load, task_of
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def encoder(request, tmp_path_factory):
     return Encoder.load(tiny_checkpoint(tmp_path_factory.mktemp(request.param), request.param))
 

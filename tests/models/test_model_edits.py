@@ -14,10 +14,10 @@ from layerscout.models.surgery import locate_parameters, make_classifier, untie_
 from layerscout.plans.edits import EditSpec, WeightInit, make_edits
 from layerscout.plans.plan import make_plan
 from layerscout.runtime.errors import InputError
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def encoder(request, tmp_path_factory):
     folder = tiny_checkpoint(tmp_path_factory.mktemp("families") / request.param, request.param)
     found = Encoder.load(folder, device="cpu")

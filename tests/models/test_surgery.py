@@ -28,7 +28,7 @@ from layerscout.models.surgery import (
 )
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.errors import InputError
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 LABELS = ["bad", "so-so", "très “good”"]
 
@@ -47,7 +47,7 @@ HEADS = {
 }
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def folder(request, tmp_path_factory):
     return tiny_checkpoint(tmp_path_factory.mktemp("families") / request.param, request.param)
 

@@ -307,6 +307,7 @@ def test_other_families_scan_end_to_end(tmp_path, family):
     assert None not in scan.scores["variability_ratio"].values
 
 
+@pytest.mark.whole
 @pytest.mark.real
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(

@@ -611,6 +611,7 @@ def test_other_models_are_no_checkpoints(encoder, tmp_path):
 # --- Real models ---------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 @pytest.mark.real
 @pytest.mark.parametrize("model", MODELS)
 def test_real_models_have_all_scores(model):

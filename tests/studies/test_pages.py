@@ -268,6 +268,7 @@ def browse(chromium: Any, pages: dict[str, Path]) -> Iterator[Browse]:
         yield visit
 
 
+@pytest.mark.whole
 def test_what_must_not_happen_is_noticed(chromium, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(
@@ -305,6 +306,7 @@ DRAWN = """charts => charts.map(chart => {
 })"""
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", PAGES)
 def test_a_point_tells_its_values(browse: Browse, name: str):
     with browse(name) as page:
@@ -327,6 +329,7 @@ def hover(page: Any, point: Any) -> str:
     return " ".join(told.split())
 
 
+@pytest.mark.whole
 def test_a_point_tells_its_own_values(browse: Browse):
     with browse("study") as page:
         charts = page.locator("section", has=heading(page, "Metric of the plans")).locator(
@@ -340,6 +343,7 @@ def test_a_point_tells_its_own_values(browse: Browse):
         assert hover(page, last.last).endswith("metric 0.39 low – high – trials 1")
 
 
+@pytest.mark.whole
 def test_no_point_of_a_study_lies_under_something_else(browse: Browse):
     with browse("study") as page:
         covered = page.locator(".mark-symbol.role-mark path").evaluate_all(
@@ -374,6 +378,7 @@ def as_number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("column", "key"),
     [
@@ -414,6 +419,7 @@ def test_a_click_on_a_heading_sorts(browse: Browse, column: str, key: Callable[[
             assert sorted_by.inner_text().strip() == column
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", PAGES)
 def test_a_phone_need_not_scroll_sideways(chromium, pages, name: str):
     with opened(chromium, pages[name], width=375) as (page, _):
@@ -425,6 +431,7 @@ def test_a_phone_need_not_scroll_sideways(chromium, pages, name: str):
         assert page.evaluate(width) <= 375
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", PAGES)
 def test_words_can_be_read_in_both_schemes(browse: Browse, name: str):
     with browse(name) as page:
@@ -464,6 +471,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", PAGES)
 def test_charts_and_tables_are_printed(browse: Browse, name: str):
     visible = """all => all.map(one => one.clientHeight > 20 && one.checkVisibility(

@@ -87,6 +87,7 @@ def test_a_stopped_study_ends_with_the_same_records(tiny, reviews, tmp_path):
     assert not list((tmp_path / "stopped").rglob(".*"))
 
 
+@pytest.mark.whole
 def test_a_killed_study_goes_on(tiny, reviews, tmp_path, cache):
     text = recipe(tiny, reviews).model_dump(exclude_defaults=True)
     (tmp_path / "mine.yaml").write_text(json.dumps(text))
@@ -111,6 +112,7 @@ def test_a_report_counts_records_that_were_cut_short(tiny, reviews, tmp_path):
     assert "Records that are cut short or broken: 1;" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.whole
 def test_two_processes_share_the_work(tiny, reviews, tmp_path):
     text = recipe(tiny, reviews, axes={"plan": ["top:1", "top:2", "full"], "seed": [0, 1, 2]})
     (tmp_path / "mine.yaml").write_text(json.dumps(text.model_dump(exclude_defaults=True)))
@@ -123,6 +125,7 @@ def test_two_processes_share_the_work(tiny, reviews, tmp_path):
     assert records(tmp_path / "two") == records(tmp_path / "one")
 
 
+@pytest.mark.whole
 def test_a_process_for_each_device(tiny, reviews, tmp_path):
     wanted = recipe(tiny, reviews)
     _, ran = run(wanted, tmp_path / "two", backend=Local(("cpu", "cpu")))

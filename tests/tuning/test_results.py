@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from inputs import as_csv, expect_refused
 from layerscout.data.task import Task
 from layerscout.tuning.card import model_card, summary
-from tiny import FAMILIES, SENTENCES
+from tiny import EACH_FAMILY, SENTENCES
 from tuned import cheaply, copied, differing, lists, load, task_of
 
 HOSTILE = ("<script>alert(1)</script>", "[go](http://evil) *b* `c` _d_ # | ~~e~~", "x&lt;y\\*")
@@ -72,7 +72,7 @@ def test_predictions_belong_to_the_rows_of_the_file(bert, tmp_path, held):
     )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH_FAMILY)
 def test_the_saved_model_is_the_kept_one(family, tmp_path):
     encoder = load(tmp_path / "tiny", family)
     untie = family == "albert"

@@ -17,7 +17,7 @@ from layerscout.models.surgery import base_of, make_classifier
 from layerscout.plans.plan import Plan
 from layerscout.tuning import training
 from layerscout.tuning.training import Settings, learning_rate_at
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import (
     NAMES,
     NO_DROPOUT,
@@ -45,7 +45,7 @@ PLANS = (
 )
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=EACH_FAMILY)
 def folder(request, tmp_path_factory):
     return tiny_checkpoint(tmp_path_factory.mktemp("of") / request.param, request.param)
 

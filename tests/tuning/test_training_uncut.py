@@ -7,7 +7,7 @@ from layerscout.cache.examples import Examples
 from layerscout.cache.trunks import Trunk
 from layerscout.models.surgery import make_classifier
 from layerscout.tuning.training import Settings, train
-from tiny import FAMILIES, SENTENCES
+from tiny import EACH_FAMILY, SENTENCES
 from tuned import NAMES, NO_DROPOUT, fitted, labels_for, load, without_key_biases
 
 
@@ -27,7 +27,7 @@ def from_the_cut(encoder, plan, labels, rows):
     return Examples(tokens, labels, Trunk(plan.cut, False, False, True, 0.0, 0, None, read))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH_FAMILY)
 def test_training_from_the_cut_is_training_of_the_whole(family, tmp_path):
     names = {
         "distilbert": ("dropout", "attention_dropout", "seq_classif_dropout"),

@@ -34,7 +34,7 @@ from layerscout.models.surgery import base_of, make_classifier
 from layerscout.tuning.card import model_card, summary
 from layerscout.tuning.training import Settings, train
 from telling import numbers_task
-from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import (
     NO_DROPOUT,
     ROOM,
@@ -47,7 +47,7 @@ from tuned import (
     without_key_biases,
 )
 
-HAVING = tuple(family for family in FAMILIES if family != "deberta")
+HAVING = [family for family in EACH_FAMILY if family.values != ("deberta",)]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.surgery import make_classifier
 from layerscout.plans.plan import make_plan
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.whole]
 
 
 def task_of(name, training=48, held=16):

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from scipy.stats import linregress
 
 import layerscout as ls
+from layerscout.runtime.ray import Cluster
 from layerscout.runtime.store import clear_cache
 from layerscout.scanning.cluster import scan_shards
 from measuring import Section, given, options, random_encoder, table, write_page
@@ -189,7 +190,7 @@ def million(folder: Path, tokenizer: Path) -> Section:
             pq.write_table(shard, data / f"train-{number:03}.parquet")
         started = time.perf_counter()
         with watched() as largest:
-            found = scan_shards(model, data, cpus=1, progress=False)
+            found = scan_shards(model, data, cluster=Cluster(cpus=1), progress=False)
         seconds = time.perf_counter() - started
         lines.append(
             [

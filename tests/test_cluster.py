@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from layerscout.runtime.errors import InputError, LayerscoutError
-from layerscout.runtime.ray import join_cluster, run_on_cluster
+from layerscout.runtime.ray import Cluster, run_on_cluster
 from layerscout.scanning import cluster as spreading
 from layerscout.scanning.cluster import scan_shards
 from layerscout.studies.backends import Ray
@@ -23,11 +23,11 @@ ray = pytest.importorskip("ray", reason="needs Ray")
 @pytest.fixture(scope="module")
 def machines():
     """Start a cluster of a machine with one core, to which others can be added; give it."""
-    from ray.cluster_utils import Cluster
+    from ray.cluster_utils import Cluster as LocalCluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     head = {"num_cpus": 1, "include_dashboard": False}
-    found = Cluster(initialize_head=True, head_node_args=head)
+    found = LocalCluster(initialize_head=True, head_node_args=head)
     ray.init(found.address, logging_level="ERROR", log_to_driver=False)
     yield found
     ray.shutdown()
@@ -40,12 +40,12 @@ def test_a_cluster_that_does_not_answer_is_told_in_a_line(tiny, reviews, tmp_pat
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"):
-        study(recipe(tiny, reviews), tmp_path, backend=Ray(address), progress=False)
+        study(recipe(tiny, reviews), tmp_path, backend=Ray(Cluster(address)), progress=False)
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"), join_cluster():
+    with pytest.raises(InputError, match=f"no Ray cluster answers at {address}"), Cluster().join():
         pass
     for given in ("there", "there:six", ":1"):
-        with pytest.raises(InputError, match="--address is HOST:PORT"), join_cluster(given):
+        with pytest.raises(InputError, match="--address must be HOST:PORT"), Cluster(given).join():
             pass
     assert Store(tmp_path).folder.exists()
 
@@ -53,18 +53,20 @@ def test_a_cluster_that_does_not_answer_is_told_in_a_line(tiny, reviews, tmp_pat
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"device": "cuda:1"}, "`device` is auto, cpu or cuda, got cuda:1"),
+        ({"device": "cuda:1"}, "`device` must be auto, cpu or cuda, got cuda:1"),
         ({"device": "cpu", "gpus": 1}, "work on the cpu takes no GPUs, got 1"),
         (
             {"gpus": -1},
-            "`gpus` must be 0, a share of one from 0.000100 on or a whole number, got -1",
+            "`gpus` must be 0, a share of at least 0.000100 or a whole number, got -1",
         ),
+        ({"gpus": 1e-5}, "a share of at least 0.000100 .* got 1e-05"),
+        ({"gpus": 1.5}, "or a whole number, got 1.5"),
         ({"cpus": 0}, "`cpus` must be 1 or more, got 0"),
     ],
 )
 def test_resources_that_make_no_sense_are_refused(given, told):
     with pytest.raises(InputError, match=told):
-        Ray(**given)
+        Cluster(**given)
 
 
 @pytest.mark.whole
@@ -81,7 +83,7 @@ def test_a_machine_that_dies_leaves_the_records_of_the_local_back_end(
             machines.remove_node(mortal, allow_graceful=False)
         ended.append((trial.key, before))
 
-    back = Ray(cpus=1)
+    back = Ray(Cluster(cpus=1))
     found = study(wanted, tmp_path / "ray", backend=back, told=told, progress=False)
     assert sorted(key for key, _ in ended) == sorted({cell.trial.key for cell in found.cells})
     threads = {"threads": 1}
@@ -114,7 +116,7 @@ def test_what_a_machine_was_doing_when_it_died_is_done_by_another(tmp_path, mach
             time.sleep(0.05)
         machines.remove_node(mortal, allow_graceful=False)
 
-    with join_cluster() as cluster, ThreadPoolExecutor() as killer:
+    with Cluster().join() as cluster, ThreadPoolExecutor() as killer:
         killed = killer.submit(kill)
         assert sorted(run_on_cluster(cluster, works, range(4), cpus=1)) == [0, 1, 2, 3]
         killed.result()
@@ -125,7 +127,7 @@ def test_what_a_machine_was_doing_when_it_died_is_done_by_another(tmp_path, mach
 @pytest.mark.whole
 @pytest.mark.parametrize("error", [InputError, ValueError])
 def test_what_a_piece_of_work_raises_is_raised_here(machines, error):
-    with join_cluster() as cluster, pytest.raises(error, match="^not 3$"):
+    with Cluster().join() as cluster, pytest.raises(error, match="^not 3$"):
 
         def fails(item):
             raise error(f"not {item}")
@@ -139,7 +141,7 @@ def test_results_come_in_order_where_that_matters(machines):
         time.sleep(0.3 if item == 0 else 0)
         return item
 
-    with join_cluster() as cluster:
+    with Cluster().join() as cluster:
         assert list(run_on_cluster(cluster, slow_at_first, range(4), cpus=1, in_order=True)) == [
             0,
             1,
@@ -162,7 +164,7 @@ def dying():
 def test_work_that_kills_every_process_ends(machines, monkeypatch):
     monkeypatch.setattr("layerscout.runtime.ray.RETRIES", 1)
     with (
-        join_cluster() as cluster,
+        Cluster().join() as cluster,
         pytest.raises(LayerscoutError, match="processes of the cluster died 2 times"),
     ):
         list(run_on_cluster(cluster, dying(), [0], cpus=1))
@@ -170,7 +172,7 @@ def test_work_that_kills_every_process_ends(machines, monkeypatch):
 
 @pytest.mark.whole
 def test_work_that_no_machine_has_room_for_is_refused(machines):
-    with join_cluster() as cluster:
+    with Cluster().join() as cluster:
         with pytest.raises(InputError, match="no machine .* 64 cores and 0 GPUs .* with 1 cores"):
             list(run_on_cluster(cluster, dying(), [0], cpus=64))
         with pytest.raises(InputError, match="1 cores and 2 GPUs"):
@@ -180,7 +182,7 @@ def test_work_that_no_machine_has_room_for_is_refused(machines):
 @pytest.mark.whole
 def test_a_machine_that_dies_leaves_a_scan_as_it_is(tiny, tmp_path, machines, monkeypatch):
     folder, _ = shards(tmp_path / "shards", "parquet", [50] * 6)
-    options = {"cpus": 1, "progress": False}
+    options = {"cluster": Cluster(cpus=1), "progress": False}
     whole = scan_shards(tiny, folder, **options)
     mortal = machines.add_node(num_cpus=1)
 

@@ -11,7 +11,8 @@ import torch
 from layerscout.data.shards import Shards
 from layerscout.models.encoder import Encoder
 from layerscout.runtime.errors import InputError
-from layerscout.scanning import cluster as spreading
+from layerscout.runtime.ray import Cluster
+from layerscout.scanning import cluster as spreading, shard_moments
 from layerscout.scanning.cluster import scan_shards
 from layerscout.scanning.run import scan
 from sharded import shards
@@ -24,14 +25,14 @@ def here(monkeypatch):
     def spread(_, work, items, **__):
         yield from map(work, items)
 
-    monkeypatch.setattr(spreading, "join_cluster", lambda _: nullcontext())
-    monkeypatch.setattr(spreading, "choose_gpus", lambda *_: 0)
+    monkeypatch.setattr(Cluster, "join", lambda _: nullcontext())
+    monkeypatch.setattr(Cluster, "gpus_of_task", lambda *_: 0)
     monkeypatch.setattr(spreading, "run_on_cluster", spread)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 def test_shards_give_what_one_file_gives(tiny, tmp_path, here, monkeypatch, kind):
-    monkeypatch.setattr(spreading, "ROWS", 40)
+    monkeypatch.setattr(shard_moments, "ROWS", 40)
     folder, whole = shards(tmp_path / kind, kind, [70, 0, 30, 120, 1, 0])
     found = scan_shards(tiny, f"file://{folder}", progress=False)
     wanted = scan(
@@ -62,7 +63,7 @@ def test_sums_of_parts_are_the_sums_of_all(tiny, tmp_path, here, monkeypatch):
         return torch.from_numpy(np.sin(sums[None, :, None] * waves).astype(np.float32))
 
     monkeypatch.setattr(Encoder, "pooled", pooled)
-    monkeypatch.setattr(spreading, "ROWS", 40)
+    monkeypatch.setattr(shard_moments, "ROWS", 40)
     folder, whole = shards(tmp_path / "shards", "jsonl", [70, 0, 30, 120, 1])
     found = scan_shards(tiny, folder, progress=False)
     wanted = scan(
@@ -74,13 +75,13 @@ def test_sums_of_parts_are_the_sums_of_all(tiny, tmp_path, here, monkeypatch):
 
 def test_machines_that_settle_on_other_precisions_are_told(tiny, tmp_path, here, monkeypatch):
     folder, _ = shards(tmp_path / "shards", "jsonl", [40, 40])
-    sums, settled = spreading._sums, iter(["bfloat16", "float32"])
+    sums, settled = spreading.sum_moments, iter(["bfloat16", "float32"])
 
     def mixed(work, path):
         moments, read = sums(work, path)
         return moments, replace(read, precisions=frozenset([next(settled)]))
 
-    monkeypatch.setattr(spreading, "_sums", mixed)
+    monkeypatch.setattr(spreading, "sum_moments", mixed)
     closed = []
 
     def spread(_, work, items, **__):
@@ -90,7 +91,7 @@ def test_machines_that_settle_on_other_precisions_are_told(tiny, tmp_path, here,
             closed.append(True)
 
     monkeypatch.setattr(spreading, "run_on_cluster", spread)
-    with pytest.raises(InputError, match="came to bfloat16, float32 on different ones"):
+    with pytest.raises(InputError, match="chose bfloat16, float32 on different ones"):
         scan_shards(tiny, folder, precision="auto", progress=False)
     assert closed == [True] * 2, "other machines go on, and a cluster starts to stop them"
 
@@ -134,10 +135,6 @@ def test_whatever_a_file_system_raises_is_told_in_a_line(tiny, tmp_path, here, m
             "tasks with classes",
         ),
         ({"a.jsonl": '{"text": "a", "label": 1}'}, {"pooling": "max"}, "unknown pooling"),
-        ({"a.jsonl": ""}, {"cpus": 0}, "`cpus` must be 1 or more, got 0"),
-        ({"a.jsonl": ""}, {"gpus": -1}, "`gpus` must be 0, a share .* got -1"),
-        ({"a.jsonl": ""}, {"gpus": 1e-5}, "a share of one from 0.000100 on .* got 1e-05"),
-        ({"a.jsonl": ""}, {"gpus": 1.5}, "or a whole number, got 1.5"),
     ],
 )
 def test_shards_that_cannot_be_scanned_are_refused(tiny, tmp_path, here, files, options, told):

@@ -197,6 +197,7 @@ def scan(
         from layerscout import pages, scanning
 
         if spread:
+            from layerscout.runtime import Cluster
             from layerscout.scanning import scan_shards
 
             others = {
@@ -220,10 +221,7 @@ def scan(
                 pooling=pooling,
                 max_length=max_length,
                 precision=precision,
-                device=device,
-                address=address,
-                cpus=cpus,
-                gpus=gpus,
+                cluster=Cluster(address, cpus, gpus, device),
                 progress=not quiet,
             )
         else:

@@ -20,7 +20,7 @@ from layerscout.cli.options import (
     on_cluster,
     size_in_bytes,
 )
-from layerscout.runtime import InputError, LayerscoutError, escape_controls
+from layerscout.runtime import Cluster, InputError, LayerscoutError, escape_controls
 
 Figures = Annotated[
     Literal["svg", "png", "pdf"] | None,
@@ -126,7 +126,7 @@ def study(
 
         where: studies.Backend | None = None
         if on_cluster(backend, address=address, cpus=cpus, gpus=gpus):
-            where = studies.Ray(address, cpus, gpus, device)
+            where = studies.Ray(Cluster(address, cpus, gpus, device))
         result = studies.study(
             loaded,
             folder,

@@ -34,6 +34,11 @@ class Split:
         """Count the rows."""
         return len(self.texts)
 
+    @property
+    def examples(self) -> int:
+        """How many examples the rows are: the rows of a group are the choices of one."""
+        return len(self) if self.groups is None else len(np.unique(self.groups))
+
     def __repr__(self) -> str:
         """Show how much there is: a task may hold a million texts."""
         return f"Split({len(self):,} {'rows' if self.pairs is None else 'pairs'})"

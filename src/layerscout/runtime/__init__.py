@@ -25,7 +25,7 @@ from layerscout.runtime.folders import (
     replace_folder,
 )
 from layerscout.runtime.progress import Show, show_progress
-from layerscout.runtime.ray import check_resources, choose_gpus, join_cluster, run_on_cluster
+from layerscout.runtime.ray import Cluster, run_on_cluster
 from layerscout.runtime.store import (
     CacheError,
     cache_folder,

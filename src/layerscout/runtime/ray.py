@@ -1,12 +1,14 @@
-"""A Ray cluster: joining one, and work that is done again when a machine dies."""
+"""A Ray cluster: joining one, and running work again when a machine dies."""
 
 from __future__ import annotations
 
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,91 +17,106 @@ from layerscout.runtime.errors import InputError, LayerscoutError, first_line
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# How often a piece of work is given to another machine after those that had it died.
+# How often a task is given to another machine after the machines that had it died.
 RETRIES = 5
 
-# Cores of a piece of work unless told otherwise; small batches gain little from more.
+# Default cores of a task; small batches gain little from more.
 CORES = 4
 
-# The least share of an accelerator that Ray can give.
+# The smallest share of an accelerator that Ray can assign.
 LEAST_SHARE = 0.0001
 
-# How long a cluster may take to answer, in seconds.
+# Seconds that a cluster may take to answer.
 PATIENCE = 10.0
 
 
-@contextmanager
-def join_cluster(address: str | None = None) -> Iterator[Any]:
-    """Join a cluster, or start one on this machine, and leave it at the end.
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray cluster, and what each task on it takes.
 
-    In a process that has joined one already, that one is taken and stays.
-
-    Args:
+    Attributes:
         address: HOST:PORT or ray://HOST:PORT of a cluster, or "auto" for the one that runs on this
-            machine; None for what the variable RAY_ADDRESS says, or else a new one here.
+            machine; None for the value of the variable RAY_ADDRESS, or else a new one here.
+        cpus: cores and threads of a task; None for `CORES`, or all cores of smaller machines.
+        gpus: accelerators of a task, such as 0.5; None for one where there are any.
+        device: "auto", "cpu" or "cuda".
 
     Raises:
-        InputError: if Ray is not installed, or no cluster answers.
+        InputError: if a task cannot take these.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked to send any
-    try:
-        import ray
-    except ImportError as error:
-        raise InputError(
-            "a cluster needs Ray, which is not installed; pip install 'layerscout[ray]'"
-        ) from error
-    if ray.is_initialized():
-        yield ray
-        return
-    address = address or os.environ.get("RAY_ADDRESS") or None
-    if address is not None and address not in ("auto", "local"):
-        _check_answers(address)
-    new: dict[str, Any] = {"include_dashboard": False} if address in (None, "local") else {}
-    try:
-        ray.init(
-            address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **new
-        )
-    except Exception as error:  # of many kinds, depending on what is amiss
-        raise InputError(
-            f"no Ray cluster at {address or 'this machine'} could be joined "
-            f"({first_line(error):.160}); start "
-            "one with ray start --head, or leave --address out for one on this machine"
-        ) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
+    address: str | None = None
+    cpus: int | None = None
+    gpus: float | None = None
+    device: str = "auto"
 
-def check_resources(cpus: int | None, gpus: float | None, device: str) -> None:
-    """Show that a piece of work can take these; see `run_on_cluster` and `choose_gpus`.
+    def __post_init__(self) -> None:
+        cpus, gpus, device = self.cpus, self.gpus, self.device
+        if device not in ("auto", "cpu", "cuda"):
+            raise InputError(
+                f"on a cluster `device` must be auto, cpu or cuda, got {device}; the cluster "
+                "assigns accelerators to processes"
+            )
+        if device == "cpu" and gpus:
+            raise InputError(f"work on the cpu takes no GPUs, got {gpus:g}; leave one out")
+        if gpus and not (LEAST_SHARE <= gpus <= 1 or gpus == gpus // 1 > 1):
+            raise InputError(
+                f"`gpus` must be 0, a share of at least {LEAST_SHARE:f} or a whole number, got "
+                f"{gpus:g}"
+            )
+        if cpus is not None and cpus < 1:
+            raise InputError(f"`cpus` must be 1 or more, got {cpus}")
 
-    Raises:
-        InputError: if it cannot.
-    """
-    if device not in ("auto", "cpu", "cuda"):
-        raise InputError(
-            f"on a cluster `device` is auto, cpu or cuda, got {device}; the cluster says which "
-            "accelerators a process gets"
-        )
-    if device == "cpu" and gpus:
-        raise InputError(f"work on the cpu takes no GPUs, got {gpus:g}; leave one out")
-    if gpus is not None and gpus != 0 and not (LEAST_SHARE <= gpus <= 1 or gpus == gpus // 1 > 1):
-        raise InputError(
-            f"`gpus` must be 0, a share of one from {LEAST_SHARE:f} on or a whole number, got "
-            f"{gpus:g}"
-        )
-    if cpus is not None and cpus < 1:
-        raise InputError(f"`cpus` must be 1 or more, got {cpus}")
+    @contextmanager
+    def join(self) -> Iterator[Any]:
+        """Join the cluster, or start one on this machine; yield Ray, and leave it at the end.
+
+        A process that has already joined a cluster uses that one and stays in it.
+
+        Raises:
+            InputError: if Ray is not installed, or no cluster answers.
+        """
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends statistics by default
+        try:
+            import ray
+        except ImportError as error:
+            raise InputError(
+                "a cluster needs Ray, which is not installed; pip install 'layerscout[ray]'"
+            ) from error
+        if ray.is_initialized():
+            yield ray
+            return
+        address = self.address or os.environ.get("RAY_ADDRESS") or "local"
+        if address not in ("auto", "local"):
+            _check_answers(address)
+        new: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+        try:
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **new)
+        except Exception as error:  # Ray raises many types, depending on the cause
+            place = "this machine" if address == "local" else address
+            raise InputError(
+                f"cannot join a Ray cluster at {place} ({first_line(error):.160}); start one with "
+                "ray start --head, or leave --address out for one on this machine"
+            ) from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+    def gpus_of_task(self, ray: Any) -> float:
+        """Return the accelerators of a task: by default one, or what the machines have of one."""
+        if self.gpus is not None:
+            return self.gpus
+        return 0.0 if self.device == "cpu" else min(1.0, max(gpus for _, gpus in _machines(ray)))
 
 
 def _check_answers(address: str) -> None:
-    """Refuse an address where nothing listens, for which Ray would wait minutes."""
+    """Refuse an address where nothing listens; `ray.init` would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise InputError(
-            f"--address is HOST:PORT, ray://HOST:PORT or auto, got {address}; ray start --head "
-            "tells it"
+            f"--address must be HOST:PORT, ray://HOST:PORT or auto, got {address}; ray start "
+            "--head prints it"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
@@ -119,103 +136,82 @@ def run_on_cluster(
     gpus: float = 0,
     in_order: bool = False,
 ) -> Generator[Result]:
-    """Do a piece of work for each item on the machines of a cluster; give what comes of it.
+    """Run a task for each item on the machines of a cluster; yield the results.
 
-    A piece whose machine dies is done again on another one. Close what is given when no more of it
-    is wanted (`contextlib.closing`), which cancels the rest.
+    A task whose machine dies runs again on another one. Close the generator when no more results
+    are needed (`contextlib.closing`): that cancels the other tasks.
 
     Args:
-        ray: as `join_cluster` gives it.
-        work: what is done; it travels by pickle, as do the items.
-        items: what it is done for.
-        cpus: cores that a piece takes, and threads that it computes with; None for `CORES`, or
-            all of a machine with fewer.
-        gpus: accelerators that it takes; a part of one is shared.
-        in_order: give the results in the order of the items, instead of as they come.
+        ray: from `Cluster.join`.
+        work: the task; it is pickled, like the items.
+        items: what it is called with.
+        cpus: see `Cluster`.
+        gpus: accelerators of a task; a part of one is shared.
+        in_order: yield results in the order of the items instead of as they are finished.
 
     Raises:
-        LayerscoutError: if a piece fails, or the cluster has no such machine.
+        LayerscoutError: if a task fails, or the cluster has no machine large enough.
     """
-    cpus = _room(ray, cpus, gpus)
-    options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
-    remote = ray.remote(**options)(_piece)
+    cpus = _settle_cores(ray, cpus, gpus)
+    remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(_run_task)
     here, shared = str(Path.cwd()), ray.put(work)
-    # What is held here stays in the memory of the cluster, so nothing is that was given.
-    places = {remote.remote(shared, item, here, cpus): at for at, item in enumerate(items)}
-    waiting, held, at = list(places), {}, 0
+    waiting = deque(remote.remote(shared, item, here, cpus) for item in items)
     try:
         while waiting:
-            ready, waiting = ray.wait(waiting)
-            while ready:
-                one = ready.pop()
-                place = places.pop(one)
-                held[place if in_order else at] = one
-                del one
-                while at in held:
-                    yield _result(ray, held.pop(at))
-                    at += 1
+            if not in_order:
+                [ready], _ = ray.wait(list(waiting))
+                waiting.remove(ready)
+                waiting.appendleft(ready)
+                del ready
+            # The cluster keeps a result in memory as long as anything here refers to it: without
+            # the last reference, the sums of a scan are freed as they are merged.
+            yield _fetch_result(ray, waiting.popleft())
     finally:
         if ray.is_initialized():  # or cancelling would start a cluster
-            for one in waiting:
+            for task in waiting:
                 with suppress(Exception):
-                    ray.cancel(one, force=True)
+                    ray.cancel(task, force=True)
 
 
-def _result(ray: Any, one: Any) -> Any:
-    """Give what a piece of work gave, or raise what it raised."""
+def _fetch_result(ray: Any, task: Any) -> Any:
+    """Return what a task returned, or raise what it raised."""
     try:
-        return ray.get(one)
+        return ray.get(task)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, ray.exceptions.RayError):
             raise LayerscoutError(
                 f"the cluster cannot do the work ({first_line(error.cause):.160}); its machines "
-                "need the same layerscout"
+                "need the same version of layerscout"
             ) from error
         raise error.cause from error
     except ray.exceptions.RayError as error:
         raise LayerscoutError(
             f"processes of the cluster died {RETRIES + 1} times with the same work, perhaps for "
-            "want of memory; the same command goes on"
+            "lack of memory; run the same command to continue"
         ) from error
 
 
-def choose_gpus(ray: Any, gpus: float | None, device: str) -> float:
-    """Settle how many accelerators a piece of work gets: one, where there are any.
-
-    Args:
-        ray: as `join_cluster` gives it.
-        gpus: what was asked for.
-        device: "cpu" for none.
-    """
-    if gpus is not None:
-        return gpus
-    return 0.0 if device == "cpu" else min(1.0, max(cards for _, cards in _machines(ray)))
-
-
 def _machines(ray: Any) -> list[tuple[int, float]]:
-    """Give the cores and accelerators of each machine of a cluster."""
+    """Return the cores and accelerators of each machine of a cluster."""
     found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return [(int(one.get("CPU", 0)), float(one.get("GPU", 0))) for one in found]
 
 
-def _room(ray: Any, cpus: int | None, gpus: float) -> int:
-    """Give the cores of a piece of work; refuse one that no machine has room for.
-
-    It would wait for ever.
-    """
-    found = _machines(ray)
+def _settle_cores(ray: Any, cpus: int | None, gpus: float) -> int:
+    """Return the cores of a task; refuse one that no machine can hold: Ray would wait forever."""
+    machines = _machines(ray)
     if cpus is None:
-        cpus = min(CORES, max([cores for cores, has in found if has >= gpus] or [1]))
-    if not any(cpus <= cores and gpus <= has for cores, has in found):
-        told = ", one with ".join(f"{cores} cores and {has:g} GPUs" for cores, has in found)
+        cpus = min(CORES, max([cores for cores, has in machines if has >= gpus] or [1]))
+    if not any(cpus <= cores and gpus <= has for cores, has in machines):
+        sizes = ", one with ".join(f"{cores} cores and {has:g} GPUs" for cores, has in machines)
         raise InputError(
-            f"no machine of the cluster has the {cpus} cores and {gpus:g} GPUs of a trial; there "
-            f"is one with {told}"
+            f"no machine of the cluster has the {cpus} cores and {gpus:g} GPUs of a task; there is "
+            f"one with {sizes}"
         )
     return cpus
 
 
-def _piece(work: Callable[[Item], Result], item: Item, folder: str, cpus: int) -> Result:
+def _run_task(work: Callable[[Item], Result], item: Item, folder: str, cpus: int) -> Result:
     """Do the work on a machine of the cluster, in the folder of the process that asked for it."""
     import torch
 

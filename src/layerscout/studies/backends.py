@@ -6,37 +6,32 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from layerscout.runtime import (
-    LayerscoutError,
-    check_resources,
-    choose_gpus,
-    join_cluster,
-    run_on_cluster,
-)
+from layerscout.runtime import Cluster, LayerscoutError, run_on_cluster
 from layerscout.studies.context import TrialContext
 from layerscout.studies.runners import run_trial
 from layerscout.studies.store import Store
 from layerscout.studies.trial import Trial
 
-# What is told of each trial that ends: it, its record, and whether it was there before.
+# A trial that has ended, its record, and whether the record was there before.
+Ended = tuple[Trial, Mapping[str, Any], bool]
 Told = Callable[[Trial, Mapping[str, Any], bool], None]
 
-# How long to wait for trials that another process has taken, between two looks, in seconds.
+# Seconds between two checks for trials that other processes are running.
 PATIENCE = 1.0
 
 
 class Backend(Protocol):
-    """Where trials run. What it is given travels to other processes by pickle."""
+    """Where trials run. What it is given is pickled for other processes."""
 
     def ready(self) -> AbstractContextManager[Any]:
-        """Get ready for a study, within which `run` is called any number of times."""
+        """Prepare for a study, during which `run` may be called several times."""
 
     def run(self, context: TrialContext, groups: Sequence[Sequence[Trial]], told: Told) -> None:
-        """Run all trials, those of a group one after another, since they share what they read."""
+        """Run all trials, those of a group in turn, since they share data and model."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +45,14 @@ class Local:
     devices: tuple[str, ...] = ("auto",)
 
     def ready(self) -> AbstractContextManager[Any]:
-        """Get ready for a study; see `Backend`."""
+        """Prepare for a study; see `Backend`."""
         return nullcontext()
 
     def run(self, context: TrialContext, groups: Sequence[Sequence[Trial]], told: Told) -> None:
         """Run all trials; see `Backend`."""
         if len(self.devices) == 1:
-            work_through(
-                replace(context, device=self.devices[0]), list(itertools.chain(*groups)), told
-            )
+            context = replace(context, device=self.devices[0])
+            run_all(context, list(itertools.chain(*groups)), told)
             return
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -69,35 +63,37 @@ class Local:
         for device in self.devices:
             devices.put(device)
         pool = ProcessPoolExecutor(
-            len(self.devices), spawning, initializer=_set_up, initargs=(context, devices)
+            len(self.devices), spawning, initializer=_take_device, initargs=(context, devices)
         )
         try:
-            for done in as_completed([pool.submit(_work_off, group) for group in groups]):
+            for done in as_completed([pool.submit(_run_group_here, group) for group in groups]):
                 for trial, record, before in done.result():
                     told(trial, record, before)
         except BrokenProcessPool as error:
             raise LayerscoutError(
-                "a process of the study died, perhaps for want of memory; the same command goes on"
+                "a process of the study died, perhaps for lack of memory; run the same command "
+                "to continue"
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)
 
 
+# What a process of `Local` works with; the initialiser of a pool cannot return anything.
 _context: TrialContext | None = None
 
 
-def _set_up(context: TrialContext, devices: Any) -> None:
+def _take_device(context: TrialContext, devices: Any) -> None:
     global _context
     _context = replace(context, device=devices.get())
 
 
-def _work_off(group: Sequence[Trial]) -> list[tuple[Trial, Mapping[str, Any], bool]]:
-    assert _context is not None, "_set_up has run"
-    return _on_machine(_context, group)
+def _run_group_here(group: Sequence[Trial]) -> list[Ended]:
+    assert _context is not None, "_take_device has run"
+    return _run_group(_context, group)
 
 
-def work_through(context: TrialContext, trials: Sequence[Trial], told: Told) -> None:
-    """Run trials one after another; those that another process has taken are looked at again."""
+def run_all(context: TrialContext, trials: Sequence[Trial], told: Told) -> None:
+    """Run trials in turn; come back to those that another process is running."""
     waiting = list(trials)
     while waiting:
         taken = []
@@ -110,7 +106,7 @@ def work_through(context: TrialContext, trials: Sequence[Trial], told: Told) -> 
                 if not ours:
                     taken.append(trial)
                     continue
-                record = context.store.finished(trial)  # another process may just have been through
+                record = context.store.finished(trial)  # another process may just have run it
                 told(trial, record or run_trial(trial, context), record is not None)
         if len(taken) == len(waiting):
             time.sleep(PATIENCE)
@@ -121,46 +117,30 @@ def work_through(context: TrialContext, trials: Sequence[Trial], told: Told) -> 
 class Ray:
     """Trials on the machines of a Ray cluster, which share the folder of the study.
 
-    Trials of a group are one piece of work; where its machine dies, another one goes on with it.
-
-    Attributes:
-        address: of a cluster; see `layerscout.runtime.ray.join_cluster`.
-        cpus: cores, and threads, of a trial; see `layerscout.runtime.ray.run_on_cluster`.
-        gpus: accelerators of a trial, such as 0.5; None for one where there are any.
-        device: "auto", "cpu" or "cuda".
+    The trials of a group are one task; if its machine dies, another machine continues with it.
     """
 
-    address: str | None = None
-    cpus: int | None = None
-    gpus: float | None = None
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        check_resources(self.cpus, self.gpus, self.device)
+    cluster: Cluster = field(default_factory=Cluster)
 
     def ready(self) -> AbstractContextManager[Any]:
         """Join the cluster; see `Backend`."""
-        return join_cluster(self.address)
+        return self.cluster.join()
 
     def run(self, context: TrialContext, groups: Sequence[Sequence[Trial]], told: Told) -> None:
         """Run all trials; see `Backend`."""
         with self.ready() as ray:
-            gpus = choose_gpus(ray, self.gpus, self.device)
-            elsewhere = replace(
-                context,
-                store=Store(context.store.folder.absolute()),
-                device=self.device if gpus or self.device == "cuda" else "cpu",
-            )
-            work = partial(_on_machine, elsewhere)
-            with closing(run_on_cluster(ray, work, groups, cpus=self.cpus, gpus=gpus)) as parts:
-                for ended in parts:
-                    for one in ended:
-                        told(*one)
+            cluster, gpus = self.cluster, self.cluster.gpus_of_task(ray)
+            # Tasks run in this process's folder, but a machine may not have it.
+            store = Store(context.store.folder.absolute())
+            device = cluster.device if gpus or cluster.device == "cuda" else "cpu"
+            work = partial(_run_group, replace(context, store=store, device=device))
+            with closing(run_on_cluster(ray, work, groups, cpus=cluster.cpus, gpus=gpus)) as ended:
+                for trial, record, before in itertools.chain.from_iterable(ended):
+                    told(trial, record, before)
 
 
-def _on_machine(
-    context: TrialContext, group: Sequence[Trial]
-) -> list[tuple[Trial, Mapping[str, Any], bool]]:
-    ended: list[tuple[Trial, Mapping[str, Any], bool]] = []
-    work_through(context, group, lambda *one: ended.append(one))
+def _run_group(context: TrialContext, group: Sequence[Trial]) -> list[Ended]:
+    """Run the trials of a group in another process; return what to report of them."""
+    ended: list[Ended] = []
+    run_all(context, group, lambda *one: ended.append(one))
     return ended

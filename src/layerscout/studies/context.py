@@ -15,7 +15,6 @@ from layerscout.data import (
     Task,
     draw_examples,
     ensure_validation,
-    make_targets,
     require_validation,
     sample,
 )
@@ -227,7 +226,7 @@ def _drawn(task: Task, drawing: Mapping[str, Any]) -> Task:
         task = draw_examples(task, examples, seed)
     held = require_validation(task)
     wanted = drawing.get("validation_examples", "all")
-    if wanted == "all" or wanted >= len(make_targets(held, task.kind)):
+    if wanted == "all" or wanted >= held.examples:
         return task
     other = draw_examples(replace(task, train=held), wanted, 0)
     return replace(task, validation=other.train)

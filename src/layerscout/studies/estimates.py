@@ -13,7 +13,7 @@ import torch
 
 from layerscout.analysis import HEAD_EXAMPLES
 from layerscout.cache import DEFAULT_LIMIT
-from layerscout.data import Task, make_targets, require_validation
+from layerscout.data import Task, require_validation
 from layerscout.plans import (
     ModelShape,
     Plan,
@@ -97,7 +97,7 @@ def _tune(trial: Trial, shape: ModelShape, task: Task, tokens: float) -> Price:
     given = dict(trial.arguments)
     plan = Plan.from_dict(given["plan"])
     method = make_method(given.get("method", "full"), **given.get("method_options", {}))
-    n = len(make_targets(task.train, task.kind))
+    n = task.train.examples
     lengths = ("epochs", "max_steps", "batch_size")
     settings = Settings(**{name: given[name] for name in lengths if name in given})
     work = Work(

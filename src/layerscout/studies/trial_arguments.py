@@ -8,7 +8,6 @@ from typing import Any
 
 from layerscout.data import (
     Task,
-    make_targets,
 )
 from layerscout.plans import (
     Full,
@@ -76,7 +75,7 @@ def written_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[st
         if found.get("per_class"):
             n = sum(found["per_class"])
         elif n == "all":
-            n = len(make_targets(task.train, task.kind))
+            n = task.train.examples
         paper = preset_of(preset, task=task.name, examples=n, as_released=released)
         ours = dict(paper.settings)
         found.setdefault("classifier", paper.classifier)

@@ -437,8 +437,7 @@ def _settings(
     """Fill in what was not given from the preset; and give its classifier."""
     if preset is None:
         return Settings(**given), "family"
-    n = len(make_targets(task.train, task.kind))
-    found = preset_of(preset, task=task.name, examples=n, as_released=as_released)
+    found = preset_of(preset, task=task.name, examples=task.train.examples, as_released=as_released)
     ours = dict(found.settings)
     if "epochs" in given:
         ours.pop("max_steps", None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import shell
-from layerscout.cli.app import app
+from layerscout.cli import app
 from test_house import ROOMS
 
 ROOT = Path(__file__).parents[1]

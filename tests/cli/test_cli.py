@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import real, start
-from layerscout.cli import app as cli
+from layerscout import cli
 
 
 def test_a_scan_from_one_command(run, tiny, telling, tmp_path):
@@ -140,7 +140,7 @@ MISTAKES = {
     "too few": (["MODEL", "DATA", "--examples", "3"], "at least 4"),
     "not a number": (["MODEL", "DATA", "--examples", "many"], "'many'"),
     "one of a class": (["MODEL", "DATA", "--per-class", "1,5"], "2..48"),
-    "negative seed": (["MODEL", "DATA", "--seed", "-1"], "0 or more"),
+    "negative seed": (["MODEL", "DATA", "--seed", "-1"], "`seed` must be a whole number in 0.."),
     "no memory": (["MODEL", "DATA", "--device", "meta"], "'meta' cannot be used"),
     "plot in a file": (["MODEL", "DATA", "--plot", "FILE/curve.png"], "is a file"),
     "two numbers": (["MODEL", "DATA", "--examples", "10,20"], "'10,20'"),
@@ -156,7 +156,7 @@ MISTAKES = {
         ["MODEL", "NUMBERS", "--regression", "--score", "nc1"],
         "compares classes",
     ),
-    "no heads": (["MODEL", "DATA", "--head-seeds", "0"], "1 or more, got 0"),
+    "no heads": (["MODEL", "DATA", "--head-seeds", "0"], "from 1 on, got 0"),
     "no checkpoint": (["MODEL", "DATA", "--checkpoint", "MISSING"], "there is no model folder"),
     "no size": (["MODEL", "DATA", "--cache-limit", "much"], "'much'"),
     "negative size": (["MODEL", "DATA", "--cache-limit", "-1GB"], "-1GB"),
@@ -296,7 +296,7 @@ def test_help_and_version_load_nothing_heavy():
         "import sys; from layerscout.cli import main\n"
         "try: main()\n"
         "except SystemExit as ended: assert not ended.code\n"
-        "heavy = {'torch', 'transformers', 'numpy', 'pandas', 'altair', 'pyarrow', 'datasets'}\n"
+        "heavy = {'torch', 'transformers', 'pandas', 'altair', 'pyarrow', 'datasets'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     verbs = ("scan", "plan", "tune", "truncate", "cache", "demo")

@@ -268,7 +268,8 @@ LONG = ("--plan", "top:1", "--keep", "last", *QUICK, "--epochs", 5, "-q")
 # The command line, but for a rest in the middle of the fourth epoch.
 RESTING = """
 import time
-from layerscout import cli, training
+from layerscout import cli
+from layerscout.tuning import training
 
 rate = training.learning_rate_at
 
@@ -444,7 +445,8 @@ def test_what_is_given_goes_before_a_preset(run, tiny, reviews, tmp_path):
 # Runs the command line, and notes how many texts of the trunk each process computes.
 NOTING = """
 import atexit, json, os
-from layerscout import encoder, trunks
+from layerscout.cache import trunks
+from layerscout.models import encoder
 from layerscout.cli import main
 
 encoder.CPU_TOKENS = 64

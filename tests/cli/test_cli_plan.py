@@ -11,7 +11,7 @@ from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.errors import InputError
 from layerscout.scanning.run import Scan, scan
 from layerscout.scores.table import DEFAULT
-from layerscout.tuning.choice import written_method
+from layerscout.tuning.choice import read_plan
 from tiny import tiny_checkpoint
 
 
@@ -173,7 +173,7 @@ def test_a_method(run, scanned, tmp_path, tiny, options, name, described):
     content = json.loads((tmp_path / "plan.json").read_text())
     assert (content["method"], content["method_options"]) == (name, described)
     made = make_method(name, **described)
-    assert written_method(tmp_path / "plan.json") == made
+    assert read_plan(tmp_path / "plan.json").method == made
     planned = Scan.load(scanned).planning(method=made)
     assert planned.choice.plan.notation == content["plan"]["notation"]
     assert planned.cost.trainable == content["cost"]["trainable"] < content["cost"]["total"] / 3

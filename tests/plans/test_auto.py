@@ -10,8 +10,8 @@ from transformers import AlbertConfig, BertConfig
 from layerscout.models.checkpoints import model_shape
 from layerscout.plans.auto import choose
 from layerscout.plans.costs import Work, cost
+from layerscout.plans.listing import options
 from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
-from layerscout.plans.options import options
 from layerscout.plans.plan import make_plan
 from layerscout.runtime.errors import InputError
 

@@ -12,8 +12,9 @@ from conftest import MODELS, real
 from inputs import expect_refused
 from layerscout.models.encoder import Encoder
 from layerscout.models.gradients import fisher
+from layerscout.plans.request import ScanRequest
 from layerscout.scanning.result import Scan
-from layerscout.scanning.run import GRADIENT_EXAMPLES, Options
+from layerscout.scanning.run import GRADIENT_EXAMPLES
 from layerscout.scores import arrays
 from layerscout.scores.spectra import weight_snr
 from layerscout.scores.table import DEFAULT, SCORES
@@ -35,7 +36,8 @@ def encoder(tiny):
 
 
 def scan(encoder, task, scores="all", **options):
-    found = ls.scan(encoder, task, scores=scores, progress=False, **options)
+    options |= {} if "request" in options else {"scores": scores}
+    found = ls.scan(encoder, task, progress=False, **options)
     json.dumps(found.as_dict(), allow_nan=False)  # whatever was scanned
     for score in found.scores.values():
         assert len(score.values) == found.model["blocks"] + 1
@@ -276,9 +278,7 @@ def test_gradients_read_a_hundred_held_out_examples(encoder):
 
 def test_the_family_s_own_head_probes_the_first_token(encoder):
     task = telling_task()
-    found, texts = forwards(
-        encoder, lambda: scan(encoder, task, "probe,nc1", options=Options(probe="family"))
-    )
+    found, texts = forwards(encoder, lambda: scan(encoder, task, "probe,nc1", probe="family"))
     assert found.settings["probe"] == found.scores["probe"].details["kind"] == "family"
     assert undefined(found.scores["probe"]) == [True, *[False] * 4]
     assert texts == 300  # both poolings from one pass
@@ -293,12 +293,12 @@ def test_options_of_fisher_reach_it(encoder):
     split = task.hold_out(0.1, 0).validation
     names = ("class 0", "class 1")
     for chosen, expected in {
-        Options(fisher_mode="empirical"): {"mode": "empirical"},
-        Options(as_released=True): {"as_released": True},
-        Options(head_seeds=3): {"seeds": (0, 1, 2)},
-        Options(fisher_parts=True): {"parts": True},
+        ScanRequest("fisher", fisher_mode="empirical"): {"mode": "empirical"},
+        ScanRequest("fisher", as_released=True): {"as_released": True},
+        ScanRequest("fisher", head_seeds=3): {"seeds": (0, 1, 2)},
+        ScanRequest("fisher", fisher_parts=True): {"parts": True},
     }.items():
-        score = scan(encoder, task, "fisher", options=chosen).scores["fisher"]
+        score = scan(encoder, task, request=chosen).scores["fisher"]
         computed = fisher(encoder, split, names, **expected)
         assert score.values == computed.values
         assert (score.values == plain.values) == chosen.fisher_parts
@@ -315,13 +315,13 @@ def test_options_of_fisher_reach_it(encoder):
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
-        ({"probe": "linaer"}, "unknown probe 'linaer' … 'linear'"),
-        ({"fisher_mode": "tru"}, "unknown Fisher mode 'tru' … 'true'"),
-        ({"head_seeds": 0}, "`head_seeds` must be 1 or more, got 0"),
+        ({"probe": "linaer"}, "unknown `probe` 'linaer' … 'linear'"),
+        ({"fisher_mode": "tru"}, "unknown `fisher_mode` 'tru' … 'true'"),
+        ({"head_seeds": 0}, "`head_seeds` must be a whole number from 1 on, got 0"),
     ],
 )
 def test_other_options_are_refused(chosen, words):
-    expect_refused(words, Options, **chosen)
+    expect_refused(words, ScanRequest, **chosen)
 
 
 def test_blocks_that_share_their_weights_have_one_value(tmp_path):

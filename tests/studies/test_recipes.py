@@ -73,7 +73,7 @@ def test_every_fault_is_told_at_once():
         "grids.tuned.axes.plan: unknown strategy 'topp:2'",
         "grids.tuned.settings.epoch: unknown argument 'epoch', did you mean 'epochs'?",
         "grids.tuned.settings.score: unknown score 'fischer', did you mean 'fisher'?",
-        "grids.tuned.settings.epochs: Input should be greater than or equal to 1, got 0",
+        "grids.tuned.settings.epochs: `epochs` must be a whole number from 1 on, got 0",
         "grids.tuned.task: a grid of tune needs a task",
         "grids.seen.settings.scores: unknown score 'ccca'",
     ):

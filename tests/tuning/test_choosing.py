@@ -10,7 +10,7 @@ from layerscout.models.surgery import untie_blocks
 from layerscout.plans.costs import Work
 from layerscout.plans.methods import FULL, Adapter, LoRA, PrefixTuning
 from layerscout.plans.plan import Plan
-from layerscout.tuning.choice import Ground, check, settled, written_method
+from layerscout.tuning.choice import PlanContext, check_plan, read_plan, settle_plan
 from tuned import load, task_of
 
 WORK = Work(examples=100, validation=10, tokens=12.0, epochs=3)
@@ -27,8 +27,8 @@ def albert(tmp_path_factory):
     return load(tmp_path_factory.mktemp("albert"), "albert")
 
 
-def ground(encoder, method, budget=0.5):
-    return Ground(encoder, task_of(), None, "variability_ratio", budget, method)
+def context(encoder, method, budget=0.5):
+    return PlanContext(encoder, task_of(), None, "variability_ratio", budget, method)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -36,46 +36,46 @@ def ground(encoder, method, budget=0.5):
     "plan", ["full", "(1, 4, 4)", Plan(range(1, 5), 4), Plan(range(1, 5), 4, embeddings=False)]
 )
 def test_only_full_tunes_the_embeddings(bert, method, plan):
-    check(plan, ground(bert, method))
-    choice, warnings = settled(plan, ground(bert, method), WORK)
+    check_plan(plan, context(bert, method))
+    choice, warnings = settle_plan(plan, context(bert, method), WORK)
     assert choice.plan == Plan(range(1, 5), 4, embeddings=False)
     assert (choice.plan.cut, warnings) == (0, [])
     if plan == "full":
-        assert settled(plan, ground(bert, FULL), WORK)[0].plan.embeddings
+        assert settle_plan(plan, context(bert, FULL), WORK)[0].plan.embeddings
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_auto_goes_by_the_cost_of_the_method(bert, method):
     fits = {
-        kind: len(settled("auto", ground(bert, kind, budget=0.5), WORK)[0].plan.tuned)
+        kind: len(settle_plan("auto", context(bert, kind, budget=0.5), WORK)[0].plan.tuned)
         for kind in (FULL, method)
     }
     assert fits[method] > fits[FULL]
 
 
-@pytest.mark.parametrize("step", [check, lambda plan, on: settled(plan, on, WORK)])
+@pytest.mark.parametrize("step", [check_plan, lambda plan, on: settle_plan(plan, on, WORK)])
 @pytest.mark.parametrize("plan", ["head:2", Plan([], 2)])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_a_method_for_blocks_needs_some(bert, step, plan, method):
     words = f"{method.name} tunes blocks, and head:2 tunes none; use --method full"
-    expect_refused(words, step, plan, ground(bert, method))
+    expect_refused(words, step, plan, context(bert, method))
 
 
-@pytest.mark.parametrize("step", [check, lambda plan, on: settled(plan, on, WORK)])
+@pytest.mark.parametrize("step", [check_plan, lambda plan, on: settle_plan(plan, on, WORK)])
 @pytest.mark.parametrize("plan", ["auto", "top:1", "full"])
 def test_what_a_model_cannot_have_is_refused(albert, tmp_path, step, plan):
     words = "needs blocks with weights of their own … this albert … --untie"
     for method in (Adapter(4), PrefixTuning(3)):
-        expect_refused(f"{method.name} {words}", step, plan, ground(albert, method))
-        step(plan, ground(untie_blocks(albert), method, budget=1.0))
+        expect_refused(f"{method.name} {words}", step, plan, context(albert, method))
+        step(plan, context(untie_blocks(albert), method, budget=1.0))
     words = "prefix-tuning needs attention … xlm-roberta; got mpnet; use --method full"
     mpnet = load(tmp_path / "mpnet", "mpnet")
-    expect_refused(words, step, plan, ground(mpnet, PrefixTuning()))
+    expect_refused(words, step, plan, context(mpnet, PrefixTuning()))
 
 
 def test_lora_keeps_shared_weights_together(albert):
-    assert settled("full", ground(albert, LoRA()), WORK)[0].plan.cut == 0
-    expect_refused("must be tuned together … --untie", check, "top:1", ground(albert, LoRA()))
+    assert settle_plan("full", context(albert, LoRA()), WORK)[0].plan.cut == 0
+    expect_refused("must be tuned together … --untie", check_plan, "top:1", context(albert, LoRA()))
 
 
 # --- plan.json -------------------------------------------------------------------------------
@@ -96,12 +96,12 @@ PLAN = {"plan": {"tuned": [2], "head": 4}}
 def test_the_method_of_a_file(tmp_path, content, method):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(content))
-    assert written_method(path) == written_method(str(path)) == method
+    assert read_plan(path).method == read_plan(str(path)).method == method
 
 
 @pytest.mark.parametrize("plan", ["top:1", "auto", Plan([2], 4)])
 def test_other_plans_name_no_method(plan):
-    assert written_method(plan) is None
+    assert read_plan(plan) is plan
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_other_plans_name_no_method(plan):
 def test_a_method_that_cannot_be_is_refused(tmp_path, change, words):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(PLAN | change))
-    expect_refused(words, written_method, path)
+    expect_refused(words, read_plan, path)
 
 
 def test_a_file_that_is_not_there():
-    expect_refused("cannot read the plan", written_method, Path("nowhere.json"))
+    expect_refused("cannot read the plan", read_plan, Path("nowhere.json"))

@@ -18,10 +18,11 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.surgery import base_of, make_classifier
 from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
 from layerscout.plans.plan import Plan, make_plan
+from layerscout.plans.presets import default_learning_rate
 from layerscout.plans.training import Settings
 from layerscout.runtime.errors import LayerscoutError
-from layerscout.tuning import outcome as outcomes, run as tuning, setup as setups
-from layerscout.tuning.run import default_learning_rate, tune
+from layerscout.tuning import outcome as outcomes, setup as setups, sweep
+from layerscout.tuning.run import tune
 from layerscout.tuning.runs import Epoch, Run
 from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of
 
@@ -172,7 +173,7 @@ def canned(monkeypatch, outcomes):
         run = Run(learning_rate, seed, curve, stopped, failed, {"train": 1.0, "evaluate": 1.0})
         return run, {"classifier.bias": torch.full((2,), float(number))} if curve else {}
 
-    monkeypatch.setattr(tuning, "train", train)
+    monkeypatch.setattr(sweep, "train", train)
 
 
 @pytest.mark.parametrize(
@@ -229,11 +230,11 @@ def test_no_run_came_through(bert, monkeypatch):
         ("keep", "worst", "best, last"),
         ("examples", 100, "at most 12"),
         ("max_length", 1000, "1000"),
-        ("learning_rate", "1e-4", "above 0 … '1e-4'"),
+        ("learning_rate", "fast", "takes numbers … 'fast'"),
         ("learning_rate", 10**400, "above 0"),
         ("seed", True, "whole number … True"),
         ("epochs", 2.0, "whole number … 2.0"),
-        ("examples", "auto", "whole number … 'auto'; 'all'"),
+        ("examples", "auto", "whole number … 'auto'"),
         ("max_length", "128", "whole number … '128'"),
         ("cache_limit", -1, "bytes, 0 or more"),
         ("cache_limit", "20GB", "bytes … '20GB'; 20 * 10**9 is 20 GB"),
@@ -242,7 +243,7 @@ def test_no_run_came_through(bert, monkeypatch):
         ("budget", 0, "above 0 and up to 1 … 0"),
         ("budget", 5, "above 0 and up to 1 … 5"),
         ("budget", "half", "above 0 and up to 1 … 'half'"),
-        ("metric", "", "unknown `metric` ''"),
+        ("metric", "", "unknown metric ''"),
         ("max_grad_norm", float("inf"), "above 0 … inf"),
         ("warmup", "x", "below 1 … 'x'"),
         ("score", "variability", "did you mean 'variability_ratio'"),
@@ -419,8 +420,8 @@ def test_settings_are_those_of_the_runs(bert, monkeypatch):
         seen.append(settings)
         return original(*arguments, settings=settings, **options)
 
-    original = tuning.train
-    monkeypatch.setattr(tuning, "train", train)
+    original = sweep.train
+    monkeypatch.setattr(sweep, "train", train)
     options = {
         "epochs": 1, "batch_size": 3, "warmup": 0.5, "weight_decay": 0.25, "max_grad_norm": 2.0,
         "patience": 7, "keep": "last", "metric": "f1",

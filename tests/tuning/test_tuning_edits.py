@@ -101,16 +101,16 @@ def test_blocks_drawn_anew_may_learn_faster(bert):
 
 
 def test_the_factor_reaches_the_blocks_that_were_drawn(bert, monkeypatch):
-    from layerscout.tuning import run as tuning
+    from layerscout.tuning import sweep
 
     given = []
-    whole = tuning.train
+    whole = sweep.train
 
     def noted(*arguments, **options):
         given.append(options["factors"])
         return whole(*arguments, **options)
 
-    monkeypatch.setattr(tuning, "train", noted)
+    monkeypatch.setattr(sweep, "train", noted)
     cheaply(bert, TASK, "full", edits="permute:2,1,3,4 + reinit:1", reinit_rate_factor=5, epochs=1)
     assert set(given[0].values()) == {5.0}
     assert all(".layer.0." in name for name in given[0])
@@ -176,10 +176,10 @@ def test_a_scan_from_before_the_edits_is_warned_of(bert):
 
 def test_what_cannot_be_done_is_refused(bert):
     expect_refused(
-        "for blocks that are drawn anew", cheaply, bert, TASK, "full", keep_layer_norm=True
+        "for blocks that are re-initialised", cheaply, bert, TASK, "full", keep_layer_norm=True
     )
     expect_refused(
-        "for blocks that are drawn anew", cheaply, bert, TASK, "full", reinit_rate_factor=5.0
+        "for blocks that are re-initialised", cheaply, bert, TASK, "full", reinit_rate_factor=5.0
     )
     expect_refused("above 0", cheaply, bert, TASK, "full", edits="reinit:1", reinit_rate_factor=0.0)
     expect_refused("got both", cheaply, bert, TASK, "skip:1 + top:1", edits="skip:2")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from inputs import expect_refused
+from layerscout import scanning
 from layerscout.data.task import Task
 from layerscout.models.encoder import Encoder
 from layerscout.plans.plan import Plan
 from layerscout.runtime.errors import InputError
-from layerscout.scanning import run as scanning
 from layerscout.scores.table import DEFAULT
 from tuned import cheaply, copied, differing, lists, load, task_of
 

@@ -18,13 +18,13 @@ from layerscout.cache import DEFAULT_LIMIT, States
 from layerscout.data import Split, Task, ensure_validation, require_validation, sample
 from layerscout.models import Encoder, Pooling
 from layerscout.pages import render_result
+from layerscout.plans import CompareRequest, add_options, options_of, resolve_request
 from layerscout.runtime import (
     InputError,
     Show,
     check_integer,
     make_output_folder,
     show_progress,
-    unknown,
     write_files,
 )
 from layerscout.scanning import Reader, cut_inputs
@@ -85,16 +85,15 @@ class Comparison:
         write_files({folder / name: text for name, text in files.items()})
 
 
+@add_options(CompareRequest)
 def compare(
     models: Encoder | str | Path | Sequence[Encoder | str | Path],
     task: Task | str | Path,
     *,
-    pooling: Pooling = "cls",
-    examples: int | Literal["all"] = "all",
-    max_length: int = 128,
-    seed: int = 0,
+    request: CompareRequest | None = None,
     cache_limit: int = DEFAULT_LIMIT,
     progress: bool = True,
+    **options: Any,
 ) -> Comparison:
     """Compare every state of every model with every other by linear CKA, on validation examples.
 
@@ -106,28 +105,23 @@ def compare(
         models: one or several, as `Encoder` or what `Encoder.load` takes.
         task: a `Task`, or what `Task.load` takes. Without a validation split a tenth of the
             training rows is set aside.
-        pooling: "cls" for the first token, as in the paper (state 0 is then the same for every
-            example and left out), or "mean" over the ordinary tokens.
-        examples: how many validation examples to read, in proportion to the classes, or "all".
-        max_length: tokens kept of an input.
-        seed: of rows set aside or drawn.
+        request: what is asked for, as one value in place of `options`.
         cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
         progress: show a bar on the terminal.
+        **options: everything else that may be asked for, such as `examples`: the attributes of
+            `layerscout.plans.CompareRequest`.
 
     Raises:
         InputError: if a model or the data cannot be used as asked.
     """
-    if pooling not in ("mean", "cls"):
-        raise unknown("pooling", pooling, ("mean", "cls"))
+    asked = resolve_request(CompareRequest, request, options)
     wanted = [models] if isinstance(models, Encoder | str | Path) else list(models)
     if not wanted:
         raise InputError("there is no model to compare; give one or several")
     if not all(isinstance(one, Encoder | str | Path) for one in wanted):
         raise InputError("a model is an Encoder, a folder or a hub id; load it with Encoder.load")
-    seed = check_integer("seed", seed, 0, 2**63 - 1)
-    max_length = check_integer("max_length", max_length, 1)
-    task = ensure_validation(task, seed)
-    split = _drawn(task, examples, seed)
+    task = ensure_validation(task, asked.seed)
+    split = _drawn(task, asked.examples, asked.seed)
     if len(split) < 4:
         raise InputError(
             f"CKA compares states over at least 4 examples, got {len(split)} to validate on; give "
@@ -136,7 +130,8 @@ def compare(
     seconds: dict[str, float] = {}
     with show_progress(progress) as show:
         read = [
-            _read(one, split, pooling, max_length, cache_limit, seconds, show) for one in wanted
+            _read(one, split, asked.pooling, asked.max_length, cache_limit, seconds, show)
+            for one in wanted
         ]
         pairs = list(combinations_with_replacement(range(len(read)), 2))
         started = perf_counter()
@@ -161,10 +156,7 @@ def compare(
         task={"name": task.name, "kind": task.kind},
         settings={
             **task.origin,
-            "pooling": pooling,
-            "max_length": max_length,
-            "examples": examples if isinstance(examples, str) else int(examples),
-            "seed": seed,
+            **{name: getattr(asked, name) for name in options_of(CompareRequest)},
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         examples=len(split),

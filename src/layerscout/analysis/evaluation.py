@@ -50,11 +50,18 @@ from layerscout.models import (
     reads_first_token,
 )
 from layerscout.pages import render_result
-from layerscout.plans import FAMILY_RATES, Edit, format_edits, make_edits
+from layerscout.plans import (
+    FAMILY_RATES,
+    Edit,
+    EvaluateRequest,
+    add_options,
+    format_edits,
+    make_edits,
+    resolve_request,
+)
 from layerscout.runtime import (
     InputError,
     Show,
-    check_integer,
     make_output_folder,
     read_json,
     replace_files,
@@ -119,21 +126,18 @@ class Evaluation:
             pd.DataFrame(self.predictions).to_parquet(temporary[2], index=False)
 
 
+@add_options(EvaluateRequest)
 def evaluate(
     model: str | Path,
     task: Task | str | Path,
     *,
-    edits: str | Sequence[str | Edit] = ("truncate",),
-    tune_heads: bool = False,
+    request: EvaluateRequest | None = None,
     original: Encoder | str | Path | None = None,
-    metric: str | None = None,
-    examples: int | Literal["all"] | None = None,
-    max_length: int = 128,
     device: str = "auto",
     precision: Precision = "float32",
-    seed: int = 0,
     cache_limit: int = DEFAULT_LIMIT,
     progress: bool = True,
+    **options: Any,
 ) -> Evaluation:
     """Judge a tuned model on the validation examples, as it is and under edits.
 
@@ -145,30 +149,27 @@ def evaluate(
         model: a tuned checkpoint with its head: a folder or a hub id.
         task: a `Task`, or what `Task.load` takes. Without a validation split a tenth of the
             training rows is set aside.
-        edits: "truncate", "skip", and edits such as "skip:3-4" or "permute:1".
-        tune_heads: also train the tuned head again at every state (TUNED), with the encoder as it
-            is: 20 epochs in batches of 8 at each of `HEAD_RATES`, the best epoch of any counts.
+        request: what is asked for, as one value in place of `options`. Heads that are tuned again
+            train for 20 epochs in batches of 8 at each of `HEAD_RATES`; the best epoch of any
+            counts.
         original: the model before it was tuned, to train its head at every state (TUNEDORIG).
-        metric: a key of `METRICS_OF` for the task's kind; None for the task's.
-        examples: training examples that heads are trained on, in proportion to the classes; None
-            for at most `HEAD_EXAMPLES`.
-        max_length: tokens kept of an input.
         device: as for `Encoder.load`.
         precision: as for `Encoder.load`.
-        seed: of rows set aside or drawn, of edits, and of the training of heads.
         cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
         progress: show a bar on the terminal.
+        **options: everything else that may be asked for, such as `edits`: the attributes of
+            `layerscout.plans.EvaluateRequest`.
 
     Raises:
         InputError: if the model, the data or an edit cannot be used as asked.
     """
     if not isinstance(model, str | Path):
         raise InputError("a tuned model is given by its folder or hub id; save it first")
-    seed = check_integer("seed", seed, 0, 2**63 - 1)
-    max_length = check_integer("max_length", max_length, 1)
-    sweeps, single = _asked(edits)
+    asked = resolve_request(EvaluateRequest, request, options)
+    seed, max_length, examples = asked.seed, asked.max_length, asked.examples
+    sweeps, single = _asked(asked.edits)
     task = ensure_validation(task, seed)
-    metric = task.metric if metric is None else metric
+    metric = asked.metric or task.metric
     check_metric(metric, task.kind)
     encoder = Encoder.load(model, device=device, precision=precision)
     classifier, columns = load_tuned_classifier(encoder, task.labels, task.kind)
@@ -177,7 +178,7 @@ def evaluate(
         arrange_blocks(encoder.model, one)
     if isinstance(original, str | Path):
         original = Encoder.load(original, device=device, precision=precision)
-    heads = [encoder] if tune_heads else []
+    heads = [encoder] if asked.tune_heads else []
     heads += [original] if original is not None else []
     _check_heads(heads, task, sweeps, examples)
     few = _few(task, examples, seed) if heads else task
@@ -201,7 +202,7 @@ def evaluate(
         curves: dict[str, Any] = {}
         if "truncate" in sweeps:
             curves["untuned"] = [judge.value(found) for found in swept.truncated]
-        if tune_heads:
+        if asked.tune_heads:
             head = Head(classifier, encoder.family.final_norm, columns)
             curves["tuned"] = _heads(reader, few, metric, lambda _: head, seed)
         if original is not None:

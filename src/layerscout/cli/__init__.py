@@ -1,3 +1,3 @@
 """The command line: one file for each verb."""
 
-from layerscout.cli.app import app, main
+from layerscout.cli.entry import app, main

@@ -1,31 +1,21 @@
-"""The subcommands that run studies and write reports."""
+"""`layerscout study`: run a grid of trials."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from layerscout.cli.options import (
-    Address,
-    Backend,
-    CacheLimit,
-    Cpus,
-    Device,
-    Gpus,
+    Caching,
+    Figures,
     Json,
+    Placement,
     Quiet,
     interruptible,
-    on_cluster,
-    size_in_bytes,
 )
-from layerscout.runtime import Cluster, InputError, LayerscoutError, escape_controls
-
-Figures = Annotated[
-    Literal["svg", "png", "pdf"] | None,
-    typer.Option(help="Also write every figure as a file of this kind."),
-]
+from layerscout.runtime import InputError, LayerscoutError
 
 
 def _recipes(begun: str) -> list[str]:
@@ -50,6 +40,7 @@ def study(
             "--output", "-o", help="Folder of the study.", show_default="the recipe's name"
         ),
     ] = None,
+    *,
     listing: Annotated[
         bool, typer.Option("--list", help="List the recipes that ship, with what they reproduce.")
     ] = False,
@@ -83,19 +74,18 @@ def study(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run trials again that failed.")
     ] = False,
-    backend: Backend = "local",
-    address: Address = None,
-    cpus: Cpus = None,
-    gpus: Gpus = None,
-    device: Device = "auto",
+    placement: Placement,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...; several with commas.")
+    ] = "auto",
     figures: Figures = None,
-    cache_limit: CacheLimit = "20GB",
+    caching: Caching,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a grid of trials, each once, and write its tables, figures and report.
 
-    Run the same command again to go on after a stop.
+    If a study stops, rerun the same command to continue.
     """
     from layerscout.cli import study_terminal, terminal
     from layerscout.studies import list_recipes, load_recipe, read_value, recipe_text
@@ -110,7 +100,7 @@ def study(
         return
     if recipe is None:
         raise InputError("name a recipe; layerscout study --list shows those that ship")
-    limit, wanted = size_in_bytes(cache_limit), dict(_change(one) for one in changes or [])
+    limit, wanted = caching.bytes, dict(_change(one) for one in changes or [])
     wanted = {path: read_value(value) for path, value in wanted.items()}
     loaded = load_recipe(recipe, small=small, changes=wanted)
     folder = output or Path(Path(recipe).stem + ("-small" if small else ""))
@@ -121,12 +111,12 @@ def study(
             found = estimate(loaded, folder, data=data)
         study_terminal.report_estimate(found, as_json=json)
         return
-    with interruptible(remedy="; the same command goes on"):
+    with interruptible(remedy="; rerun the same command to continue"):
         from layerscout import studies
 
         where: studies.Backend | None = None
-        if on_cluster(backend, address=address, cpus=cpus, gpus=gpus):
-            where = studies.Ray(Cluster(address, cpus, gpus, device))
+        if placement.backend == "ray":
+            where = studies.Ray(placement.cluster(device))
         result = studies.study(
             loaded,
             folder,
@@ -152,27 +142,3 @@ def _change(written: str) -> tuple[str, Any]:
     if not equals or not path.strip():
         raise InputError(f"--set takes PATH=VALUE, such as axes.seed=[0,1], got {written!r:.60}")
     return path.strip(), value
-
-
-def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="What the verbs wrote, studies too.")
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Folder for report.html.", show_default="the first DIR"
-        ),
-    ] = None,
-    figures: Figures = None,
-    quiet: Quiet = False,
-) -> None:
-    """Write one page that needs nothing else, of studies or of whatever the verbs wrote."""
-    from layerscout.cli import terminal
-
-    with interruptible(), terminal.loading(quiet):
-        from layerscout import studies
-
-        written = studies.report(folders, output, figures=figures)
-    if not quiet:
-        typer.echo(escape_controls(f"wrote {', '.join(map(str, written))}"))

@@ -17,6 +17,7 @@ from layerscout.plans.edits import (
     make_edits,
     split_edits,
 )
+from layerscout.plans.listing import Option, options
 from layerscout.plans.methods import (
     FULL,
     METHODS,
@@ -33,7 +34,18 @@ from layerscout.plans.methods import (
     described,
     make_method,
 )
-from layerscout.plans.options import Option, options
+from layerscout.plans.options import (
+    Declaration,
+    add_options,
+    check_option,
+    explanations,
+    make_request,
+    option,
+    options_of,
+    read_numbers,
+    resolve_request,
+    types_of,
+)
 from layerscout.plans.plan import (
     ModelShape,
     Parameters,
@@ -43,5 +55,27 @@ from layerscout.plans.plan import (
     ranges,
     weight_sets,
 )
-from layerscout.plans.presets import FAMILY_RATE, FAMILY_RATES, PRESETS, preset, preset_rates
-from layerscout.plans.training import Classifier, Keep, Schedule, Settings, learning_rate_at
+from layerscout.plans.presets import (
+    FAMILY_RATE,
+    FAMILY_RATES,
+    PRESETS,
+    default_learning_rate,
+    preset,
+    preset_rates,
+)
+from layerscout.plans.request import (
+    CompareRequest,
+    EvaluateRequest,
+    PlanRequest,
+    Pooling,
+    ScanRequest,
+    TuneRequest,
+)
+from layerscout.plans.training import (
+    TRAINING,
+    Classifier,
+    Keep,
+    Schedule,
+    Settings,
+    learning_rate_at,
+)

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
+from layerscout.plans.options import check_options, number, option, whole_number
 from layerscout.plans.plan import Plan
-from layerscout.runtime import InputError, check_integer, check_number, unknown
+from layerscout.runtime import InputError, unknown
 
-# The most that a model can take is another matter, and checked where it is attached.
-REMEDIES = {"bottleneck": "256 is usual", "rank": "8 is usual", "virtual_tokens": "16 is usual"}
+# The heading of the options of methods in the help of the command line.
+METHOD = "Method"
 
 # The module of a block whose keys and values a prefix extends. In the other families a key is
 # also told by its distance from the query, which a virtual token does not have.
@@ -39,20 +40,18 @@ class Adapter:
     the feed-forward layers gave, in both cases before it is added to what went round them.
 
     Attributes:
-        bottleneck: features between down and up.
-        adapter_init: "bert" draws both projections from N(0, 0.02²), as Xie et al. 2022, App. B.2;
-            "identity" starts up at zero, so that nothing is changed at first.
+        bottleneck: features of an adapter between down and up.
+        adapter_init: how adapters start: bert draws both projections from N(0, 0.02²) (Xie et al.
+            2022, App. B.2), identity sets up to zero, so that nothing changes at first.
     """
 
-    bottleneck: int = 256
-    adapter_init: Literal["bert", "identity"] = "bert"
+    bottleneck: int = option(256, whole_number(1, remedy="256 is usual"), panel=METHOD)
+    adapter_init: Literal["bert", "identity"] = option("bert", panel=METHOD)
     name: ClassVar[str] = "adapter"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
-        _check_whole(self, "bottleneck")
-        if self.adapter_init not in ("bert", "identity"):
-            raise unknown("`adapter_init`", str(self.adapter_init), ("bert", "identity"))
+        """Check the values."""
+        check_options(self)
 
 
 @dataclass(frozen=True)
@@ -60,19 +59,17 @@ class LoRA:
     """Low-rank changes of every linear layer of the blocks, by peft; merged when it is done.
 
     Attributes:
-        rank: of the changes.
-        lora_alpha: they are scaled by lora_alpha / rank.
+        rank: rank of the changes.
+        lora_alpha: scale of the changes, times their rank.
     """
 
-    rank: int = 8
-    lora_alpha: float = 16.0
+    rank: int = option(8, whole_number(1, remedy="8 is usual"), panel=METHOD)
+    lora_alpha: float = option(16.0, number("above 0", lambda alpha: alpha > 0), panel=METHOD)
     name: ClassVar[str] = "lora"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
-        _check_whole(self, "rank")
-        alpha = check_number("lora_alpha", self.lora_alpha, "above 0", lambda alpha: alpha > 0)
-        object.__setattr__(self, "lora_alpha", alpha)
+        """Check the values."""
+        check_options(self)
 
 
 @dataclass(frozen=True)
@@ -80,15 +77,15 @@ class PrefixTuning:
     """Trainable keys and values that the attention of the blocks sees before those of the text.
 
     Attributes:
-        virtual_tokens: how many of them a block has.
+        virtual_tokens: virtual tokens of each block.
     """
 
-    virtual_tokens: int = 16
+    virtual_tokens: int = option(16, whole_number(1, remedy="16 is usual"), panel=METHOD)
     name: ClassVar[str] = "prefix-tuning"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
-        _check_whole(self, "virtual_tokens")
+        """Check the values."""
+        check_options(self)
 
 
 FULL = Full()
@@ -185,8 +182,3 @@ def check_tunes_blocks(plan: Plan, method: Method) -> None:
         raise InputError(
             f"{method.name} tunes blocks, and {plan.notation} tunes none; use --method full"
         )
-
-
-def _check_whole(method: Method, name: str) -> None:
-    number = check_integer(name, getattr(method, name), 1, remedy=REMEDIES[name])
-    object.__setattr__(method, name, number)

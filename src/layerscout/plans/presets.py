@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from layerscout.plans.methods import Adapter, Full, Method
+from layerscout.plans.methods import FULL, Adapter, Full, LoRA, Method, PrefixTuning
 from layerscout.plans.plan import Plan
 from layerscout.plans.training import Classifier
 from layerscout.runtime import InputError, unknown
@@ -153,3 +153,23 @@ def preset_rates(name: str, strategy: str, plan: Plan, method: Method, task: str
     if strategy.lower().startswith("best-up"):
         return sets["above"]
     return sets["below" if plan.tuned == tuple(range(1, plan.head + 1)) else "conventional"]
+
+
+def default_learning_rate(plan: Plan, hidden_size: int, method: Method = FULL) -> float:
+    """Give a peak learning rate for a plan, a width and a method.
+
+    At 1,024 features it is 1e-3 where the head alone is tuned, 2e-5 for full fine-tuning and 5e-5
+    for other plans, 3e-4 for adapters: rates that Xie et al. 2022 (Tables 3 to 5) used or searched
+    for RoBERTa-large. Those for LoRA (5e-4) and prefix-tuning (1e-2), and that narrower models want
+    more, as 1 / width, are ours.
+    """
+    match method:
+        case Adapter():
+            wide = 3e-4
+        case LoRA():
+            wide = 5e-4
+        case PrefixTuning():
+            wide = 1e-2
+        case _:
+            wide = 2e-5 if plan.embeddings else 5e-5 if plan.tuned else 1e-3
+    return float(f"{wide * 1024 / hidden_size:.1e}")

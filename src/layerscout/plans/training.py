@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from layerscout.data import METRICS
-from layerscout.runtime import check_integer, check_number, unknown
+from layerscout.plans.options import check_options, number, one_of, option, whole_number
 
 Keep = Literal["best", "last"]
 Schedule = Literal["linear", "constant"]
@@ -16,60 +15,52 @@ Schedule = Literal["linear", "constant"]
 Classifier = Literal["family", "mean-linear"]
 
 
+# The heading of these options in the help of the command line.
+TRAINING = "Training"
+
+
 @dataclass(frozen=True)
 class Settings:
-    """How every run of a tuning trains.
+    """How every run of a tuning trains; every option is one of `TuneRequest` too.
 
     Attributes:
-        epochs: passes over the training examples at the most.
-        max_steps: steps of the whole training, whatever `epochs` says; None to go by `epochs`.
-        batch_size: examples of a step.
-        warmup: steps in which the learning rate rises to its peak; below 1 as a share of all.
-        schedule: whether it then falls to 0 in a line, or stays.
-        weight_decay: of AdamW, on matrices only.
-        max_grad_norm: what the gradient's norm is clipped to; None for no clipping.
-        patience: epochs without a better one after which a run stops; None to go on.
-        keep: whether the best or the last epoch counts.
-        metric: what is better when it is higher; a key of `METRICS` that fits the task.
+        epochs: passes over the training examples.
+        max_steps: steps of the whole training, in place of epochs.
+        batch_size: examples per step.
+        warmup: steps during which the learning rate rises; below 1, their share of all steps.
+        schedule: the learning rate then falls to 0 linearly, or stays constant.
+        weight_decay: weight decay of AdamW, on matrices only.
+        max_grad_norm: clip the norm of the gradient to this.
+        patience: stop a run after so many epochs without improvement.
+        keep: keep the model of the best epoch, or of the last one.
+        metric: the metric that counts: accuracy, f1 or matthews_correlation; for numbers pearson,
+            spearman or pearson_spearman; by default the task's own.
     """
 
-    epochs: int = 5
-    max_steps: int | None = None
-    batch_size: int = 32
-    warmup: float = 0.06
-    schedule: Schedule = "linear"
-    weight_decay: float = 0.0
-    max_grad_norm: float | None = None
-    patience: int | None = None
-    keep: Keep = "best"
-    metric: str = "accuracy"
+    epochs: int = option(5, whole_number(1), panel=TRAINING)
+    max_steps: int | None = option(None, whole_number(1), panel=TRAINING)
+    batch_size: int = option(32, whole_number(1), panel=TRAINING)
+    warmup: float = option(
+        0.06,
+        number(
+            "0 or more",
+            lambda steps: 0 <= steps < 1 or steps % 1 == 0,
+            "below 1 it is a share of all steps, else a whole number of them",
+        ),
+        panel=TRAINING,
+    )
+    schedule: Schedule = option("linear", panel=TRAINING)
+    weight_decay: float = option(0.0, number("0 or more", lambda v: v >= 0), panel=TRAINING)
+    max_grad_norm: float | None = option(
+        None, number("above 0", lambda v: v > 0, "leave it out not to clip"), panel=TRAINING
+    )
+    patience: int | None = option(None, whole_number(1), panel=TRAINING)
+    keep: Keep = option("best", panel=TRAINING)
+    metric: str = option("accuracy", one_of("metric", METRICS), shown="")
 
     def __post_init__(self) -> None:
-        """Check the ranges; numbers of other libraries become Python's, which JSON can hold."""
-        rules: dict[str, tuple[str, Callable[[float], bool], str]] = {
-            "warmup": (
-                "0 or more",
-                lambda steps: 0 <= steps < 1 or steps % 1 == 0,
-                "below 1 it is a share of all steps, else a whole number of them",
-            ),
-            "weight_decay": ("0 or more", lambda decay: decay >= 0, ""),
-            "max_grad_norm": ("above 0", lambda norm: norm > 0, "leave it out not to clip"),
-        }
-        optional = ("max_steps", "patience", "max_grad_norm")
-        for name in ("epochs", "max_steps", "batch_size", "patience", *rules):
-            value = getattr(self, name)
-            if value is None and name in optional:
-                continue
-            number = (
-                check_number(name, value, *rules[name])
-                if name in rules
-                else check_integer(name, value, 1)
-            )
-            object.__setattr__(self, name, number)
-        choices = {"keep": ("best", "last"), "schedule": ("linear", "constant"), "metric": METRICS}
-        for name, known in choices.items():
-            if getattr(self, name) not in tuple(known):
-                raise unknown(f"`{name}`", str(getattr(self, name)), known)
+        """Check the values."""
+        check_options(self)
 
     def steps_per_epoch(self, examples: int) -> int:
         """Give the steps of a pass over so many examples."""

@@ -4,7 +4,6 @@ from layerscout.scanning.cluster import scan_shards
 from layerscout.scanning.result import Planning, Scan
 from layerscout.scanning.run import (
     GRADIENT_EXAMPLES,
-    Options,
     described_model,
     described_task,
     in_memory,

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -28,13 +27,14 @@ from layerscout.data import (
     join_names,
 )
 from layerscout.models import Encoder, Pooling, Precision
+from layerscout.plans import ScanRequest
 from layerscout.runtime import Cluster, InputError, Show, run_on_cluster, show_progress, unknown
 from layerscout.scanning.result import Scan
 from layerscout.scanning.run import (
-    Options,
     described_model,
     described_task,
     diagnostics_of,
+    record_request,
     score_moments,
 )
 from layerscout.scanning.sampling import cut_inputs
@@ -129,16 +129,10 @@ def scan_shards(
         settings={
             **{"data": str(data), "validation": None, "task": task},
             **{"text": text, "text_pair": text_pair, "label": label, "regression": False},
-            "pooling": pooling,
-            "max_length": max_length,
+            **record_request(ScanRequest(examples="all", pooling=pooling, max_length=max_length)),
             "precision": ", ".join(read.precisions),
             "device": ", ".join(sorted(read.devices)),
-            "examples": "all",
             "examples_because": None,
-            "balanced": False,
-            "per_class": None,
-            "seed": 0,
-            **asdict(Options()),
             "files": len(shards.paths),
             "versions": {name: version(name) for name in ("torch", "transformers", "ray")},
         },

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +22,16 @@ from layerscout.models import (
     gradient_scores,
     make_family_head,
 )
-from layerscout.plans import FAMILY_RATE, FAMILY_RATES, weight_sets
-from layerscout.runtime import InputError, show_progress, unknown
+from layerscout.plans import (
+    FAMILY_RATE,
+    FAMILY_RATES,
+    ScanRequest,
+    add_options,
+    options_of,
+    resolve_request,
+    weight_sets,
+)
+from layerscout.runtime import InputError, show_progress
 from layerscout.scanning.result import Scan
 from layerscout.scanning.sampling import (
     Drawing,
@@ -60,50 +68,16 @@ GRADIENT_EXAMPLES = 100
 FAMILY_SEEDS = 3
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the scores with choices of their own are computed with.
-
-    Attributes:
-        probe: "linear", on the pooled state (Tamkin et al. 2020), or "family", the family's own
-            head on the first token (Xie et al. 2022, App. B.3).
-        fisher_mode: "true" takes the expectation over the model's own labels, "empirical" the
-            given labels.
-        as_released: compute Fisher information as the code that Lodha et al. 2023 published does.
-        fisher_parts: also for the attention, the feed-forward layers and the norms of each block.
-        head_seeds: random heads that scores of gradients are averaged over.
-    """
-
-    probe: Literal["linear", "family"] = "linear"
-    fisher_mode: Literal["true", "empirical"] = "true"
-    as_released: bool = False
-    fisher_parts: bool = False
-    head_seeds: int = 1
-
-    def __post_init__(self) -> None:
-        if self.probe not in ("linear", "family"):
-            raise unknown("probe", self.probe, ("linear", "family"))
-        if self.fisher_mode not in ("true", "empirical"):
-            raise unknown("Fisher mode", self.fisher_mode, ("true", "empirical"))
-        if self.head_seeds < 1:
-            raise InputError(f"`head_seeds` must be 1 or more, got {self.head_seeds}")
-
-
+@add_options(ScanRequest)
 def scan(
     encoder: Encoder | str | Path,
     task: Task | str | Path,
     *,
-    scores: str | Sequence[str] | None = None,
-    examples: int | Literal["all", "auto"] = "auto",
-    balanced: bool = False,
-    per_class: Sequence[int] | None = None,
-    pooling: Pooling = "mean",
-    max_length: int = 128,
-    seed: int = 0,
-    options: Options | None = None,
+    request: ScanRequest | None = None,
     checkpoints: Sequence[Encoder | str | Path] = (),
     cache_limit: int = DEFAULT_LIMIT,
     progress: bool = True,
+    **options: Any,
 ) -> Scan:
     """Score every state and block of an encoder on a task, without training it.
 
@@ -117,47 +91,38 @@ def scan(
     Args:
         encoder: an `Encoder`, or what `Encoder.load` takes.
         task: a `Task`, or what `Task.load` takes.
-        scores: keys of `layerscout.scores.SCORES`, in a list or separated by commas, or "all";
-            by default those of `layerscout.scores.usual_scores`.
-        examples: how many training examples to read, drawn in proportion to the classes, at least
-            two of each. "auto" reads 500, then 1,000, and so on, until the best state by the
-            debiased variability ratio is told apart from the others, those that are not lie
-            within 2 % of it, or there are no more; without that score, up to 5,000.
-        balanced: draw the same number of every class.
-        per_class: draw exactly these numbers, in the order of the task's labels.
-        pooling: "mean" over the ordinary tokens, or "cls" for the first token (state 0 is then the
-            same for every example and has no score).
-        max_length: tokens kept of an input.
-        seed: of the drawing, and of what scores draw.
-        options: of single scores.
+        request: what is asked for, as one value in place of `options`.
         checkpoints: further checkpoints of the same model, in the order of its training; their
             scores show how the ranks of states and blocks move.
         cache_limit: bytes that the cache may take on disk; 0 keeps nothing there.
         progress: show a bar on the terminal.
+        **options: everything else that may be asked for, such as `scores` or `examples`: the
+            attributes of `layerscout.plans.ScanRequest`.
 
     Raises:
         InputError: if the model or the data cannot be used as asked.
     """
-    if pooling not in ("mean", "cls"):
-        raise unknown("pooling", pooling, ("mean", "cls"))
+    asked_for = resolve_request(ScanRequest, request, options)
     task = task if isinstance(task, Task) else Task.load(task)
     numbers = task.kind == "regression"
     if numbers and np.abs(task.train.labels).max() > LARGEST:
         raise InputError(f"the numbers of {task.name} must be below {LARGEST:g}; scale them")
-    keys = applicable(scores or usual_scores(numbers=numbers), numbers=numbers)
+    keys = applicable(asked_for.scores or usual_scores(numbers=numbers), numbers=numbers)
     if task.validation is None and any(SCORES[key].held_out for key in keys):
         with suppress(InputError):  # the scores that do without are computed all the same
-            task = task.hold_out(HELD_OUT, seed)
+            task = task.hold_out(HELD_OUT, asked_for.seed)
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
     for checkpoint in checkpoints:  # before the work that one of them could spoil
         _checkpoint(checkpoint, encoder)
-    drawing = Drawing(task, examples, balanced, per_class, seed)
-    chosen = options or Options()
+    drawing = Drawing(
+        task, asked_for.examples, asked_for.balanced, asked_for.per_class, asked_for.seed
+    )
+    pooling, max_length = asked_for.pooling, asked_for.max_length
     poolings: tuple[Pooling, ...]
-    poolings = (pooling, "cls") if "probe" in keys and chosen.probe == "family" else (pooling,)
+    poolings = (pooling, "cls") if "probe" in keys and asked_for.probe == "family" else (pooling,)
     with show_progress(progress) as show:
         reader = Reader(encoder, tuple(dict.fromkeys(poolings)), max_length, cache_limit, show)
-        asked = _Asked(task, keys, seed, chosen, reader)
+        asked = _Asked(task, keys, asked_for, reader)
         reading = asked.read(drawing)
         results, broken = asked.scores(reading)
     found = Scan(
@@ -165,16 +130,10 @@ def scan(
         task=described_task(task, reading.split, reading.lengths),
         settings={
             **task.origin,
-            "pooling": pooling,
-            "max_length": max_length,
+            **record_request(asked_for),
             "precision": encoder.precision,
             "device": encoder.device.type,
-            "examples": examples if isinstance(examples, str) else int(examples),
             "examples_because": reading.because,
-            "balanced": balanced,
-            "per_class": None if per_class is None else [int(size) for size in per_class],
-            "seed": int(seed),
-            **asdict(asked.options),
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         scores=results,
@@ -184,22 +143,20 @@ def scan(
     )
     if not checkpoints:
         return found
-    again = partial(
-        scan,
-        task=task,
+    same = replace(
+        asked_for,
         scores=keys,
-        examples="all" if per_class is not None else len(reading.split),
-        balanced=balanced,
-        per_class=per_class,
-        pooling=pooling,
-        max_length=max_length,
-        seed=seed,
-        options=chosen,
-        cache_limit=cache_limit,
-        progress=progress,
+        examples="all" if asked_for.per_class is not None else len(reading.split),
     )
+    again = partial(scan, task=task, request=same, cache_limit=cache_limit, progress=progress)
     others = [again(_checkpoint(checkpoint, encoder)) for checkpoint in checkpoints]
     return replace(found, stability=_stability([found, *others], keys))
+
+
+def record_request(request: ScanRequest) -> dict[str, Any]:
+    """Return what `settings` of `scan.json` holds of a request."""
+    found = {name: getattr(request, name) for name in options_of(ScanRequest) if name != "scores"}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,8 +165,7 @@ class _Asked:
 
     task: Task
     keys: Sequence[str]
-    seed: int
-    options: Options
+    request: ScanRequest
     reader: Reader
 
     def of(self, *sources: Source) -> list[str]:
@@ -282,7 +238,7 @@ class _Asked:
 
     def _probes(self, reading: Reading) -> dict[str, Score]:
         """Fit probes to the training examples, and judge them by all that are held out."""
-        held_out, family = self._held_out(), self.options.probe == "family"
+        held_out, family = self._held_out(), self.request.probe == "family"
         pooling: Pooling = "cls" if family else self.reader.poolings[0]
         tokens = self.reader.tokens(held_out)
         kept = self.reader.kept(tokens, "scanning the held-out")
@@ -301,7 +257,7 @@ class _Asked:
                 partial(make_family_head, self.reader.encoder, names),
                 metric=metric,
                 seeds=FAMILY_SEEDS,
-                seed=self.seed,
+                seed=self.request.seed,
                 learning_rate=FAMILY_RATES.get(self.task.name, FAMILY_RATE),
                 progress=show,
             )
@@ -313,7 +269,7 @@ class _Asked:
                 labels[1],
                 metric=metric,
                 examples=reading.split.groups,
-                seed=self.seed,
+                seed=self.request.seed,
                 progress=show,
             )
         ends = [
@@ -321,7 +277,7 @@ class _Asked:
             for value, error in zip(found.values, found.standard_errors, strict=True)
         ]
         details = {
-            "kind": self.options.probe,
+            "kind": self.request.probe,
             "metric": self.task.metric,
             "majority": majority(*labels, metric),
             "standard_error": list(found.standard_errors),
@@ -336,8 +292,8 @@ class _Asked:
     def _gradients(self, _: Reading) -> dict[str, Score]:
         """Score blocks by gradients on held-out examples, drawn once for all such scores."""
         keys, task, encoder = self.of("gradients"), self.task, self.reader.encoder
-        split = _some(self._held_out(), len(task.labels), self.seed)
-        seeds = range(self.seed, self.seed + self.options.head_seeds)
+        split = _some(self._held_out(), len(task.labels), self.request.seed)
+        seeds = range(self.request.seed, self.request.seed + self.request.head_seeds)
         found: dict[str, BlockScores] = {}
         if "fisher" in keys:
             found["fisher"] = fisher(
@@ -345,10 +301,10 @@ class _Asked:
                 split,
                 task.labels,
                 kind=task.kind,
-                mode=self.options.fisher_mode,
-                as_released=self.options.as_released,
+                mode=self.request.fisher_mode,
+                as_released=self.request.as_released,
                 seeds=seeds,
-                parts=self.options.fisher_parts,
+                parts=self.request.fisher_parts,
                 max_length=self.reader.max_length,
                 progress=lambda done, total: self.reader.show("Fisher information", done, total),
             )
@@ -364,7 +320,7 @@ class _Asked:
             )
         scores = {key: _of_blocks(key, found[key], len(split)) for key in keys}
         if "fisher" in scores:
-            mode = "as_released" if self.options.as_released else self.options.fisher_mode
+            mode = "as_released" if self.request.as_released else self.request.fisher_mode
             details = {"mode": mode, **scores["fisher"].details}
             scores["fisher"] = replace(scores["fisher"], details=details)
         return scores

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from layerscout.data import (
     KNOWN,
     METRICS,
 )
 from layerscout.plans import (
-    METHODS,
-    PRESETS,
+    CompareRequest,
+    EvaluateRequest,
+    ScanRequest,
+    TuneRequest,
+    check_option,
+    explanations,
     make_edits,
     make_plan,
+    options_of,
 )
 from layerscout.runtime import (
     InputError,
@@ -124,78 +130,95 @@ class Reading(Strict):
     precision: Literal["float32", "bfloat16", "float16", "auto"] | None = None
 
 
-class Tuning(Reading):
-    """What a grid of `tune` takes; see `layerscout.tune`."""
+def _from_options(name: str, request: Any, *left_out: str, **own: Any) -> type[Reading]:
+    """Make the arguments of a verb from the options of its request.
 
-    plan: Annotated[str, AfterValidator(_check_plan)] | None = None
-    score: Score | None = Field(None, description="says which state is the best, or ranks blocks")
-    scan_examples: Examples | None = Field(
-        None, description="what it is computed on; by default the examples that are trained on"
-    )
-    method: Annotated[str, _one_of("method", tuple(METHODS))] | None = None
-    method_options: dict[str, int | float | str] | None = None
-    classifier: Literal["family", "mean-linear"] | None = None
-    preset: Annotated[str, _one_of("preset", tuple(PRESETS))] | None = None
-    as_released: bool | None = None
-    learning_rate: Rates | None = None
-    epochs: Annotated[int, Field(ge=1)] | None = None
-    max_steps: Annotated[int, Field(ge=1)] | None = None
-    batch_size: Annotated[int, Field(ge=1)] | None = None
-    warmup: Annotated[float, Field(ge=0)] | None = None
-    schedule: Literal["linear", "constant"] | None = None
-    weight_decay: Annotated[float, Field(ge=0)] | None = None
-    max_grad_norm: Annotated[float, Field(gt=0)] | None = None
-    keep: Literal["best", "last"] | None = None
-    patience: Annotated[int, Field(ge=1)] | None = None
-    trunk_dropout: bool | None = None
-    fresh_head: bool | None = None
-    untie: bool | None = None
-    edits: Edits | None = Field(None, description="such as reinit:9-12, or a sweep")
-    checkpoints: list[Annotated[int, Field(ge=1)]] | None = Field(
-        None, description="epochs after which the model is kept too, for a scan of them"
-    )
-    keep_layer_norm: bool | None = None
-    reinit_rate_factor: Annotated[float, Field(gt=0)] | None = None
-    metric: Metric | None = None
+    Args:
+        name: of the class.
+        request: of the verb.
+        left_out: options that a study has no use for.
+        own: arguments that a study has besides, or reads in another way.
+    """
+    known = {*left_out, *own, *Reading.model_fields}
+    made: dict[str, Any] = {
+        option: (
+            Annotated[Any, AfterValidator(partial(_check_option, request, option))],
+            Field(None, description=explanations(request)[option]),
+        )
+        for option in options_of(request)
+        if option not in known
+    }
+    doc = f"What a grid of this verb takes; see `{request.__name__}`."
+    return create_model(name, __base__=Reading, __doc__=doc, **made, **own)
 
 
-class Scanning(Reading):
-    """What a grid of `scan` takes; see `layerscout.scan`."""
-
-    scores: Annotated[str | list[str], AfterValidator(_read_scores)] | None = None
-    pooling: Literal["mean", "cls"] | None = None
-    probe: Literal["linear", "family"] | None = None
-    fisher_mode: Literal["true", "empirical"] | None = None
-    as_released: bool | None = None
-    head_seeds: Annotated[int, Field(ge=1)] | None = None
-    checkpoints: list[Annotated[int, Field(ge=1)]] | None = Field(
-        None, description="of tuned models: scan these epochs, which were kept, after the start"
-    )
+def _check_option(request: Any, option: str, value: Any) -> Any:
+    if value is not None:
+        try:
+            check_option(request, option, value)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+    return value
 
 
-class Comparing(Reading):
-    """What a grid of `compare` takes; see `layerscout.compare`."""
-
-    pooling: Literal["mean", "cls"] | None = None
-    original: bool | None = Field(None, description="compare with the untuned models too")
-
-
-class Evaluating(Reading):
-    """What a grid of `evaluate` takes; see `layerscout.evaluate`."""
-
-    edits: list[Annotated[str, AfterValidator(_check_evaluated)]] | None = Field(
-        None, description="truncate, skip, or edits such as skip:3-4"
-    )
-    tune_heads: bool | None = None
-    original: bool | None = Field(None, description="also tune heads on the untuned model")
-    metric: Metric | None = None
-
+_EPOCHS = list[Annotated[int, Field(ge=1)]] | None
 
 VERBS: Mapping[str, type[Reading]] = {
-    "tune": Tuning,
-    "scan": Scanning,
-    "compare": Comparing,
-    "evaluate": Evaluating,
+    "tune": _from_options(
+        "Tuning",
+        TuneRequest,
+        *("against", "budget", "keep_adapter"),
+        plan=(Annotated[str, AfterValidator(_check_plan)] | None, None),
+        score=(
+            Score | None,
+            Field(None, description="the score that says which state is best, or ranks blocks"),
+        ),
+        scan_examples=(
+            Examples | None,
+            Field(
+                None, description="what it is computed on; by default the examples of the training"
+            ),
+        ),
+        method_options=(dict[str, int | float | str] | None, None),
+        learning_rate=(Rates | None, None),
+        edits=(Edits | None, Field(None, description="such as reinit:9-12, or a sweep")),
+        checkpoints=(
+            _EPOCHS,
+            Field(None, description="epochs after which the model is kept too, for a scan of them"),
+        ),
+    ),
+    "scan": _from_options(
+        "Scanning",
+        ScanRequest,
+        scores=(Annotated[str | list[str], AfterValidator(_read_scores)] | None, None),
+        checkpoints=(
+            _EPOCHS,
+            Field(
+                None,
+                description="of tuned models: scan these epochs, which were kept, after the start",
+            ),
+        ),
+    ),
+    "compare": _from_options(
+        "Comparing",
+        CompareRequest,
+        original=(
+            bool | None,
+            Field(None, description="compare with the untuned models too"),
+        ),
+    ),
+    "evaluate": _from_options(
+        "Evaluating",
+        EvaluateRequest,
+        edits=(
+            list[Annotated[str, AfterValidator(_check_evaluated)]] | None,
+            Field(None, description="truncate, skip, or edits such as skip:3-4"),
+        ),
+        original=(
+            bool | None,
+            Field(None, description="also tune heads on the untuned model"),
+        ),
+    ),
 }
 
 

@@ -20,6 +20,7 @@ from layerscout.plans import (
     check_tied,
     check_tunes_blocks,
     check_untied,
+    default_learning_rate,
     make_edits,
     make_method,
     make_plan,
@@ -39,7 +40,7 @@ from layerscout.studies.trial_arguments import (
     normalise_drawing,
     written_out,
 )
-from layerscout.tuning import default_learning_rate, needs_scan
+from layerscout.tuning import needs_scan
 
 
 @dataclass

@@ -16,9 +16,8 @@ from layerscout.models import (
 )
 from layerscout.plans import (
     Plan,
-    make_method,
 )
-from layerscout.scanning import Options, scan
+from layerscout.scanning import scan
 from layerscout.studies.context import TrialContext
 from layerscout.studies.trial import DRAWING, Trial
 from layerscout.tuning import plain_json, tune
@@ -32,7 +31,6 @@ def _versions() -> dict[str, str]:
 def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
     given = dict(trial.arguments)
     drawing = {name: given.pop(name) for name in DRAWING if name in given}
-    method = make_method(given.pop("method", "full"), **given.pop("method_options", {}))
     encoder = context.encoder(trial.models[0], given.pop("precision", "float32"))
     plan = Plan.from_dict(given.pop("plan"))
     folder = context.store.model(trial.key)
@@ -43,7 +41,6 @@ def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
         encoder,
         context.examples(trial.task, drawing),
         plan,
-        method=method,
         cache_limit=context.cache_limit,
         checkpoints={
             epoch: folder / "epochs" / str(epoch) for epoch in (epochs if trial.keep else [])
@@ -74,14 +71,11 @@ def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
 def _scan(context: TrialContext, trial: Trial) -> dict[str, Any]:
     given = dict(trial.arguments)
     drawing = {name: given.pop(name) for name in DRAWING if name in given}
-    names = ("probe", "fisher_mode", "as_released", "head_seeds")
-    options = {name: given.pop(name) for name in names if name in given}
     encoder = context.encoder(trial.models[0], given.pop("precision", "float32"))
     found = scan(
         encoder,
         context.examples(trial.task, drawing),
         examples="all",
-        options=Options(**options),
         checkpoints=[context.place(one) for one in trial.models[1:]],
         cache_limit=context.cache_limit,
         progress=False,

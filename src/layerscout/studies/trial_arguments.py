@@ -14,13 +14,11 @@ from layerscout.plans import (
     LoRA,
     Method,
     Plan,
-    Preserve,
-    Reinitialize,
-    Settings,
+    TuneRequest,
     described,
     format_edits,
-    make_edits,
-    preset as preset_of,
+    make_request,
+    options_of,
     preset_rates,
 )
 from layerscout.runtime import (
@@ -45,63 +43,42 @@ def choose_rates(
     return None if preset is None else preset_rates(preset, strategy, plan, method, task)
 
 
-# Arguments of tune with what they are where nobody says otherwise.
+# What is the usual way to write "not asked for" in the key of a trial.
 _USUAL: Mapping[str, Any] = {
-    "classifier": "family",
-    "edits": "",
-    "fresh_head": False,
-    "keep_layer_norm": False,
-    "max_length": 128,
-    "precision": "float32",
-    "reinit_rate_factor": 1.0,
-    "trunk_dropout": False,
-    "untie": False,
+    **{f.name: f.default for f in fields(TuneRequest)},
+    **{"classifier": "family", "edits": "", "precision": "float32"},
 }
+
+# Given apart, or of no use for the training itself.
+_APART = ("plan", "score", "scan_examples", "learning_rate", "preset", "as_released")
 
 
 def written_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[str, Any]:
-    """Give the arguments of a tuning so that whoever means the same writes the same.
+    """Write the arguments of a tuning so that whoever means the same writes the same.
 
     Presets and defaults are written out, and what makes no difference is left out.
+
+    Raises:
+        InputError: if they do not go together; see `TuneRequest`.
     """
-    found = {name: value for name, value in given.items() if name not in ("score", "scan_examples")}
-    asked = {f.name: found.pop(f.name) for f in fields(Settings) if found.get(f.name) is not None}
-    edits = make_edits(found.pop("edits", None) or ())
-    redraws = any(isinstance(one, Reinitialize | Preserve) for one in edits)
-    preset, released = found.pop("preset", None), bool(found.pop("as_released", False))
-    ours: dict[str, Any] = {}
-    if preset is not None:
-        n = found.get("examples", "all")
-        if found.get("per_class"):
-            n = sum(found["per_class"])
-        elif n == "all":
-            n = task.train.examples
-        paper = preset_of(preset, task=task.name, examples=n, as_released=released)
-        ours = dict(paper.settings)
-        found.setdefault("classifier", paper.classifier)
-        if "epochs" in asked:
-            ours.pop("max_steps", None)
-    if not redraws and (found.get("keep_layer_norm") or found.get("reinit_rate_factor", 1) != 1):
-        raise InputError(
-            "`keep_layer_norm` and `reinit_rate_factor` are for blocks that are drawn anew; give "
-            "edits such as reinit:9-12"
-        )
-    if found.get("classifier") == "mean-linear" and isinstance(method, LoRA):
-        raise InputError("LoRA has no classifier mean-linear; use another method or classifier")
-    settings = asdict(Settings(**ours | asked))
-    if settings["max_steps"] is not None:
-        if "epochs" in asked:
-            raise InputError("`epochs` and `max_steps` both say how long to train; give one")
-        del settings["epochs"]
-    found |= {name: value for name, value in settings.items() if value is not None}
-    found |= {
-        "edits": format_edits(edits),
-        "method": method.name,
-        "method_options": described(method),
-    }
-    if released and redraws:
+    options = {name: given[name] for name in options_of(TuneRequest) if name in given}
+    request = make_request(TuneRequest, options)
+    examples = given.get("examples", "all")
+    if given.get("per_class"):
+        examples = sum(given["per_class"])
+    elif examples == "all":
+        examples = task.train.examples
+    settings, classifier = request.settle(task.name, examples, given["metric"])
+    trained = {name: value for name, value in asdict(settings).items() if value is not None}
+    if "max_steps" in trained:
+        del trained["epochs"]
+    found = {name: value for name, value in given.items() if name not in _APART}
+    found |= {"classifier": classifier, "edits": format_edits(request.edits)}
+    found |= {"method": method.name, "method_options": described(method)}
+    if request.as_released and request.reinitialises:
         found["as_released"] = True
-    return {name: value for name, value in found.items() if value != _USUAL.get(name, found)}
+    usual = {name: value for name, value in found.items() if value != _USUAL.get(name, found)}
+    return {name: value for name, value in usual.items() if name not in trained} | trained
 
 
 def check_readable(given: Mapping[str, Any], method: Method) -> None:

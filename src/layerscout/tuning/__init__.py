@@ -1,6 +1,6 @@
 """Tuning what a plan names, from a cached trunk."""
 
 from layerscout.tuning.card import summary
-from layerscout.tuning.choice import chosen_method, needs_scan
+from layerscout.tuning.choice import needs_scan
 from layerscout.tuning.result import Result, plain_json
-from layerscout.tuning.run import default_learning_rate, tune
+from layerscout.tuning.run import tune

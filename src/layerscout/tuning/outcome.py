@@ -126,9 +126,9 @@ def _list_settings(setup: TuneSetup, recorded: Mapping[str, Any]) -> dict[str, A
         **recorded,
         "precision": setup.encoder.precision,
         "device": setup.encoder.device.type,
-        "trunk_dropout": setup.trunk_dropout,
+        "trunk_dropout": setup.request.trunk_dropout,
         "fresh_head": setup.fresh_head,
-        "reinit_rate_factor": setup.reinit_rate_factor,
+        "reinit_rate_factor": setup.request.reinit_rate_factor,
         "classifier": setup.head,
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
@@ -155,7 +155,7 @@ def _describe_plan(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
     """Describe one plan and its runs for `result.json`."""
     keep, task = setup.settings.keep, setup.task
     shape = setup.encoder.shape(len(task.labels), task.kind, setup.head)
-    kept = all(trunk.kept for trunk in tuned.trunks) and not setup.trunk_dropout
+    kept = all(trunk.kept for trunk in tuned.trunks) and not setup.request.trunk_dropout
     work, choices = setup.work(cached=kept), setup.training.answers.choices
     costs = cost(tuned.plan, shape, work, setup.method)
     full = full_cost(shape, work)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from layerscout.data import Targets, Task
 from layerscout.models import Encoder, Equipped, Tokens, equip, list_reinitialized, make_classifier
-from layerscout.plans import Classifier, Full, LoRA, Method, Plan, Settings, Work
+from layerscout.plans import Classifier, Full, LoRA, Method, Plan, Settings, TuneRequest, Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +23,15 @@ class TuneSetup:
     """What every run starts from.
 
     Attributes:
+        encoder: what is tuned, with its blocks edited as the request says.
+        task: with the training examples that are used.
         available: training examples that there were before some were drawn.
-        reinit_rate_factor: times the learning rate that blocks have which were drawn anew.
+        training: the training split.
+        validation: the validation split.
+        request: what was asked for, its method settled.
+        settings: how runs train.
+        head: what reads the last state.
+        cache_limit: bytes that the cache may hold.
     """
 
     encoder: Encoder
@@ -32,20 +39,29 @@ class TuneSetup:
     available: int
     training: Part
     validation: Part
+    request: TuneRequest
     settings: Settings
-    method: Method
     head: Classifier
-    keep_adapter: bool
-    trunk_dropout: bool
-    fresh_head: bool
-    reinit_rate_factor: float
     cache_limit: int
+
+    @property
+    def method(self) -> Method:
+        """How the blocks are tuned."""
+        method = self.request.method
+        assert not isinstance(method, str | None), "the method is settled"
+        return method
+
+    @property
+    def fresh_head(self) -> bool:
+        """Whether the whole head is re-initialised: with blocks too, unless as released."""
+        asked = self.request
+        return asked.fresh_head or (asked.reinitialises and not asked.as_released)
 
     @property
     def saved_as(self) -> Literal["checkpoint", "peft", "ours"]:
         """How the tuned model is written: only what was trained, or a whole checkpoint."""
         if isinstance(self.method, LoRA):
-            return "peft" if self.keep_adapter else "checkpoint"
+            return "peft" if self.request.keep_adapter else "checkpoint"
         plain = isinstance(self.method, Full) and self.head == "family"
         return "checkpoint" if plain else "ours"
 
@@ -64,7 +80,7 @@ class TuneSetup:
 
     def factors(self, model: Any) -> dict[str, float]:
         """Give what the learning rate of a parameter is multiplied by, by name, where it is."""
-        editing, factor = self.encoder.edit_spec, self.reinit_rate_factor
+        editing, factor = self.encoder.edit_spec, self.request.reinit_rate_factor
         if editing is None or factor == 1:
             return {}
         return dict.fromkeys(list_reinitialized(model, editing), factor)

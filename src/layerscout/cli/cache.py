@@ -1,0 +1,27 @@
+"""`layerscout cache`: the states that are kept on disk."""
+
+from __future__ import annotations
+
+import typer
+
+from layerscout.cli.options import Json, Quiet
+
+cache = typer.Typer(help="The states that are kept on disk.", no_args_is_help=True)
+
+
+@cache.command("list")
+def list_cache(json: Json = False) -> None:
+    """List what is kept, the latest used first."""
+    from layerscout.cli import terminal
+
+    terminal.report_cache(as_json=json)
+
+
+@cache.command("clear")
+def clear_cache(quiet: Quiet = False) -> None:
+    """Remove all that is kept; what is needed again is computed again."""
+    from layerscout.runtime import cache_folder, clear_cache
+
+    freed = clear_cache()
+    if not quiet:
+        typer.echo(f"removed {freed / 1e6:,.1f} MB from {cache_folder()}")

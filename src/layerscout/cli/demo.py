@@ -1,0 +1,48 @@
+"""`layerscout demo`: scan, plan and tune on the task that ships."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layerscout.cli.flatten import flatten
+from layerscout.cli.options import Plot, Quiet
+from layerscout.cli.plan import plan
+from layerscout.cli.scan import scan
+from layerscout.cli.tune import tune
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for what the demo writes.")
+    ] = Path("layerscout-demo"),
+    plot: Plot = None,
+    quiet: Quiet = False,
+) -> None:
+    """Scan, plan and tune a small encoder on a small task that ships with layerscout, offline."""
+    from layerscout.cli import terminal
+
+    def say(command: str) -> None:
+        if not quiet:
+            terminal.say_command(f"layerscout {command} -o {output}")
+
+    # Of six blocks, little fits into half the cost. Half of the sentences show as much, sooner.
+    budget, epochs, examples = 0.7, 3, "1000"
+    chosen = str(output / "plan.json")
+    say("scan demo demo")
+    flatten(scan)("demo", "demo", output=output, plot=plot, quiet=quiet)
+    say(f"plan {output} --budget {budget} --epochs {epochs}")
+    flatten(plan)(output, budget=budget, epochs=epochs, quiet=quiet)
+    say(f"tune demo demo --plan {chosen} --examples {examples} --epochs {epochs} --against full")
+    flatten(tune)(
+        "demo",
+        "demo",
+        plan=chosen,
+        output=output,
+        examples=examples,
+        epochs=epochs,
+        against="full",
+        quiet=quiet,
+    )

@@ -1,0 +1,91 @@
+"""The command line: one subcommand per verb."""
+
+from __future__ import annotations
+
+import os
+import sys
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from layerscout.cli.cache import cache
+from layerscout.cli.compare import compare
+from layerscout.cli.demo import demo
+from layerscout.cli.evaluate import evaluate
+from layerscout.cli.flatten import flatten
+from layerscout.cli.plan import plan
+from layerscout.cli.report import report
+from layerscout.cli.scan import scan
+from layerscout.cli.study import study
+from layerscout.cli.truncate import truncate
+from layerscout.cli.tune import tune
+from layerscout.runtime import InputError, LayerscoutError
+
+app = typer.Typer(
+    name="layerscout",
+    help="Find out which layers of a pretrained text encoder are worth tuning, before you tune.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line: exit 2 on input that cannot be used, 1 else, 130 on Ctrl-C."""
+    if not os.environ.get("COLUMNS", "80").strip("0"):
+        del os.environ["COLUMNS"]  # some shells say 0 for a width that they do not know
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # names from the data may not fit the encoding
+            stream.reconfigure(errors="replace")
+    try:
+        _check_arguments()
+        app()
+    except OSError as error:  # such as a full disk behind standard output
+        of_a_stream = error.errno is not None and error.filename is None
+        _tell(OSError(f"cannot write the output: {error.strerror}") if of_a_stream else error)
+        sys.exit(1)
+    except LayerscoutError as error:
+        _tell(error)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+def _check_arguments() -> None:
+    """Refuse names that no file written here could hold, before any work is done."""
+    for argument in sys.argv[1:]:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"names of files must be UTF-8, got {argument}; rename it, or set PYTHONUTF8=1 if "
+                "the name looks right to you"
+            ) from error
+
+
+def _tell(error: Exception) -> None:
+    if os.environ.get("RANK", "0") == "0":  # of several processes the first one speaks
+        typer.echo(f"layerscout: {error}", err=True)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"layerscout {version('layerscout')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Take the options that belong to no verb."""
+
+
+for verb in (scan, plan, tune, compare, evaluate, truncate, study, report):
+    app.command()(flatten(verb))
+app.add_typer(cache, name="cache")
+app.command()(demo)

@@ -1,0 +1,73 @@
+"""`layerscout evaluate`: evaluate a tuned model under edits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layerscout.cli.options import (
+    Caching,
+    Columns,
+    Data,
+    Json,
+    Machine,
+    Model,
+    Plot,
+    Quiet,
+    check_outputs,
+    interruptible,
+)
+from layerscout.plans import EvaluateRequest
+from layerscout.runtime import InputError
+
+
+def evaluate(
+    model: Model,
+    data: Data,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for evaluate.json and evaluate.html.")
+    ] = Path("evaluate"),
+    *,
+    original: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="The untuned model, to tune its head at every state too."
+        ),
+    ] = None,
+    request: EvaluateRequest,
+    columns: Columns,
+    machine: Machine,
+    caching: Caching,
+    plot: Plot = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Evaluate a tuned MODEL truncated at each layer, with blocks skipped, or under other edits."""
+    from layerscout.cli import terminal
+
+    limit = caching.bytes
+    if plot is not None and not {"truncate", "skip"} & set(request.edits):
+        raise InputError("--plot draws --edit truncate and --edit skip; add one, or leave it out")
+    with interruptible(), terminal.loading(quiet):
+        from layerscout import analysis, pages
+
+        names = ("evaluate.json", "evaluate.html", "predictions.parquet")
+        check_outputs(output, *names, plot=plot)
+        task = columns.load(data, request.seed)
+    with interruptible():
+        result = analysis.evaluate(
+            model,
+            task,
+            request=request,
+            original=original,
+            device=machine.device,
+            precision=machine.precision,
+            cache_limit=limit,
+            progress=not quiet,
+        )
+        result.save(output)
+        if plot is not None:
+            pages.plot(result, plot)
+    terminal.report_evaluation(result, output, plot, as_json=json, quiet=quiet)

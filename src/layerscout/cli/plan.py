@@ -1,0 +1,42 @@
+"""`layerscout plan`: list the strategies after a scan, and choose one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layerscout.cli.options import Json, Quiet, interruptible
+from layerscout.plans import PlanRequest
+
+
+def plan(
+    folder: Annotated[
+        Path, typer.Argument(metavar="SCAN_DIR", help="What a scan wrote, or its scan.json.")
+    ],
+    *,
+    request: PlanRequest,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for plan.json.", show_default="SCAN_DIR"),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """List what could be tuned after a scan, with the cost of each plan, and choose one."""
+    from layerscout.cli import terminal
+
+    output = output or (folder.parent if folder.is_file() else folder)
+    with interruptible(), terminal.loading(quiet):
+        from layerscout.scanning import Scan
+
+        result = Scan.load(folder).planning(
+            request.strategy,
+            score=request.score,
+            budget=request.budget,
+            epochs=request.epochs,
+            method=request.method,
+        )
+        result.save(output)
+    terminal.report_planning(result, output, as_json=json, quiet=quiet)

@@ -1,0 +1,35 @@
+"""`layerscout report`: one page from what the verbs wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layerscout.cli.options import Figures, Quiet, interruptible
+from layerscout.runtime import escape_controls
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="What the verbs wrote, studies too.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder for report.html.", show_default="the first DIR"
+        ),
+    ] = None,
+    figures: Figures = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write one page that needs nothing else, of studies or of whatever the verbs wrote."""
+    from layerscout.cli import terminal
+
+    with interruptible(), terminal.loading(quiet):
+        from layerscout import studies
+
+        written = studies.report(folders, output, figures=figures)
+    if not quiet:
+        typer.echo(escape_controls(f"wrote {', '.join(map(str, written))}"))

@@ -1,0 +1,124 @@
+"""`layerscout scan`: score every layer of a model on a task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from layerscout.cli.options import (
+    Caching,
+    Columns,
+    Data,
+    Json,
+    Machine,
+    Model,
+    Placement,
+    Plot,
+    Quiet,
+    check_outputs,
+    interruptible,
+)
+from layerscout.plans import ScanRequest
+from layerscout.runtime import InputError
+
+
+def scan(
+    model: Model,
+    data: Data,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for scan.json and scan.html.")
+    ] = Path("scan"),
+    *,
+    request: ScanRequest,
+    columns: Columns,
+    checkpoints: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="MODEL",
+            help="A later checkpoint of the same model, to see how ranks move; may be repeated.",
+        ),
+    ] = None,
+    machine: Machine,
+    placement: Placement,
+    caching: Caching,
+    plot: Plot = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score every layer of MODEL on DATA without training, and find the best one."""
+    from layerscout.cli import terminal
+
+    limit = caching.bytes
+    with interruptible(), terminal.loading(quiet):
+        # Heavy imports are part of what the spinner stands for.
+        from layerscout import pages, scanning
+        from layerscout.models import Encoder
+
+        check_outputs(output, "scan.json", "scan.html", plot=plot)
+        if placement.backend == "local":
+            task = columns.load(data, request.seed)
+            encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
+    with interruptible():
+        if placement.backend == "local":
+            result = scanning.scan(
+                encoder,
+                task,
+                request=request,
+                checkpoints=checkpoints or (),
+                cache_limit=limit,
+                progress=not quiet,
+            )
+        else:
+            _check_cluster(columns, request, checkpoints)
+            result = _scan_on_cluster(model, data, columns, request, machine, placement, quiet)
+        result.save(output)
+        if plot is not None:
+            pages.plot(result, plot)
+    terminal.report_scan(result, output, plot, as_json=json, quiet=quiet)
+
+
+def _check_cluster(columns: Columns, request: ScanRequest, checkpoints: list[str] | None) -> None:
+    """Refuse what a cluster does not do: it sums over all rows of tasks with classes."""
+    others = {
+        "--regression": columns.regression,
+        "--validation": columns.validation,
+        "--examples": request.examples not in ("auto", "all"),
+        "--balanced": request.balanced,
+        "--per-class": request.per_class,
+        "--checkpoint": checkpoints,
+    }
+    if given := [name for name, value in others.items() if value]:
+        raise InputError(
+            f"{given[0]} does not go with --backend ray, which sums over all rows of tasks with "
+            "classes; leave one out"
+        )
+
+
+def _scan_on_cluster(
+    model: str,
+    data: str,
+    columns: Columns,
+    request: ScanRequest,
+    machine: Machine,
+    placement: Placement,
+    quiet: bool,
+) -> Any:
+    from layerscout.scanning import scan_shards
+
+    return scan_shards(
+        model,
+        data,
+        task=columns.task,
+        text=columns.text,
+        text_pair=columns.text_pair,
+        label=columns.label,
+        scores=request.scores,
+        pooling=request.pooling,
+        max_length=request.max_length,
+        precision=machine.precision,
+        cluster=placement.cluster(machine.device),
+        progress=not quiet,
+    )

@@ -1,0 +1,29 @@
+"""`layerscout truncate`: the shorter checkpoint, nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layerscout.cli.options import Model, Quiet, interruptible
+
+
+def truncate(
+    model: Model,
+    head: Annotated[int, typer.Option(help="The state that the shorter encoder ends with.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the checkpoint.")],
+    untie: Annotated[
+        bool, typer.Option("--untie", help="Copy the weights that blocks share (ALBERT) first.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Cut MODEL above a state and save the shorter checkpoint, nothing else."""
+    from layerscout.cli import terminal
+
+    with interruptible(), terminal.loading(quiet):
+        from layerscout import models
+
+        warnings = models.truncate(model, head, output, untie=untie)
+    terminal.report_truncation(output, warnings, quiet=quiet)

@@ -1,0 +1,369 @@
+"""Requests: what a verb is asked to do, checked once, whoever asks.
+
+The Python call, the command line, a recipe's settings and a trial's key are made from these fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from layerscout.data import METRICS
+from layerscout.plans.auto import checked_budget
+from layerscout.plans.edits import Edit, Preserve, Reinitialize, make_edits, split_edits
+from layerscout.plans.methods import FULL, METHOD, METHODS, LoRA, Method, described, make_method
+from layerscout.plans.options import (
+    check_counts,
+    check_options,
+    count_or,
+    number,
+    one_of,
+    option,
+    options_of,
+    several,
+    whole_number,
+)
+from layerscout.plans.plan import Plan
+from layerscout.plans.presets import PRESETS, preset
+from layerscout.plans.training import TRAINING, Classifier, Settings
+from layerscout.runtime import InputError, unknown
+
+# The heading of these options in the help of the command line.
+EDITS = "Edits"
+
+Pooling = Literal["mean", "cls"]
+
+SEED = whole_number(0, 2**63 - 1)
+LENGTH = whole_number(1)
+RATE = number("above 0", lambda rate: rate > 0)
+
+
+def _check_method(name: str, value: Any) -> Any:
+    """Check the name of a method, which becomes one together with its options."""
+    if not isinstance(value, Method) and value not in METHODS:
+        raise unknown("method", str(value), METHODS)
+    return value
+
+
+def _check_edits(name: str, value: Any) -> tuple[Edit, ...]:
+    return tuple(make_edits(value))
+
+
+@dataclass(frozen=True)
+class TuneRequest(Settings):
+    """What a tuning is asked for; see `layerscout.tune`.
+
+    Attributes:
+        plan: a strategy such as best-down:3@top, a plan such as "(6, 8, 12)", or a plan.json;
+            edits may stand before it, such as "reinit:9-12 + top:3".
+        against: a second plan, such as full, that is tuned in the same way for comparison.
+        score: the score that says which state is best, or ranks blocks; by default the scan's.
+        budget: training FLOPs for auto, as a share of those of full fine-tuning.
+        method: tune all weights of the blocks, or a few new ones: full, adapter, lora or
+            prefix-tuning.
+        method_options: options of the method, by name.
+        keep_adapter: save LoRA as a folder of peft instead of merging it.
+        classifier: what reads the last state: the family's own head, or a linear layer on the mean
+            of the tokens.
+        preset: train as a paper did: xie2022, phang2021, tamkin2020 or lodha2023; options that are
+            given take precedence.
+        as_released: with a preset, or where blocks are re-initialised: follow the published code
+            where it differs from the text.
+        learning_rate: one or several peak learning rates; by default one that suits the plan.
+        seed: one or several random seeds, a run for each.
+        metric: the metric that counts: accuracy, f1 or matthews_correlation; for numbers pearson,
+            spearman or pearson_spearman; by default the task's own.
+        examples: training examples to use, a number or all; drawn in proportion to the classes.
+        max_length: maximum number of tokens of an input.
+        trunk_dropout: run frozen blocks at every step, with dropout, as the papers did.
+        fresh_head: re-initialise the whole head, also parts that the checkpoint brings.
+        untie: copy the weights that blocks share (ALBERT) first.
+        edits: what is done to the blocks first: reinit:9-12, preserve:1-3, permute:1, skip:3-4 or
+            truncate:8; several with +.
+        keep_layer_norm: leave the norms of re-initialised blocks as they are.
+        reinit_rate_factor: multiplies the learning rate of re-initialised blocks.
+        given: the options that somebody gave, which take precedence over those of a preset.
+    """
+
+    plan: Plan | str | Path = option("auto", lambda name, value: value)
+    against: Plan | str | Path | None = option(
+        None, lambda name, value: value, panel=TRAINING, metavar="PLAN"
+    )
+    score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
+    budget: float = option(0.5, lambda name, value: checked_budget(value))
+    method: Method | None = option(
+        None,
+        _check_method,
+        panel=METHOD,
+        shown="full, or what a plan.json says",
+        completes=("plans", "METHODS"),
+    )
+    method_options: Mapping[str, Any] | None = option(
+        None, lambda name, value: dict(value), nested=METHODS
+    )
+    keep_adapter: bool = option(False, panel=METHOD)
+    classifier: Classifier | None = option(None, panel=METHOD, shown="family")
+    preset: str | None = option(None, one_of("preset", PRESETS), panel=TRAINING)
+    as_released: bool = option(False, panel=TRAINING)
+    learning_rate: tuple[float, ...] | None = option(
+        None, several(RATE, float), panel=TRAINING, metavar="R[,R...]"
+    )
+    seed: tuple[int, ...] = option(
+        (0,), several(SEED, int), panel=TRAINING, metavar="S[,S...]", shown="0"
+    )
+    examples: int | Literal["all"] = option("all", count_or("all"))
+    max_length: int = option(128, LENGTH)
+    trunk_dropout: bool = option(False, panel=TRAINING)
+    fresh_head: bool = option(False, panel=TRAINING)
+    untie: bool = option(False)
+    edits: tuple[Edit, ...] = option((), _check_edits, panel=EDITS, flag="--edit", metavar="EDIT")
+    keep_layer_norm: bool = option(False, panel=EDITS)
+    reinit_rate_factor: float = option(1.0, RATE, panel=EDITS)
+    given: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def __post_init__(self) -> None:
+        """Check each value, and then what goes with what."""
+        different = {f.name for f in fields(self) if getattr(self, f.name) != f.default}
+        object.__setattr__(self, "given", self.given | (different - {"given"}))
+        if isinstance(self.plan, str) and "+" in self.plan and not self.plan.endswith(".json"):
+            if self.edits:
+                raise InputError(
+                    f"edits stand before the plan or in `edits`, got both: {self.plan:.80}"
+                )
+            edits, plan = split_edits(self.plan)
+            object.__setattr__(self, "edits", edits)
+            object.__setattr__(self, "plan", plan)
+        check_options(self)
+        self._check_length()
+        self._check_edits()
+        if self.method is not None:
+            method = make_method(self.method, **self.method_options or {})
+            object.__setattr__(self, "method", method)
+            object.__setattr__(self, "method_options", None)
+            self._check_method(method)
+
+    @property
+    def reinitialises(self) -> bool:
+        """Whether an edit re-initialises blocks."""
+        return any(isinstance(one, Reinitialize | Preserve) for one in self.edits)
+
+    def _check_length(self) -> None:
+        if {"epochs", "max_steps"} <= self.given:
+            raise InputError(
+                f"`epochs` and `max_steps` both say how long to train, got {self.epochs} and "
+                f"{self.max_steps}; give one of them"
+            )
+
+    def _check_edits(self) -> None:
+        if self.reinitialises:
+            if len(self.seed) > 1:
+                raise InputError(
+                    "blocks are re-initialised once for a tuning, by a single seed, got seeds "
+                    f"{list(self.seed)}; tune once for each"
+                )
+            return
+        if self.keep_layer_norm or self.reinit_rate_factor != 1:
+            raise InputError(
+                "`keep_layer_norm` and `reinit_rate_factor` are for blocks that are "
+                "re-initialised, and there are none; add an edit such as reinit:9-12"
+            )
+        if self.as_released and self.preset is None:
+            raise InputError(
+                "`as_released` says how to follow a preset or re-initialise blocks, and there is "
+                "neither; name a preset or add an edit such as reinit:9-12"
+            )
+
+    def _check_method(self, method: Method) -> None:
+        lora = isinstance(method, LoRA)
+        if self.keep_adapter and not lora:
+            raise InputError(
+                f"`keep_adapter` is for the method lora, got {method.name}; leave it out"
+            )
+        if self.keep_adapter and (self.untie or self.edits):
+            raise InputError(
+                "`keep_adapter` needs a base that transformers can load, which blocks that were "
+                "untied or edited are not; leave it out"
+            )
+        if self.classifier == "mean-linear" and lora:
+            raise InputError(
+                "LoRA gives a checkpoint of the family, which has no classifier mean-linear; use "
+                "another method, or the classifier family"
+            )
+
+    def with_method(self, written: Method | None) -> TuneRequest:
+        """Return the request with its method settled: the one asked for, or else `written`.
+
+        Args:
+            written: the method that a plan.json was written for; its options hold where no others
+                were given.
+
+        Raises:
+            InputError: if the method does not take the options, or does not go with the rest.
+        """
+        if self.method is not None:
+            return self
+        options = dict(self.method_options or {})
+        if written is not None:
+            options = described(written) | options
+        method = make_method(FULL.name if written is None else written.name, **options)
+        return replace(self, method=method, method_options=None)
+
+    def settle(self, task: str, examples: int, metric: str) -> tuple[Settings, Classifier]:
+        """Return how runs train, with what the preset says filled in, and the classifier.
+
+        Args:
+            task: its name; see `preset`.
+            examples: of the training split.
+            metric: the task's own.
+
+        Raises:
+            InputError: if the paper is not known to have trained that way.
+        """
+        names = options_of(Settings)
+        given = {name: getattr(self, name) for name in names if name in self.given}
+        paper: dict[str, Any] = {}
+        classifier: Classifier = "family"
+        if self.preset is not None:
+            found = preset(self.preset, task=task, examples=examples, as_released=self.as_released)
+            paper, classifier = dict(found.settings), found.classifier
+            if "epochs" in given:
+                paper.pop("max_steps", None)
+        return Settings(**{"metric": metric} | paper | given), self.classifier or classifier
+
+
+@dataclass(frozen=True)
+class ScanRequest:
+    """What a scan is asked for; see `layerscout.scan`.
+
+    Attributes:
+        scores: scores to compute, separated by commas, or all; by default the variability ratios,
+            or cca, ridge and logme for numbers.
+        examples: training examples to read: a number, all, or auto, which reads more and more
+            until the best state is decided.
+        balanced: draw the same number of examples of every class.
+        per_class: draw exactly these numbers, in the order of the labels.
+        pooling: average the tokens of a text (mean), or take the first one (cls).
+        max_length: maximum number of tokens of an input.
+        seed: random seed.
+        probe: a linear probe on the pooled state (Tamkin et al. 2020), or the family's own head on
+            the first token (Xie et al. 2022).
+        fisher_mode: expectation over the model's own labels (true), or the given labels
+            (empirical).
+        as_released: Fisher information as in the code that Lodha et al. 2023 published.
+        fisher_parts: Fisher information of the attention, feed-forward layers and norms of each
+            block, too.
+        head_seeds: number of random heads that scores of gradients are averaged over.
+    """
+
+    scores: str | Sequence[str] | None = option(
+        None,
+        lambda name, value: value,
+        flag="--score",
+        metavar="KEY,KEY,...",
+        completes=("scores", "SCORES"),
+    )
+    examples: int | Literal["all", "auto"] = option("auto", count_or("all", "auto"))
+    balanced: bool = option(False)
+    per_class: tuple[int, ...] | None = option(None, check_counts, metavar="N0,N1,...")
+    pooling: Pooling = option("mean")
+    max_length: int = option(128, LENGTH)
+    seed: int = option(0, SEED)
+    probe: Literal["linear", "family"] = option("linear")
+    fisher_mode: Literal["true", "empirical"] = option("true")
+    as_released: bool = option(False)
+    fisher_parts: bool = option(False)
+    head_seeds: int = option(1, whole_number(1))
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_options(self)
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a choice of plan is asked for; see `layerscout.Scan.planning`.
+
+    Attributes:
+        strategy: a strategy such as best-down:3@top, or a plan such as "(6, 8, 12)".
+        budget: training FLOPs for auto, as a share of those of full fine-tuning.
+        score: the score that says which state is best, or ranks blocks; by default the scan's.
+        epochs: passes over the training examples.
+        method: tune all weights of the blocks, or a few new ones: full, adapter, lora or
+            prefix-tuning.
+        method_options: options of the method, by name.
+    """
+
+    strategy: str = option("auto", lambda name, value: value)
+    budget: float = option(0.5, lambda name, value: checked_budget(value))
+    score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
+    epochs: int = option(5, whole_number(1))
+    method: Method = option(
+        FULL, _check_method, panel=METHOD, shown="full", completes=("plans", "METHODS")
+    )
+    method_options: Mapping[str, Any] | None = option(
+        None, lambda name, value: dict(value), panel=METHOD, nested=METHODS
+    )
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_options(self)
+        method = make_method(self.method, **self.method_options or {})
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "method_options", None)
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """What a comparison is asked for; see `layerscout.compare`.
+
+    Attributes:
+        examples: validation examples to read: a number or all.
+        pooling: take the first token of a text (cls), as Phang et al. 2021, or average all (mean).
+        max_length: maximum number of tokens of an input.
+        seed: random seed.
+    """
+
+    examples: int | Literal["all"] = option("all", count_or("all"))
+    pooling: Pooling = option("cls")
+    max_length: int = option(128, LENGTH)
+    seed: int = option(0, SEED)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_options(self)
+
+
+@dataclass(frozen=True)
+class EvaluateRequest:
+    """What an evaluation is asked for; see `layerscout.evaluate`.
+
+    Attributes:
+        edits: truncate (the head at every state), skip (every span of blocks left out), or one
+            edit such as skip:3-4, reinit:9-12 or permute:1; may be repeated.
+        tune_heads: also tune the head again at every state.
+        metric: the metric that counts: accuracy, f1 or matthews_correlation; for numbers pearson,
+            spearman or pearson_spearman; by default the task's own.
+        examples: training examples that heads are tuned on: a number or all.
+        max_length: maximum number of tokens of an input.
+        seed: random seed.
+    """
+
+    edits: str | Sequence[str | Edit] = option(
+        ("truncate",),
+        lambda name, value: value,
+        flag="--edit",
+        metavar="EDIT",
+        shown="truncate",
+        repeated=True,
+    )
+    tune_heads: bool = option(False)
+    metric: str | None = option(None, one_of("metric", METRICS))
+    examples: int | Literal["all"] | None = option(None, count_or("all"), shown="at most 5,000")
+    max_length: int = option(128, LENGTH)
+    seed: int = option(0, SEED)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_options(self)

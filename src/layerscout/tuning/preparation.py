@@ -1,0 +1,263 @@
+"""From a request to what runs start from: model, examples, settings, plans and learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from layerscout import scanning
+from layerscout.cache import fingerprint_encoder, hash_content, make_accelerator
+from layerscout.data import (
+    Kind,
+    Split,
+    Task,
+    check_metric,
+    draw_examples,
+    ensure_validation,
+    make_targets,
+    require_validation,
+)
+from layerscout.models import Encoder, apply_edits, check_method, model_class, untie_blocks
+from layerscout.plans import (
+    FULL,
+    Choice,
+    Classifier,
+    EditSpec,
+    LoRA,
+    Plan,
+    PrefixTuning,
+    Settings,
+    TuneRequest,
+    WeightInit,
+    default_learning_rate,
+    described,
+    options_of,
+    preset_rates,
+    ranges,
+)
+from layerscout.runtime import InputError, unknown
+from layerscout.scanning import Scan
+from layerscout.scores import SCORES, usual_scores
+from layerscout.tuning.choice import (
+    PlanContext,
+    PlanFile,
+    check_plan,
+    needs_scan,
+    read_plan,
+    settle_plan,
+)
+from layerscout.tuning.setup import Part, TuneSetup
+from layerscout.tuning.sweep import Sweep
+
+# Options that `result.json` holds elsewhere: among the plan, the runs, the method and the model.
+ELSEWHERE = (
+    *("plan", "against", "method", "method_options", "keep_adapter", "learning_rate", "seed"),
+    *("edits", "keep_layer_norm", "classifier", "metric", "examples", "fresh_head"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A tuning that can begin.
+
+    Attributes:
+        setup: what every run starts from.
+        sweeps: the plan, and perhaps the one to compare with, with their rates and seeds.
+        recorded: what `settings` of `result.json` holds of the request.
+        warnings: what the reader of the result should know.
+    """
+
+    setup: TuneSetup
+    sweeps: Sequence[Sweep]
+    recorded: Mapping[str, Any]
+    warnings: Sequence[str]
+
+    def check_whole_checkpoints(self) -> None:
+        """Refuse to save the model of an epoch where that is not a whole checkpoint.
+
+        Raises:
+            InputError: if only what was trained is saved, or LoRA is merged at the end.
+        """
+        setup = self.setup
+        if setup.saved_as != "checkpoint" or isinstance(setup.method, LoRA):
+            raise InputError(
+                f"`checkpoints` are whole models, which {setup.method.name} with the classifier "
+                f"{setup.head} does not give; use the method full and the family's classifier"
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is trained on what and how: what must be the same to continue a training."""
+        setup, encoder = self.setup, self.setup.encoder
+        fingerprint = fingerprint_encoder(encoder, encoder.blocks)
+        ours, *others = self.sweeps
+        splits = {
+            f"{name} examples": hash_content(
+                fingerprint, part.tokens, {"labels": part.answers.labels.tolist()}
+            )
+            for name, part in (("training", setup.training), ("validation", setup.validation))
+        }
+        return {
+            "plan": ours.choice.plan.notation,
+            "second plan": others[0].choice.plan.notation if others else None,
+            "method": {"name": setup.method.name, **described(setup.method)},
+            **asdict(setup.settings),
+            "learning rates": [list(sweep.rates) for sweep in self.sweeps],
+            "seeds": list(ours.seeds),
+            "trunk dropout": setup.request.trunk_dropout,
+            "fresh head": setup.fresh_head,
+            "edits": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
+            "learning rate of blocks drawn anew, times": setup.request.reinit_rate_factor,
+            "classifier": setup.head,
+            "processes": self.recorded["processes"],
+            "model (weights, versions and precision)": fingerprint,
+            **splits,
+        }
+
+
+def prepare(
+    request: TuneRequest,
+    encoder: Encoder | str | Path,
+    task: Task | str | Path,
+    scan: Scan | str | Path | None,
+    cache_limit: int,
+    progress: bool,
+) -> Prepared:
+    """Load, check and settle all that a tuning needs; the dearest things come last.
+
+    Raises:
+        InputError: if something cannot be used as asked.
+    """
+    asked = [read_plan(one) for one in (request.plan, request.against) if one is not None]
+    written = asked[0].method if isinstance(asked[0], PlanFile) else None
+    request = request.with_method(written)
+    scan = Scan.load(scan) if isinstance(scan, str | Path) else scan
+    if request.score is not None and request.score not in tuple(SCORES):
+        raise unknown("score", str(request.score), SCORES)
+    available = ensure_validation(task, request.seed[0])
+    task = draw_examples(available, request.examples, request.seed[0])
+    settings, head = request.settle(task.name, task.train.examples, task.metric)
+    check_metric(settings.metric, task.kind)
+    encoder = _load_encoder(encoder, request, task, head)
+    usual = usual_scores(numbers=task.kind == "regression")[0]
+    score = request.score or (usual if scan is None else scan.leading())
+    context = PlanContext(encoder, task, scan, score, request.budget, request.method or FULL, head)
+    for one in asked:
+        check_plan(one, context)
+    if scan is None and any(map(needs_scan, asked)):
+        scan = _scan_first(context, request, usual, cache_limit, progress)
+        context = replace(context, scan=scan)
+    training, validation = (
+        _tokenize(encoder, split, task.kind, request.max_length)
+        for split in (task.train, require_validation(task))
+    )
+    setup = TuneSetup(
+        encoder=encoder,
+        task=task,
+        available=len(available.train) // training.answers.choices,
+        training=training,
+        validation=validation,
+        request=request,
+        settings=settings,
+        head=head,
+        cache_limit=cache_limit,
+    )
+    work = setup.work(cached=cache_limit > 0 and not request.trunk_dropout)
+    choices, warnings = [], []
+    for one in asked:
+        choice, notes = settle_plan(one, context, work)
+        choices.append(choice)
+        warnings += notes
+    warnings += _check_reinitialised(encoder, choices[0].plan)
+    warnings += [
+        f"{one.path} was written for another method than {setup.method.name}, which is used"
+        for one in asked
+        if isinstance(one, PlanFile) and one.method not in (None, setup.method)
+    ]
+    for choice in choices:
+        check_method(encoder.model.config, choice.plan, setup.method)
+    rates = [_rates(choice, setup) for choice in choices]
+    unlisted = isinstance(setup.method, LoRA | PrefixTuning)
+    if request.preset == "xie2022" and request.learning_rate is None and unlisted:
+        warnings.append(
+            f"xie2022 has no learning rates for {setup.method.name}; a usual one was taken"
+        )
+    sweeps = [Sweep(*pair, request.seed) for pair in zip(choices, rates, strict=True)]
+    return Prepared(setup, sweeps, _record(context, setup), warnings)
+
+
+def _load_encoder(
+    given: Encoder | str | Path, request: TuneRequest, task: Task, head: Classifier
+) -> Encoder:
+    """Load the encoder, untie its blocks and edit them, as far as that was asked for."""
+    encoder = given if isinstance(given, Encoder) else Encoder.load(given)
+    model_class(encoder.model.config, task.kind, head)
+    encoder = untie_blocks(encoder) if request.untie else encoder
+    if not request.edits:
+        return encoder
+    redraw = WeightInit(request.keep_layer_norm, request.as_released)
+    return apply_edits(encoder, EditSpec(request.edits, encoder.blocks, request.seed[0], redraw))
+
+
+def _scan_first(
+    context: PlanContext, request: TuneRequest, usual: str, cache_limit: int, progress: bool
+) -> Scan:
+    """Scan the training examples; a score of blocks needs one of states for the best state."""
+    score = context.score
+    with make_accelerator().main_process_first():  # the others find the states in the cache
+        return scanning.scan(
+            context.encoder,
+            context.task,
+            scores=(score,) if SCORES[score].of == "states" else (score, usual),
+            max_length=request.max_length,
+            seed=request.seed[0],
+            cache_limit=cache_limit,
+            progress=progress,
+        )
+
+
+def _rates(choice: Choice, setup: TuneSetup) -> Sequence[float]:
+    """Return the learning rates of a plan: those asked for, the preset's, or a usual one."""
+    request, rates = setup.request, setup.request.learning_rate
+    if rates is None and request.preset is not None:
+        rates = preset_rates(
+            request.preset, choice.strategy, choice.plan, setup.method, setup.task.name
+        )
+    width = setup.encoder.model.config.hidden_size
+    return rates or (default_learning_rate(choice.plan, width, setup.method),)
+
+
+def _record(context: PlanContext, setup: TuneSetup) -> dict[str, Any]:
+    """Return what `settings` of `result.json` holds of the request and of what it came to."""
+    request, scan, score = setup.request, context.scan, context.score
+    asked = {
+        name: getattr(request, name)
+        for name in options_of(TuneRequest)
+        if name not in ELSEWHERE and name not in options_of(Settings)
+    }
+    known = scan is not None and score in scan.scores
+    return asked | {
+        "score": score,
+        "best": scan.basis(score)[0] if scan is not None and known else None,
+        "cache_limit": setup.cache_limit,
+        "processes": make_accelerator().num_processes,
+    }
+
+
+def _check_reinitialised(encoder: Encoder, plan: Plan) -> list[str]:
+    """Refuse re-initialised blocks that are cut off; warn of those that are not tuned."""
+    fresh = encoder.edit_spec.fresh if encoder.edit_spec is not None else frozenset()
+    if above := sorted(block for block in fresh if block > plan.head):
+        raise InputError(
+            f"the head reads state {plan.head}, and blocks {ranges(above)} above it are "
+            "re-initialised; leave them out of the edit"
+        )
+    if frozen := sorted(fresh - set(plan.tuned)):
+        return [f"blocks {ranges(frozen)} are re-initialised and not tuned, so they stay random"]
+    return []
+
+
+def _tokenize(encoder: Encoder, split: Split, kind: Kind, max_length: int) -> Part:
+    tokens = encoder.tokenize(split.texts, split.pairs, max_length=max_length)
+    return Part(tokens, make_targets(split, kind))

@@ -16,7 +16,7 @@ import numpy as np
 import layerscout as ls
 from layerscout.cache.states import States, pool_states
 from layerscout.cache.trunks import DEFAULT_LIMIT
-from layerscout.data.sampling import Split
+from layerscout.data.split import Split
 from layerscout.models.encoder import Encoder
 from layerscout.scanning.scoring import Sample, score_states
 from layerscout.scores import arrays as scores

@@ -15,7 +15,8 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from transformers.utils import logging
 
 import layerscout as ls
-from layerscout.data.sampling import Split, sample
+from layerscout.data.sampling import sample
+from layerscout.data.split import Split
 
 
 @dataclass(frozen=True)

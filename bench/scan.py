@@ -25,7 +25,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig
 
 import layerscout as ls
-from layerscout.data.sampling import Split
+from layerscout.data.split import Split
 from layerscout.runtime.store import clear_cache
 from measuring import (
     Section,

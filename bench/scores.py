@@ -22,7 +22,8 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.data.sampling import Split, sample
+from layerscout.data.sampling import sample
+from layerscout.data.split import Split
 from layerscout.models.encoder import Encoder
 from layerscout.models.gradients import fisher
 from layerscout.models.surgery import locate_parameters, make_classifier

@@ -34,7 +34,7 @@ from transformers import (
 
 import layerscout as ls
 from layerscout.cache.examples import Examples
-from layerscout.data.sampling import shuffle_batches
+from layerscout.data.batches import shuffle_batches
 from layerscout.models.encoder import Encoder, Tokens
 from layerscout.models.surgery import make_classifier
 from layerscout.plans.costs import Work, cost

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from layerscout.cache.examples import Examples
-from layerscout.data.sampling import Split
+from layerscout.data.split import Split
 from layerscout.data.task import Task
 from layerscout.models.checkpoints import shared_weights
 from layerscout.models.encoder import Encoder

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from inputs import Write, as_csv, as_jsonl, expect_refused, many, parquet
-from layerscout.data.columns import KNOWN, find_known_task
-from layerscout.data.tables import OLD_HUB_NAMES
+from layerscout.data.hub import OLD_HUB_NAMES
+from layerscout.data.known_tasks import KNOWN, find_known_task
 from layerscout.data.task import Task
 
 # --- Columns -----------------------------------------------------------------------------------

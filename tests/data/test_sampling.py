@@ -9,14 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from inputs import expect_refused
-from layerscout.data.sampling import (
-    BUCKET,
-    Split,
-    batch_by_length,
-    hold_out,
-    sample,
-    shuffle_batches,
-)
+from layerscout.data.batches import BUCKET, batch_by_length, shuffle_batches
+from layerscout.data.sampling import hold_out, sample
+from layerscout.data.split import Split
 from layerscout.runtime.errors import InputError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from inputs import expect_refused
-from layerscout.data.sampling import Split
+from layerscout.data.split import Split
 from layerscout.data.targets import (
     check_metric,
     draw_examples,

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from conftest import real
-from layerscout.data.sampling import Split
+from layerscout.data.split import Split
 from layerscout.data.task import Task
 from layerscout.models import gradients
 from layerscout.models.encoder import Encoder

@@ -11,7 +11,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from inputs import expect_refused
 from layerscout.cache.examples import compute_logits, predict
-from layerscout.data.sampling import shuffle_batches
+from layerscout.data.batches import shuffle_batches
 from layerscout.models.encoder import Encoder, resume_at
 from layerscout.models.surgery import base_of, make_classifier
 from layerscout.plans.plan import Plan

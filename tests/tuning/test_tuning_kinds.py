@@ -26,7 +26,7 @@ from layerscout.cache.examples import (
     make_batches,
     predict,
 )
-from layerscout.data.sampling import shuffle_batches
+from layerscout.data.batches import shuffle_batches
 from layerscout.data.targets import make_targets
 from layerscout.data.task import Task
 from layerscout.models.encoder import Encoder, resume_at

@@ -1,9 +1,13 @@
 """Labelled tasks: reading tables, choosing columns, targets, splits, samples and metrics."""
 
-from layerscout.data.columns import KNOWN, Inputs, choose_inputs, render
+from layerscout.data.batches import batch_by_length, shuffle_batches
+from layerscout.data.columns import Inputs, choose_inputs
+from layerscout.data.known_tasks import KNOWN
+from layerscout.data.labels import count_classes
 from layerscout.data.metrics import METRICS, evaluate, evaluate_all, pearson_spearman
-from layerscout.data.sampling import Split, batch_by_length, sample, shuffle_batches
+from layerscout.data.sampling import sample
 from layerscout.data.shards import Shards
+from layerscout.data.split import Split
 from layerscout.data.tables import Table, join_names
 from layerscout.data.targets import (
     HELD_OUT,
@@ -17,4 +21,5 @@ from layerscout.data.targets import (
     require_validation,
     tabulate_predictions,
 )
-from layerscout.data.task import Kind, Task, count_classes
+from layerscout.data.task import Kind, Task
+from layerscout.data.texts import render

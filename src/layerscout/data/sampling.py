@@ -1,61 +1,12 @@
-"""Rows of a labelled task: parts held out, samples drawn, and batches of similar length."""
+"""Examples drawn from a split, and parts of it held out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
 
+from layerscout.data.split import Split
 from layerscout.runtime import InputError
-
-# Batches that are sorted by length together: more would save little padding, and mix rows less.
-BUCKET = 50
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Some labelled rows of a task, in the order of the file.
-
-    Attributes:
-        texts: n strings.
-        pairs: the second texts of the same n rows, or None.
-        labels: class ids, int64 (n,), or targets, float64 (n,), for regression.
-        groups: int64 (n,), or None; rows with the same number are the choices of one example.
-        origin: int64 (n,), the rows that these were taken from; None for 0..n-1.
-    """
-
-    texts: Sequence[str]
-    pairs: Sequence[str] | None
-    labels: np.ndarray
-    groups: np.ndarray | None = None
-    origin: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        """Count the rows."""
-        return len(self.texts)
-
-    @property
-    def examples(self) -> int:
-        """How many examples the rows are: the rows of a group are the choices of one."""
-        return len(self) if self.groups is None else len(np.unique(self.groups))
-
-    def __repr__(self) -> str:
-        """Show how much there is: a task may hold a million texts."""
-        return f"Split({len(self):,} {'rows' if self.pairs is None else 'pairs'})"
-
-    def take(self, rows: np.ndarray) -> "Split":
-        """Return the given rows, in the given order.
-
-        Args:
-            rows: row numbers (m,), counted from 0.
-        """
-        return Split(
-            texts=[self.texts[row] for row in rows],
-            pairs=None if self.pairs is None else [self.pairs[row] for row in rows],
-            labels=self.labels[rows],
-            groups=None if self.groups is None else self.groups[rows],
-            origin=rows if self.origin is None else self.origin[rows],
-        )
 
 
 def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
@@ -224,61 +175,3 @@ def _draw(strata: np.ndarray, seats: np.ndarray, seed: int) -> np.ndarray:
     chosen = np.zeros(len(strata), dtype=bool)
     chosen[order[place < np.repeat(seats, sizes)]] = True
     return chosen
-
-
-def batch_by_length(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
-    """Cut rows into batches of similar length that fit a budget when padded.
-
-    Rows go longest first, equal ones in their order. A batch has rows x longest length <=
-    `tokens`, or is one row.
-
-    Args:
-        lengths: tokens of each row, (n,).
-        tokens: padded tokens of a batch at most.
-
-    Returns:
-        Row numbers of each batch; together every row once.
-
-    Raises:
-        InputError: if `tokens` is less than 1.
-    """
-    if tokens < 1:
-        raise InputError(f"the token budget of a batch must be at least 1, got {tokens}")
-    order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
-    batches = []
-    start = 0
-    while start < len(order):
-        rows = max(1, tokens // max(1, int(lengths[order[start]])))
-        batches.append(order[start : start + rows])
-        start += rows
-    return batches
-
-
-def shuffle_batches(
-    lengths: np.ndarray, size: int, generator: np.random.Generator
-) -> list[np.ndarray]:
-    """Cut rows into batches of `size`, drawn anew at every call, with rows of like length together.
-
-    Shuffled rows are taken in buckets of several batches; a bucket is sorted by length before it
-    is cut, and the batches of all buckets are shuffled at the end.
-
-    Args:
-        lengths: tokens of each row, (n,).
-        size: rows of a batch; one of them may have less.
-        generator: draws the order.
-
-    Returns:
-        Row numbers of each batch; together every row once.
-
-    Raises:
-        InputError: if `size` is less than 1.
-    """
-    if size < 1:
-        raise InputError(f"the batch size must be at least 1, got {size}")
-    rows = generator.permutation(len(lengths))
-    batches = []
-    for start in range(0, len(rows), BUCKET * size):
-        bucket = rows[start : start + BUCKET * size]
-        bucket = bucket[np.argsort(-np.asarray(lengths)[bucket], kind="stable")]
-        batches += [bucket[at : at + size] for at in range(0, len(bucket), size)]
-    return [batches[at] for at in generator.permutation(len(batches))]

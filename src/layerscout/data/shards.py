@@ -9,15 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from layerscout.data.tables import (
-    GLANCE,
-    Source,
-    Table,
-    class_names_in,
-    holds_text,
-    join_names,
-    json_record,
-)
+from layerscout.data.files import GLANCE, class_names_in, holds_text, json_record
+from layerscout.data.tables import Source, Table, join_names
 from layerscout.runtime import InputError, first_line
 
 PARQUET, LINES = (".parquet",), (".jsonl", ".ndjson")

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from layerscout.data.metrics import METRICS_OF, predict_labels
-from layerscout.data.sampling import Split, sample
+from layerscout.data.sampling import sample
+from layerscout.data.split import Split
 from layerscout.data.task import Kind, Task
 from layerscout.runtime import InputError, unknown
 

@@ -1,0 +1,66 @@
+"""Batches of rows of similar length."""
+
+import numpy as np
+
+from layerscout.runtime import InputError
+
+# Batches that are sorted by length together: more would save little padding, and mix rows less.
+BUCKET = 50
+
+
+def batch_by_length(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
+    """Cut rows into batches of similar length that fit a budget when padded.
+
+    Rows go longest first, equal ones in their order. A batch has rows x longest length <=
+    `tokens`, or is one row.
+
+    Args:
+        lengths: tokens of each row, (n,).
+        tokens: padded tokens of a batch at most.
+
+    Returns:
+        Row numbers of each batch; together every row once.
+
+    Raises:
+        InputError: if `tokens` is less than 1.
+    """
+    if tokens < 1:
+        raise InputError(f"the token budget of a batch must be at least 1, got {tokens}")
+    order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
+    batches = []
+    start = 0
+    while start < len(order):
+        rows = max(1, tokens // max(1, int(lengths[order[start]])))
+        batches.append(order[start : start + rows])
+        start += rows
+    return batches
+
+
+def shuffle_batches(
+    lengths: np.ndarray, size: int, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Cut rows into batches of `size`, drawn anew at every call, with rows of like length together.
+
+    Shuffled rows are taken in buckets of several batches; a bucket is sorted by length before it
+    is cut, and the batches of all buckets are shuffled at the end.
+
+    Args:
+        lengths: tokens of each row, (n,).
+        size: rows of a batch; one of them may have less.
+        generator: draws the order.
+
+    Returns:
+        Row numbers of each batch; together every row once.
+
+    Raises:
+        InputError: if `size` is less than 1.
+    """
+    if size < 1:
+        raise InputError(f"the batch size must be at least 1, got {size}")
+    rows = generator.permutation(len(lengths))
+    batches = []
+    for start in range(0, len(rows), BUCKET * size):
+        bucket = rows[start : start + BUCKET * size]
+        bucket = bucket[np.argsort(-np.asarray(lengths)[bucket], kind="stable")]
+        batches += [bucket[at : at + size] for at in range(0, len(bucket), size)]
+    return [batches[at] for at in generator.permutation(len(batches))]

@@ -1,0 +1,267 @@
+"""Reading CSV, TSV, JSONL and Parquet files."""
+
+import csv
+import json
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from layerscout.data.tables import NUMBER, Source, Table, join_names
+from layerscout.runtime import InputError
+
+# How many rows are looked at to tell columns of text from columns of numbers.
+GLANCE = 100
+
+
+def open_file(path: Path) -> Source:
+    """Open one .csv, .tsv, .jsonl, .ndjson or .parquet file.
+
+    Raises:
+        InputError: if it does not exist, is of another kind, or cannot be read.
+    """
+    with reading(path):
+        if not path.exists():
+            raise no_such_file(path)
+    if path.suffix.lower() not in OPENERS:
+        raise InputError(
+            f"data files must be {', '.join(OPENERS)}, got {path}; convert or rename it"
+        )
+    return OPENERS[path.suffix.lower()](path)
+
+
+def no_such_file(path: Path) -> InputError:
+    """Build the error for a path that does not exist, guessing what was meant."""
+    if not path.parent.is_dir():
+        return InputError(f"no such file: {path}; there is no folder {path.parent} either")
+    close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    guess = f"did you mean {path.parent / close[0]}?" if close else "check the spelling"
+    return InputError(f"no such file: {path}; {guess}")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what the system says about an unreadable path into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line number, line with its end) of a text file that must be clean UTF-8."""
+    with reading(path), path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                raise InputError(
+                    f"text files must be UTF-8, {path} is UTF-16; "
+                    "convert it, for example with `iconv -f UTF-16 -t UTF-8`"
+                )
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if b"\0" in line:
+                raise InputError(
+                    f"text files must not hold NUL bytes, {path} has one in line {number}; "
+                    "remove it, or convert the file to UTF-8 if it is UTF-16"
+                )
+            try:
+                decoded = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"text files must be UTF-8, {path} has the byte 0x{line[error.start]:02x} in "
+                    f"line {number}; convert it, for example with `iconv -f CP1252 -t UTF-8`"
+                ) from error
+            yield number, decoded
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (first line, cells) of each row, quoted as RFC 4180 says; blank lines are skipped."""
+    reader = csv.reader((line for _, line in _lines(path)), strict=True)
+    start = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield start, cells
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f"{path} is not valid CSV in the row of line {start}: {error}; "
+            'quote a field as "...", and a quote in it as ""'
+        ) from error
+
+
+def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line, cells) of each row; quotes are ordinary text, blank lines are skipped."""
+    for number, line in _lines(path):
+        line = line.removesuffix("\n").removesuffix("\r")
+        if line:
+            yield number, line.split("\t")
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Let csv read fields of any length: its limit is 128 KiB, and one for the whole process."""
+    limit = csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _cell_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line, cells by column) of each row of a CSV or TSV file."""
+    rows = (_tsv_rows if path.suffix.lower() == ".tsv" else _csv_rows)(path)
+    names = next(rows, (0, []))[1]
+    if not names:
+        raise InputError(f"{path} is empty; its first line must name the columns")
+    _check_unique(path, names)
+    if len(names) == 1 and re.search(r"[;\t]", names[0]):
+        raise InputError(
+            f"columns must be separated by commas (.csv) or tabs (.tsv), the first line of {path} "
+            f"is {names[0]!r:.60}; save it so, or rename a file of tabs to .tsv"
+        )
+    line = 0
+    for line, cells in rows:
+        if len(cells) != len(names):
+            raise InputError(
+                f"every row must have as many fields as the header: {path} has {len(names)} "
+                f"columns, but {len(cells)} field{'s'[: len(cells) != 1]} in line {line}; "
+                "mend the line"
+            )
+        yield line, dict(zip(names, cells, strict=True))
+    if not line:
+        raise InputError(f"{path} has no rows; it needs some below the column names")
+
+
+def json_record(line: str | bytes, path: str | Path, number: int) -> dict[str, Any]:
+    """Read a line of a file with one JSON object a line.
+
+    Raises:
+        InputError: if it is not one.
+    """
+    rule = f"{path} must hold one JSON object a line, line {number} is"
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        raise InputError(f"{rule} not JSON: {reason}") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{rule} a {type(record).__name__}")
+    return record
+
+
+def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line, values by key) of a file with one JSON object a line; blank ones are skipped."""
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        yield number, json_record(line, path, number)
+
+
+def _open_text(path: Path) -> Source:
+    """Open a CSV, TSV or JSONL file."""
+    is_json = path.suffix.lower() in (".jsonl", ".ndjson")
+    records = _json_records if is_json else _cell_records
+
+    def is_text(values: list[Any]) -> bool:
+        strings = bool(values) and all(isinstance(value, str) for value in values)
+        return strings and (is_json or not all(map(NUMBER.fullmatch, values)))
+
+    def read(wanted: Sequence[str]) -> Table:
+        columns: dict[str, list[Any]] = {name: [] for name in wanted}
+        lines = array("q")
+        with _long_fields():
+            for line, record in records(path):
+                for name, values in columns.items():
+                    if name not in record:
+                        raise InputError(
+                            f"every object must have the key {name!r}: {path} lacks it in line "
+                            f"{line}, which has {join_names(record)}"
+                        )
+                    values.append(record[name])
+                lines.append(line)
+        return Table(str(path), columns, lines, all_strings=not is_json)
+
+    with _long_fields():
+        glance = [record for _, record in islice(records(path), GLANCE)]
+    present: dict[str, list[Any]] = {}
+    for record in glance:  # any object may bring new keys or leave some out
+        for name, value in record.items():
+            present.setdefault(name, []).extend([] if value is None else [value])
+    if not glance:
+        raise InputError(f"{path} is empty; it must hold one JSON object a line")
+    return Source(str(path), {name: is_text(values) for name, values in present.items()}, read)
+
+
+def _open_parquet(path: Path) -> Source:
+    """Open a Parquet file; one file at a time, so that folder names never become columns."""
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        with reading(path), path.open("rb"):  # the system's own words where it will not open
+            pass
+        try:
+            with ParquetFile(path) as file:
+                yield file
+        except (pa.ArrowException, OSError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"cannot read {path} as Parquet: {reason}") from error
+
+    def read(wanted: Sequence[str]) -> Table:
+        with opened() as file:
+            table = file.read(columns=list(wanted))
+            return Table(str(path), {name: table[name].to_pylist() for name in wanted})
+
+    with opened() as file:
+        schema = file.schema_arrow
+    _check_unique(path, schema.names)
+    columns = {column.name: holds_text(column.type) for column in schema}
+    return Source(str(path), columns, read, class_names_in(schema.metadata))
+
+
+def class_names_in(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
+    """Return the class names that the `datasets` library notes in a schema, where it wrote it."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"].items()
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        return {}
+    return {
+        column: tuple(names)
+        for column, feature in features
+        if isinstance(feature, dict)
+        and feature.get("_type") == "ClassLabel"
+        and isinstance(names := feature.get("names"), list)
+        and names
+        and all(isinstance(name, str) for name in names)
+    }
+
+
+def holds_text(arrow: Any) -> bool:
+    """Tell whether an Arrow type holds strings."""
+    import pyarrow.types as types
+
+    kind = arrow.value_type if types.is_dictionary(arrow) else arrow
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _check_unique(path: Path, names: Sequence[str]) -> None:
+    """Refuse column names that occur twice."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(
+                f"column names must differ, {path} has {name!r} {count} times; "
+                "rename one (the first line must be a header)"
+            )
+
+
+OPENERS: Mapping[str, Callable[[Path], Source]] = {
+    **dict.fromkeys((".csv", ".tsv", ".jsonl", ".ndjson"), _open_text),
+    ".parquet": _open_parquet,
+}

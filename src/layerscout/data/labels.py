@@ -1,0 +1,256 @@
+"""Labels as they are written, read as numbers to predict, classes or right choices."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from layerscout.data.known_tasks import KNOWN, Known
+from layerscout.data.tables import NUMBER, Source, Table, join_names
+from layerscout.data.texts import SURROGATE, is_missing
+from layerscout.runtime import InputError
+
+INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+CODE = re.compile(r"[+-]?0\d", re.ASCII)
+
+
+def find_class_names(train: Source, source: Source, column: str) -> tuple[str, ...] | None:
+    """Return the class names by id that the data bring along for a split, or None.
+
+    A split without any, such as a CSV to validate on, is read with those of training. Where
+    training has none, its labels are the names, and those of other splits would match nothing.
+    """
+    names = train.classes.get(column)
+    return None if names is None else source.classes.get(column, names)
+
+
+def _present(table: Table, column: str, *, unlabelled: bool = False) -> list[Any]:
+    """Return a column of labels after refusing lists and missing ones.
+
+    Args:
+        unlabelled: whether -1 too stands for a missing label, as in public test splits.
+    """
+    values = table.columns[column]
+    for row, value in enumerate(values):
+        if value is not None and not isinstance(value, str | int | float | Decimal):
+            plural = isinstance(value, list | tuple | set | np.ndarray)
+            remedy = "multi-label is not supported" if plural else "name another with --label"
+            rule = "a label must be one string or number"
+            raise table.fault(rule, f"a {type(value).__name__}", column, row, remedy)
+        if isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
+            found = "half of a surrogate pair"
+            raise table.fault("labels must be valid Unicode", found, column, row, "repair it")
+        if table.all_strings and value is not None and re.fullmatch(r"\[.*\]", str(value)):
+            remedy = "multi-label is not supported"
+            raise table.fault("a label must be one string or number", "a list", column, row, remedy)
+    blank = {"nan", "NaN"} if table.all_strings else set()
+    gaps = blank | {-1, "-1"} if unlabelled else blank
+    missing = [
+        row
+        for row, value in enumerate(values)
+        if is_missing(value) or value in gaps or (isinstance(value, str) and not value.strip())
+    ]
+    if missing:
+        found = f"{len(missing)} missing{' (empty or -1)' if unlabelled else ''}, the first"
+        raise table.fault("every row needs a label", found, column, missing[0], "fill or drop them")
+    return values
+
+
+def read_numbers(table: Table, column: str) -> np.ndarray:
+    """Return the labels as finite numbers, float64 (n,)."""
+    values = _present(table, column)
+    targets = np.array([_target(value, table.all_strings) for value in values])
+    wrong = np.flatnonzero(~np.isfinite(targets))
+    if wrong.size:
+        found = f"{values[wrong[0]]!r:.60}"
+        remedy = "correct it, or leave out --regression for classes"
+        rule = "regression needs finite numbers as labels"
+        raise table.fault(rule, found, column, int(wrong[0]), remedy)
+    return targets
+
+
+def _target(value: Any, numbers_are_strings: bool) -> float:
+    """Return a label as a number, not-a-number if it is none."""
+    if isinstance(value, bool):
+        return math.nan
+    if isinstance(value, str) and not (numbers_are_strings and NUMBER.fullmatch(value)):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return math.inf
+
+
+def check_varied(table: Table, column: str, targets: np.ndarray) -> None:
+    """Refuse to learn a constant."""
+    if (targets == targets[0]).all():
+        raise InputError(
+            f"regression needs labels that differ: column {column!r} of {table.name} is "
+            f"{targets[0]:g} in every row; name another column with --label"
+        )
+
+
+def name_classes(
+    table: Table, column: str, fixed: tuple[str, ...] | None
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return the class name of every row (n,) and the distinct names in the order of their ids.
+
+    Args:
+        fixed: class names by id where the task brings them; labels are then ids or names.
+    """
+    values = _present(table, column, unlabelled=fixed is not None)
+    distinct = dict.fromkeys(values)
+    if fixed is not None:
+        names = {value: fixed[_number(table, column, value, fixed)] for value in distinct}
+        return [names[value] for value in values], fixed
+    kinds = set(map(type, values))
+    if len(kinds) > 1 and kinds & {str, bool}:
+        raise InputError(
+            f"labels must be of one type: column {column!r} of {table.name} mixes "
+            f"{', '.join(sorted(kind.__name__ for kind in kinds))}; write them all as strings"
+        )
+    # A number with a leading zero is a code, such as 01 beside 1.
+    codes = table.all_strings and any(map(CODE.match, distinct))
+    numeric = table.all_strings and not codes and all(map(NUMBER.fullmatch, distinct))
+    if kinds <= {str, bool} and not numeric:
+        return list(map(str, values)), tuple(map(str, sorted(distinct)))
+    numbers = {value: _whole(table, column, value) for value in distinct}
+    names = {value: str(number) for value, number in numbers.items()}
+    return [names[value] for value in values], tuple(map(str, sorted(set(numbers.values()))))
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of labels that were counted.
+
+    Attributes:
+        labels: class names by id.
+        ids: the id of each label that was counted.
+        counts: examples by id.
+        warnings: what was accepted but should be known.
+    """
+
+    labels: tuple[str, ...]
+    ids: tuple[int, ...]
+    counts: tuple[int, ...]
+    warnings: tuple[str, ...]
+
+
+def count_classes(
+    counted: Sequence[tuple[Any, int]], source: Source, column: str, task: str | None
+) -> Classes:
+    """Give the classes of labels that were counted, with the checks of `Task.load`.
+
+    Args:
+        counted: every label, and how often it occurs.
+        source: where they come from.
+        column: their column.
+        task: a key of `KNOWN`, or None.
+
+    Raises:
+        InputError: if they are no classes of a task.
+    """
+    known = None if task is None else KNOWN[task]
+    fixed = known.labels if known else find_class_names(source, source, column)
+    # Two rows of a label stand for many, which is all that the checks count.
+    first = [value for value, _ in counted]
+    again = [value for value, count in counted if count > 1]
+    table = Table(source.name, {column: first + again}, located=False)
+    warnings: list[str] = []
+    names, order = name_classes(table, column, fixed)
+    labels = settle_classes(table, column, names, order, known, warnings)
+    ids = number_classes(table, column, names, labels)[: len(first)]
+    counts = np.bincount(ids, [count for _, count in counted], len(labels))
+    return Classes(labels, tuple(ids.tolist()), tuple(counts.astype(int).tolist()), tuple(warnings))
+
+
+def _whole(table: Table, column: str, value: Any) -> int:
+    """Return a number as the integer that it is, or refuse it as a class."""
+    if isinstance(value, str) and INTEGER.fullmatch(value) and len(value) < 1000:
+        return int(value)
+    number = value if isinstance(value, int) else float(value)
+    if isinstance(number, float) and not number.is_integer():
+        row = table.columns[column].index(value)
+        remedy = "for numbers to predict use --regression, for a known task --task"
+        raise table.fault("classes must be strings or integers", str(value), column, row, remedy)
+    return int(number)
+
+
+def _number(table: Table, column: str, value: Any, names: tuple[str, ...]) -> int:
+    """Return the id that a label stands for, where ids and names are fixed."""
+    number = -1
+    if isinstance(value, str):
+        lowered = [name.lower() for name in names]
+        if value.strip().lower() in lowered:
+            return lowered.index(value.strip().lower())
+        if INTEGER.fullmatch(value) and len(value) < 1000:
+            number = int(value)
+    elif float(value).is_integer():
+        number = int(value)
+    if not 0 <= number < len(names):
+        row = table.columns[column].index(value)
+        known = ", ".join(f"{number} {name}" for number, name in enumerate(names))
+        rule = f"labels must be ids or names of the task's classes ({known})"
+        remedy = "correct it, or leave out --task"
+        raise table.fault(rule, f"{value!r:.60}", column, row, remedy)
+    return number
+
+
+def mark_choices(table: Table, column: str, count: int) -> np.ndarray:
+    """Return 1 for the right and 0 for each wrong choice, (n * count,), example by example."""
+    numbers = tuple(str(number) for number in range(count))
+    right = np.array(name_classes(table, column, numbers)[0], dtype=np.int64)
+    return np.eye(count, dtype=np.int64)[right].reshape(-1)
+
+
+def settle_classes(
+    table: Table,
+    column: str,
+    names: list[str],
+    order: tuple[str, ...],
+    known: Known | None,
+    warnings: list[str],
+) -> tuple[str, ...]:
+    """Check the classes of the training split and return them in the order of their ids."""
+    counts = Counter(names)
+    absent = [name for name in order if name not in counts]
+    if absent and known is not None:
+        raise InputError(
+            f"every class of the task must occur: {table.name} has no {absent[0]!r}; "
+            "leave out --task to use the labels as they are"
+        )
+    if absent:
+        warnings.append(f"classes without an example in {table.name}: {join_names(absent)}")
+    if len(counts) == 1:
+        raise InputError(
+            f"a task needs at least 2 classes: column {column!r} of {table.name} has only "
+            f"{names[0]!r:.60}; name another column with --label, or add rows"
+        )
+    alone = [name for name in order if counts[name] == 1]
+    if alone:
+        numeric = all(map(NUMBER.fullmatch, counts))
+        more = f" and of {len(alone) - 1} other classes" if len(alone) > 1 else ""
+        remedy = "; for numbers to predict use --regression" if numeric else ""
+        found = f"1 of {alone[0]!r:.60}{more}"
+        remedy = f"drop or merge such classes{remedy}"
+        rule = "every class needs at least 2 examples"
+        raise table.fault(rule, found, column, names.index(alone[0]), remedy)
+    return tuple(name for name in order if name in counts)
+
+
+def number_classes(
+    table: Table, column: str, names: list[str], labels: tuple[str, ...]
+) -> np.ndarray:
+    """Return class ids, int64 (n,); every name must be one of the training split's."""
+    numbers = {name: number for number, name in enumerate(labels)}
+    for row, name in enumerate(names):
+        if name not in numbers:
+            rule = "every class must occur in training"
+            remedy = f"training has {join_names(labels)}"
+            raise table.fault(rule, f"{name!r:.60}", column, row, remedy)
+    return np.array([numbers[name] for name in names], dtype=np.int64)

@@ -1,0 +1,69 @@
+"""Finding the splits of a file, a folder, the demo or a data set on the hub."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from layerscout.data.files import OPENERS, no_such_file, open_file, reading
+from layerscout.data.hub import VALIDATION_NAMES, open_hub, parse_hub_name
+from layerscout.data.tables import Source, from_memory, join_names
+from layerscout.runtime import InputError
+
+
+def find(data: str | Path) -> tuple[str, str | None, dict[str, Source]]:
+    """Find the splits of a file, a folder, the word "demo" or a data set on the hub.
+
+    Returns:
+        What to call the data; the hub's `owner/name[/config]`, None for what is not from the hub;
+        and the source of each split, "train" first and perhaps "validation".
+
+    Raises:
+        InputError: if there is no such thing, or it cannot be read.
+    """
+    if data == "demo":
+        return "demo", None, _demo()
+    if not str(data):
+        raise InputError("the name of the data is empty; give a file, a folder or a hub data set")
+    path = Path(data)
+    with reading(path):
+        if path.is_dir():
+            return path.resolve().name, None, _folder(path)
+        if path.is_file():
+            return path.stem, None, {"train": open_file(path)}
+    hub = None if isinstance(data, Path) else parse_hub_name(data)
+    if hub is None:
+        raise no_such_file(path)
+    return str(data), hub, open_hub(hub)
+
+
+def _folder(path: Path) -> dict[str, Source]:
+    """Open the splits of a folder with `train.*` and perhaps `validation.*`."""
+    entries = sorted(path.iterdir())
+    files = [entry for entry in entries if entry.suffix.lower() in OPENERS]
+    found = {
+        "train": [file for file in files if file.stem.lower() == "train"],
+        "validation": [file for file in files if file.stem.lower() in VALIDATION_NAMES],
+    }
+    if not found["train"]:
+        raise InputError(
+            f"a folder of data needs one train.csv, .tsv, .jsonl or .parquet: {path} has "
+            f"{join_names(entry.name for entry in entries)}; name a file to use it alone"
+        )
+    for split, matches in found.items():
+        if len(matches) > 1:
+            raise InputError(
+                f"a folder of data needs one {split} file: {path} has "
+                f"{join_names(file.name for file in matches)}; remove all but one"
+            )
+    return {split: open_file(matches[0]) for split, matches in found.items() if matches}
+
+
+def _demo() -> dict[str, Source]:
+    """Return the splits of the task that ships with the package: always the same rows."""
+    from layerscout.data.demo import LABELS, sentences
+
+    texts, labels = zip(*sentences(2500, seed=0), strict=True)
+    splits = {
+        "train": from_memory("demo", texts[:2000], labels[:2000]),
+        "validation": from_memory("demo (validation)", texts[2000:], labels[2000:]),
+    }
+    return {which: replace(split, classes={"label": LABELS}) for which, split in splits.items()}

@@ -48,7 +48,7 @@ def tabulate_runs(content: Mapping[str, Any]) -> Table:
     columns = ["learning rate", "seed", f"best {format_name(content['metric'])}", "epoch", "last"]
     kept = frozenset({(content["kept"], {"best": 2, "last": 4}[content["keep"]])})
     caption = "Every run with its best and its last epoch; the kept one is marked."
-    return Table(caption, [*columns, "stopped"], rows, kept, frozenset({5}), mark="kept")
+    return Table(caption, [*columns, "stopped"], rows, kept, mark="kept")
 
 
 def tabulate_epochs(content: Mapping[str, Any]) -> Table:

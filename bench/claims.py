@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from layerscout.scores.table import SCORES
-from layerscout.studies.summaries import Mean, agreements, chosen_rows, mean_of, rounded
+from layerscout.studies.contests import correlate_values
+from layerscout.studies.tables import Mean, average, format_rounded, select_rows
 
 # A difference of a metric within which two are near each other, and below which one does not help.
 NEAR, NO_HELP = 0.05, 0.02
@@ -64,15 +65,15 @@ def told(found: Mean, of: str) -> str:
     """Write a mean with its interval."""
     interval = ""
     if found.low is not None:
-        interval = f", 95 % interval {rounded(found.low)} to {rounded(found.high)}"
-    return f"{rounded(found.mean)} ({found.n} {of}{interval})"
+        interval = f", 95 % interval {format_rounded(found.low)} to {format_rounded(found.high)}"
+    return f"{format_rounded(found.mean)} ({found.n} {of}{interval})"
 
 
 def values(frame: pd.DataFrame, measure: str, by: Sequence[str], **where: Any) -> dict[Any, float]:
     """Average a measure over all but some axes."""
-    found = chosen_rows(frame, where.pop("grid", None), where)
+    found = select_rows(frame, where.pop("grid", None), [measure], where)
     groups: dict[Any, list[float]] = {}
-    for row in found[found["measure"] == measure].to_dict("records"):
+    for row in found.to_dict("records"):
         key = tuple(row[axis] for axis in by)
         groups.setdefault(key if len(by) > 1 else key[0], []).append(float(row["value"]))
     return {key: mean(some) for key, some in groups.items()}
@@ -106,13 +107,13 @@ def gain(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> Mean:
         differences = [a[1] - b[1] for a, b in both if a and b and a[0] != b[0]]
         if differences:
             gains.append(mean(differences))
-    return mean_of(gains)
+    return average(gains)
 
 
 def span(found: Iterable[float]) -> str:
     """Write the least and the most."""
     listed = list(found)
-    return f"{rounded(min(listed))} to {rounded(max(listed))}"
+    return f"{format_rounded(min(listed))} to {format_rounded(max(listed))}"
 
 
 def correlation(one: Sequence[float], other: Sequence[float]) -> float:
@@ -139,13 +140,13 @@ def scores(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         toward(values(frame, f"pearson:{key}", ("model", "task")), SCORES[key].better)
         for key in ("variability_ratio", "cca", "numerical_rank", "variability_ratio_debiased")
     )
-    predicted = mean_of(list(ratio.values()))
+    predicted = average(list(ratio.values()))
     yield Claim(
         name,
         "ν predicts probing: the lower ν of a state, the better its probe",
         above(predicted),
         f"r towards better probes {told(predicted, 'models and tasks')}: "
-        + ", ".join(f"{m} {t} {rounded(v)}" for (m, t), v in ratio.items()),
+        + ", ".join(f"{m} {t} {format_rounded(v)}" for (m, t), v in ratio.items()),
     )
     for text, better, worse in (
         ("CCA predicts probing at least as well as ν", cca, ratio),
@@ -153,7 +154,7 @@ def scores(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         ("(ours) the debiased ν predicts probing better than ν", debiased, ratio),
     ):
         common = [key for key in better if key in worse]
-        one = mean_of([better[key] - worse[key] for key in common])
+        one = average([better[key] - worse[key] for key in common])
         yield Claim(
             name,
             text,
@@ -166,7 +167,7 @@ def pooling(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge which pooling gives the smoother curve."""
     found = values(frame, "smoothness:variability_ratio", ("model", "task", "pooling"))
     gains = [found[m, t, "cls"] - value for (m, t, p), value in found.items() if p == "mean"]
-    one = mean_of(gains)
+    one = average(gains)
     yield Claim(
         name,
         "ν over states is smoother for the mean of the tokens than for the first token",
@@ -353,7 +354,10 @@ def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             if at and at in original[task]
         ]
         cases.append(
-            (mean(gaps) > NEAR, f"{task}: by {rounded(mean(gaps))} over states 1 to {len(gaps)}")
+            (
+                mean(gaps) > NEAR,
+                f"{task}: by {format_rounded(mean(gaps))} over states 1 to {len(gaps)}",
+            )
         )
     yield by_task(
         name,
@@ -366,8 +370,8 @@ def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         lost = {at: value - v for at, v in skips[task].items() if isinstance(at, int)}
         others = [v for at, v in lost.items() if at != 1]
         line = (
-            f"{task}: {rounded(lost[1])} lost without it, "
-            f"{rounded(max(others))} at most without another"
+            f"{task}: {format_rounded(lost[1])} lost without it, "
+            f"{format_rounded(max(others))} at most without another"
         )
         cases.append((lost[1] > max(others), line))
     yield by_task(
@@ -386,7 +390,7 @@ def clusters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         cases.append(
             (
                 min(after) > max(before),
-                f"{task}: {rounded(mean(before))} before, {span(after)} after",
+                f"{task}: {format_rounded(mean(before))} before, {span(after)} after",
             )
         )
     yield by_task(
@@ -429,7 +433,9 @@ def incremental(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         transfer.append((r[0] > r[-1], f"{task}: {line}"))
         half = len(probed) // 2
         low = [some[half] - some[0] for some in curves.values()]
-        line = ", ".join(f"{rounded(one)} with {n:,g}" for one, n in zip(low, sizes, strict=True))
+        line = ", ".join(
+            f"{format_rounded(one)} with {n:,g}" for one, n in zip(low, sizes, strict=True)
+        )
         gains.append((low[-1] > low[0], f"{task}: {line}"))
     yield by_task(
         name,
@@ -452,8 +458,10 @@ def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     for task, orders in shuffled.items():
         low, high = ends[task][min(ends[task])], ends[task][max(ends[task])]
         some = list(orders.values())
-        line = f"{task}: none pretrained {rounded(low)}, shuffled {rounded(mean(some))} "
-        line += f"({span(some)}), in order {rounded(high)}"
+        line = (
+            f"{task}: none pretrained {format_rounded(low)}, shuffled {format_rounded(mean(some))} "
+        )
+        line += f"({span(some)}), in order {format_rounded(high)}"
         if high - low > NO_HELP:
             shares.append((mean(some) - low) / (high - low))
         else:
@@ -465,7 +473,7 @@ def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         everywhere(share < 0.5 for share in shares),
         "; ".join(lines),
     )
-    agreed = agreements(frame, grid="tuned", value="metric", of="task", over="permutation")
+    agreed = correlate_values(frame, grid="tuned", value="metric", of="task", over="permutation")
     clear = [one.pearson for one in agreed if one.pearson_p < 0.05]
     verdict = everywhere(r > 0 for r in clear) if len(clear) == len(agreed) else UNCLEAR
     yield Claim(
@@ -483,14 +491,14 @@ def single(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     edits = [edit for edit in dict.fromkeys(edit for edit, _ in found) if edit != "none"]
     lost = {edit: mean(found[edit, seed] - found["none", seed] for seed in seeds) for edit in edits}
     worst = min(lost, key=lost.__getitem__)
-    one = mean_of(
+    one = average(
         [mean(found[edit, seed] - found["none", seed] for edit in edits) for seed in seeds]
     )
     yield Claim(
         name,
         f"re-initialising one block does no harm (±{NEAR}, each)",
         everywhere(value >= -NEAR for value in lost.values()),
-        f"difference {told(one, 'seeds')}; the most with {worst}, {rounded(lost[worst])}",
+        f"difference {told(one, 'seeds')}; the most with {worst}, {format_rounded(lost[worst])}",
     )
 
 
@@ -499,7 +507,7 @@ def helps(name: str, frame: pd.DataFrame, axis: str, text: str) -> Claim:
     found = values(frame, "metric", (axis, "task", "kept", "seed"))
     usual, other = sorted({key[0] for key in found})
     both = [key[1:] for key in found if key[0] == usual and (other, *key[1:]) in found]
-    one = mean_of([found[(other, *key)] - found[(usual, *key)] for key in both])
+    one = average([found[(other, *key)] - found[(usual, *key)] for key in both])
     return Claim(
         name,
         f"{text} (by {NO_HELP} or more)",
@@ -536,7 +544,7 @@ def layers(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         name,
         f"the 5 best blocks are within {NEAR} of full fine-tuning",
         everywhere(abs(value) <= NEAR for value in gains.values()),
-        ", ".join(f"{task}: {rounded(value)}" for task, value in gains.items()),
+        ", ".join(f"{task}: {format_rounded(value)}" for task, value in gains.items()),
     )
     gains = {
         task: v - found[task, "rank-bottom:1"]
@@ -547,7 +555,7 @@ def layers(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         name,
         "the best block alone beats the worst alone",
         everywhere(value > 0 for value in gains.values()),
-        ", ".join(f"{task}: by {rounded(value)}" for task, value in gains.items()),
+        ", ".join(f"{task}: by {format_rounded(value)}" for task, value in gains.items()),
     )
 
 
@@ -564,7 +572,9 @@ def ranks(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             name,
             f"Fisher ranks of blocks hold during training ({text}): they move by less than 1",
             everywhere(value < 1 for value in last.values()),
-            ", ".join(f"{task}: {rounded(v)} after the last epoch" for task, v in last.items())
+            ", ".join(
+                f"{task}: {format_rounded(v)} after the last epoch" for task, v in last.items()
+            )
             + f" (shuffled ranks would move by {random:.2f})",
         )
 

@@ -20,12 +20,14 @@ import pandas as pd
 
 from claims import NEAR, STUDIES, Claim
 from layerscout.pages.axes import place_side_by_side
+from layerscout.pages.markup import write_markdown
 from layerscout.pages.plotting import save_chart
-from layerscout.studies.charts import figure
+from layerscout.studies.charts import draw_figure
 from layerscout.studies.loading import load_recipe
 from layerscout.studies.run import study
 from layerscout.studies.store import Store
-from layerscout.studies.summaries import summarise, tidy
+from layerscout.studies.summaries import tidy_records
+from layerscout.studies.tables import summarise
 from measuring import table
 
 KEPT = Path(__file__).parents[1] / "docs" / "measured" / "results"
@@ -67,7 +69,7 @@ def keep(studies: Path) -> None:
         }
         if not all(record and record["status"] == "done" for record in records.values()):
             raise SystemExit(f"{name} has trials that failed or have not run; see its report")
-        frame = tidy(content, store.read)
+        frame = tidy_records(content, store.read)
         read = frame["measure"].fillna("").str.startswith(evidence.measures)
         frame = frame[read & frame["selected"] & ~frame["measure"].fillna("").str.contains("_by_")]
         left = ["status", "selected", *(axis for axis in frame if frame[axis].isna().all())]
@@ -87,7 +89,7 @@ def keep(studies: Path) -> None:
 
 
 def kept(name: str) -> pd.DataFrame:
-    """Read the values that were kept of a study, as `tidy` gives them."""
+    """Read the values that were kept of a study, as `tidy_records` gives them."""
     frame = pd.read_csv(KEPT / f"{name}.csv", dtype={"seed": str, "trial": str})
     absent = {"at": None, "status": "done", "selected": True}
     frame = frame.assign(
@@ -156,8 +158,8 @@ def means(name: str, title: str, rows: str, columns: str | Sequence[str], **more
     frame = kept(name)
     if by := asked.pop("sort", None):
         frame = frame.sort_values(list(by), kind="stable")
-    found = summarise(frame, title=title, rows=rows, columns=columns, **asked)
-    return f"### {title}\n\n{found.written().markdown()}"
+    found = summarise(frame, rows=rows, columns=columns, **asked)
+    return f"### {title}\n\n{write_markdown(found.as_table())}"
 
 
 def tables() -> list[str]:
@@ -227,7 +229,8 @@ def draw() -> None:
         recipe = load_recipe(name, small=True)
         [spec] = [one for one in recipe.figures if one.title == title]
         charts = [
-            chart.properties(width=260, height=200) for chart in figure(kept(name), spec, panels)
+            chart.properties(width=260, height=200)
+            for chart in draw_figure(kept(name), spec, panels)
         ]
         save_chart(place_side_by_side(charts, min(3, len(charts))), KEPT / f"{name}.svg")
 

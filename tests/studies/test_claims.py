@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import claims  # noqa: E402
 import results  # noqa: E402
 from layerscout.studies.loading import list_recipes, load_recipe  # noqa: E402
-from layerscout.studies.summaries import mean_of, shown  # noqa: E402
+from layerscout.studies.tables import average, format_value  # noqa: E402
 
 RESULTS = ROOT / "docs" / "measured" / "results"
 
@@ -40,7 +40,7 @@ def test_what_is_kept_is_of_the_recipe_as_it_is(name):
     for grid, rows in frame.groupby("grid"):
         for axis in set(grids[grid].axes) & set(frame) - {"model", "learning_rate", "edits"}:
             wanted = set(map(str, grids[grid].label_values(axis)))
-            assert set(rows[axis].dropna().map(shown)) <= wanted, axis
+            assert set(rows[axis].dropna().map(format_value)) <= wanted, axis
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_what_is_kept_is_of_the_recipe_as_it_is(name):
     ],
 )
 def test_verdicts_go_by_the_interval(values, verdict, near):
-    assert claims.above(mean_of(values)) == verdict
-    assert claims.near(mean_of(values)) == near
+    assert claims.above(average(values)) == verdict
+    assert claims.near(average(values)) == near
 
 
 def test_verdicts_of_cases():

@@ -14,13 +14,12 @@ import pytest
 from layerscout.analysis.comparison import compare
 from layerscout.analysis.evaluation import evaluate
 from layerscout.pages.html import render_result
-from layerscout.studies import reports
 from layerscout.studies.checking import make_recipe
 from layerscout.studies.grid import Cell
 from layerscout.studies.reports import report
 from layerscout.studies.run import Study
 from layerscout.studies.store import Store
-from layerscout.studies.summaries import Summary, mean_of
+from layerscout.studies.tables import Summary, average
 from layerscout.studies.trial import Trial
 from scan_content import full, scan, score
 from tuned import cheaply, task_of
@@ -492,15 +491,13 @@ def test_charts_and_tables_are_printed(browse: Browse, name: str):
 @pytest.mark.parametrize(
     ("numbers", "caption"),
     [
-        ([], "No trial."),
+        ([], "No trials."),
         ([1, 1], "One trial each."),
         ([1, 3], "Means of 1 to 3 trials ± standard error."),
         ([3], "Means of 3 trials ± standard error."),
     ],
 )
 def test_a_table_says_how_many_trials_it_is_of(numbers, caption):
-    cells = {(0, c): mean_of([0.5] * n) for c, n in enumerate(numbers)}
+    cells = {(0, c): average([0.5] * n) for c, n in enumerate(numbers)}
     columns = [f"c{c}" for c in range(len(numbers))]
-    assert (
-        reports._as_table(Summary("t", "plan", ["a"], columns, cells, "error")).caption == caption
-    )
+    assert Summary("plan", ["a"], columns, cells, "error").as_table().caption == caption

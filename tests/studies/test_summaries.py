@@ -7,35 +7,28 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from layerscout.studies.summaries import (
-    Mean,
-    Summary,
-    TextTable,
-    agreements,
-    best_rate,
-    contests,
-    mean_of,
-    rounded,
-    summarise,
-    tidy,
-)
+from layerscout.pages.content import Table
+from layerscout.pages.markup import write_latex, write_markdown
+from layerscout.studies.contests import compare_with_baseline, correlate_values
+from layerscout.studies.summaries import choose_rate, tidy_records
+from layerscout.studies.tables import Mean, Summary, average, format_rounded, summarise
 
 
 def test_means_are_those_of_scipy():
     values = [0.3, 0.5, 0.9, 0.4]
-    found = mean_of(values)
+    found = average(values)
     assert (found.n, found.mean) == (4, pytest.approx(np.mean(values)))
     assert found.deviation == pytest.approx(np.std(values, ddof=1))
     assert found.error == pytest.approx(stats.sem(values))
     ends = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
     assert (found.low, found.high) == pytest.approx(ends)
-    assert mean_of([0.3]) == Mean(1, 0.3)
+    assert average([0.3]) == Mean(1, 0.3)
 
 
 def test_the_best_rate_has_the_best_mean_of_those_that_came_through():
-    assert best_rate([("a", [0.5, 0.6]), ("b", [0.9, 0.1]), ("c", [0.6, 0.6])]) == "c"
-    assert best_rate([("a", [0.5, 0.6]), ("b", [0.9, None])]) == "a"
-    assert best_rate([("a", [0.5]), ("b", [0.5])]) == "a"
+    assert choose_rate([("a", [0.5, 0.6]), ("b", [0.9, 0.1]), ("c", [0.6, 0.6])]) == "c"
+    assert choose_rate([("a", [0.5, 0.6]), ("b", [0.9, None])]) == "a"
+    assert choose_rate([("a", [0.5]), ("b", [0.5])]) == "a"
 
 
 def tuned(value, flops=1.0, **more):
@@ -84,7 +77,7 @@ VALUES = {
 def test_rows_are_tidy_and_the_chosen_rate_is_told():
     content, read = study(VALUES)
     content["cells"].append({"grid": "g", "values": {"task": "c"}, "trial": None, "refused": "x"})
-    frame = tidy(content, read)
+    frame = tidy_records(content, read)
     metric = frame[frame.measure == "metric"]
     assert list(metric.value) == [v for v in VALUES.values() if v is not None]
     chosen = metric[metric.selected]
@@ -104,30 +97,30 @@ def test_rows_are_tidy_and_the_chosen_rate_is_told():
 
 
 def table(frame, **options):
-    given = {"title": "t", "grid": "g", "value": "metric", "rows": "plan", "columns": "task"}
+    given = {"grid": "g", "value": "metric", "rows": "plan", "columns": "task"}
     return summarise(frame, **given | {"spread": "deviation", "where": {}} | options)
 
 
 def test_a_table_has_means_of_the_chosen_rate_in_the_order_of_the_recipe():
-    found = table(tidy(*study(VALUES)))
+    found = table(tidy_records(*study(VALUES)))
     assert (list(found.rows), list(found.columns)) == (["full", "top:1"], ["a", "b"])
-    assert found.cells[0, 0] == mean_of([0.8, 0.7])
+    assert found.cells[0, 0] == average([0.8, 0.7])
     assert found.cells[0, 1] == Mean(1, 0.9)
     assert found.text(0, 0) == f"0.750 ± {np.std([0.8, 0.7], ddof=1):.3f}"
-    assert table(tidy(*study(VALUES)), where={"task": "b"}).columns == ["b"]
-    shares = table(tidy(*study(VALUES)), value=["share", "trainable"], columns="measure")
+    assert table(tidy_records(*study(VALUES)), where={"task": "b"}).columns == ["b"]
+    shares = table(tidy_records(*study(VALUES)), value=["share", "trainable"], columns="measure")
     assert [shares.text(0, c) for c in range(2)] == ["0.500 ± 0.000", "3"]
 
 
 def test_tables_are_written_for_markdown_and_latex():
     cells = {(0, 0): Mean(2, 0.5, 0.1, 0.07, 0.4, 0.6), (1, 0): Mean(1, 1234.0)}
-    found = Summary("t", "plan", ["a|b", "c_d"], ["50 %"], cells, "interval").written()
-    assert found.markdown() == (
+    found = Summary("plan", ["a|b", "c_d"], ["50 %"], cells, "interval").as_table()
+    assert write_markdown(found) == (
         "| plan | 50 % |\n| --- | ---: |\n| a\\|b | 0.500 (0.400 to 0.600) |\n| c_d | 1,234 |\n"
     )
-    assert "c\\_d & 1,234 \\\\" in found.latex() and "50 \\%" in found.latex()
-    assert found.latex().startswith("\\begin{tabular}{lr}\n\\toprule\n")
-    tricky = TextTable("t", ["a"], [["\\x{y}~^ ± ν&#$"]]).latex()
+    assert "c\\_d & 1,234 \\\\" in write_latex(found) and "50 \\%" in write_latex(found)
+    assert write_latex(found).startswith("\\begin{tabular}{lr}\n\\toprule\n")
+    tricky = write_latex(Table("", ["a"], [["\\x{y}~^ ± ν&#$"]]))
     assert "\\textbackslash{}x\\{y\\}\\textasciitilde{}\\textasciicircum{}" in tricky
     assert "$\\pm$ $\\nu$\\&\\#\\$" in tricky
 
@@ -147,11 +140,11 @@ def test_tables_are_written_for_markdown_and_latex():
     ],
 )
 def test_numbers_are_rounded_for_reading(value, text):
-    assert rounded(value) == text
+    assert format_rounded(value) == text
 
 
 def test_a_contest_pairs_trials_that_differ_in_the_plan_alone():
-    (found,) = contests(tidy(*study(VALUES)), "g", "plan", "full")
+    (found,) = compare_with_baseline(tidy_records(*study(VALUES)), "g", "plan", "full")
     assert found.name == "top:1" and found.pairs == 3  # seed 1 of full on b did not come through
     a, b = np.mean([0.6 - 0.8, 0.4 - 0.7]), 1.0 - 0.9
     assert found.difference.mean == pytest.approx((a + b) / 2)
@@ -165,7 +158,7 @@ def test_wilcoxon_is_over_tasks_and_needs_five():
     values = {}
     for task, gain in zip("abcdef", [0.1, 0.2, -0.05, 0.3, 0.15, 0.07], strict=True):
         values |= {(task, "full", "1", "0"): 0.5, (task, "top:1", "1", "0"): 0.5 + gain}
-    (found,) = contests(tidy(*study(values)), "g", "plan", "full")
+    (found,) = compare_with_baseline(tidy_records(*study(values)), "g", "plan", "full")
     gains = [0.1, 0.2, -0.05, 0.3, 0.15, 0.07]
     assert found.wilcoxon == pytest.approx(stats.wilcoxon(gains).pvalue)
     assert (found.better, found.difference.n) == (5, 6)
@@ -180,7 +173,9 @@ def test_agreement_over_orders_is_that_of_scipy():
         for task, values in (("a", x), ("b", y), ("c", np.ones(10)))
         for n, v in enumerate(values)
     ]
-    (found,) = agreements(pd.DataFrame(rows), grid="g", value="metric", of="task", over="order")
+    (found,) = correlate_values(
+        pd.DataFrame(rows), grid="g", value="metric", of="task", over="order"
+    )
     assert (found.pair, found.n) == ("a, b", 10)  # what is the same everywhere has no correlation
     rank, line = stats.spearmanr(x, y), stats.pearsonr(x, y)
     assert (found.spearman, found.spearman_p) == pytest.approx((rank.statistic, rank.pvalue))
@@ -199,7 +194,7 @@ def test_states_are_compared_over_the_seeds_of_a_model():
     record = {"status": "done", "verb": "compare", "seconds": 1.0}
     record["result"] = {"clusters": clusters, "maps": maps, "models": []}
     cell = {"grid": "g", "values": {"task": "t", "models": names}, "trial": "x"}
-    frame = tidy({"cells": [cell]}, {"x": record}.get)
+    frame = tidy_records({"cells": [cell]}, {"x": record}.get)
     same = frame[frame.measure == "same_state"]
     assert list(zip(same["at"], same.value, strict=True)) == [(1, 0.9), (2, 0.8)]
     assert list(frame[frame.measure == "contrast"]["at"]) == names[:2]
@@ -214,7 +209,7 @@ def test_a_contest_keeps_other_axes_apart():
         values |= {"batch_size": str(batch), "resolved": plan, "blocks": number}
         content["cells"].append({"grid": "g", "values": values, "trial": str(number)})
         records[str(number)] = tuned(value)
-    (found,) = contests(tidy(content, records.get), "g", "plan", "full")
+    (found,) = compare_with_baseline(tidy_records(content, records.get), "g", "plan", "full")
     assert found.difference.mean == pytest.approx(0.0375) and found.pairs == 2
 
 
@@ -227,7 +222,7 @@ def test_rates_are_chosen_over_seeds_even_where_the_best_state_differs():
         axes |= {"seed": seed, "best": int(seed) + 1, "resolved": f"({seed})", "blocks": 1}
         content["cells"].append({"grid": "g", "values": axes, "trial": str(number)})
         records[str(number)] = tuned(value)
-    frame = tidy(content, records.get)
+    frame = tidy_records(content, records.get)
     chosen = frame[frame.selected & (frame.measure == "metric")]
     assert list(chosen.learning_rate) == ["1e-3", "1e-3"]
 
@@ -237,7 +232,7 @@ def test_where_goes_by_what_tables_call_a_value():
     for number, cell in enumerate(content["cells"]):
         cell["values"] |= {"keep_layer_norm": "yes" if number % 2 else "no", "kept": number}
     content["cells"].append({"grid": "other", "values": {"task": "a"}, "trial": None})
-    frame = tidy(content, read)  # where `kept` is a float, since one cell has none
+    frame = tidy_records(content, read)  # where `kept` is a float, since one cell has none
     assert table(frame, where={"keep_layer_norm": True}).cells.keys() != {}
     assert len(table(frame, where={"kept": 0}).cells) == 1
     assert table(frame, where={"kepd": 0}).cells == {}

@@ -23,6 +23,7 @@ from layerscout.pages.evaluation import (
 from layerscout.pages.formats import format_name, format_number
 from layerscout.pages.heat_maps import draw_similarity, name_maps, specify_skips
 from layerscout.pages.html import build_sections, render_page, render_result
+from layerscout.pages.markup import write_latex, write_markdown
 from layerscout.pages.plan import (
     describe_untying,
     describe_work,

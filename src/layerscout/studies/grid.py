@@ -12,7 +12,7 @@ from layerscout.plans import (
     Plan,
 )
 from layerscout.studies.recipe import DERIVED, Grid
-from layerscout.studies.summaries import best_rates, quality
+from layerscout.studies.summaries import choose_rates, get_metric
 from layerscout.studies.trial import DRAWING, Trial
 
 
@@ -60,13 +60,18 @@ def best_cells(
 ) -> list[Cell]:
     """Give the cells of tune with the best learning rate, where any came through."""
     known = [
-        (cell, cell.without("seed", "learning_rate"), cell.values["learning_rate"], quality(record))
+        (
+            cell,
+            cell.without("seed", "learning_rate"),
+            cell.values["learning_rate"],
+            get_metric(record),
+        )
         for cell in cells
         if cell.trial is not None
         for record in [read(cell.trial.key)]
     ]
     settled = {rest for _, rest, _, value in known if value is not None}
-    return list(itertools.chain(*best_rates(point for point in known if point[1] in settled)))
+    return list(itertools.chain(*choose_rates(point for point in known if point[1] in settled)))
 
 
 def group_sources(

@@ -16,7 +16,7 @@ from layerscout.runtime import (
     write_files,
 )
 from layerscout.studies.arguments import VERBS
-from layerscout.studies.summaries import UNLIKE_OURS, measured
+from layerscout.studies.summaries import UNLIKE_OURS, list_measures
 from layerscout.studies.trial import Trial
 
 
@@ -120,6 +120,6 @@ def is_whole(record: Any, key: str) -> bool:
     if not known or status != "done" or not isinstance(record.get("result"), dict):
         return False
     try:
-        return all(True for _ in measured(record, {}))
+        return all(True for _ in list_measures(record, {}))
     except UNLIKE_OURS:
         return False

@@ -1,0 +1,143 @@
+"""The rows behind the charts of a study: chosen, grouped into panels, and named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from layerscout.pages import title_score
+from layerscout.scores import SCORES
+from layerscout.studies.tables import average, collect_trials, format_value, select_rows
+
+Row = Mapping[str, Any]
+
+
+def list_rows(
+    frame: pd.DataFrame, grid: str | None, measures: Sequence[str], where: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Give the rows of measures, as JSON can hold them."""
+    return [_plain(row) for row in select_rows(frame, grid, measures, where).to_dict("records")]
+
+
+def list_strategies(frame: pd.DataFrame, grid: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Give for each model and task the means of every strategy, those of the front marked.
+
+    The front are those that nothing cheaper reaches.
+    """
+    measures = ("metric", "share", "seconds")
+    trials = collect_trials(select_rows(frame, grid, measures), measures)
+    panels = []
+    for name, rows in group_rows([_plain(row) for row in trials], ("model", "task")):
+        points: list[dict[str, Any]] = []
+        for plan, some in group_rows(rows, _list_varying(rows)):
+            metric, share, seconds = (average([row[key] for row in some]) for key in measures)
+            points.append(
+                {
+                    "name": plan,
+                    "family": name_family(str(some[0].get("plan", ""))),
+                    "plan": format_value(some[0].get("resolved")),
+                    "metric": metric.mean,
+                    "low": metric.low,
+                    "high": metric.high,
+                    "share": share.mean,
+                    "seconds": seconds.mean,
+                    "n": metric.n,
+                }
+            )
+        best = float("-inf")
+        for point in sorted(points, key=lambda one: (one["share"], -one["metric"])):
+            point["front"] = point["metric"] > best
+            best = max(best, point["metric"])
+        panels.append((name, points))
+    return panels
+
+
+def list_means(rows: Sequence[Row], x: str, color: str | None, by: Sequence[str]) -> list[Row]:
+    """Average rows that agree in the axes `by`, with their place and colour in a chart."""
+    means: list[Row] = []
+    for _, some in group_rows(rows, by):
+        one, first = average([float(row["value"]) for row in some]), some[0]
+        means.append(
+            {
+                "x": first.get(x),
+                "color": name_color(first, color),
+                "label": format_value(first.get("plan")),
+                "plan": format_value(first.get("resolved")),
+                "value": one.mean,
+                "low": one.low,
+                "high": one.high,
+                "n": one.n,
+            }
+        )
+    return means
+
+
+def group_rows(rows: Sequence[Row], axes: Sequence[str]) -> list[tuple[str, list[Row]]]:
+    """Group rows by axes, in order of appearance; an axis with one value is not named."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(axis) for axis in axes), []).append(row)
+    several = [n for n, _ in enumerate(axes) if len({key[n] for key in groups}) > 1]
+    named = several or range(len(axes))
+    return [(", ".join(format_value(key[n]) for n in named), some) for key, some in groups.items()]
+
+
+def _list_varying(rows: Sequence[Row]) -> list[str]:
+    """Name the axes that tell the strategies of a panel apart."""
+    axes = ["plan", "method", "edits", "examples", "reinit_rate_factor", "keep_layer_norm"]
+    return [axis for axis in axes if any(axis in row for row in rows)]
+
+
+def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """Give what JSON can hold: whole numbers as such, and null for what is missing."""
+    return {str(name): _plain_value(value) for name, value in row.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value.item() if hasattr(value, "item") else value
+    if value != value:
+        return None
+    return int(value) if value == int(value) and abs(value) < 1e9 else value
+
+
+def name_family(plan: str) -> str:
+    """Name the kind of a strategy, however many blocks it tunes."""
+    head, _, rest = plan.partition(":")
+    place = rest.partition("@")[2]
+    return f"{head}@{place}" if place else head
+
+
+def name_color(row: Row, color: str | None) -> str:
+    """Name what the colour of a row stands for; empty where colours mean nothing."""
+    if color is None:
+        return ""
+    if color == "family":
+        return name_family(str(row.get("plan", "")))
+    return name_measure(row["measure"]) if color == "measure" else format_value(row.get(color))
+
+
+def name_measure(measure: str) -> str:
+    """Name a measure on an axis, such as "rank of Fisher information"."""
+    kind, _, key = measure.rpartition(":")
+    name = title_score(key) if key in SCORES else key.replace("_", " ")
+    return f"{kind} of {name}" if kind else name
+
+
+def name_values(rows: Sequence[Row]) -> str:
+    """Name the axis of the values."""
+    measures = list(dict.fromkeys(str(row["measure"]) for row in rows))
+    return name_measure(measures[0]) if len(measures) == 1 else "value"
+
+
+def name_place(rows: Sequence[Row]) -> str:
+    """Say what the column "at" of rows counts."""
+    measure = str(rows[0]["measure"])
+    if measure.endswith("_by_epoch"):
+        return "epoch"
+    if measure.startswith("deviation"):
+        return "checkpoint"
+    key = measure.rpartition(":")[2]
+    return "block" if key == "skip" or (key in SCORES and SCORES[key].of == "blocks") else "state"

@@ -1,0 +1,347 @@
+"""The page of a study: its figures, tables and sections, from its records."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import yaml
+
+from layerscout.pages import (
+    Section,
+    Table,
+    draw_similarity,
+    fit_page,
+    specify_skips,
+    specify_truncation,
+)
+from layerscout.studies.charts import draw_figure, draw_pareto
+from layerscout.studies.contests import compare_with_baseline, correlate_values
+from layerscout.studies.recipe import FigureSpec, Grid, Recipe, TableSpec
+from layerscout.studies.store import Store
+from layerscout.studies.summaries import tidy_records
+from layerscout.studies.tables import (
+    collect_trials,
+    format_rounded,
+    format_value,
+    list_names,
+    summarise,
+)
+
+if TYPE_CHECKING:
+    import altair as alt
+
+# A page with more rows would be slow; the file has them all.
+LISTED = 2000
+PARETO = "Quality over training cost"
+
+
+@dataclass(frozen=True)
+class StudyContent:
+    """What a study has measured so far.
+
+    Attributes:
+        content: the content of `study.json`.
+        recipe: the recipe.
+        records: by the key of their trial; None where there is none, or a broken one.
+        broken: how many records cannot be read.
+        frame: the tidy rows.
+    """
+
+    content: Mapping[str, Any]
+    recipe: Recipe
+    records: Mapping[str, dict[str, Any] | None]
+    broken: int
+    frame: pd.DataFrame
+
+    def list_done(self, verb: str) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
+        """Give the cells of a verb whose trial is done, each with its record."""
+        cells = [(cell, self.records.get(cell["trial"])) for cell in self.content["cells"]]
+        return [
+            (cell, record)
+            for cell, record in cells
+            if record is not None and record["status"] == "done" and record["verb"] == verb
+        ]
+
+
+def load_study(content: Mapping[str, Any], folder: Path) -> StudyContent:
+    """Read the records of a study, each once."""
+    store = Store(folder)
+    keys = dict.fromkeys(cell["trial"] for cell in content["cells"] if cell["trial"] is not None)
+    records = {key: store.read(key) for key in keys}
+    broken = sum(record is None and store.broken(key) for key, record in records.items())
+    recipe = Recipe.model_validate(content["recipe"])
+    return StudyContent(content, recipe, records, broken, tidy_records(content, records.get))
+
+
+def build_study(
+    study: StudyContent,
+    tables: Sequence[tuple[str, Table]],
+    figures: Mapping[str, Sequence[alt.LayerChart]],
+) -> list[Section]:
+    """Give the sections of the page."""
+    recipe = yaml.safe_dump(study.content["recipe"], sort_keys=False, allow_unicode=True)
+    return [
+        Section("Overview", _describe_progress(study), heading=True),
+        Section("Warnings", _list_warnings(study)),
+        *(_show_figure(title, charts) for title, charts in figures.items()),
+        *(Section(title, table=table) for title, table in tables),
+        *_show_contests(study),
+        *_show_evaluations(study),
+        Section("Trials", table=_tabulate_trials(study.frame)),
+        Section("Recipe", code=recipe),
+        Section("Environment", facts=_list_facts(study)),
+    ]
+
+
+def _show_figure(title: str, charts: Sequence[alt.LayerChart]) -> Section:
+    note = []
+    if title.startswith(PARETO):
+        note = [
+            "Every point is a strategy, the mean over its seeds; the dashed line joins those that "
+            "no cheaper strategy matches."
+        ]
+    specs = [fit_page(chart.properties(height=230)) for chart in charts]
+    return Section(title, note, specs, small=len(specs) > 1)
+
+
+def _describe_progress(study: StudyContent) -> list[str]:
+    """Say what the study reproduces, how many trials are done, and how long they took."""
+    keys = [cell["trial"] for cell in study.content["cells"]]
+    states = Counter("waiting" if r is None else r["status"] for r in study.records.values())
+    states["refused"] = keys.count(None)
+    listed = [
+        f"{states[name]:,} {name}"
+        for name in ("done", "failed", "waiting", "refused")
+        if states[name]
+    ]
+    seconds = sum(record["seconds"] for record in study.records.values() if record)
+    lines = [f"After {study.recipe.source}."] if study.recipe.source else []
+    return [*lines, f"Trials: {', '.join(listed)}; {_format_duration(seconds)} of work."]
+
+
+def _list_warnings(study: StudyContent) -> list[str]:
+    """Say what failed, was refused or is broken, and what the trials warned of."""
+    records = [record for record in study.records.values() if record is not None]
+    failed = Counter(record["error"] for record in records if record["status"] == "failed")
+    refused = Counter(c["refused"] for c in study.content["cells"] if c.get("refused"))
+    found = [
+        f"{number} failed: {error}; --retry-failed runs them again."
+        for error, number in failed.most_common(5)
+    ]
+    found += [f"{number} could not be run: {why}." for why, number in refused.most_common(5)]
+    if study.broken:
+        found.append(
+            f"Records that are cut short or broken: {study.broken}; running the study again "
+            "repairs them."
+        )
+    grids = [grid for grid in study.recipe.grids.values() if grid.verb == "tune"]
+    if study.recipe.baseline is not None and not any(_find_axis(study, grid) for grid in grids):
+        found.append(
+            f"Nothing is compared with the baseline {study.recipe.baseline}: it is not a value of "
+            "any axis."
+        )
+    warned = Counter(
+        warning
+        for record in records
+        if record["status"] == "done"
+        for warning in set(record["result"].get("warnings") or ())
+    )
+    return [
+        *found,
+        *(
+            f"{warning} ({number} trial{'s' if number > 1 else ''})"
+            for warning, number in warned.most_common(5)
+        ),
+    ]
+
+
+def draw_study(study: StudyContent) -> dict[str, list[alt.LayerChart]]:
+    """Draw the figures of the recipe, and quality over cost where strategies are compared."""
+    found: dict[str, list[alt.LayerChart]] = {}
+    for spec in study.recipe.figures:
+        panels = [
+            name
+            for name in dict.fromkeys(["model", *list_names(spec.panels)])
+            if name in study.frame or name == "measure"
+        ]
+        maps = spec.kind == "maps"
+        charts = _draw_maps(study, spec) if maps else draw_figure(study.frame, spec, panels)
+        found[spec.title] = charts
+    for name, grid in study.recipe.grids.items():
+        if grid.verb == "tune" and {"plan", "method"} & grid.axes.keys():
+            title = PARETO if len(study.recipe.grids) == 1 else f"{PARETO}, {name}"
+            found[title] = draw_pareto(study.frame, name)
+    return {title: charts for title, charts in found.items() if charts}
+
+
+def _draw_maps(study: StudyContent, spec: FigureSpec) -> list[alt.LayerChart]:
+    """Draw the CKA maps of a grid of compare, under the names that the study has for models."""
+    charts: list[alt.LayerChart] = []
+    for cell, record in study.list_done("compare"):
+        if spec.grid is None or cell["grid"] == spec.grid:
+            result = record["result"]
+            names = cell["values"].get("models") or [model["name"] for model in result["models"]]
+            pairs = zip(result["models"], names, strict=True)
+            models = [model | {"name": name} for model, name in pairs]
+            charts += draw_similarity({**result, "models": models}, "cka")
+    return charts
+
+
+def tabulate_study(study: StudyContent) -> list[tuple[str, Table]]:
+    """Give the tables of the recipe with their titles, those without a row left out."""
+    found = []
+    for spec in study.recipe.tables:
+        if spec.kind == "correlations":
+            table = _tabulate_correlations(study.frame, spec)
+        else:
+            rows, columns = _choose_axes(study.frame, spec)
+            table = summarise(
+                study.frame,
+                grid=spec.grid,
+                value=spec.value,
+                rows=rows,
+                columns=columns,
+                spread=spec.spread,
+                where=spec.where,
+            ).as_table()
+        found.append((spec.title, table))
+    return [(title, table) for title, table in found if table.rows]
+
+
+def _tabulate_correlations(frame: pd.DataFrame, spec: TableSpec) -> Table:
+    of, over = str(spec.rows), str(spec.columns)
+    rows = []
+    if of in frame and over in frame:
+        agreed = correlate_values(frame, grid=spec.grid, value=str(spec.value), of=of, over=over)
+        rows = [
+            [
+                one.pair,
+                f"{one.spearman:.2f} ({one.spearman_p:.2f})",
+                f"{one.pearson:.2f} ({one.pearson_p:.2f})",
+                str(one.n),
+            ]
+            for one in agreed
+        ]
+    return Table("", [f"{of}s compared", "Spearman (p)", "Pearson (p)", "n"], rows, sortable=True)
+
+
+def _choose_axes(frame: pd.DataFrame, spec: TableSpec) -> tuple[list[str], list[str]]:
+    """Give the axes of rows and columns; where there are several models, with the model."""
+    rows, columns = list_names(spec.rows), list_names(spec.columns)
+    if "model" in (*rows, *columns) or "model" not in frame or frame["model"].nunique() < 2:
+        return rows, columns
+    if "measure" in columns:  # there are many columns already
+        return ["model", *rows], columns
+    return rows, ["model", *columns]
+
+
+def _find_axis(study: StudyContent, grid: Grid) -> str | None:
+    """Name the axis of a grid that the baseline is a value of."""
+    axes = [str(axis) for axis in study.frame if axis in grid.axes]
+    baseline = study.recipe.baseline
+    return next((a for a in axes if baseline in set(study.frame[a].map(format_value))), None)
+
+
+def _show_contests(study: StudyContent) -> list[Section]:
+    """Compare the values of an axis with the baseline."""
+    baseline = study.recipe.baseline
+    found = []
+    for name, grid in study.recipe.grids.items():
+        axis = _find_axis(study, grid)
+        if grid.verb != "tune" or axis is None or baseline is None:
+            continue
+        rows = []
+        for one in compare_with_baseline(study.frame, name, axis, baseline):
+            ends = one.difference.low, one.difference.high
+            interval = "–" if None in ends else " to ".join(map(_format_difference, ends))
+            p = "–" if one.wilcoxon is None else f"{one.wilcoxon:.3f}"
+            better = f"{one.better} of {one.difference.n}"
+            mean = _format_difference(one.difference.mean)
+            rows.append([one.name, mean, interval, p, better, f"{one.pairs}"])
+        caption = (
+            f"Difference of the metric from {baseline}, in pairs of trials that differ in the "
+            f"{axis} alone; averaged over seeds, then over models and tasks, with the 95 % "
+            "interval over those. p is that of the Wilcoxon signed-rank test over them, which "
+            "needs at least five."
+        )
+        columns = [axis, "difference", "95 % interval", "p", "better in", "pairs"]
+        if rows:
+            table = Table(caption, columns, rows, sortable=True)
+            found.append(Section(f"Against {baseline}", table=table))
+    return found
+
+
+def _show_evaluations(study: StudyContent) -> list[Section]:
+    """Show the curves and maps of evaluations."""
+    found = []
+    for cell, record in study.list_done("evaluate"):
+        result, values = record["result"], cell["values"]
+        axes = [axis for axis in ("model", "task", "seed") if axis in values]
+        name = ", ".join(f"{axis} {format_value(values[axis])}" for axis in axes)
+        charts = specify_truncation(result) if result["truncation"] else []
+        charts += specify_skips(result) if result["skips"] else []
+        if charts:
+            found.append(Section(f"Evaluation: {name}", charts=charts, small=len(charts) > 1))
+    return found
+
+
+def _tabulate_trials(frame: pd.DataFrame) -> Table:
+    """List the points of the grids with their metric and time."""
+    trials = collect_trials(frame)
+    left = ("measure", "at", "value", "trial", "selected", "status")
+    axes = [name for name in frame.columns if name not in left]
+    rows = []
+    for trial in trials[:LISTED]:
+        unchosen = "learning_rate" in trial and not trial["selected"]
+        rows.append(
+            [
+                *(format_value(trial.get(axis)) for axis in axes),
+                trial["status"] + (" (rate not chosen)" if unchosen else ""),
+                format_rounded(trial.get("metric")),
+                format_rounded(trial.get("seconds")),
+                format_value(trial["trial"])[:12],
+            ]
+        )
+    caption = f"{len(trials):,} points of the grids; click on a heading to sort."
+    if len(trials) > LISTED:
+        caption += f" Only the first {LISTED:,} are shown; summary.csv has all."
+    columns = [*axes, "status", "metric", "seconds", "trial"]
+    words = frozenset(range(len(axes) + 1)) | {len(columns) - 1}
+    return Table(caption, columns, rows, words=words, sortable=True)
+
+
+def _list_facts(study: StudyContent) -> list[tuple[str, str]]:
+    """List the versions and the machines that the trials ran with."""
+    records = study.records.values()
+    done = [record for record in records if record is not None and record["status"] == "done"]
+    versions = dict.fromkeys(json.dumps(record["versions"], sort_keys=True) for record in done)
+    made = [", ".join(f"{k} {v}" for k, v in json.loads(one).items()) for one in versions]
+    machines = dict.fromkeys(
+        f"{r['result']['device']}, {r['result']['precision']}, {r['result']['threads']} threads"
+        for r in done
+        if r["verb"] == "tune"
+    )
+    return [
+        ("layerscout", study.content["layerscout"]),
+        ("Trials made with", "; ".join(made) or "–"),
+        ("Trained on", "; ".join(machines) or "–"),
+        ("Reported on", f"Python {platform.python_version()}, pandas {version('pandas')}"),
+    ]
+
+
+def _format_difference(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.3f}".replace("-", "−")
+
+
+def _format_duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

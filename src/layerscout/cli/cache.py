@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from layerscout.cli.options import Json, Quiet
+from layerscout.cli.options import Quiet
 
 cache = typer.Typer(help="The states that are kept on disk.", no_args_is_help=True)
 
 
 @cache.command("list")
-def list_cache(json: Json = False) -> None:
+def list_cache(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")] = False,
+) -> None:
     """List what is kept, the latest used first."""
     from layerscout.cli import terminal
 

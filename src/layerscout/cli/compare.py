@@ -10,10 +10,9 @@ import typer
 from layerscout.cli.options import (
     Caching,
     Columns,
-    Json,
     Machine,
     Plot,
-    Quiet,
+    Printing,
     check_outputs,
     interruptible,
 )
@@ -39,8 +38,7 @@ def compare(
     machine: Machine,
     caching: Caching,
     plot: Plot = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    printing: Printing,
 ) -> None:
     """Compare what the states of one or several models hold, by CKA on the validation examples."""
     from layerscout.cli import terminal
@@ -49,7 +47,7 @@ def compare(
     if not models:
         raise InputError(f"compare takes models and then the data, got only {data!r}; add a model")
     limit = caching.bytes
-    with interruptible(), terminal.loading(quiet):
+    with interruptible(), terminal.loading(printing.quiet):
         from layerscout import analysis, pages
         from layerscout.models import Encoder
 
@@ -61,9 +59,9 @@ def compare(
         ]
     with interruptible():
         result = analysis.compare(
-            encoders, task, request=request, cache_limit=limit, progress=not quiet
+            encoders, task, request=request, cache_limit=limit, progress=not printing.quiet
         )
         result.save(output)
         if plot is not None:
             pages.plot(result, plot)
-    terminal.report_comparison(result, output, plot, as_json=json, quiet=quiet)
+    terminal.report_comparison(result, output, plot, as_json=printing.json, quiet=printing.quiet)

@@ -11,11 +11,10 @@ from layerscout.cli.options import (
     Caching,
     Columns,
     Data,
-    Json,
     Machine,
     Model,
     Plot,
-    Quiet,
+    Printing,
     check_outputs,
     interruptible,
 )
@@ -41,8 +40,7 @@ def evaluate(
     machine: Machine,
     caching: Caching,
     plot: Plot = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    printing: Printing,
 ) -> None:
     """Evaluate a tuned MODEL truncated at each layer, with blocks skipped, or under other edits."""
     from layerscout.cli import terminal
@@ -50,7 +48,7 @@ def evaluate(
     limit = caching.bytes
     if plot is not None and not {"truncate", "skip"} & set(request.edits):
         raise InputError("--plot draws --edit truncate and --edit skip; add one, or leave it out")
-    with interruptible(), terminal.loading(quiet):
+    with interruptible(), terminal.loading(printing.quiet):
         from layerscout import analysis, pages
 
         names = ("evaluate.json", "evaluate.html", "predictions.parquet")
@@ -65,9 +63,9 @@ def evaluate(
             device=machine.device,
             precision=machine.precision,
             cache_limit=limit,
-            progress=not quiet,
+            progress=not printing.quiet,
         )
         result.save(output)
         if plot is not None:
             pages.plot(result, plot)
-    terminal.report_evaluation(result, output, plot, as_json=json, quiet=quiet)
+    terminal.report_evaluation(result, output, plot, as_json=printing.json, quiet=printing.quiet)

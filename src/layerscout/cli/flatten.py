@@ -67,7 +67,7 @@ def _parameters(group: Any) -> Iterator[inspect.Parameter]:
             shown = str(default) if default not in (None, ()) else ""
         text = explanations(group)[name]
         info = typer.Option(
-            declared.flag or f"--{name.replace('_', '-')}",
+            *(declared.flag or f"--{name.replace('_', '-')}").split(),
             help=text[0].upper() + text[1:],
             show_default=False if kind is bool or not shown else shown,
             metavar=declared.metavar,

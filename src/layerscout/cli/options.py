@@ -26,12 +26,24 @@ Data = Annotated[
 Plot = Annotated[
     Path | None, typer.Option(help="Also draw the result into this .png, .svg or .pdf.")
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
 Figures = Annotated[
     Literal["svg", "png", "pdf"] | None,
     typer.Option(help="Also write every figure as a file of this kind."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+
+
+@dataclass(frozen=True)
+class Printing:
+    """What is printed.
+
+    Attributes:
+        json: print the result as JSON, and nothing else.
+        quiet: print errors and warnings only.
+    """
+
+    json: bool = option(False)
+    quiet: bool = option(False, flag="--quiet -q")
 
 
 @dataclass(frozen=True)

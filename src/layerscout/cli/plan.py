@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.options import Json, Quiet, interruptible
+from layerscout.cli.options import Printing, interruptible
 from layerscout.plans import PlanRequest
 
 
@@ -21,14 +21,13 @@ def plan(
         Path | None,
         typer.Option("--output", "-o", help="Folder for plan.json.", show_default="SCAN_DIR"),
     ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    printing: Printing,
 ) -> None:
     """List what could be tuned after a scan, with the cost of each plan, and choose one."""
     from layerscout.cli import terminal
 
     output = output or (folder.parent if folder.is_file() else folder)
-    with interruptible(), terminal.loading(quiet):
+    with interruptible(), terminal.loading(printing.quiet):
         from layerscout.scanning import Scan
 
         result = Scan.load(folder).planning(
@@ -39,4 +38,4 @@ def plan(
             method=request.method,
         )
         result.save(output)
-    terminal.report_planning(result, output, as_json=json, quiet=quiet)
+    terminal.report_planning(result, output, as_json=printing.json, quiet=printing.quiet)

@@ -11,12 +11,11 @@ from layerscout.cli.options import (
     Caching,
     Columns,
     Data,
-    Json,
     Machine,
     Model,
     Placement,
     Plot,
-    Quiet,
+    Printing,
     check_outputs,
     interruptible,
 )
@@ -45,14 +44,13 @@ def scan(
     placement: Placement,
     caching: Caching,
     plot: Plot = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    printing: Printing,
 ) -> None:
     """Score every layer of MODEL on DATA without training, and find the best one."""
     from layerscout.cli import terminal
 
     limit = caching.bytes
-    with interruptible(), terminal.loading(quiet):
+    with interruptible(), terminal.loading(printing.quiet):
         # Heavy imports are part of what the spinner stands for.
         from layerscout import pages, scanning
         from layerscout.models import Encoder
@@ -69,15 +67,17 @@ def scan(
                 request=request,
                 checkpoints=checkpoints or (),
                 cache_limit=limit,
-                progress=not quiet,
+                progress=not printing.quiet,
             )
         else:
             _check_cluster(columns, request, checkpoints)
-            result = _scan_on_cluster(model, data, columns, request, machine, placement, quiet)
+            result = _scan_on_cluster(
+                model, data, columns, request, machine, placement, printing.quiet
+            )
         result.save(output)
         if plot is not None:
             pages.plot(result, plot)
-    terminal.report_scan(result, output, plot, as_json=json, quiet=quiet)
+    terminal.report_scan(result, output, plot, as_json=printing.json, quiet=printing.quiet)
 
 
 def _check_cluster(columns: Columns, request: ScanRequest, checkpoints: list[str] | None) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from layerscout.cli.options import (
-    Caching,
-    Figures,
-    Json,
-    Placement,
-    Quiet,
-    interruptible,
-)
+from layerscout.cli.options import Caching, Figures, Placement, Printing, interruptible
+from layerscout.plans import option
 from layerscout.runtime import InputError, LayerscoutError
 
 
@@ -23,6 +19,37 @@ def _recipes(begun: str) -> list[str]:
     from layerscout.studies import list_recipes
 
     return [name for name in list_recipes() if name.startswith(begun)]
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """What is run of a recipe, and how; see `layerscout.study`.
+
+    Attributes:
+        small: run the recipe's variant for a laptop.
+        changes: change the recipe, such as model=bert-base-cased or axes.seed=[0,1]; may be
+            repeated.
+        data: folder with the known tasks in folders of their names; by default they come from
+            the hub.
+        dry_run: list what would run, its FLOPs and its time.
+        retry_failed: rerun trials that failed.
+        device: where models run: auto, cpu, cuda, cuda:1, mps, ...; several with commas.
+    """
+
+    small: bool = option(False)
+    changes: Sequence[str] = option((), flag="--set", metavar="PATH=VALUE", repeated=True)
+    data: str | None = option(None, metavar="DIR")
+    dry_run: bool = option(False)
+    retry_failed: bool = option(False)
+    device: str = option("auto")
+
+    def load(self, recipe: str) -> Any:
+        """Read the recipe, with its changes."""
+        from layerscout.studies import load_recipe, read_value
+
+        wanted = dict(_split_change(one) for one in self.changes)
+        values = {path: read_value(value) for path, value in wanted.items()}
+        return load_recipe(recipe, small=self.small, changes=values)
 
 
 def study(
@@ -48,88 +75,73 @@ def study(
         str | None,
         typer.Option("--show", metavar="NAME", help="Print a recipe.", autocompletion=_recipes),
     ] = None,
-    small: Annotated[
-        bool, typer.Option("--small", help="The recipe's variant for a laptop.")
-    ] = False,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Change the recipe, such as model=bert-base-cased or axes.seed=[0,1]. "
-            "May be given several times.",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder with the known tasks in folders of their names; without it they come "
-            "from the hub.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would run, its FLOPs and its time.")
-    ] = False,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run trials again that failed.")
-    ] = False,
+    options: StudyOptions,
     placement: Placement,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...; several with commas.")
-    ] = "auto",
     figures: Figures = None,
     caching: Caching,
-    json: Json = False,
-    quiet: Quiet = False,
+    printing: Printing,
 ) -> None:
     """Run a grid of trials, each once, and write its tables, figures and report.
 
     If a study stops, rerun the same command to continue.
     """
-    from layerscout.cli import study_terminal, terminal
-    from layerscout.studies import list_recipes, load_recipe, read_value, recipe_text
+    from layerscout.cli import study_terminal
+    from layerscout.studies import list_recipes, load_recipe, recipe_text
 
     if listing:
-        study_terminal.report_recipes(
-            [(name, load_recipe(name)) for name in list_recipes()], as_json=json
-        )
-        return
-    if show is not None:
+        recipes = [(name, load_recipe(name)) for name in list_recipes()]
+        study_terminal.report_recipes(recipes, as_json=printing.json)
+    elif show is not None:
         typer.echo(recipe_text(show), nl=False)
-        return
-    if recipe is None:
+    elif recipe is None:
         raise InputError("name a recipe; layerscout study --list shows those that ship")
-    limit, wanted = caching.bytes, dict(_change(one) for one in changes or [])
-    wanted = {path: read_value(value) for path, value in wanted.items()}
-    loaded = load_recipe(recipe, small=small, changes=wanted)
-    folder = output or Path(Path(recipe).stem + ("-small" if small else ""))
-    if dry_run:
-        with interruptible(), terminal.loading(quiet):
-            from layerscout.studies import estimate
+    else:
+        folder = output or Path(Path(recipe).stem + ("-small" if options.small else ""))
+        if options.dry_run:
+            _estimate(options.load(recipe), folder, options, printing)
+        else:
+            _run(options.load(recipe), folder, options, placement, figures, caching, printing)
 
-            found = estimate(loaded, folder, data=data)
-        study_terminal.report_estimate(found, as_json=json)
-        return
+
+def _estimate(recipe: Any, folder: Path, options: StudyOptions, printing: Printing) -> None:
+    from layerscout.cli import study_terminal, terminal
+
+    with interruptible(), terminal.loading(printing.quiet):
+        from layerscout.studies import estimate
+
+        found = estimate(recipe, folder, data=options.data)
+    study_terminal.report_estimate(found, as_json=printing.json)
+
+
+def _run(
+    recipe: Any,
+    folder: Path,
+    options: StudyOptions,
+    placement: Placement,
+    figures: Figures,
+    caching: Caching,
+    printing: Printing,
+) -> None:
+    from layerscout.cli import study_terminal
+
+    limit = caching.bytes
     with interruptible(remedy="; rerun the same command to continue"):
         from layerscout import studies
 
-        where: studies.Backend | None = None
-        if placement.backend == "ray":
-            where = studies.Ray(placement.cluster(device))
+        on_cluster = placement.backend == "ray"
         result = studies.study(
-            loaded,
+            recipe,
             folder,
-            data=data,
-            device=device,
-            backend=where,
-            retry_failed=retry_failed,
+            data=options.data,
+            device=options.device,
+            backend=studies.Ray(placement.cluster(options.device)) if on_cluster else None,
+            retry_failed=options.retry_failed,
             cache_limit=limit,
-            progress=not quiet,
-            told=None if quiet else study_terminal.trial_line,
+            progress=not printing.quiet,
+            told=None if printing.quiet else study_terminal.trial_line,
         )
         studies.report(folder, figures=figures)
-    failed = study_terminal.report_study(result, as_json=json, quiet=quiet)
+    failed = study_terminal.report_study(result, as_json=printing.json, quiet=printing.quiet)
     if failed:
         raise LayerscoutError(
             f"{failed} trials failed, whose records in {folder / 'trials'} say why; the others are "
@@ -137,7 +149,7 @@ def study(
         )
 
 
-def _change(written: str) -> tuple[str, Any]:
+def _split_change(written: str) -> tuple[str, str]:
     path, equals, value = written.partition("=")
     if not equals or not path.strip():
         raise InputError(f"--set takes PATH=VALUE, such as axes.seed=[0,1], got {written!r:.60}")

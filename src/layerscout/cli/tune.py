@@ -11,10 +11,9 @@ from layerscout.cli.options import (
     Caching,
     Columns,
     Data,
-    Json,
     Machine,
     Model,
-    Quiet,
+    Printing,
     check_outputs,
     interruptible,
 )
@@ -58,15 +57,14 @@ def tune(
     ] = None,
     machine: Machine,
     caching: Caching,
-    json: Json = False,
-    quiet: Quiet = False,
+    printing: Printing,
 ) -> None:
     """Tune the blocks that a plan names; what lies below them is computed once."""
     from layerscout.cli import terminal
 
     limit = caching.bytes
     epochs = () if save_epochs is None else read_numbers("save_epochs", save_epochs)
-    with interruptible(), terminal.loading(quiet):
+    with interruptible(), terminal.loading(printing.quiet):
         from layerscout import tuning
         from layerscout.cache import is_first_process
         from layerscout.models import Encoder
@@ -90,9 +88,9 @@ def tune(
             resume=resume,
             track=track,
             logs=output / "logs",
-            progress=not quiet,
+            progress=not printing.quiet,
         )
         if not is_first_process():
             return
         result.save(output)
-    terminal.report_tuning(result, output, as_json=json, quiet=quiet)
+    terminal.report_tuning(result, output, as_json=printing.json, quiet=printing.quiet)

@@ -31,7 +31,7 @@ class Declaration:
         check: of its value; without one, the annotation says what is allowed (`Literal`, `bool`).
         panel: heading in the help of the command line.
         metavar: what stands for its value there.
-        flag: its name there, if that is another than the field's.
+        flag: its name there, if that is another than the field's; or several, such as "--quiet -q".
         shown: its default there, in words.
         completes: room and table whose keys complete its value there.
         repeated: it may be given several times there.

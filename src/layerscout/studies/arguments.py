@@ -130,7 +130,7 @@ class Reading(Strict):
     precision: Literal["float32", "bfloat16", "float16", "auto"] | None = None
 
 
-def _from_options(name: str, request: Any, *left_out: str, **own: Any) -> type[Reading]:
+def make_arguments(name: str, request: Any, *left_out: str, **own: Any) -> type[Reading]:
     """Make the arguments of a verb from the options of its request.
 
     Args:
@@ -164,7 +164,7 @@ def _check_option(request: Any, option: str, value: Any) -> Any:
 _EPOCHS = list[Annotated[int, Field(ge=1)]] | None
 
 VERBS: Mapping[str, type[Reading]] = {
-    "tune": _from_options(
+    "tune": make_arguments(
         "Tuning",
         TuneRequest,
         *("against", "budget", "keep_adapter"),
@@ -187,7 +187,7 @@ VERBS: Mapping[str, type[Reading]] = {
             Field(None, description="epochs after which the model is kept too, for a scan of them"),
         ),
     ),
-    "scan": _from_options(
+    "scan": make_arguments(
         "Scanning",
         ScanRequest,
         scores=(Annotated[str | list[str], AfterValidator(_read_scores)] | None, None),
@@ -199,7 +199,7 @@ VERBS: Mapping[str, type[Reading]] = {
             ),
         ),
     ),
-    "compare": _from_options(
+    "compare": make_arguments(
         "Comparing",
         CompareRequest,
         original=(
@@ -207,7 +207,7 @@ VERBS: Mapping[str, type[Reading]] = {
             Field(None, description="compare with the untuned models too"),
         ),
     ),
-    "evaluate": _from_options(
+    "evaluate": make_arguments(
         "Evaluating",
         EvaluateRequest,
         edits=(

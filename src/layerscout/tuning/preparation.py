@@ -41,6 +41,7 @@ from layerscout.runtime import InputError, unknown
 from layerscout.scanning import Scan
 from layerscout.scores import SCORES, usual_scores
 from layerscout.tuning.choice import (
+    Asked,
     PlanContext,
     PlanFile,
     check_plan,
@@ -163,28 +164,37 @@ def prepare(
         head=head,
         cache_limit=cache_limit,
     )
-    work = setup.work(cached=cache_limit > 0 and not request.trunk_dropout)
+    choices, warnings = _settle_plans(asked, context, setup)
+    rates = [_rates(choice, setup) for choice in choices]
+    sweeps = [Sweep(*pair, request.seed) for pair in zip(choices, rates, strict=True)]
+    return Prepared(setup, sweeps, _record(context, setup), warnings)
+
+
+def _settle_plans(
+    asked: Sequence[Asked], context: PlanContext, setup: TuneSetup
+) -> tuple[list[Choice], list[str]]:
+    """Settle the plan and the one to compare with; and say what the reader should know."""
+    request = setup.request
+    work = setup.work(cached=setup.cache_limit > 0 and not request.trunk_dropout)
     choices, warnings = [], []
     for one in asked:
         choice, notes = settle_plan(one, context, work)
         choices.append(choice)
         warnings += notes
-    warnings += _check_reinitialised(encoder, choices[0].plan)
+    warnings += _check_reinitialised(context.encoder, choices[0].plan)
     warnings += [
         f"{one.path} was written for another method than {setup.method.name}, which is used"
         for one in asked
         if isinstance(one, PlanFile) and one.method not in (None, setup.method)
     ]
     for choice in choices:
-        check_method(encoder.model.config, choice.plan, setup.method)
-    rates = [_rates(choice, setup) for choice in choices]
+        check_method(context.encoder.model.config, choice.plan, setup.method)
     unlisted = isinstance(setup.method, LoRA | PrefixTuning)
     if request.preset == "xie2022" and request.learning_rate is None and unlisted:
         warnings.append(
             f"xie2022 has no learning rates for {setup.method.name}; a usual one was taken"
         )
-    sweeps = [Sweep(*pair, request.seed) for pair in zip(choices, rates, strict=True)]
-    return Prepared(setup, sweeps, _record(context, setup), warnings)
+    return choices, warnings
 
 
 def _load_encoder(

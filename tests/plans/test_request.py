@@ -1,0 +1,146 @@
+"""An option is declared once: every entrance has it, checks it and explains it alike."""
+
+import inspect
+from dataclasses import asdict, dataclass
+
+import pytest
+from typer.testing import CliRunner
+
+import layerscout as ls
+from inputs import expect_refused
+from layerscout.cli.entry import app
+from layerscout.cli.flatten import flatten
+from layerscout.plans.methods import METHODS, LoRA
+from layerscout.plans.options import (
+    add_options,
+    explanations,
+    make_request,
+    option,
+    options_of,
+    resolve_request,
+    whole_number,
+)
+from layerscout.plans.request import (
+    CompareRequest,
+    EvaluateRequest,
+    PlanRequest,
+    ScanRequest,
+    TuneRequest,
+)
+from layerscout.studies.arguments import VERBS, make_arguments
+
+REQUESTS = {
+    "scan": ScanRequest,
+    "plan": PlanRequest,
+    "tune": TuneRequest,
+    "compare": CompareRequest,
+    "evaluate": EvaluateRequest,
+}
+
+# What a study has no use for: it has grids in place of a second plan, and reads whole models.
+NOT_IN_STUDIES = {"tune": {"against", "budget", "keep_adapter"}}
+
+
+def flags(verb):
+    """Name the options of a verb of the command line by the names of their parameters."""
+    (command,) = [c for c in app.registered_commands if c.callback.__name__ == verb]
+    return set(inspect.signature(command.callback).parameters)
+
+
+@pytest.mark.parametrize("verb", REQUESTS)
+def test_the_command_line_has_every_option(verb):
+    wanted = set(options_of(REQUESTS[verb]))
+    if "method_options" in wanted:
+        wanted -= {"method_options"}
+        wanted |= {name for kind in METHODS.values() for name in options_of(kind)}
+    assert wanted <= flags(verb)
+
+
+@pytest.mark.parametrize("verb", ["scan", "tune", "compare", "evaluate"])
+def test_python_has_every_option(verb):
+    parameters = inspect.signature(getattr(ls, verb)).parameters
+    assert set(options_of(REQUESTS[verb])) <= set(parameters)
+    assert parameters["max_length"].default == 128
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_recipe_has_every_option(verb):
+    missing = set(options_of(REQUESTS[verb])) - set(VERBS[verb].model_fields)
+    assert missing == NOT_IN_STUDIES.get(verb, set())
+
+
+@pytest.mark.parametrize("request_type", REQUESTS.values())
+def test_every_option_is_explained(request_type):
+    assert set(options_of(request_type)) <= set(explanations(request_type))
+
+
+@dataclass(frozen=True)
+class More(TuneRequest):
+    """A tuning with one option more.
+
+    Attributes:
+        brightness: how bright the blocks are.
+    """
+
+    brightness: int = option(3, whole_number(1))
+
+
+def test_a_new_option_is_one_field():
+    seen = []
+
+    def verb(*, request: More) -> None:
+        """Tune."""
+        seen.append(request)
+
+    import typer
+
+    one = typer.Typer()
+    one.command()(flatten(verb))
+    helped = CliRunner().invoke(one, ["--help"], env={"COLUMNS": "200"})
+    assert "--brightness" in helped.output and "How bright the blocks are." in helped.output
+    assert CliRunner().invoke(one, ["--brightness", "5"]).exit_code == 0
+    assert CliRunner().invoke(one, []).exit_code == 0
+    assert [request.brightness for request in seen] == [5, 3]
+    assert "`brightness` must be" in str(CliRunner().invoke(one, ["--brightness", "0"]).exception)
+
+    @add_options(More)
+    def tune(encoder, **options):
+        return make_request(More, options)
+
+    assert inspect.signature(tune).parameters["brightness"].default == 3
+    assert tune(None, brightness=7).brightness == 7
+    expect_refused("`brightness` must be … got 'x'", tune, None, brightness="x")
+    arguments = make_arguments("More", More)
+    assert arguments.model_validate({"brightness": 2}).brightness == 2
+    with pytest.raises(ValueError, match="`brightness` must be"):
+        arguments.model_validate({"brightness": 0})
+
+
+def test_none_is_not_given_and_what_is_given_goes_before_a_preset():
+    request = make_request(TuneRequest, {"preset": "xie2022", "epochs": None, "batch_size": 32})
+    settings, classifier = request.settle("cola", 1000, "matthews_correlation")
+    assert (settings.epochs, settings.batch_size, classifier) == (20, 32, "family")
+    assert settings.metric == "matthews_correlation"
+    assert request.given == {"preset", "batch_size"}
+
+
+def test_a_request_or_options():
+    request = TuneRequest(epochs=3)
+    assert resolve_request(TuneRequest, request, {}) is request
+    expect_refused("or apart … epochs", resolve_request, TuneRequest, request, {"epochs": 3})
+    expect_refused(
+        "unknown option 'epoch', did you mean 'epochs'", make_request, TuneRequest, {"epoch": 1}
+    )
+
+
+def test_the_method_is_that_of_the_plan_unless_one_is_asked_for():
+    asked = make_request(TuneRequest, {"method_options": {"rank": 3}})
+    assert asked.with_method(LoRA(5, 4.0)).method == LoRA(3, 4.0)
+    expect_refused("`rank` is an option of lora", asked.with_method, None)
+    assert make_request(TuneRequest, {"method": "lora"}).with_method(None).method == LoRA()
+
+
+def test_numbers_of_text_are_those_of_lists():
+    text = make_request(TuneRequest, {"learning_rate": "1e-4,3e-4", "seed": "2,3", "examples": "9"})
+    numbers = {"learning_rate": [1e-4, 3e-4], "seed": (2, 3), "examples": 9}
+    assert asdict(text) == asdict(make_request(TuneRequest, numbers))

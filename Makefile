@@ -56,7 +56,7 @@ kills: .venv/dev
 	$(BIN)/python bench/kills.py --write docs/measured/kills.md
 
 docs: .venv/dev
-	$(BIN)/python -m typer layerscout.cli.app utils docs --name layerscout --title 'All options' --output docs/cli.md
+	$(BIN)/python -m typer layerscout.cli.entry utils docs --name layerscout --title 'All options' --output docs/cli.md
 	$(BIN)/python -m mkdocs build --strict --site-dir build/docs
 
 study: .venv/dev

@@ -21,9 +21,10 @@ from transformers import (
 from transformers.models.bert.modeling_bert import eager_attention_forward
 
 from layerscout.models.adapters import equip
-from layerscout.models.checkpoints import FAMILIES, model_shape
+from layerscout.models.checkpoints import model_shape
 from layerscout.plans.costs import Work, cost
-from layerscout.plans.methods import PREFIXED, Adapter, LoRA, PrefixTuning
+from layerscout.plans.families import FAMILIES
+from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
 from layerscout.plans.plan import ModelShape, Parameters, make_plan
 from layerscout.runtime.errors import InputError
 
@@ -118,7 +119,7 @@ def test_flops_of_methods_are_those_that_torch_counts(monkeypatch, family, metho
     if family == "modernbert":  # a block is tuned
         tolerance = 1e-5
     if isinstance(method, PrefixTuning):
-        if config.model_type not in PREFIXED:
+        if not FAMILIES[config.model_type].prefixed:
             pytest.skip("its attention is of another kind")
         # Prefixes go on to a fused attention, in which the counter sees other products.
         monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", eager_attention_forward)
@@ -179,7 +180,7 @@ def test_the_published_parameters_of_an_adapter():
     "config", [*(c for c, _ in CONFIGS.values()), DEBERTA], ids=lambda c: c.model_type
 )
 def test_parameters_of_methods_are_those_that_the_model_has(config, method):
-    if isinstance(method, PrefixTuning) and config.model_type not in PREFIXED:
+    if isinstance(method, PrefixTuning) and not FAMILIES[config.model_type].prefixed:
         pytest.skip("its attention is of another kind")
     config = deepcopy(config)
     config.num_hidden_layers = 6

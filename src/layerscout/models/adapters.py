@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from layerscout.models.checkpoints import FAMILIES, is_norm, shared_weights
+from layerscout.models.checkpoints import is_norm, shared_weights
 from layerscout.models.surgery import (
     base_of,
     family_of,
@@ -22,7 +22,7 @@ from layerscout.models.surgery import (
     use_seed,
 )
 from layerscout.plans import (
-    PREFIXED,
+    FAMILIES,
     Adapter,
     Full,
     LoRA,
@@ -41,21 +41,6 @@ from layerscout.runtime import InputError, check_integer
 DROPOUT = 0.1  # inside an adapter
 SPREAD = 0.02  # of what new weights are drawn from
 _ATTENTION = "layerscout_prefix"  # under which transformers knows the attention with a prefix
-
-# The modules of a block that the two adapters follow: where attention is projected, before its
-# dropout, and where the feed-forward layers end, after theirs; a norm or a sum comes next in all.
-ADAPTED: Mapping[str, tuple[str, str]] = {
-    "albert": ("attention.dense", "ffn_output"),
-    "bert": ("attention.output.dense", "output.dropout"),
-    "deberta": ("attention.output.dense", "output.dropout"),
-    "deberta-v2": ("attention.output.dense", "output.dropout"),
-    "distilbert": ("attention.out_lin", "ffn"),
-    "electra": ("attention.output.dense", "output.dropout"),
-    "modernbert": ("attn.Wo", "mlp"),
-    "mpnet": ("attention.attn.o", "output.dropout"),
-    "roberta": ("attention.output.dense", "output.dropout"),
-    "xlm-roberta": ("attention.output.dense", "output.dropout"),
-}
 
 
 class Bottleneck(nn.Module):
@@ -265,9 +250,11 @@ def _check_positions(config: Any, method: PrefixTuning) -> None:
 
 def _layers(model: Any, plan: Plan) -> Iterator[nn.Module]:
     """Give the layers of the tuned blocks; in ALBERT a block may hold several."""
-    blocks = base_of(model)[0].get_submodule(family_of(model).blocks)
+    family = family_of(model)
+    blocks = base_of(model)[0].get_submodule(family.blocks)
     for block in plan.tuned:
-        yield from getattr(blocks[block - 1], "albert_layers", [blocks[block - 1]])
+        module = blocks[block - 1]
+        yield from [module] if family.layers is None else module.get_submodule(family.layers)
 
 
 def _norms(layer: nn.Module) -> list[nn.Parameter]:
@@ -276,7 +263,7 @@ def _norms(layer: nn.Module) -> list[nn.Parameter]:
 
 def _adapt(config: Any, layer: Any, method: Adapter) -> None:
     norms = _norms(layer)
-    adapters = Adapters(layer, ADAPTED[config.model_type], config.hidden_size, method)
+    adapters = Adapters(layer, FAMILIES[config.model_type].adapted, config.hidden_size, method)
     layer.adapters = adapters.to(norms[0].device).train(layer.training)
     for norm in norms:
         norm.requires_grad_(True)
@@ -285,7 +272,7 @@ def _adapt(config: Any, layer: Any, method: Adapter) -> None:
 def _prefix(config: Any, layer: Any, method: PrefixTuning) -> None:
     from transformers import AttentionInterface
 
-    attention = layer.get_submodule(PREFIXED[config.model_type])
+    attention = layer.get_submodule(FAMILIES[config.model_type].prefixed)
     device = next(attention.parameters()).device
     prefix = Prefix(method.virtual_tokens, config.hidden_size)
     attention.prefix = prefix.to(device).train(layer.training)

@@ -16,45 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscout.plans import Classifier, ModelShape, Parameters, weight_sets
+from layerscout.plans import FAMILIES, Classifier, Family, ModelShape, Parameters, weight_sets
 from layerscout.runtime import InputError, first_line, unknown
-
-
-@dataclass(frozen=True)
-class Family:
-    """Where a family of encoders keeps what layerscout has to find.
-
-    Attributes:
-        blocks: path, from the bare model, of the list whose modules are called once a block.
-        tuples: a block gives a tuple whose first entry is the state.
-        final_norm: path of a norm after the last block; its input is state L.
-        positions_after_padding: positions are counted from the padding id on, so that many
-            entries of the position table cannot be used.
-        float32_only: its forward pass runs in nothing shorter.
-        gated: the feed-forward layers have a third matrix, which gates.
-    """
-
-    blocks: str = "encoder.layer"
-    tuples: bool = False
-    final_norm: str | None = None
-    positions_after_padding: bool = False
-    float32_only: bool = False
-    gated: bool = False
-
-
-FAMILIES: Mapping[str, Family] = {
-    "albert": Family("encoder.albert_layer_groups"),
-    "bert": Family(),
-    # Its mask is float32's lowest number, which bfloat16 cannot hold.
-    "deberta": Family(tuples=True, float32_only=True),
-    "deberta-v2": Family(tuples=True),
-    "distilbert": Family("transformer.layer"),
-    "electra": Family(),
-    "modernbert": Family("layers", final_norm="final_norm", gated=True),
-    "mpnet": Family(tuples=True, positions_after_padding=True),
-    "roberta": Family(positions_after_padding=True),
-    "xlm-roberta": Family(positions_after_padding=True),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +127,7 @@ def model_shape(
         model = model_class(config, kind, head).from_config(config)
     base = getattr(model, model.base_model_prefix)
     blocks = base.get_submodule(family.blocks)
-    after = [m for m in (getattr(base, "pooler", None),) if m is not None]
-    if family.final_norm:
-        after.append(base.get_submodule(family.final_norm))
+    after = [m for name in family.head_parts if (m := getattr(base, name, None)) is not None]
     L, total = config.num_hidden_layers, _count(model)
     # ALBERT's list is shorter than L: its groups serve several blocks each.
     weights = weight_sets(L, len(blocks))

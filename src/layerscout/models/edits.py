@@ -64,7 +64,7 @@ def edit(
     seed = check_integer("seed", seed, 0)
     base, family = base_of(model)[0], family_of(model)
     arrangement = arrange_blocks(base, make_edits(edits))
-    path, _, attribute = family.blocks.rpartition(".")
+    path, attribute = family.blocks_place
     parent, config = base.get_submodule(path), base.config
     blocks = base.get_submodule(family.blocks)
     order = arrangement.order
@@ -85,8 +85,9 @@ def edit(
         changed.append((config, "num_hidden_groups", len(modules)))
     if types := getattr(config, "layer_types", None):
         changed.append((config, "layer_types", [types[block - 1] for block in order]))
-    if getattr(parent, "conv", None) is not None and 1 not in order:
-        changed += [(parent, "conv", None), (config, "conv_kernel_size", 0)]
+    convolution = family.convolution
+    if convolution and getattr(parent, convolution) is not None and 1 not in order:
+        changed += [(parent, convolution, None), (config, "conv_kernel_size", 0)]
     earlier = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
     training = parent.training
 

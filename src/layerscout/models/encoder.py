@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
 from torch import Tensor, nn
 
 from layerscout.data import batch_by_length
-from layerscout.models.checkpoints import Family, load_checkpoint, model_shape
-from layerscout.plans import Classifier, EditSpec, ModelShape
+from layerscout.models.checkpoints import load_checkpoint, model_shape
+from layerscout.plans import Classifier, EditSpec, Family, ModelShape
 from layerscout.runtime import InputError, first_line, unknown
 
 Pooling = Literal["mean", "cls"]
@@ -469,10 +469,11 @@ def resume_at(model: Any, family: Family, state: Tensor, block: int) -> Iterator
 
     replaced = list(model.get_submodule(family.blocks))
     forwards = [resumed(module.forward) for module in replaced]
-    convolution = getattr(model.get_submodule(family.blocks.rpartition(".")[0]), "conv", None)
-    if convolution is not None and block > 0:  # DeBERTa-v2's, which belongs to state 1
-        replaced.append(convolution)
-        forwards.append(lambda before, after, mask: after)
+    if family.convolution and block > 0:
+        owner = model.get_submodule(family.blocks_place[0])
+        if (convolution := getattr(owner, family.convolution)) is not None:  # is part of state 1
+            replaced.append(convolution)
+            forwards.append(lambda before, after, mask: after)
     before = [module.__dict__.get("forward") for module in replaced]
     try:
         for module, forward in zip(replaced, forwards, strict=True):

@@ -14,14 +14,21 @@ from torch import Tensor, nn
 
 from layerscout.data import Kind
 from layerscout.models.checkpoints import (
-    FAMILIES,
-    Family,
     model_class,
     quiet_transformers,
     shared_weights,
 )
 from layerscout.models.encoder import Encoder
-from layerscout.plans import Classifier, Plan, check_tied, make_plan, ranges, weight_sets
+from layerscout.plans import (
+    FAMILIES,
+    Classifier,
+    Family,
+    Plan,
+    check_tied,
+    make_plan,
+    ranges,
+    weight_sets,
+)
 from layerscout.runtime import InputError, check_integer, first_line, unknown
 
 # Options of peft's LoraConfig that say what is adapted or trained, which is what a plan says.
@@ -258,7 +265,7 @@ def locate_parameters(model: Any) -> dict[str, Place]:
     """
     family = family_of(model)
     base, prefix = base_of(model)
-    heads = ("pooler.", *([f"{family.final_norm}."] if family.final_norm else []))
+    heads = tuple(f"{part}." for part in family.head_parts)
     sets = weight_sets(_block_count(model), len(_blocks(base, family)))
     named = list(model.named_parameters(remove_duplicate=False))
     found: dict[str, Place] = {}
@@ -355,7 +362,7 @@ def untie_shared(name: str, model: Any, family: Family, head: int) -> None:
         raise InputError(f"the blocks of {name} share no weights; leave out untie")
     shared = _blocks(model, family)
     copies = [copy.deepcopy(shared[i]) for i in weight_sets(blocks, groups)[:head]]
-    path, _, attribute = family.blocks.rpartition(".")
+    path, attribute = family.blocks_place
     setattr(model.get_submodule(path), attribute, nn.ModuleList(copies))
     model.config.num_hidden_layers = model.config.num_hidden_groups = head
 

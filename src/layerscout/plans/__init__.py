@@ -17,11 +17,11 @@ from layerscout.plans.edits import (
     make_edits,
     split_edits,
 )
+from layerscout.plans.families import FAMILIES, Family
 from layerscout.plans.listing import Option, options
 from layerscout.plans.methods import (
     FULL,
     METHODS,
-    PREFIXED,
     Adapter,
     Full,
     LoRA,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from layerscout.plans.families import FAMILIES
 from layerscout.plans.methods import (
     FULL,
     Adapter,
@@ -17,9 +18,6 @@ from layerscout.plans.methods import (
 )
 from layerscout.plans.plan import ModelShape, Plan, make_plan
 from layerscout.runtime import InputError
-
-# Families whose query, key and value are one matrix; a LoRA of it has one input, not three.
-FUSED = ("deberta", "modernbert")
 
 
 @dataclass(frozen=True)
@@ -184,7 +182,8 @@ def _spared(plan: Plan, shape: ModelShape, tokens: float, method: Method) -> flo
         case Adapter():
             return 0 if normed else 8 * d**2 + 8 * tokens * d + 2 * d * method.bottleneck
         case LoRA():
-            return 6 * d**2 + 2 * method.rank * d * (1 if shape.family in FUSED else 3)
+            # A LoRA of one matrix for query, key and value has one input, not three.
+            return 6 * d**2 + 2 * method.rank * d * (1 if FAMILIES[shape.family].fused else 3)
         case PrefixTuning():
             return 6 * d**2 + 2 * (tokens + method.virtual_tokens) * d
 

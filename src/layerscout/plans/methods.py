@@ -6,23 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
+from layerscout.plans.families import FAMILIES
 from layerscout.plans.options import check_options, number, option, whole_number
 from layerscout.plans.plan import Plan
 from layerscout.runtime import InputError, unknown
 
 # The heading of the options of methods in the help of the command line.
 METHOD = "Method"
-
-# The module of a block whose keys and values a prefix extends. In the other families a key is
-# also told by its distance from the query, which a virtual token does not have.
-PREFIXED: Mapping[str, str] = {
-    "albert": "attention",
-    "bert": "attention.self",
-    "distilbert": "attention",
-    "electra": "attention.self",
-    "roberta": "attention.self",
-    "xlm-roberta": "attention.self",
-}
 
 
 @dataclass(frozen=True)
@@ -145,10 +135,11 @@ def check_family(family: str, method: Method) -> None:
     Raises:
         InputError: if it is prefix-tuning, and the attention of the family is not the usual one.
     """
-    if isinstance(method, PrefixTuning) and family not in PREFIXED:
+    able = [name for name, row in FAMILIES.items() if row.prefixed]
+    if isinstance(method, PrefixTuning) and family not in able:
         raise InputError(
             "prefix-tuning needs attention that knows neither distances nor windows, as in "
-            f"{', '.join(PREFIXED)}; got {family}; use --method full, adapter or lora"
+            f"{', '.join(able)}; got {family}; use --method full, adapter or lora"
         )
 
 

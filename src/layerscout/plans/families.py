@@ -1,0 +1,80 @@
+"""The families of encoders: a row for each holds all that is particular to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Family:
+    """Where a family of encoders keeps what layerscout has to find, and how its blocks are built.
+
+    Attributes:
+        blocks: path, from the bare model, of the list whose modules are called once a block.
+        layers: within a module of that list, the list of the layers that it holds, if it does.
+        convolution: beside that list, the module that runs next to block 1, if there is one.
+        final_norm: path, from the bare model, of a norm after the last block; its input is state L.
+        adapted: the modules of a layer that the two adapters follow: where attention is projected,
+            before its dropout, and where the feed-forward layers end, after theirs.
+        prefixed: the module of a layer whose keys and values a prefix extends; None where
+            prefix-tuning is not possible.
+        tuples: a block gives a tuple whose first entry is the state.
+        positions_after_padding: positions are counted from the padding id on, so that many
+            entries of the position table cannot be used.
+        float32_only: its forward pass runs in nothing shorter.
+        gated: the feed-forward layers have a third matrix, which gates.
+        fused: query, key and value are one matrix.
+    """
+
+    blocks: str = "encoder.layer"
+    layers: str | None = None
+    convolution: str | None = None
+    final_norm: str | None = None
+    adapted: tuple[str, str] = ("attention.output.dense", "output.dropout")
+    prefixed: str | None = None
+    tuples: bool = False
+    positions_after_padding: bool = False
+    float32_only: bool = False
+    gated: bool = False
+    fused: bool = False
+
+    @property
+    def head_parts(self) -> tuple[str, ...]:
+        """Paths of what belongs to the head, where the bare model has it."""
+        return ("pooler",) if self.final_norm is None else ("pooler", self.final_norm)
+
+    @property
+    def blocks_place(self) -> tuple[str, str]:
+        """Path of the module that holds the list of blocks, and the list's name there."""
+        owner, _, name = self.blocks.rpartition(".")
+        return owner, name
+
+
+# By the `model_type` of the configuration. A prefix is left out where attention also depends on
+# the distance between query and key, which a virtual token does not have (DeBERTa, MPNet), or is
+# limited to a window (ModernBERT). Adapters stand right before something is added in all families.
+FAMILIES: Mapping[str, Family] = {
+    "albert": Family(
+        "encoder.albert_layer_groups",
+        layers="albert_layers",
+        adapted=("attention.dense", "ffn_output"),
+        prefixed="attention",
+    ),
+    "bert": Family(prefixed="attention.self"),
+    # Its mask is float32's lowest number, which bfloat16 cannot hold.
+    "deberta": Family(tuples=True, float32_only=True, fused=True),
+    "deberta-v2": Family(convolution="conv", tuples=True),
+    "distilbert": Family(
+        "transformer.layer", adapted=("attention.out_lin", "ffn"), prefixed="attention"
+    ),
+    "electra": Family(prefixed="attention.self"),
+    "modernbert": Family(
+        "layers", final_norm="final_norm", adapted=("attn.Wo", "mlp"), gated=True, fused=True
+    ),
+    "mpnet": Family(
+        adapted=("attention.attn.o", "output.dropout"), tuples=True, positions_after_padding=True
+    ),
+    "roberta": Family(prefixed="attention.self", positions_after_padding=True),
+    "xlm-roberta": Family(prefixed="attention.self", positions_after_padding=True),
+}

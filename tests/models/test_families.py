@@ -1,0 +1,127 @@
+"""A new family is a row of the table: nothing else has to know it."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+)
+
+import layerscout as ls
+from layerscout.models import unload
+from layerscout.models.adapters import equip
+from layerscout.models.encoder import Encoder, eval_mode
+from layerscout.plans import FAMILIES, cost, make_method, make_plan
+from layerscout.plans.costs import Work
+from telling import telling_task
+from tiny import SENTENCES, tiny_checkpoint
+from tuned import cheaply
+
+
+class TrunkConfig(BertConfig):
+    """A configuration under a type that layerscout has never heard of."""
+
+    model_type = "trunk-bert"
+
+
+class TrunkModel(BertModel):
+    """BERT with its blocks at another path."""
+
+    config_class = TrunkConfig
+
+    def __init__(self, config, add_pooling_layer=True):
+        super().__init__(config, add_pooling_layer)
+        self.trunk = self._modules.pop("encoder")
+
+    @property
+    def encoder(self):
+        return self.trunk
+
+
+class TrunkClassifier(BertForSequenceClassification):
+    """Its classifier."""
+
+    config_class = TrunkConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.bert = TrunkModel(config)
+        self.post_init()
+
+
+@pytest.fixture(scope="module")
+def new_family(tmp_path_factory):
+    """Make transformers know the classes, layerscout the row; give a checkpoint."""
+    folder = tmp_path_factory.mktemp("families") / "trunk-bert"
+    AutoConfig.register("trunk-bert", TrunkConfig)
+    AutoModel.register(TrunkConfig, TrunkModel)
+    AutoModelForSequenceClassification.register(TrunkConfig, TrunkClassifier)
+    tiny_checkpoint(folder, "bert")
+    content = json.loads((folder / "config.json").read_text())
+    config = TrunkConfig(**{k: v for k, v in content.items() if k != "model_type"})
+    torch.manual_seed(0)
+    TrunkModel(config).save_pretrained(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        row = replace(FAMILIES["bert"], blocks="trunk.layer")
+        patch.setitem(FAMILIES, "trunk-bert", row)
+        yield folder
+
+
+@pytest.fixture
+def encoder(new_family):
+    return Encoder.load(new_family)
+
+
+def test_it_is_scanned_and_resumed_at_every_cut(encoder):
+    tokens = encoder.tokenize(SENTENCES)
+    inputs = encoder.batch(tokens, np.arange(4))
+    with eval_mode(encoder.model):
+        expected = encoder.model(**inputs, output_hidden_states=True).hidden_states
+        for cut, state in enumerate(expected):
+            torch.testing.assert_close(encoder.cut(inputs, cut), state)
+            found = encoder.resume(inputs, state, cut)
+            torch.testing.assert_close(found, expected[-1])
+    scan = ls.scan(encoder, telling_task(n=60), scores=["variability_ratio"], progress=False)
+    assert scan.model["family"] == "trunk-bert"
+    assert None not in scan.scores["variability_ratio"].values
+
+
+def test_it_is_truncated(encoder, new_family, tmp_path):
+    ls.truncate(new_family, 2, tmp_path / "short")
+    short = Encoder.load(tmp_path / "short")
+    assert short.blocks == 2
+    torch.testing.assert_close(short.states(SENTENCES), encoder.states(SENTENCES)[:3])
+
+
+def test_it_is_edited(encoder):
+    with ls.edit(encoder.model, "skip:2 + reinit:3"):
+        assert encoder.blocks == 3
+    assert encoder.blocks == 4
+
+
+@pytest.mark.parametrize("method", ["full", "adapter", "lora", "prefix-tuning"])
+def test_it_is_tuned_by_every_method(encoder, method):
+    result = cheaply(encoder, telling_task(n=40), "(3, 4, 4)", method=method, epochs=1)
+    assert result.content["parameters"]["trainable"] > 0
+    plan, shape = make_plan("(3, 4, 4)", 4), encoder.shape(2)
+    found = cost(plan, shape, Work(1, 0, 8, 1), make_method(method))
+    assert found.trainable == result.content["parameters"]["trainable"]
+
+
+@pytest.mark.parametrize("method", ["adapter", "prefix-tuning"])
+def test_it_is_adapted_and_comes_back(encoder, new_family, method):
+    model = ls.build(new_family, "top:2", num_labels=2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    equipped = equip(model, "top:2", method)
+    assert len([p for p in equipped.model.parameters() if p.requires_grad]) > 4
+    after = unload(equipped.model).state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], value) for name, value in before.items())

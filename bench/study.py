@@ -91,7 +91,7 @@ def work(shared: Path, device: str) -> Section:
     long = recipe(shared, examples=1000, validation_examples="all", epochs=20)
     with tempfile.TemporaryDirectory() as folder:
         priced = estimate(long, folder, data=shared / "data")
-    share = priced.flops(priced.prices) / sum(one.again for one in priced.prices.values())
+    share = priced.flops(priced.trials) / sum(one.uncached for one in priced.trials.values())
     rows = [
         ["forward passes of blocks, trunks kept", f"{counts[True]:,}"],
         ["the same by count, every shared trunk once", f"{expected:,}"],

@@ -38,8 +38,8 @@ def run(wanted, folder, **options):
     """Run a study; give it, and the keys of the trials that ran."""
     ran = []
 
-    def told(trial, record, before):
+    def note(trial, record, before):
         if not before:
             ran.append(trial.key)
 
-    return study(wanted, folder, progress=False, told=told, **options), ran
+    return study(wanted, folder, progress=False, on_trial=note, **options), ran

@@ -84,7 +84,7 @@ def test_a_machine_that_dies_leaves_the_records_of_the_local_back_end(
         ended.append((trial.key, before))
 
     back = Ray(Cluster(cpus=1))
-    found = study(wanted, tmp_path / "ray", backend=back, told=told, progress=False)
+    found = study(wanted, tmp_path / "ray", backend=back, on_trial=told, progress=False)
     assert sorted(key for key, _ in ended) == sorted({cell.trial.key for cell in found.cells})
     threads = {"threads": 1}
     ours, theirs = (

@@ -81,7 +81,7 @@ def test_a_stopped_study_ends_with_the_same_records(tiny, reviews, tmp_path):
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            study(wanted, tmp_path / "stopped", progress=False, told=told)
+            study(wanted, tmp_path / "stopped", progress=False, on_trial=told)
     run(wanted, tmp_path / "stopped")
     assert records(tmp_path / "stopped") == records(tmp_path / "whole")
     assert not list((tmp_path / "stopped").rglob(".*"))
@@ -454,25 +454,25 @@ def test_contents_go_by_what_is_in_the_files(tiny, reviews, tmp_path):
 def test_an_estimate_counts_what_the_trials_will(tiny, reviews, tmp_path):
     wanted = recipe(tiny, reviews, axes={"plan": ["top:1", "top:2"], "seed": [0, 1]})
     before = estimate(wanted, tmp_path)
-    assert len(before.prices) == 4 and not before.done
+    assert len(before.trials) == 4 and not before.done
     found, _ = run(wanted, tmp_path)
     after = estimate(wanted, tmp_path)
-    assert after.done == before.prices.keys() and after.flops([]) == 0
+    assert after.done == before.trials.keys() and after.flops([]) == 0
     for cell in found.cells:
-        one = before.prices[cell.trial.key]
+        one = before.trials[cell.trial.key]
         counted = found.store.read(cell.trial.key)["result"]["flops"]["train"]
         assert one.flops + one.trunk == pytest.approx(counted, rel=0.05)  # some texts' mean length
-    prices = list(before.prices.values())
+    prices = list(before.trials.values())
     alone = sum(one.flops + one.trunk for one in prices)
     shared = sum({one.shared: one.trunk for one in prices}.values())
-    whole = before.flops(before.prices)
+    whole = before.flops(before.trials)
     assert whole == pytest.approx(sum(one.flops for one in prices) + shared) and whole < alone
 
 
 def test_models_and_tasks_that_are_not_here_are_priced_by_their_known_sizes(tmp_path):
     found = estimate("xie2022-table10", tmp_path)
     assert found.assumed == ("mnli", "roberta-large")
-    plans = {cell.values["plan"]: found.prices[cell.trial.key] for cell in found.cells}
+    plans = {cell.values["plan"]: found.trials[cell.trial.key] for cell in found.cells}
     # 24 blocks of 3 (8 d² + 4 d f) FLOPs a token, and of 40 tokens the attention.
     tokens, d = 40, 1024
     block = tokens * (24 * d**2 + 4 * tokens * d)
@@ -549,7 +549,7 @@ def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
 
 
 def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path, monkeypatch):
-    monkeypatch.setattr(estimates, "measured_speed", lambda shape, tokens: 1e9)  # takes a while
+    monkeypatch.setattr(estimates, "measure_speed", lambda shape, tokens: 1e9)  # takes a while
 
     def keys(**settings):
         wanted = recipe(tiny, reviews, axes={"plan": ["full"]}, settings=settings)

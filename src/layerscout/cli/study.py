@@ -138,7 +138,7 @@ def _run(
             retry_failed=options.retry_failed,
             cache_limit=limit,
             progress=not printing.quiet,
-            told=None if printing.quiet else study_terminal.trial_line,
+            on_trial=None if printing.quiet else study_terminal.trial_line,
         )
         studies.report(folder, figures=figures)
     failed = study_terminal.report_study(result, as_json=printing.json, quiet=printing.quiet)

@@ -46,11 +46,11 @@ def report_estimate(found: Estimate, *, as_json: bool) -> None:
         print(json.dumps(_estimate_as_dict(found), indent=1))
         return
     console = EscapingConsole()
-    keys = list(found.prices)
+    keys = list(found.trials)
     whole, rest = found.flops(keys), found.flops(_list_waiting(found))
     columns, rows = _tabulate_estimate(found)
     print_rows(console, columns, rows, words=range(len(columns) - 4))
-    again = sum(one.again for one in found.prices.values())
+    again = sum(one.uncached for one in found.trials.values())
     console.print()
     say(
         console,
@@ -69,7 +69,7 @@ def report_estimate(found: Estimate, *, as_json: bool) -> None:
 
 
 def _list_waiting(found: Estimate) -> list[str]:
-    return [key for key in found.prices if key not in found.done]
+    return [key for key in found.trials if key not in found.done]
 
 
 def _estimate_as_dict(found: Estimate) -> dict[str, Any]:
@@ -82,14 +82,14 @@ def _estimate_as_dict(found: Estimate) -> dict[str, Any]:
         }
         if cell.trial is not None:
             key = cell.trial.key
-            content |= {"trial": key, "flops": found.prices[key].flops, "done": key in found.done}
+            content |= {"trial": key, "flops": found.trials[key].flops, "done": key in found.done}
         trials.append(content)
     rest = found.flops(_list_waiting(found))
     return {
         "trials": trials,
-        "flops": found.flops(list(found.prices)),
+        "flops": found.flops(list(found.trials)),
         "flops_left": rest,
-        "flops_uncached": sum(one.again for one in found.prices.values()),
+        "flops_uncached": sum(one.uncached for one in found.trials.values()),
         "flops_per_second": found.speed,
         "seconds_left": rest / found.speed,
         "assumed": list(found.assumed),
@@ -104,7 +104,7 @@ def _tabulate_estimate(found: Estimate) -> tuple[list[str], list[list[str]]]:
             name = (cell.grid, *(str(cell.values.get(axis, "")) for axis in AXES))
             groups.setdefault(name, []).append(cell.trial.key)
     grouped = {key for some in groups.values() for key in some}
-    if others := [key for key in found.prices if key not in grouped]:
+    if others := [key for key in found.trials if key not in grouped]:
         groups["scans", "", "", "that plans need", "", "", ""] = others
     shown = [0, *(n for n in range(1, len(AXES) + 1) if any(name[n] for name in groups))]
     rows = []

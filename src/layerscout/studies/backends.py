@@ -18,7 +18,7 @@ from layerscout.studies.trial import Trial
 
 # A trial that has ended, its record, and whether the record was there before.
 Ended = tuple[Trial, Mapping[str, Any], bool]
-Told = Callable[[Trial, Mapping[str, Any], bool], None]
+OnTrial = Callable[[Trial, Mapping[str, Any], bool], None]
 
 # Seconds between two checks for trials that other processes are running.
 PATIENCE = 1.0
@@ -30,7 +30,9 @@ class Backend(Protocol):
     def ready(self) -> AbstractContextManager[Any]:
         """Prepare for a study, during which `run` may be called several times."""
 
-    def run(self, context: TrialContext, groups: Sequence[Sequence[Trial]], told: Told) -> None:
+    def run(
+        self, context: TrialContext, groups: Sequence[Sequence[Trial]], on_trial: OnTrial
+    ) -> None:
         """Run all trials, those of a group in turn, since they share data and model."""
 
 
@@ -48,11 +50,13 @@ class Local:
         """Prepare for a study; see `Backend`."""
         return nullcontext()
 
-    def run(self, context: TrialContext, groups: Sequence[Sequence[Trial]], told: Told) -> None:
+    def run(
+        self, context: TrialContext, groups: Sequence[Sequence[Trial]], on_trial: OnTrial
+    ) -> None:
         """Run all trials; see `Backend`."""
         if len(self.devices) == 1:
             context = replace(context, device=self.devices[0])
-            run_all(context, list(itertools.chain(*groups)), told)
+            run_all(context, list(itertools.chain(*groups)), on_trial)
             return
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -68,7 +72,7 @@ class Local:
         try:
             for done in as_completed([pool.submit(_run_group_here, group) for group in groups]):
                 for trial, record, before in done.result():
-                    told(trial, record, before)
+                    on_trial(trial, record, before)
         except BrokenProcessPool as error:
             raise LayerscoutError(
                 "a process of the study died, perhaps for lack of memory; run the same command "
@@ -92,7 +96,7 @@ def _run_group_here(group: Sequence[Trial]) -> list[Ended]:
     return _run_group(_context, group)
 
 
-def run_all(context: TrialContext, trials: Sequence[Trial], told: Told) -> None:
+def run_all(context: TrialContext, trials: Sequence[Trial], on_trial: OnTrial) -> None:
     """Run trials in turn; come back to those that another process is running."""
     waiting = list(trials)
     while waiting:
@@ -100,14 +104,14 @@ def run_all(context: TrialContext, trials: Sequence[Trial], told: Told) -> None:
         for trial in waiting:
             record = context.store.finished(trial)
             if record is not None:
-                told(trial, record, True)
+                on_trial(trial, record, True)
                 continue
             with context.store.lock(trial.key) as ours:
                 if not ours:
                     taken.append(trial)
                     continue
                 record = context.store.finished(trial)  # another process may just have run it
-                told(trial, record or run_trial(trial, context), record is not None)
+                on_trial(trial, record or run_trial(trial, context), record is not None)
         if len(taken) == len(waiting):
             time.sleep(PATIENCE)
         waiting = taken
@@ -126,7 +130,9 @@ class Ray:
         """Join the cluster; see `Backend`."""
         return self.cluster.join()
 
-    def run(self, context: TrialContext, groups: Sequence[Sequence[Trial]], told: Told) -> None:
+    def run(
+        self, context: TrialContext, groups: Sequence[Sequence[Trial]], on_trial: OnTrial
+    ) -> None:
         """Run all trials; see `Backend`."""
         with self.ready() as ray:
             cluster, gpus = self.cluster, self.cluster.gpus_of_task(ray)
@@ -136,7 +142,7 @@ class Ray:
             work = partial(_run_group, replace(context, store=store, device=device))
             with closing(run_on_cluster(ray, work, groups, cpus=cluster.cpus, gpus=gpus)) as ended:
                 for trial, record, before in itertools.chain.from_iterable(ended):
-                    told(trial, record, before)
+                    on_trial(trial, record, before)
 
 
 def _run_group(context: TrialContext, group: Sequence[Trial]) -> list[Ended]:

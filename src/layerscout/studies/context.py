@@ -59,6 +59,7 @@ class TrialContext:
     _encoders: dict[tuple[Any, ...], Encoder] = field(default_factory=dict)
     _tasks: dict[str, Task] = field(default_factory=dict)
     _drawn: dict[str, Task] = field(default_factory=dict)
+    _checked: set[str] = field(default_factory=set)
     _fingerprints: dict[str, str] = field(default_factory=dict)
     _configs: dict[str, Any] = field(default_factory=dict)
     _stand_ins: set[str] = field(default_factory=set)
@@ -129,6 +130,23 @@ class TrialContext:
         if name not in self._drawn:
             self._drawn = {name: _drawn(self.task(given), drawing)}
         return self._drawn[name]
+
+    def check_examples(self, given: Any, drawing: Mapping[str, Any]) -> None:
+        """Refuse to draw more examples than a task has.
+
+        Args:
+            given: as `Trial.task`.
+            drawing: values of `DRAWING`.
+
+        Raises:
+            InputError: if there are not so many.
+        """
+        # How many there are does not depend on the seed, so one draw stands for those of all seeds.
+        sizes = {name: value for name, value in drawing.items() if name != "sample_seed"}
+        name = json.dumps([given, sizes], sort_keys=True)
+        if name not in self._checked:
+            self.examples(given, drawing)
+            self._checked.add(name)
 
     def encoder(self, given: Any, precision: str = "float32") -> Encoder:
         """Load an encoder, or give the one that is loaded.

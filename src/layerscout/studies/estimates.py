@@ -1,18 +1,15 @@
-"""What a study will cost, before it runs: FLOPs by counting, and time as this machine works."""
+"""What a study will cost, before it runs: FLOPs by counting, and how fast this machine is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
 
 from layerscout.analysis import HEAD_EXAMPLES
-from layerscout.cache import DEFAULT_LIMIT
 from layerscout.data import Task, require_validation
 from layerscout.plans import (
     ModelShape,
@@ -28,72 +25,86 @@ from layerscout.scanning import GRADIENT_EXAMPLES
 from layerscout.scores import SCORES
 from layerscout.studies.context import TrialContext
 from layerscout.studies.grid import Cell
-from layerscout.studies.opening import check_any_runs, open_study
 from layerscout.studies.planner import Planner
 from layerscout.studies.recipe import Recipe
+from layerscout.studies.run import open_study
+from layerscout.studies.speed import measure_speed, read_speed
 from layerscout.studies.stand_ins import TASKS
 from layerscout.studies.trial import DRAWING, Trial
 
-# Texts that the mean length is taken of.
+# Texts whose mean length is taken.
 SAMPLE = 500
-
-# A step is timed for so many seconds.
-TIMED = 1.0
 
 
 @dataclass(frozen=True)
-class Price:
-    """What a trial takes.
+class TrialEstimate:
+    """What a trial costs.
 
     Attributes:
-        flops: of all but the trunk.
-        trunk: of the trunk, which trials with the same `shared` pay once; every epoch's where it is
-            not kept.
+        flops: FLOPs of all but the trunk.
+        trunk: FLOPs of the trunk, which trials with the same `shared` pay once; 0 where it is not
+            kept, and every epoch of `flops` has it.
         shared: names the states of the trunk.
-        again: FLOPs of the trial if every epoch ran the trunk anew.
+        uncached: FLOPs of the trial if every epoch ran the trunk again.
     """
 
     flops: float
     trunk: float = 0.0
     shared: Any = None
-    again: float = 0.0
+    uncached: float = 0.0
 
 
-def price(trial: Trial, context: TrialContext) -> Price:
+def estimate_trial(trial: Trial, context: TrialContext) -> TrialEstimate:
     """Count the FLOPs of a trial.
 
     Raises:
-        InputError: if its model or task is not to be had.
+        InputError: if its model or task cannot be loaded.
     """
     drawing = {name: trial.arguments[name] for name in DRAWING if name in trial.arguments}
     task = context.examples(trial.task, drawing)
     model = context.origin(trial.models[0])
     tokens = mean_tokens(context, model, trial, task)
-    rows = len(task.train), len(require_validation(task))
-    if trial.verb == "tune":
-        return _tune(trial, context.shape(model, task), task, tokens)
     shape = context.shape(model, task)
+    if trial.verb == "tune":
+        return _estimate_tuning(trial, shape, task, tokens)
+    training, held_out = len(task.train), len(require_validation(task))
     forward = shape.blocks * block_flops(shape, tokens)
     match trial.verb:
         case "scan":
-            sources = {SCORES[key].source for key in trial.arguments.get("scores", [])}
-            states = bool(sources & {"moments", "state", "states", "probes"})
-            read = (rows[0] if states else 0) + (rows[1] if "probes" in sources else 0)
-            read += 3 * GRADIENT_EXAMPLES * ("gradients" in sources)
-            return Price(forward * read, again=forward * read)
+            flops = _count_scanned(trial, training, held_out) * forward
         case "compare":
-            total = len(trial.models) * rows[1] * forward
-            return Price(total, again=total)
-    L, edits = shape.blocks, trial.arguments.get("edits", "truncate")
-    passes = 1.0 + ("skip" in edits) * ((L**3 - L) / 6 + L) / L
-    total = rows[1] * forward * passes
-    read = min(rows[0], HEAD_EXAMPLES)
-    total += (len(trial.models) > 1) * (read + rows[1]) * forward
-    total += bool(trial.arguments.get("tune_heads")) * read * forward
-    return Price(total, again=total)
+            flops = len(trial.models) * held_out * forward
+        case _:
+            flops = _estimate_evaluation(trial, shape.blocks, forward, training, held_out)
+    return TrialEstimate(flops, uncached=flops)
 
 
-def _tune(trial: Trial, shape: ModelShape, task: Task, tokens: float) -> Price:
+def _count_scanned(trial: Trial, training: int, held_out: int) -> int:
+    """Count the forward passes of a scan, a backward pass being two."""
+    sources = {SCORES[key].source for key in trial.arguments.get("scores", [])}
+    reads_states = bool(sources & {"moments", "state", "states", "probes"})
+    found = (training if reads_states else 0) + (held_out if "probes" in sources else 0)
+    return found + 3 * GRADIENT_EXAMPLES * ("gradients" in sources)
+
+
+def _estimate_evaluation(
+    trial: Trial, blocks: int, forward: float, training: int, held_out: int
+) -> float:
+    """Count the FLOPs of an evaluation of a model of L = `blocks` blocks."""
+    passes = 1.0
+    if "skip" in trial.arguments.get("edits", "truncate"):
+        # One for each span of blocks that is skipped, which costs the blocks that are left.
+        passes += ((blocks**3 - blocks) / 6 + blocks) / blocks
+    flops = held_out * forward * passes
+    read = min(training, HEAD_EXAMPLES)
+    if len(trial.models) > 1:
+        flops += (read + held_out) * forward
+    if trial.arguments.get("tune_heads"):
+        flops += read * forward
+    return flops
+
+
+def _estimate_tuning(trial: Trial, shape: ModelShape, task: Task, tokens: float) -> TrialEstimate:
     given = dict(trial.arguments)
     plan = Plan.from_dict(given["plan"])
     method = make_method(given.get("method", "full"), **given.get("method_options", {}))
@@ -108,17 +119,17 @@ def _tune(trial: Trial, shape: ModelShape, task: Task, tokens: float) -> Price:
         cached=not given.get("trunk_dropout", False),
     )
     total, once = cost(plan, shape, work, method).train, trunk_flops(plan, shape, work)
-    again = cost(plan, shape, Work(**{**vars(work), "cached": False}), method).train
+    uncached = cost(plan, shape, replace(work, cached=False), method).train
     if not work.cached:
-        return Price(total, again=again)
+        return TrialEstimate(total, uncached=uncached)
     states = [trial.contents, [given.get(name) for name in (*DRAWING, "edits", "max_length")]]
-    return Price(total - once, once, repr([states, plan.cut]), again)
+    return TrialEstimate(total - once, once, repr([states, plan.cut]), uncached)
 
 
-def total_flops(prices: Iterable[Price]) -> float:
-    """Add up prices, every shared trunk once."""
+def total_flops(trials: Iterable[TrialEstimate]) -> float:
+    """Add up the FLOPs of trials, every shared trunk once."""
     found, trunks = 0.0, {}
-    for one in prices:
+    for one in trials:
         found += one.flops
         if one.trunk:
             trunks[one.shared] = one.trunk
@@ -140,51 +151,6 @@ def mean_tokens(context: TrialContext, model: Any, trial: Trial, task: Task) -> 
     return float(tokens.lengths.mean())
 
 
-def measured_speed(shape: ModelShape, tokens: float, device: str = "cpu") -> float:
-    """Time training steps of a block of this size, in FLOPs a second.
-
-    Args:
-        shape: of the model.
-        tokens: mean length of a text.
-        device: as torch knows it.
-    """
-    batch, length = 32, max(2, round(tokens))
-    layer = torch.nn.TransformerEncoderLayer(
-        shape.hidden_size,
-        max(1, shape.hidden_size // 64),
-        shape.feed_forward,
-        batch_first=True,
-        device=device,
-    )
-    states = torch.randn(batch, length, shape.hidden_size, device=device, requires_grad=True)
-    weights = torch.randn_like(states)  # the plain sum of normed states has no gradient at all
-
-    def step() -> None:
-        (layer(states) * weights).sum().backward()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-
-    step()
-    started, steps = perf_counter(), 0
-    while steps < 3 or perf_counter() - started < TIMED:
-        step()
-        steps += 1
-    return 3 * batch * steps * block_flops(shape, length) / (perf_counter() - started)
-
-
-def recorded_speed(
-    context: TrialContext, trials: Sequence[Trial], prices: Sequence[Price]
-) -> float | None:
-    """Give the FLOPs a second of the trials of tune that have a record; None where none has."""
-    flops = seconds = 0.0
-    for trial, one in zip(trials, prices, strict=True):
-        record = context.store.read(trial.key) if trial.verb == "tune" else None
-        if record is not None and record["status"] == "done":
-            flops += one.flops
-            seconds += record["seconds"]
-    return flops / seconds if seconds > 1 else None
-
-
 @dataclass(frozen=True)
 class Estimate:
     """What a study will cost.
@@ -193,7 +159,7 @@ class Estimate:
         recipe: what is asked for.
         cells: the points of its grids. Where a scan has not run, its best state is taken to be the
             middle one; where a pilot has not, its first rate stands for the best.
-        prices: of all trials, by key.
+        trials: the estimate of every trial, by key.
         done: keys of those that have a record.
         speed: FLOPs a second.
         because: where the speed comes from.
@@ -202,15 +168,15 @@ class Estimate:
 
     recipe: Recipe
     cells: tuple[Cell, ...]
-    prices: Mapping[str, Price]
+    trials: Mapping[str, TrialEstimate]
     done: frozenset[str]
     speed: float
     because: str
     assumed: tuple[str, ...]
 
     def flops(self, keys: Iterable[str]) -> float:
-        """Add up what these trials take, shared trunks once."""
-        return total_flops(self.prices[key] for key in keys)
+        """Add up what these trials cost, shared trunks once."""
+        return total_flops(self.trials[key] for key in keys)
 
 
 def estimate(
@@ -221,7 +187,7 @@ def estimate(
     changes: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
 ) -> Estimate:
-    """Tell what `study` would run and how long that will take; nothing is run.
+    """Estimate what `study` would run and how long that takes, without running any of it.
 
     Args:
         recipe: as for `study`, and so are the others.
@@ -233,22 +199,18 @@ def estimate(
     Raises:
         InputError: as `study`, but where a known task or a model of the papers is not at hand.
     """
-    recipe, context = open_study(recipe, output, small, changes, data, DEFAULT_LIMIT)
-    context.pretend = True
+    recipe, context = open_study(recipe, output, small, changes, data, pretend=True)
     trials: dict[str, Trial] = {}
     planner = Planner(recipe, context, lambda some: trials.update({one.key: one for one in some}))
-    planner.work()
-    check_any_runs(recipe, planner)
-    cells = tuple(cell for name in recipe.grids for cell in planner.cells[name])
-    found = {key: price(trial, context) for key, trial in trials.items()}
-    done = frozenset(
-        key for key, trial in trials.items() if context.store.finished(trial) is not None
-    )
-    speed, because = recorded_speed(context, list(trials.values()), list(found.values())), "so far"
+    planner.work_through()
+    found = {key: estimate_trial(trial, context) for key, trial in trials.items()}
+    done = frozenset(key for key, trial in trials.items() if context.store.finished(trial))
+    flops = [(trial, found[key].flops) for key, trial in trials.items()]
+    speed, because = read_speed(context.store, flops), "so far"
     if speed is None and trials:
         first = next(iter(trials.values()))
         task, model = context.task(first.task), context.origin(first.models[0])
-        shape, tokens = context.shape(model, task), mean_tokens(context, model, first, task)
-        speed = measured_speed(shape, tokens)
-        because = "one block timed"
+        tokens = mean_tokens(context, model, first, task)
+        speed, because = measure_speed(context.shape(model, task), tokens), "one block timed"
+    cells = planner.list_cells()
     return Estimate(recipe, cells, found, done, speed or 1.0, because, context.assumed)

@@ -1,4 +1,4 @@
-"""Studies: what a recipe asks for, as trials that are run once, stopped and gone on with."""
+"""Studies: the trials that a recipe asks for, each run once, also across stops."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from layerscout.models import (
     resolve_device,
 )
 from layerscout.runtime import (
+    InputError,
+    check_output_folder,
     make_output_folder,
     read_json,
     show_progress,
     write_files,
 )
-from layerscout.studies.backends import Backend, Local, Told
+from layerscout.studies.backends import Backend, Local, OnTrial
+from layerscout.studies.context import TrialContext
 from layerscout.studies.grid import Cell, group_trials
-from layerscout.studies.opening import check_any_runs, open_study
+from layerscout.studies.loading import load_recipe
 from layerscout.studies.planner import Planner
 from layerscout.studies.recipe import Recipe
 from layerscout.studies.store import Store
@@ -72,34 +75,35 @@ def study(
     retry_failed: bool = False,
     cache_limit: int = DEFAULT_LIMIT,
     progress: bool = True,
-    told: Told | None = None,
+    on_trial: OnTrial | None = None,
 ) -> Study:
-    """Run a grid of trials, each once, whatever recipe asks for it and however often it is stopped.
+    """Run the trials of a recipe, each once, also where it is stopped and started again.
 
     Every trial leaves a record in the folder, named by all that the result depends on: contents of
     the model and the data, plan, settings and seed. What has a record is not run again. Several
     processes may work on one folder. A trial that fails is recorded with its traceback, and the
-    others go on.
+    others continue.
 
     Args:
         recipe: a `Recipe`, the name of a shipped one, or a YAML file.
         output: the folder of the study.
         small: the small variant of the recipe.
-        changes: of the recipe, by path; see `layerscout.studies.recipe.changed`.
+        changes: of the recipe, by path; see `layerscout.studies.loading.apply_change`.
         data: a folder with the known tasks in folders of their names, such as `cola`; without
             it they come from the hub.
-        device: as for `Encoder.load`; several, with commas between, get a process each.
-        backend: where trials run, such as `Ray`; without one here, on `device`.
-        retry_failed: run trials again that failed.
+        device: as for `Encoder.load`; several, separated by commas, get a process each.
+        backend: where trials run, such as `Ray`; by default on this machine, on `device`.
+        retry_failed: run trials that failed again.
         cache_limit: bytes that the cache may hold once new states are added.
         progress: show a bar on the terminal.
-        told: called for every trial that ended.
+        on_trial: called for every trial that ends, with its record, and whether that was there
+            before.
 
     Raises:
         InputError: if the recipe, a model or data cannot be used as asked, or a record cannot be
             written.
     """
-    recipe, context = open_study(recipe, output, small, changes, data, cache_limit)
+    recipe, context = open_study(recipe, output, small, changes, data, cache_limit=cache_limit)
     if backend is None:
         backend = Local(tuple(device.split(",")))
         for name in backend.devices:
@@ -109,12 +113,12 @@ def study(
     ended = 0
     with show_progress(progress) as show, backend.ready():
 
-        def tell(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
+        def count(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
             nonlocal ended
             ended += 1
             show("trials", ended, len(known), f"{ended:,} of {len(known):,}")
-            if told is not None:
-                told(trial, record, before)
+            if on_trial is not None:
+                on_trial(trial, record, before)
 
         def run(trials: Sequence[Trial]) -> None:
             if not trials:
@@ -124,34 +128,55 @@ def study(
             if retry_failed:
                 context.store.forget_failed(fresh)
             show("trials", ended, len(known), f"{ended:,} of {len(known):,}")
-            written(on_the_way=True)
-            backend.run(context, group_trials(fresh.values()), tell)
-
-        def written(*, on_the_way: bool = False) -> Study:
-            # On the way too, so that a report can be made at any time, unless there was more.
-            cells = (cell for name in recipe.grids for cell in planner.cells.get(name, ()))
-            found = Study(recipe, tuple(cells), context.store)
-            path = make_output_folder(context.store.folder) / "study.json"
-            content = found.as_dict()
-            if not (on_the_way and _points(content) <= _points_in(path, content["recipe"])):
-                write_files({path: json.dumps(content, allow_nan=False) + "\n"})
-            return found
+            # Before the trials too, so that a report can be made at any time.
+            _write_study(Study(recipe, planner.list_cells(), context.store), on_the_way=True)
+            backend.run(context, group_trials(fresh.values()), count)
 
         planner = Planner(recipe, context, run)
-        planner.work()
-        check_any_runs(recipe, planner)
-        return written()
+        planner.work_through()
+        found = Study(recipe, planner.list_cells(), context.store)
+        _write_study(found)
+        return found
 
 
-def _points(content: Mapping[str, Any]) -> set[tuple[str, str | None]]:
-    """Give the points of the grids of a `study.json`: the grid and the trial."""
+def open_study(
+    recipe: Recipe | str | Path,
+    output: str | Path,
+    small: bool,
+    changes: Mapping[str, Any] | None,
+    data: str | Path | None,
+    *,
+    cache_limit: int = DEFAULT_LIMIT,
+    pretend: bool = False,
+) -> tuple[Recipe, TrialContext]:
+    """Load a recipe and make the context of its trials; see `study` and `TrialContext`."""
+    if not isinstance(recipe, Recipe):
+        recipe = load_recipe(recipe, small=small, changes=changes)
+    folder = Path(output).expanduser()
+    check_output_folder(folder)
+    place = None if data is None else Path(data).expanduser()
+    if place is not None and not place.is_dir():
+        raise InputError(f"`data` must be a folder with tasks in it, got {place}")
+    return recipe, TrialContext(Store(folder), place, cache_limit=cache_limit, pretend=pretend)
+
+
+def _write_study(study: Study, *, on_the_way: bool = False) -> None:
+    """Write `study.json`; on the way, not over one that has more trials of the same recipe."""
+    path = make_output_folder(study.store.folder) / "study.json"
+    content = study.as_dict()
+    if not (on_the_way and _list_points(content) <= _read_points(path, content["recipe"])):
+        write_files({path: json.dumps(content, allow_nan=False) + "\n"})
+
+
+def _list_points(content: Mapping[str, Any]) -> set[tuple[str, str | None]]:
+    """List the points of a `study.json`: the grid and the trial of each."""
     return {(cell["grid"], cell["trial"]) for cell in content["cells"]}
 
 
-def _points_in(path: Path, recipe: Mapping[str, Any]) -> set[tuple[str, str | None]]:
-    """Give those of a file, none if it is of another recipe or cannot be read."""
+def _read_points(path: Path, recipe: Mapping[str, Any]) -> set[tuple[str, str | None]]:
+    """Read the points of a file; none if it has another recipe or cannot be read."""
     try:
         content = read_json(path)
-        return _points(content) if content["recipe"] == recipe else set()
+        return _list_points(content) if content["recipe"] == recipe else set()
     except (OSError, ValueError, LookupError, TypeError):
         return set()

@@ -24,11 +24,12 @@ from layerscout.plans import (
 from layerscout.runtime import (
     InputError,
 )
+from layerscout.studies.context import TrialContext
 from layerscout.studies.recipe import Grid
-from layerscout.studies.trial import DRAWING
+from layerscout.studies.trial import DRAWING, Trial
 
 
-def choose_rates(
+def list_rates(
     grid: Grid, given: Mapping[str, Any], plan: Plan, method: Method, task: str
 ) -> Sequence[float] | None:
     """Give the learning rates of a point: of its grid, of its settings or of its preset."""
@@ -110,7 +111,7 @@ def check_readable(given: Mapping[str, Any], method: Method) -> None:
 
 
 def normalise_drawing(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Say which examples are read, and nothing that makes no difference."""
+    """Give what determines which examples are read, and leave out what makes no difference."""
     found = {name: arguments[name] for name in DRAWING if arguments.get(name) is not None}
     if found.get("examples") == "all":
         del found["examples"]
@@ -121,3 +122,38 @@ def normalise_drawing(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]
     else:
         found.pop("sample_seed", None)
     return found
+
+
+def make_trial(
+    context: TrialContext,
+    verb: str,
+    models: tuple[Any, ...],
+    task: Any,
+    arguments: Mapping[str, Any],
+    seed: int,
+    *,
+    keep: bool = False,
+) -> Trial:
+    """Make a trial, after a check that its models, its task and its examples are there.
+
+    Args:
+        context: loads models and tasks.
+        verb: as for `Trial`, and so are the others.
+        models: as for `Trial`.
+        task: as for `Trial`.
+        arguments: as for `Trial`; those that are None are left out.
+        seed: draws the examples where `sample_seed` does not.
+        keep: as for `Trial`.
+
+    Raises:
+        InputError: if something of it cannot be loaded, or there are too few examples.
+    """
+    drawing = normalise_drawing(arguments, seed)
+    context.check_examples(task, drawing)
+    rest = {
+        name: value
+        for name, value in arguments.items()
+        if name not in DRAWING and value is not None
+    }
+    contents = [*map(context.content, models), context.task_content(task)]
+    return Trial(verb, models, task, rest | drawing, tuple(contents), keep)

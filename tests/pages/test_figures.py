@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from layerscout.pages.content import Section, Table
-from layerscout.pages.curves import specify_panels
+from layerscout.pages.curves import draw_panel
 from layerscout.pages.formats import format_entries
 from layerscout.pages.html import render_page, render_result
 from layerscout.pages.plotting import check_plot, draw_scan, save_chart
@@ -323,7 +323,7 @@ def test_blocks_are_counted_from_one():
 def test_the_top_state_always_has_a_tick(blocks: int):
     given = scan({"nc1": score([*map(float, range(blocks + 1))])}, {"nc1": 1})
     for small in (False, True):
-        [panel] = specify_panels(given, ["nc1"], small=small)
+        panel = draw_panel(given, "nc1", small=small).to_dict()
         ticks = layers(panel, "line")[0]["encoding"]["x"]["axis"]["values"]
         assert ticks[0] == 0 and ticks[-1] == blocks
         assert ticks == sorted(set(ticks)) and len(ticks) <= (7 if small else 13)

@@ -71,6 +71,8 @@ def _encode(console: Console, text: str) -> str:
 
 def print_table(console: Console, table: Table) -> None:
     """Print a table, the rows with a marked cell in bold."""
+    if table.caption:
+        say_wrapped(console, [table.caption])
     marked = frozenset(row for row, _ in table.marked)
     print_rows(console, table.columns, table.rows, table.words, marked, table.mark)
 

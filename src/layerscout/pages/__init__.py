@@ -5,7 +5,6 @@ from layerscout.pages.axes import (
     CURVE,
     MUTED,
     THIRD,
-    fit_page,
     lay_out_values,
     layer_rows,
     place_side_by_side,
@@ -13,7 +12,7 @@ from layerscout.pages.axes import (
 )
 from layerscout.pages.comparison import describe_clusters
 from layerscout.pages.content import Section, Table
-from layerscout.pages.curves import specify_truncation
+from layerscout.pages.curves import draw_truncation
 from layerscout.pages.diagnostics import tabulate_stability
 from layerscout.pages.evaluation import (
     describe_evaluation,
@@ -21,7 +20,7 @@ from layerscout.pages.evaluation import (
     tabulate_truncation,
 )
 from layerscout.pages.formats import format_name, format_number
-from layerscout.pages.heat_maps import draw_similarity, name_maps, specify_skips
+from layerscout.pages.heat_maps import draw_similarity, draw_skips, name_maps
 from layerscout.pages.html import build_sections, render_page, render_result
 from layerscout.pages.markup import write_latex, write_markdown
 from layerscout.pages.plan import (

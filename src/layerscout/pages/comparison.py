@@ -7,7 +7,7 @@ from typing import Any
 
 from layerscout.pages.content import Section, Table
 from layerscout.pages.formats import format_decimals, list_circumstances, list_model
-from layerscout.pages.heat_maps import name_maps, shorten_names, specify_similarity
+from layerscout.pages.heat_maps import draw_similarity, name_maps, shorten_names
 
 BLOCK_DIAGONAL = (
     "Two bright squares on the diagonal mean that the states within each of them hold much the "
@@ -39,7 +39,7 @@ def build_comparison(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
         Section(
             "Found",
             [*describe_clusters(content), BLOCK_DIAGONAL],
-            specify_similarity(content, "cka"),
+            draw_similarity(content, "cka"),
             small=small,
         ),
         Section("Warnings", content["warnings"]),
@@ -47,7 +47,7 @@ def build_comparison(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
         Section(
             "Debiased",
             ["The same without the bias that few examples bring; unrelated states are near 0."],
-            specify_similarity(content, "cka_debiased"),
+            draw_similarity(content, "cka_debiased"),
             small=small,
         ),
         *(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import altair as alt
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Section:
     Attributes:
         title: the heading.
         paragraphs: plain text.
-        charts: Vega-Lite specifications, each with a `description` for those who cannot see it.
+        charts: charts, each with a `description` for those who cannot see it.
         table: a table.
         commands: commands to type, each after a sentence that says what it does.
         facts: names and values.
@@ -54,7 +57,7 @@ class Section:
 
     title: str
     paragraphs: Sequence[str] = ()
-    charts: Sequence[Mapping[str, Any]] = ()
+    charts: Sequence[alt.LayerChart] = ()
     table: Table | None = None
     commands: Sequence[tuple[str, str]] = ()
     facts: Sequence[tuple[str, str]] = ()

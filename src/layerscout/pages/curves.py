@@ -13,7 +13,6 @@ from layerscout.pages.axes import (
     CURVE,
     MUTED,
     THIRD,
-    fit_page,
     lay_out_entries,
     lay_out_values,
     layer_rows,
@@ -38,27 +37,14 @@ TRUNCATIONS: Mapping[str, str] = {
 }
 
 
-def specify_panels(
-    scan: Mapping[str, Any], keys: Sequence[str], *, small: bool = False
-) -> list[dict[str, Any]]:
-    """Specify a chart for each of these scores that takes the width of the page it stands in."""
-    height = 150 if small else 220
-    return [fit_page(draw_panel(scan, key, small=small).properties(height=height)) for key in keys]
-
-
-def specify_moves(scan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Specify a chart for each score that follows the ranks over the checkpoints of a scan."""
+def draw_moves(scan: Mapping[str, Any]) -> list[alt.LayerChart]:
+    """Draw for each score how the ranks move over the checkpoints of a scan."""
     stability = scan["stability"]
     return [
-        fit_page(_draw_moves(scan, key, stability["checkpoints"], found["ranks"]))
+        _draw_ranks(scan, key, stability["checkpoints"], found["ranks"])
         for key, found in stability["scores"].items()
         if any(map(any, found["ranks"]))
     ]
-
-
-def specify_truncation(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Specify the truncation curves of an evaluation for a page."""
-    return [fit_page(draw_truncation(content).properties(height=280))]
 
 
 def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:
@@ -94,12 +80,11 @@ def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:
     # Points lie above all else, so that they answer to a pointer.
     layers.append(base.mark_line(strokeWidth=2))
     layers.append(base.mark_point(filled=True, size=50, opacity=1))
-    return layer_rows(
-        rows, layers, f"{name} by the state that the head reads; dashed: the majority class."
-    )
+    description = f"{name} by the state that the head reads; dashed: the majority class."
+    return layer_rows(rows, layers, description, height=280)
 
 
-def draw_panel(scan: Mapping[str, Any], key: str, *, small: bool) -> alt.LayerChart:
+def draw_panel(scan: Mapping[str, Any], key: str, *, small: bool = False) -> alt.LayerChart:
     """Draw one score: curve, points, shaded interval where it has one, and the best marked.
 
     States that cannot be told apart from the best have hollow points.
@@ -124,7 +109,9 @@ def draw_panel(scan: Mapping[str, Any], key: str, *, small: bool) -> alt.LayerCh
     # A finger or a pointer need not hit a point: an invisible column answers for each.
     columns = at.mark_rule(opacity=0, strokeWidth=max(6, 260 // top), aria=False)
     layers.append(columns.encode(tooltip=_list_tooltips(rows, name)))
-    return layer_rows(rows, layers, _describe_panel(scan, key), title=title_score(key))
+    height = 150 if small else 220
+    description = _describe_panel(scan, key)
+    return layer_rows(rows, layers, description, title=title_score(key), height=height)
 
 
 def _collect_rows(scan: Mapping[str, Any], key: str) -> tuple[list[dict[str, Any]], bool]:
@@ -228,7 +215,7 @@ def _describe_panel(scan: Mapping[str, Any], key: str) -> str:
     return f"{text}; not told apart from it: {format_entries(tied)}." if tied else f"{text}."
 
 
-def _draw_moves(
+def _draw_ranks(
     scan: Mapping[str, Any],
     key: str,
     checkpoints: Sequence[str],

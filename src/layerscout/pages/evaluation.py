@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from layerscout.pages.content import Section, Table
-from layerscout.pages.curves import TRUNCATIONS, specify_truncation
+from layerscout.pages.curves import TRUNCATIONS, draw_truncation
 from layerscout.pages.formats import (
     format_decimals,
     format_name,
@@ -16,7 +16,7 @@ from layerscout.pages.formats import (
     list_circumstances,
     list_model,
 )
-from layerscout.pages.heat_maps import specify_skips
+from layerscout.pages.heat_maps import draw_skips
 
 # The share of what a model has above the majority baseline that it may lose by being truncated.
 LOST = 0.02
@@ -48,14 +48,14 @@ def build_evaluation(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
             "removed. Dashed: always predicting the majority class."
         )
         table = tabulate_truncation(content)
-        sections[2] = Section(sections[2].title, [text], specify_truncation(content), table)
+        sections[2] = Section(sections[2].title, [text], [draw_truncation(content)], table)
     if content["skips"]:
         text = (
             f"The {metric} without the blocks from one (to the right) to another (up). The top row "
             "is the model truncated below the first of them."
         )
         table = _tabulate_spans(content)
-        sections[3] = Section(sections[3].title, [text], specify_skips(content), table)
+        sections[3] = Section(sections[3].title, [text], [draw_skips(content)], table)
     if content["edits"]:
         sections[4] = Section(sections[4].title, table=tabulate_edits(content))
     return f"{model['name']} on {task['name']}", sections

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from layerscout.pages.axes import fit_page, layer_rows, place_ticks
+from layerscout.pages.axes import layer_rows, place_ticks
 from layerscout.pages.formats import format_name
 
 
@@ -34,20 +34,10 @@ def name_maps(content: Mapping[str, Any]) -> list[str]:
     return [names[i] if i == j else f"{names[i]} and {names[j]}" for i, j in pairs]
 
 
-def specify_similarity(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Specify the maps of one comparison for a page."""
-    return [fit_page(chart.properties(height=280)) for chart in draw_similarity(content, key)]
-
-
-def specify_skips(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Specify the map of skipped spans of an evaluation for a page."""
-    return [fit_page(draw_skips(content).properties(height=340))]
-
-
 def draw_similarity(content: Mapping[str, Any], key: str) -> list[alt.LayerChart]:
     """Draw the maps of one comparison, by "cka" or "cka_debiased"."""
     return [
-        _draw_map(content, one, key).properties(title=name)
+        _draw_map(content, one, key).properties(title=name, height=280)
         for name, one in zip(name_maps(content), content["maps"], strict=True)
     ]
 
@@ -89,7 +79,7 @@ def draw_skips(content: Mapping[str, Any]) -> alt.LayerChart:
         alt.Scale(domain=[min(known), max(known)], scheme="viridis"),
         name,
         f"{name} of the model without the blocks from one to another.",
-    )
+    ).properties(height=340)
 
 
 def _draw_cells(

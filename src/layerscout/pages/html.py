@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 import vl_convert
 
+from layerscout.pages.axes import fit_page
 from layerscout.pages.comparison import build_comparison
 from layerscout.pages.content import Section
 from layerscout.pages.evaluation import build_evaluation
@@ -70,6 +71,7 @@ def _load_template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["fit_page"] = fit_page
     # Undefined values are null in our files; a NaN would not be JSON at all.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     return environment.get_template("page.html")

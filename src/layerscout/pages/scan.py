@@ -7,7 +7,7 @@ from typing import Any
 
 from layerscout.pages.commands import write_command
 from layerscout.pages.content import Section
-from layerscout.pages.curves import specify_moves, specify_panels
+from layerscout.pages.curves import draw_moves, draw_panel
 from layerscout.pages.diagnostics import (
     tabulate_agreement,
     tabulate_checkpoints,
@@ -42,7 +42,7 @@ def build_scan(scan: Mapping[str, Any]) -> tuple[str, list[Section]]:
     fitted = (scan.get("diagnostics") or {}).get("against_probe")
     meanings = [(title_score(key), SCORES[key].meaning) for key in scores if key in SCORES]
     sections = [
-        Section("Found", describe_scan(scan, [first], "(hollow)"), specify_panels(scan, [first])),
+        Section("Found", describe_scan(scan, [first], "(hollow)"), [draw_panel(scan, first)]),
         Section("Warnings", scan.get("warnings", [])),
         *(_show_scores(scan) if len(scores) > 1 else ()),
         Section(
@@ -79,7 +79,7 @@ def _show_scores(scan: Mapping[str, Any]) -> list[Section]:
             lines.append("Intervals are shaded where a score has one.")
         if any(find_tied(scan, key) for key in keys):
             lines.append("Hollow points cannot be told apart from the best state.")
-        charts = specify_panels(scan, keys, small=True)
+        charts = [draw_panel(scan, key, small=True) for key in keys]
         sections.append(Section(f"Scores of {of}", [" ".join(lines)], charts, small=True))
     return sections
 
@@ -93,7 +93,7 @@ def _show_stability(scan: Mapping[str, Any]) -> Section:
         "state or block, numbered on the right; those that were ever best stand out."
     )
     table = tabulate_checkpoints(scan["stability"])
-    return Section("Stability", [text], specify_moves(scan), table, small=True)
+    return Section("Stability", [text], draw_moves(scan), table, small=True)
 
 
 def _list_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -18,7 +18,9 @@ def list_rows(
     frame: pd.DataFrame, grid: str | None, measures: Sequence[str], where: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Give the rows of measures, as JSON can hold them."""
-    return [_plain(row) for row in select_rows(frame, grid, measures, where).to_dict("records")]
+    return [
+        _convert_row(row) for row in select_rows(frame, grid, measures, where).to_dict("records")
+    ]
 
 
 def list_strategies(frame: pd.DataFrame, grid: str) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -29,7 +31,7 @@ def list_strategies(frame: pd.DataFrame, grid: str) -> list[tuple[str, list[dict
     measures = ("metric", "share", "seconds")
     trials = collect_trials(select_rows(frame, grid, measures), measures)
     panels = []
-    for name, rows in group_rows([_plain(row) for row in trials], ("model", "task")):
+    for name, rows in group_rows([_convert_row(row) for row in trials], ("model", "task")):
         points: list[dict[str, Any]] = []
         for plan, some in group_rows(rows, _list_varying(rows)):
             metric, share, seconds = (average([row[key] for row in some]) for key in measures)
@@ -90,12 +92,12 @@ def _list_varying(rows: Sequence[Row]) -> list[str]:
     return [axis for axis in axes if any(axis in row for row in rows)]
 
 
-def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
+def _convert_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Give what JSON can hold: whole numbers as such, and null for what is missing."""
-    return {str(name): _plain_value(value) for name, value in row.items()}
+    return {str(name): _convert_value(value) for name, value in row.items()}
 
 
-def _plain_value(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     if not isinstance(value, float):
         return value.item() if hasattr(value, "item") else value
     if value != value:

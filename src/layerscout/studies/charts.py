@@ -68,7 +68,7 @@ def _draw_strategies(name: str, points: Sequence[Row]) -> alt.LayerChart:
     front = base.transform_filter("datum.front").mark_line(
         color=MUTED, strokeDash=[4, 3], interpolate="step-after"
     )
-    coloured = base.encode(_colour("family", [point["family"] for point in points]))
+    coloured = base.encode(_encode_colour("family", [point["family"] for point in points]))
     dots = coloured.mark_point(filled=True, opacity=1, size=70).encode(tooltip=tooltips)
     return layer_rows(
         points,
@@ -116,7 +116,7 @@ def _draw_means(
     base = alt.Chart().encode(
         right,
         lay_out_values("value", title),
-        _colour("color", colors),
+        _encode_colour("color", colors),
         *([] if line else [alt.XOffset("color:N", scale=alt.Scale(domain=colors))]),
     )
     tooltips = [alt.Tooltip(right["shorthand"], title=place)]
@@ -159,7 +159,7 @@ def _draw_strip(name: str, rows: Sequence[Row], axis: str, color: str | None) ->
     base = alt.Chart().encode(_lay_out_places(values, axis.replace("_", " "), line=False))
     dots = base.mark_point(filled=True, opacity=0.5, size=40).encode(
         lay_out_values("value", title),
-        _colour("color", [row["color"] for row in values]),
+        _encode_colour("color", [row["color"] for row in values]),
         tooltip=[
             alt.Tooltip("x:O", title=axis),
             alt.Tooltip("value:Q", format=".3f"),
@@ -226,7 +226,7 @@ def _list_ends(field: str, title: str | None = None, style: str = ".3f") -> list
     ]
 
 
-def _colour(field: str, names: Sequence[str]) -> alt.Color:
+def _encode_colour(field: str, names: Sequence[str]) -> alt.Color:
     """Colour by a field, in order of appearance, with a legend where there are several colours."""
     domain = list(dict.fromkeys(names))
     known = [COLOURS[number % len(COLOURS)] for number in range(len(domain))]

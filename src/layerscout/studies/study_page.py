@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import yaml
 
-from layerscout.pages import (
-    Section,
-    Table,
-    draw_similarity,
-    fit_page,
-    specify_skips,
-    specify_truncation,
-)
+from layerscout.pages import Section, Table, draw_similarity, draw_skips, draw_truncation
 from layerscout.studies.charts import draw_figure, draw_pareto
 from layerscout.studies.contests import compare_with_baseline, correlate_values
 from layerscout.studies.recipe import FigureSpec, Grid, Recipe, TableSpec
@@ -108,8 +101,8 @@ def _show_figure(title: str, charts: Sequence[alt.LayerChart]) -> Section:
             "Every point is a strategy, the mean over its seeds; the dashed line joins those that "
             "no cheaper strategy matches."
         ]
-    specs = [fit_page(chart.properties(height=230)) for chart in charts]
-    return Section(title, note, specs, small=len(specs) > 1)
+    sized = [chart.properties(height=230) for chart in charts]
+    return Section(title, note, sized, small=len(sized) > 1)
 
 
 def _describe_progress(study: StudyContent) -> list[str]:
@@ -286,8 +279,8 @@ def _show_evaluations(study: StudyContent) -> list[Section]:
         result, values = record["result"], cell["values"]
         axes = [axis for axis in ("model", "task", "seed") if axis in values]
         name = ", ".join(f"{axis} {format_value(values[axis])}" for axis in axes)
-        charts = specify_truncation(result) if result["truncation"] else []
-        charts += specify_skips(result) if result["skips"] else []
+        charts = [draw_truncation(result)] if result["truncation"] else []
+        charts += [draw_skips(result)] if result["skips"] else []
         if charts:
             found.append(Section(f"Evaluation: {name}", charts=charts, small=len(charts) > 1))
     return found

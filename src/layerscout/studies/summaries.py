@@ -37,7 +37,7 @@ def tidy_records(
     for cell in study["cells"]:
         if cell["trial"] is not None and cell["trial"] not in records:
             records[cell["trial"]] = read(cell["trial"])
-    chosen = _chosen(study["cells"], records)
+    chosen = _find_chosen(study["cells"], records)
     rows: list[dict[str, Any]] = []
     for number, cell in enumerate(study["cells"]):
         record = records.get(cell["trial"])
@@ -56,7 +56,7 @@ def tidy_records(
     return pd.DataFrame(rows, columns=[*axes, *FIXED])
 
 
-def _chosen(
+def _find_chosen(
     cells: Sequence[Mapping[str, Any]], records: Mapping[str, Mapping[str, Any] | None]
 ) -> set[int]:
     """Number the cells whose learning rate has the best mean over the seeds that came through."""
@@ -134,7 +134,7 @@ def list_measures(record: Mapping[str, Any], values: Mapping[str, Any]) -> Measu
     return _MEASURED[record["verb"]](record, values)
 
 
-def _of_tune(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
+def _measure_tune(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
     result = record["result"]
     flops, seconds = result["flops"], result["seconds"]
     yield "metric", None, get_metric(record)
@@ -150,7 +150,7 @@ def _of_tune(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
         yield "loss_by_epoch", epoch["epoch"], epoch["loss"]
 
 
-def _of_scan(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
+def _measure_scan(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
     result = record["result"]
     diagnostics, stability = result.get("diagnostics") or {}, result.get("stability") or {}
     for key, score in result["scores"].items():
@@ -170,7 +170,7 @@ def _of_scan(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
             yield f"deviation:{key}", at, value
 
 
-def _of_compare(record: Mapping[str, Any], values: Mapping[str, Any]) -> Measured:
+def _measure_compare(record: Mapping[str, Any], values: Mapping[str, Any]) -> Measured:
     result = record["result"]
     names = values.get("models") or [model["name"] for model in result["models"]]
     for name, found in zip(names, result["clusters"], strict=True):
@@ -185,7 +185,7 @@ def _of_compare(record: Mapping[str, Any], values: Mapping[str, Any]) -> Measure
                     yield "same_state", row, line[one["columns"].index(row)]
 
 
-def _of_evaluate(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
+def _measure_evaluate(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
     result = record["result"]
     yield "metric", None, result["metrics"][result["metric"]]
     yield "majority", None, result["majority"]
@@ -200,8 +200,8 @@ def _of_evaluate(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
 
 
 _MEASURED: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Measured]] = {
-    "tune": _of_tune,
-    "scan": _of_scan,
-    "compare": _of_compare,
-    "evaluate": _of_evaluate,
+    "tune": _measure_tune,
+    "scan": _measure_scan,
+    "compare": _measure_compare,
+    "evaluate": _measure_evaluate,
 }

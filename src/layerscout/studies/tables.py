@@ -165,13 +165,16 @@ def summarise(
     down, across = ([name_column(axis) for axis in list_names(axes)] for axes in (rows, columns))
     found = select_rows(frame, grid, list_names(value), where).to_dict("records")
     down_titles, across_titles = (
-        {title: n for n, title in enumerate(dict.fromkeys(_join(row, axes) for row in found))}
+        {
+            title: n
+            for n, title in enumerate(dict.fromkeys(_join_values(row, axes) for row in found))
+        }
         for axes in (down, across)
     )
     cells: dict[tuple[int, int], list[float]] = {}
     whole: set[tuple[int, int]] = set()
     for row in found:
-        at = down_titles[_join(row, down)], across_titles[_join(row, across)]
+        at = down_titles[_join_values(row, down)], across_titles[_join_values(row, across)]
         cells.setdefault(at, []).append(float(row["value"]))
         if str(row["measure"]).startswith(COUNTED):
             whole.add(at)
@@ -197,7 +200,7 @@ def name_column(axis: str) -> str:
     return "at" if axis in ("state", "block", "epoch", "checkpoint") else axis
 
 
-def _join(row: Mapping[Any, Any], axes: Sequence[str]) -> str:
+def _join_values(row: Mapping[Any, Any], axes: Sequence[str]) -> str:
     return ", ".join(format_value(row.get(axis)) for axis in axes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,28 @@ from layerscout.cli.options import (
     check_outputs,
     interruptible,
 )
-from layerscout.plans import TRAINING, TuneRequest, read_numbers
+from layerscout.plans import TRAINING, TuneRequest, check_counts, check_options, option
+
+
+@dataclass(frozen=True)
+class Running:
+    """What is read, saved and reported while training; see `layerscout.tune`.
+
+    Attributes:
+        scan: the scan to plan by; without it, one is made first.
+        save_epochs: also save the model after these epochs, under epochs/.
+        resume: continue a training that was stopped.
+        track: report to tensorboard, mlflow, wandb or trackio.
+    """
+
+    scan: str | None = option(None, metavar="DIR")
+    save_epochs: tuple[int, ...] = option((), check_counts, panel=TRAINING, metavar="N[,N...]")
+    resume: bool = option(False, panel=TRAINING)
+    track: str | None = option(None, panel=TRAINING)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_options(self)
 
 
 def tune(
@@ -27,34 +49,9 @@ def tune(
         Path, typer.Option("--output", "-o", help="Folder for model/ and result.json.")
     ] = Path("tuned"),
     *,
-    scan_folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--scan", metavar="DIR", help="The scan to plan by; without it, one is made first."
-        ),
-    ] = None,
     request: TuneRequest,
     columns: Columns,
-    save_epochs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N[,N...]",
-            help="Also save the model after these epochs, under epochs/.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue a training that was stopped.", rich_help_panel=TRAINING
-        ),
-    ] = False,
-    track: Annotated[
-        str | None,
-        typer.Option(
-            help="Report to tensorboard, mlflow, wandb or trackio.", rich_help_panel=TRAINING
-        ),
-    ] = None,
+    running: Running,
     machine: Machine,
     caching: Caching,
     printing: Printing,
@@ -63,7 +60,6 @@ def tune(
     from layerscout.cli import terminal
 
     limit = caching.bytes
-    epochs = () if save_epochs is None else read_numbers("save_epochs", save_epochs)
     with interruptible(), terminal.loading(printing.quiet):
         from layerscout import tuning
         from layerscout.cache import is_first_process
@@ -73,7 +69,7 @@ def tune(
 
         check_outputs(output, "result.json", "predictions.parquet")
         check_checkpoint_folder(output / "model")
-        scanned = None if scan_folder is None else Scan.load(scan_folder)
+        scanned = None if running.scan is None else Scan.load(running.scan)
         task = columns.load(data, request.seed[0])
         encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
     with interruptible(output / "snapshots"):
@@ -83,10 +79,10 @@ def tune(
             request,
             scan=scanned,
             cache_limit=limit,
-            checkpoints={epoch: output / "epochs" / str(epoch) for epoch in epochs},
+            checkpoints={epoch: output / "epochs" / str(epoch) for epoch in running.save_epochs},
             snapshots=output / "snapshots",
-            resume=resume,
-            track=track,
+            resume=running.resume,
+            track=running.track,
             logs=output / "logs",
             progress=not printing.quiet,
         )

@@ -37,12 +37,13 @@ from layerscout.plans.methods import (
 from layerscout.plans.options import (
     Declaration,
     add_options,
+    check_counts,
     check_option,
+    check_options,
     explanations,
     make_request,
     option,
     options_of,
-    read_numbers,
     resolve_request,
     types_of,
 )

@@ -124,6 +124,10 @@ def test_none_is_not_given_and_what_is_given_goes_before_a_preset():
     assert request.given == {"preset", "batch_size"}
 
 
+def test_a_negative_warmup_is_refused():
+    expect_refused("`warmup` must be 0 or more, got -1", make_request, TuneRequest, {"warmup": -1})
+
+
 def test_a_request_or_options():
     request = TuneRequest(epochs=3)
     assert resolve_request(TuneRequest, request, {}) is request

@@ -44,7 +44,7 @@ class Settings:
         0.06,
         number(
             "0 or more",
-            lambda steps: 0 <= steps < 1 or steps % 1 == 0,
+            lambda steps: steps >= 0 and (steps < 1 or steps % 1 == 0),
             "below 1 it is a share of all steps, else a whole number of them",
         ),
         panel=TRAINING,

@@ -122,7 +122,10 @@ def test_what_is_set_changes_the_recipe(run, mine, tmp_path):
         (["lodha2023-layers", "--set", "seed"], "--set takes PATH=VALUE"),
         (["lodha2023-layers", "--set", "seeed=3"], "did you mean 'seed'?"),
         (["lodha2023-layers", "--set", "seed=[0"], "written as in YAML"),
-        (["lodha2023-layers", "--set", "epochs=many"], "settings.epochs: Input should be a valid"),
+        (
+            ["lodha2023-layers", "--set", "epochs=many"],
+            "settings.epochs: `epochs` must be a whole number",
+        ),
         (["lodha2023-layers", "--data", "nowhere"], "`data` must be a folder"),
         (
             ["lodha2023-layers", "--set", "model=./none", "--set", "task=demo"],

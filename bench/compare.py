@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.analysis.evaluation import _swept
+from layerscout.analysis.sweeps import sweep
 from layerscout.cache.examples import Examples, predict
 from layerscout.cache.states import pool_states
 from layerscout.data.targets import make_targets, require_validation
@@ -125,7 +125,7 @@ def evaluations(encoder: Encoder, task: ls.Task, examples: int, repeats: int) ->
 
     def curve() -> None:
         with show_progress(False) as show:
-            _swept(encoder, model, data, False, show)
+            sweep(encoder, model, data, False, show)
 
     def cut_each() -> None:
         for head in range(1, L + 1):
@@ -134,7 +134,7 @@ def evaluations(encoder: Encoder, task: ls.Task, examples: int, repeats: int) ->
 
     def spans() -> None:
         with show_progress(False) as show:
-            _swept(encoder, model, data, True, show)
+            sweep(encoder, model, data, True, show)
 
     def skip_each() -> None:
         predict(encoder, model, data)

@@ -10,7 +10,7 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 
 import layerscout as ls
 from inputs import as_csv, expect_refused
-from layerscout.analysis import evaluation
+from layerscout.analysis import evaluation, sweeps, tuned_heads
 from layerscout.analysis.evaluation import evaluate
 from layerscout.data.metrics import evaluate as judge
 from layerscout.models.encoder import Encoder
@@ -98,13 +98,13 @@ def test_truncation_is_the_model_loaded_shorter(tuned):
 
 def test_skipping_is_blocks_that_do_nothing(tuned, monkeypatch):
     seen = {}
-    whole = evaluation._swept
+    whole = evaluation.sweep
 
     def noted(*arguments):
         seen["swept"] = whole(*arguments)
         return seen["swept"]
 
-    monkeypatch.setattr(evaluation, "_swept", noted)
+    monkeypatch.setattr(evaluation, "sweep", noted)
     found = quietly(tuned, TASK, edits=("skip",))
     assert found.content["truncation"] == {}
     matrix = found.content["skips"]
@@ -134,7 +134,7 @@ def test_block_passes_are_as_few_as_can_be(tmp_path, monkeypatch, edits, passes)
     base = tiny_checkpoint(tmp_path / "base", "bert", num_hidden_layers=12)
     cheaply(base, TASK, "top:1", epochs=1).save(tmp_path)
     entered = []
-    load = evaluation.tuned_classifier
+    load = evaluation.load_tuned_classifier
 
     def counted(*arguments):
         model, columns = load(*arguments)
@@ -142,8 +142,8 @@ def test_block_passes_are_as_few_as_can_be(tmp_path, monkeypatch, edits, passes)
             block.attention.register_forward_hook(lambda *_: entered.append(1))
         return model, columns
 
-    monkeypatch.setattr(evaluation, "tuned_classifier", counted)
-    monkeypatch.setattr(evaluation, "make_batches", lambda encoder, data: [np.arange(len(data))])
+    monkeypatch.setattr(evaluation, "load_tuned_classifier", counted)
+    monkeypatch.setattr(sweeps, "make_batches", lambda encoder, data: [np.arange(len(data))])
     quietly(tmp_path / "model", TASK, edits=edits)
     assert len(entered) == passes
 
@@ -154,8 +154,8 @@ def test_heads_tuned_again_tell_the_classes_from_what_the_states_hold(
     task = ls.Task.load(telling, validation=0.3)
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=3).save(tmp_path)
-    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 4)
-    monkeypatch.setattr(evaluation, "HEAD_RATES", (3e-3,))
+    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 4)
+    monkeypatch.setattr(tuned_heads, "HEAD_RATES", (3e-3,))
     found = quietly(tmp_path / "model", task, tune_heads=True, original=base)
     curves = found.content["truncation"]
     assert set(curves) == {"untuned", "tuned", "tuned_original"}
@@ -163,8 +163,8 @@ def test_heads_tuned_again_tell_the_classes_from_what_the_states_hold(
     # The best of some epochs on the very state that the head was tuned on.
     assert curves["tuned"][4] >= curves["untuned"][4] - 0.05
     assert max(curves["tuned_original"][1:]) > 0.6
-    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 1)
-    monkeypatch.setattr(evaluation, "HEAD_RATES", (1e-3, 3e-3))
+    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 1)
+    monkeypatch.setattr(tuned_heads, "HEAD_RATES", (1e-3, 3e-3))
     twice = [quietly(tmp_path / "model", task, tune_heads=True, original=base) for _ in range(2)]
     assert twice[0].content["truncation"] == twice[1].content["truncation"]
     json.dumps(found.content, allow_nan=False)
@@ -174,10 +174,10 @@ def test_a_head_is_tuned_again_at_the_rate_that_suits_its_state(tmp_path, tellin
     task = ls.Task.load(telling, validation=0.3)
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=1).save(tmp_path)
-    monkeypatch.setattr(evaluation, "HEAD_EPOCHS", 2)
-    rates, curves = evaluation.HEAD_RATES, {}
+    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 2)
+    rates, curves = tuned_heads.HEAD_RATES, {}
     for given in (*[(rate,) for rate in rates], rates):
-        monkeypatch.setattr(evaluation, "HEAD_RATES", given)
+        monkeypatch.setattr(tuned_heads, "HEAD_RATES", given)
         found = quietly(tmp_path / "model", task, tune_heads=True)
         assert found.content["settings"]["heads"]["learning_rates"] == list(given)
         curves[given] = found.content["truncation"]["tuned"]
@@ -216,7 +216,7 @@ def test_logits_that_are_not_finite_have_no_value(bert, tmp_path):
 
 
 def test_only_what_is_not_finite_has_no_value(bert, monkeypatch, tmp_path):
-    whole = evaluation._swept
+    whole = evaluation.sweep
 
     def spoilt(*arguments):
         found = whole(*arguments)
@@ -224,7 +224,7 @@ def test_only_what_is_not_finite_has_no_value(bert, monkeypatch, tmp_path):
         found.skipped[1, 2][0] = np.inf
         return found
 
-    monkeypatch.setattr(evaluation, "_swept", spoilt)
+    monkeypatch.setattr(evaluation, "sweep", spoilt)
     found = quietly(bert, TASK, edits=("truncate", "skip"))
     curve = found.content["truncation"]["untuned"]
     assert [value is None for value in curve] == [False, False, True, False, False]
@@ -261,7 +261,7 @@ def test_the_untuned_model_may_have_another_depth(bert, tmp_path, blocks):
 def test_what_was_swept_is_drawn(bert, edits, charts):
     drawn = ls.plot(quietly(bert, TASK, edits=edits)).to_dict()
     assert len(drawn["concat"]) == charts
-    expect_refused("add one of them", ls.plot, quietly(bert, TASK, edits=["skip:2"]))
+    expect_refused("has neither; add one", ls.plot, quietly(bert, TASK, edits=["skip:2"]))
 
 
 def test_what_is_found_in_words():
@@ -332,7 +332,7 @@ def test_the_files(bert, tmp_path):
     content = json.loads((tmp_path / "out" / "evaluate.json").read_text())
     assert content == json.loads(json.dumps(found.content))
     page = (tmp_path / "out" / "evaluate.html").read_text()
-    assert "Spans of blocks passed over" in page
+    assert "Skipped spans of blocks" in page
     table = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
     assert set(table["edit"]) == {"", "truncate:1", "truncate:2", "truncate:3", "permute:1"}
     assert len(table) == 5 * 17

@@ -121,7 +121,7 @@ def compare(
     if not all(isinstance(one, Encoder | str | Path) for one in wanted):
         raise InputError("a model is an Encoder, a folder or a hub id; load it with Encoder.load")
     task = ensure_validation(task, asked.seed)
-    split = _drawn(task, asked.examples, asked.seed)
+    split = _draw(task, asked.examples, asked.seed)
     if len(split) < 4:
         raise InputError(
             f"CKA compares states over at least 4 examples, got {len(split)} to validate on; give "
@@ -133,26 +133,13 @@ def compare(
             _read(one, split, asked.pooling, asked.max_length, cache_limit, seconds, show)
             for one in wanted
         ]
-        pairs = list(combinations_with_replacement(range(len(read)), 2))
         started = perf_counter()
-        found = {
-            (i, j): cka_map(
-                read[i].states,
-                None if i == j else read[j].states,
-                progress=partial(show, f"comparing {number} of {len(pairs)}"),
-            )
-            for number, (i, j) in enumerate(pairs, start=1)
-        }
+        maps = _map_pairs([one.states for one in read], show)
         seconds["cka"] = perf_counter() - started
-    if all(value is None for one in found.values() for line in one.biased for value in line):
-        raise InputError(
-            "no state of any model varies over these examples, so there is nothing to compare; "
-            "look at which column is read as text"
-        )
     small = small_sample_warning(len(split), max(one.states.shape[2] for one in read))
     warned = [*task.warnings, *(warning for one in read for warning in one.warnings)]
     return Comparison(
-        models=tuple(one.described for one in read),
+        models=tuple(one.model for one in read),
         task={"name": task.name, "kind": task.kind},
         settings={
             **task.origin,
@@ -160,8 +147,8 @@ def compare(
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         examples=len(split),
-        maps=tuple(_described(pair, one) for pair, one in found.items()),
-        clusters=tuple(_clusters(found[i, i]) for i in range(len(read))),
+        maps=tuple(_describe_map(pair, one) for pair, one in maps.items()),
+        clusters=tuple(_describe_clusters(maps[i, i]) for i in range(len(read))),
         warnings=tuple(dict.fromkeys([*warned, *([small] if small else [])])),
         seconds=seconds,
     )
@@ -172,7 +159,7 @@ class _Read:
     """What one model made of the examples."""
 
     states: States
-    described: Mapping[str, Any]
+    model: Mapping[str, Any]
     warnings: tuple[str, ...]
 
 
@@ -208,7 +195,30 @@ def _read(
     return _Read(states, described, tuple(warnings))
 
 
-def _drawn(task: Task, examples: int | Literal["all"], seed: int) -> Split:
+def _map_pairs(states: Sequence[States], show: Show) -> dict[tuple[int, int], SimilarityMap]:
+    """Compare every model with itself and with those after it.
+
+    Raises:
+        InputError: if no state of any model varies over the examples.
+    """
+    pairs = list(combinations_with_replacement(range(len(states)), 2))
+    found = {
+        (i, j): cka_map(
+            states[i],
+            None if i == j else states[j],
+            progress=partial(show, f"comparing {number} of {len(pairs)}"),
+        )
+        for number, (i, j) in enumerate(pairs, start=1)
+    }
+    if all(value is None for one in found.values() for line in one.biased for value in line):
+        raise InputError(
+            "no state of any model varies over these examples, so there is nothing to compare; "
+            "look at which column is read as text"
+        )
+    return found
+
+
+def _draw(task: Task, examples: int | Literal["all"], seed: int) -> Split:
     split = require_validation(task)
     if examples == "all":
         return split
@@ -219,7 +229,7 @@ def _drawn(task: Task, examples: int | Literal["all"], seed: int) -> Split:
     return split.take(rows)
 
 
-def _described(pair: tuple[int, int], found: SimilarityMap) -> dict[str, Any]:
+def _describe_map(pair: tuple[int, int], found: SimilarityMap) -> dict[str, Any]:
     return {
         "of": list(pair),
         "rows": list(range(len(found.biased))),
@@ -229,6 +239,6 @@ def _described(pair: tuple[int, int], found: SimilarityMap) -> dict[str, Any]:
     }
 
 
-def _clusters(found: SimilarityMap) -> dict[str, Any]:
+def _describe_clusters(found: SimilarityMap) -> dict[str, Any]:
     both = {"cka": find_clusters(found.biased), "cka_debiased": find_clusters(found.debiased)}
     return {name: None if one is None else asdict(one) for name, one in both.items()}

@@ -1,0 +1,72 @@
+"""Every state read by the head of a tuned model, and every span of its blocks passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscout.cache import Examples, make_batch, make_batches, resume_from_states
+from layerscout.data import expand_choices
+from layerscout.models import Encoder, eval_mode, reads_first_token
+from layerscout.runtime import Show
+
+# The sweeps that `edits` may name: every state that the head could read, every span of blocks.
+SWEEPS = ("truncate", "skip")
+
+
+@dataclass(frozen=True, eq=False)
+class Swept:
+    """Logits of all n examples, in the columns of the model.
+
+    Attributes:
+        truncated: (L + 1, n, K), where the head reads each state.
+        skipped: by the first and the last block passed over, (n, K); where the last one is L, it is
+            the head that reads the state below.
+    """
+
+    truncated: np.ndarray
+    skipped: Mapping[tuple[int, int], np.ndarray]
+
+
+def sweep(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show) -> Swept:
+    """Read every state with the head, and pass every span of blocks over if asked.
+
+    One forward pass gives all states. A span is passed over by starting behind it, at the state
+    below it: what lies below never runs again.
+    """
+    L, n, first = encoder.blocks, len(data), reads_first_token(model)
+    outputs = model.config.num_labels if data.choices == 1 else data.choices
+    read = replace(data, tokens=data.tokens.first()) if first else data
+    truncated = np.zeros((L + 1, n, outputs), dtype=np.float32)
+    inner = [(i, j) for i in range(1, L + 1) for j in range(i, L)] if spans else []
+    skipped = {span: np.zeros((n, outputs), dtype=np.float32) for span in inner}
+    grouped = make_batches(encoder, data)
+    for done, rows in enumerate(grouped):
+        show("judging", done, len(grouped))
+        states: list[Tensor] = []
+        with eval_mode(model), torch.inference_mode():
+            flat = encoder.batch(data.tokens, expand_choices(rows, data.choices))
+            # Whole states are kept for spans alone, which go on from them.
+            encoder.visit(
+                flat,
+                lambda _, state: states.append(  # noqa: B023  (it is called here)
+                    state if spans or not first else state[:, :1].clone()
+                ),
+            )
+            inputs = make_batch(encoder, read, rows)
+            for s, state in enumerate(states):
+                seen = state[:, :1] if first else state
+                found = resume_from_states(encoder, model, inputs, seen, L)
+                truncated[s, rows] = found.float().cpu()
+            inputs = make_batch(encoder, data, rows)
+            for i, j in inner:
+                found = resume_from_states(encoder, model, inputs, states[i - 1], j)
+                skipped[i, j][rows] = found.float().cpu()
+    if spans:
+        skipped |= {(i, L): truncated[i - 1] for i in range(1, L + 1)}
+    return Swept(truncated, skipped)

@@ -29,9 +29,10 @@ from layerscout.analysis.sweeps import sweep
 from layerscout.cache.examples import Examples, predict
 from layerscout.cache.states import pool_states
 from layerscout.data.targets import make_targets, require_validation
+from layerscout.models.architecture import base_of
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.edits import edit
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import base_of, make_classifier
 from layerscout.plans.plan import Plan
 from layerscout.runtime.progress import show_progress
 from layerscout.runtime.store import clear_cache

@@ -14,7 +14,8 @@ import layerscout as ls
 from layerscout.cache.states import States, pool_states
 from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.data.split import Split
-from layerscout.models.encoder import Encoder, Tokens
+from layerscout.models.encoder import Encoder
+from layerscout.models.tokens import Tokens
 from layerscout.scanning.scoring import Sample, score_states
 from layerscout.scores.grouping import deal_groups
 from measuring import drawn, synchronize

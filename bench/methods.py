@@ -24,9 +24,9 @@ import numpy as np
 from torch import Tensor
 
 import layerscout as ls
-from layerscout.models.adapters import equip
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import make_classifier
+from layerscout.models.training_methods import equip
 from layerscout.plans.costs import Work, cost
 from layerscout.plans.methods import FULL, Adapter, LoRA, Method, PrefixTuning, applied
 from layerscout.plans.plan import Plan

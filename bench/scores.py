@@ -24,9 +24,10 @@ import torch
 import layerscout as ls
 from layerscout.data.sampling import sample
 from layerscout.data.split import Split
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.models.gradients import fisher
-from layerscout.models.surgery import locate_parameters, make_classifier
+from layerscout.models.places import locate_parameters
 from layerscout.plans.plan import Plan
 from layerscout.runtime.store import clear_cache
 from layerscout.scanning.result import Scan

@@ -35,8 +35,9 @@ from transformers import (
 import layerscout as ls
 from layerscout.cache.examples import Examples
 from layerscout.data.batches import shuffle_batches
-from layerscout.models.encoder import Encoder, Tokens
-from layerscout.models.surgery import make_classifier
+from layerscout.models.classifiers import make_classifier
+from layerscout.models.encoder import Encoder
+from layerscout.models.tokens import Tokens
 from layerscout.plans.costs import Work, cost
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.store import clear_cache

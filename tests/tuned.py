@@ -10,9 +10,10 @@ import torch
 from layerscout.cache.examples import Examples
 from layerscout.data.split import Split
 from layerscout.data.task import Task
-from layerscout.models.checkpoints import shared_weights
+from layerscout.models.architecture import shared_weights
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import make_classifier, untie_blocks
+from layerscout.models.untying import untie_blocks
 from layerscout.plans.plan import Plan, check_tied, make_plan
 from layerscout.runtime.errors import InputError
 from layerscout.tuning.result import Result

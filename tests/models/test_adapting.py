@@ -16,12 +16,16 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from conftest import flip, truncate
-from layerscout.models import adapters as adapting
-from layerscout.models.adapters import check_method, equip, merge_lora, unload
-from layerscout.models.checkpoints import is_norm
-from layerscout.models.encoder import Encoder, resume_at
+from layerscout.models.adapters import Bottleneck
+from layerscout.models.architecture import base_of, is_norm
+from layerscout.models.classifiers import make_classifier
+from layerscout.models.encoder import Encoder
+from layerscout.models.forward import resume_at
+from layerscout.models.places import locate_parameters
+from layerscout.models.prefixes import Prefix
 from layerscout.models.saved_adapters import hash_base, load, save_peft, save_trained
-from layerscout.models.surgery import base_of, locate_parameters, make_classifier, untie_blocks
+from layerscout.models.training_methods import check_method, equip, merge_lora, unload
+from layerscout.models.untying import untie_blocks
 from layerscout.plans.methods import Adapter, Full, LoRA, PrefixTuning
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.errors import InputError
@@ -112,7 +116,7 @@ def test_prefixes_of_no_tokens_change_nothing(encoder):
     for given in (batch, one_text):
         assert (logits(model, given) - logits(plain, given)).abs().max() > 1e-4
     for module in model.modules():
-        if isinstance(module, adapting.Prefix):
+        if isinstance(module, Prefix):
             module.key.data, module.value.data = module.key.data[:0], module.value.data[:0]
     for given in (batch, one_text):
         same(logits(model, given), logits(plain, given), 1e-6)
@@ -204,7 +208,7 @@ def test_how_new_weights_are_drawn(bert):
 
 def test_training_and_dropout(bert):
     """Dropout is inside of the adapter: what goes round it is never dropped."""
-    adapter = adapting.Bottleneck(16, Adapter(bottleneck=500)).train()
+    adapter = Bottleneck(16, Adapter(bottleneck=500)).train()
     x = torch.randn(40, 16)
     torch.manual_seed(0)
     found = adapter(x)

@@ -16,7 +16,8 @@ from transformers import (
     RobertaConfig,
 )
 
-from layerscout.models.checkpoints import load_checkpoint, model_shape
+from layerscout.models.architecture import model_shape
+from layerscout.models.checkpoints import load_checkpoint
 from layerscout.runtime.errors import InputError
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 

@@ -10,7 +10,8 @@ from transformers import AutoModelForSequenceClassification
 from conftest import MODELS, real
 from inputs import expect_refused
 from layerscout.models import encoder as encoder_module
-from layerscout.models.encoder import Encoder, _entering_blocks
+from layerscout.models.encoder import Encoder
+from layerscout.models.forward import entering_blocks
 from layerscout.runtime.errors import InputError
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
@@ -155,7 +156,7 @@ def test_blocks_below_and_above_a_cut_do_not_run(family, monkeypatch):
 def test_one_pass_runs_every_block_once(family):
     tokens = family.tokenize(TEXTS[:4])
     entered = []
-    with _entering_blocks(family, lambda level, _: entered.append(level)):
+    with entering_blocks(family.model, family.family, lambda level, _: entered.append(level)):
         family.pool(tokens, np.arange(4))
     assert entered == list(range(family.blocks))
 

@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from conftest import real
+from layerscout.models.classifiers import build
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import export, truncate
-from layerscout.models.surgery import build
 from layerscout.runtime.errors import InputError
 from layerscout.runtime.folders import replace_folder
 from tiny import EACH_FAMILY, FAMILIES, SENTENCES, tiny_checkpoint

@@ -17,8 +17,9 @@ from transformers import (
 
 import layerscout as ls
 from layerscout.models import unload
-from layerscout.models.adapters import equip
-from layerscout.models.encoder import Encoder, eval_mode
+from layerscout.models.encoder import Encoder
+from layerscout.models.forward import eval_mode
+from layerscout.models.training_methods import equip
 from layerscout.plans import FAMILIES, cost, make_method, make_plan
 from layerscout.plans.costs import Work
 from telling import telling_task

@@ -13,9 +13,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from conftest import real
 from layerscout.data.split import Split
 from layerscout.data.task import Task
-from layerscout.models import gradients
+from layerscout.models import gradient_batches
+from layerscout.models.block_scores import part_of
 from layerscout.models.encoder import Encoder
-from layerscout.models.gradients import fisher, gradient_scores, part_of
+from layerscout.models.gradients import fisher, gradient_scores
 from layerscout.models.per_example_gradients import SquaredGradientSums, factor_fisher
 from layerscout.runtime.errors import InputError
 from reference import gradients as naive
@@ -156,7 +157,7 @@ def test_float32_is_enough_whatever_the_scan_computes_in(family, checkpoint):
 def test_other_batches_give_the_same(checkpoint, monkeypatch):
     encoder, split = load(checkpoint("bert")), examples()
     expected = fisher(encoder, split, LABELS), gradient_scores(encoder, split, LABELS)["saliency"]
-    monkeypatch.setattr(gradients, "BACKWARD_TOKENS", 30)
+    monkeypatch.setattr(gradient_batches, "BACKWARD_TOKENS", 30)
     same(fisher(encoder, split, LABELS), expected[0].values[1:])
     same(gradient_scores(encoder, split, LABELS)["saliency"], expected[1].values[1:])
 
@@ -345,7 +346,7 @@ def test_the_encoder_stays_as_it_was(checkpoint):
 
 
 def test_progress_counts_examples_of_all_heads(tiny, monkeypatch):
-    monkeypatch.setattr(gradients, "BACKWARD_TOKENS", 60)
+    monkeypatch.setattr(gradient_batches, "BACKWARD_TOKENS", 60)
     encoder, seen = Encoder.load(tiny, device="cpu"), []
     fisher(encoder, examples(), LABELS, seeds=(0, 1), progress=lambda *now: seen.append(now))
     assert seen == sorted(seen) and len(seen) > 3 and seen[-1] == (12, 12)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.heads import make_family_head
-from layerscout.models.surgery import make_classifier
 from layerscout.plans.plan import Plan
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import load

@@ -8,9 +8,12 @@ import torch
 from scipy.stats import kstest, truncnorm
 from transformers import AutoModelForSequenceClassification
 
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.edits import apply_edits, edit, list_reinitialized
-from layerscout.models.encoder import Encoder, eval_mode
-from layerscout.models.surgery import locate_parameters, make_classifier, untie_blocks
+from layerscout.models.encoder import Encoder
+from layerscout.models.forward import eval_mode
+from layerscout.models.places import locate_parameters
+from layerscout.models.untying import untie_blocks
 from layerscout.plans.edits import EditSpec, WeightInit, make_edits
 from layerscout.plans.plan import make_plan
 from layerscout.runtime.errors import InputError

@@ -14,18 +14,14 @@ from peft import get_peft_model
 from transformers import AutoModel, AutoModelForSequenceClassification, Trainer, TrainingArguments
 
 from conftest import MODELS, real
-from layerscout.models import surgery
+from layerscout.models import lora
+from layerscout.models.architecture import base_of
+from layerscout.models.classifiers import build, make_classifier, reads_first_token
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import (
-    base_of,
-    build,
-    freeze,
-    locate_parameters,
-    lora_config,
-    make_classifier,
-    reads_first_token,
-    untie_blocks,
-)
+from layerscout.models.freezing import freeze
+from layerscout.models.lora import lora_config
+from layerscout.models.places import locate_parameters
+from layerscout.models.untying import untie_blocks
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.errors import InputError
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
@@ -542,7 +538,7 @@ def test_tied_heads_and_a_missing_peft(bert, monkeypatch):
 def test_every_option_that_is_refused_exists():
     from peft import LoraConfig
 
-    assert set(surgery.DECIDED) <= set(LoraConfig.__dataclass_fields__)
+    assert set(lora.DECIDED) <= set(LoraConfig.__dataclass_fields__)
 
 
 def test_the_code_of_the_documentation(tmp_path, monkeypatch, capsys):

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from transformers import AlbertConfig, BertConfig
 
-from layerscout.models.checkpoints import model_shape
+from layerscout.models.architecture import model_shape
 from layerscout.plans.auto import choose
 from layerscout.plans.costs import Work, cost
 from layerscout.plans.listing import options

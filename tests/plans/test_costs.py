@@ -20,8 +20,8 @@ from transformers import (
 )
 from transformers.models.bert.modeling_bert import eager_attention_forward
 
-from layerscout.models.adapters import equip
-from layerscout.models.checkpoints import model_shape
+from layerscout.models.architecture import model_shape
+from layerscout.models.training_methods import equip
 from layerscout.plans.costs import Work, cost
 from layerscout.plans.families import FAMILIES
 from layerscout.plans.methods import Adapter, LoRA, PrefixTuning

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from inputs import expect_refused
-from layerscout.models.surgery import untie_blocks
+from layerscout.models.untying import untie_blocks
 from layerscout.plans.costs import Work
 from layerscout.plans.methods import FULL, Adapter, LoRA, PrefixTuning
 from layerscout.plans.plan import Plan

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from inputs import expect_refused
-from layerscout.models.surgery import make_classifier
+from layerscout.models.classifiers import make_classifier
 from layerscout.runtime.errors import InputError
 from layerscout.runtime.folders import lock_folder
 from layerscout.tuning import training as module

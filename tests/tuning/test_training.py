@@ -12,8 +12,10 @@ from transformers import get_linear_schedule_with_warmup
 from inputs import expect_refused
 from layerscout.cache.examples import compute_logits, predict
 from layerscout.data.batches import shuffle_batches
-from layerscout.models.encoder import Encoder, resume_at
-from layerscout.models.surgery import base_of, make_classifier
+from layerscout.models.architecture import base_of
+from layerscout.models.classifiers import make_classifier
+from layerscout.models.encoder import Encoder
+from layerscout.models.forward import resume_at
 from layerscout.plans.plan import Plan
 from layerscout.tuning import training
 from layerscout.tuning.training import Settings, learning_rate_at

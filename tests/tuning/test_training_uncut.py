@@ -5,7 +5,7 @@ import torch
 
 from layerscout.cache.examples import Examples
 from layerscout.cache.trunks import Trunk
-from layerscout.models.surgery import make_classifier
+from layerscout.models.classifiers import make_classifier
 from layerscout.tuning.training import Settings, train
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import NAMES, NO_DROPOUT, fitted, labels_for, load, without_key_biases

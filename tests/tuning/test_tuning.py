@@ -14,8 +14,9 @@ from transformers import AutoModelForSequenceClassification
 
 from inputs import as_csv, expect_refused
 from layerscout.data.task import Task
+from layerscout.models.architecture import base_of
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import base_of, make_classifier
 from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.plans.presets import default_learning_rate

@@ -9,9 +9,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import layerscout as ls
 from inputs import expect_refused
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.edits import apply_edits
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import make_classifier
 from layerscout.plans.edits import EditSpec, make_edits
 from layerscout.plans.training import Settings
 from layerscout.tuning.training import train

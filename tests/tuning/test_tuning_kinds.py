@@ -29,8 +29,10 @@ from layerscout.cache.examples import (
 from layerscout.data.batches import shuffle_batches
 from layerscout.data.targets import make_targets
 from layerscout.data.task import Task
-from layerscout.models.encoder import Encoder, resume_at
-from layerscout.models.surgery import base_of, make_classifier
+from layerscout.models.architecture import base_of
+from layerscout.models.classifiers import make_classifier
+from layerscout.models.encoder import Encoder
+from layerscout.models.forward import resume_at
 from layerscout.tuning.card import model_card, summary
 from layerscout.tuning.training import Settings, train
 from telling import numbers_task

@@ -15,8 +15,8 @@ from transformers import (
 import layerscout as ls
 from conftest import MODELS, real
 from layerscout.cache.examples import Examples, compute_logits
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import make_classifier
 from layerscout.plans.plan import make_plan
 
 pytestmark = [pytest.mark.real, pytest.mark.whole]

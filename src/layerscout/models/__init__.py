@@ -1,35 +1,20 @@
 """Pretrained models: families, encoders, surgery, adapters, heads, gradients, exports."""
 
-from layerscout.models.adapters import Equipped, check_method, equip, merge_lora, unload
-from layerscout.models.checkpoints import (
-    list_checkpoint_files,
-    load_config,
-    make_config,
-    model_class,
-    model_shape,
-)
+from layerscout.models.architecture import base_of, make_config, model_class, model_shape
+from layerscout.models.block_scores import BlockScores
+from layerscout.models.checkpoints import load_config
+from layerscout.models.classifiers import build, make_classifier, reads_first_token, unshare_weights
+from layerscout.models.devices import Precision, resolve_device, use_seed
 from layerscout.models.edits import apply_edits, arrange_blocks, edit, list_reinitialized
-from layerscout.models.encoder import (
-    Encoder,
-    Pooling,
-    Precision,
-    Tokens,
-    eval_mode,
-    resolve_device,
-    resume_at,
-)
+from layerscout.models.encoder import Encoder, Pooling
 from layerscout.models.exports import export, truncate
-from layerscout.models.gradients import BlockScores, fisher, gradient_scores
+from layerscout.models.forward import eval_mode, resume_at
+from layerscout.models.freezing import freeze
+from layerscout.models.gradients import fisher, gradient_scores
 from layerscout.models.heads import Head, load_tuned_classifier, make_family_head
+from layerscout.models.locations import list_checkpoint_files
+from layerscout.models.lora import lora_config
 from layerscout.models.saved_adapters import load, save_peft, save_trained
-from layerscout.models.surgery import (
-    base_of,
-    build,
-    freeze,
-    lora_config,
-    make_classifier,
-    reads_first_token,
-    unshare_weights,
-    untie_blocks,
-    use_seed,
-)
+from layerscout.models.tokens import Tokens
+from layerscout.models.training_methods import Equipped, check_method, equip, merge_lora, unload
+from layerscout.models.untying import untie_blocks

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.models.checkpoints import is_norm, shared_weights
+from layerscout.models.architecture import base_of, family_of, is_norm, shared_weights
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import base_of, family_of, locate_parameters
+from layerscout.models.places import locate_parameters
 from layerscout.plans import (
     Arrangement,
     Edit,

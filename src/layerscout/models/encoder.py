@@ -2,74 +2,32 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import signature
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
-from torch import Tensor, nn
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
 
 from layerscout.data import batch_by_length
-from layerscout.models.checkpoints import load_checkpoint, model_shape
+from layerscout.models.architecture import model_shape, usable_positions
+from layerscout.models.checkpoints import load_checkpoint
+from layerscout.models.devices import Computed, Precision, resolve_device, resolve_precision
+from layerscout.models.forward import eval_mode, resume_at, run_until, visit_states
+from layerscout.models.tokens import Tokens, tokenize_texts
 from layerscout.plans import Classifier, EditSpec, Family, ModelShape
-from layerscout.runtime import InputError, first_line, unknown
+from layerscout.runtime import InputError
 
 Pooling = Literal["mean", "cls"]
-Computed = Literal["float32", "bfloat16", "float16"]
-Precision = Literal["float32", "bfloat16", "float16", "auto"]
 
 # Tokens in one batch, padding included: enough to keep the processor busy, small enough for its
 # caches (or, on an accelerator, its memory).
 CPU_TOKENS = 1024
 ACCELERATOR_TOKENS = 32768
-
-
-@dataclass(frozen=True, eq=False)
-class Tokens:
-    """n tokenised texts (or pairs), laid end to end without padding; t tokens in all.
-
-    Attributes:
-        ids: (t,), the token ids.
-        types: (t,), which text of a pair a token belongs to; all 0 where the model does not ask.
-        ordinary: (t,), true for the tokens that mean-pooling averages: those that the tokenizer
-            did not add itself. A text that has none counts all of its tokens.
-        offsets: (n + 1,), where each text begins and the last one ends.
-        truncated: how many texts were longer than the maximal length.
-        empty: how many texts have no ordinary token.
-    """
-
-    ids: Int32[np.ndarray, " t"]
-    types: UInt8[np.ndarray, " t"]
-    ordinary: Bool[np.ndarray, " t"]
-    offsets: Int64[np.ndarray, " texts_and_end"]
-    truncated: int
-    empty: int
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> Int64[np.ndarray, " n"]:
-        """Tokens of each text, (n,)."""
-        return np.diff(self.offsets)
-
-    def first(self) -> Tokens:
-        """Give the first token of each text, as n texts of one token."""
-        at = self.offsets[:-1]
-        return replace(
-            self,
-            ids=self.ids[at],
-            types=self.types[at],
-            ordinary=np.ones(len(self), dtype=bool),
-            offsets=np.arange(len(self) + 1),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,14 +75,14 @@ class Encoder:
                 are incomplete or corrupt, or it has no usable tokenizer.
         """
         where = resolve_device(device)
-        settled = _precision(precision, where)
+        computed = resolve_precision(precision, where)
         loaded = load_checkpoint(str(name))
-        if loaded.family.float32_only and settled != "float32":
+        if loaded.family.float32_only and computed != "float32":
             if precision != "auto":
                 raise InputError(
-                    f"{name} is of a family that does not run in {settled}; use float32"
+                    f"{name} is of a family that does not run in {computed}; use float32"
                 )
-            settled = "float32"
+            computed = "float32"
         return cls(
             name=str(name),
             source=loaded.source,
@@ -132,7 +90,7 @@ class Encoder:
             model=loaded.model.eval().requires_grad_(False).to(where),
             tokenizer=loaded.tokenizer,
             family=loaded.family,
-            precision=settled,
+            precision=computed,
         )
 
     @property
@@ -167,7 +125,7 @@ class Encoder:
             InputError: if the model has fewer positions than `max_length`, or that leaves no room
                 for a single ordinary token.
         """
-        limit = self._positions()
+        limit = min(usable_positions(self.model.config), int(self.tokenizer.model_max_length))
         special = self.tokenizer.num_special_tokens_to_add(pair=pairs is not None)
         if not special < max_length <= limit:
             raise InputError(
@@ -177,25 +135,7 @@ class Encoder:
             raise InputError("texts must be a list of texts, got a single one; put it in a list")
         if not len(texts):
             raise InputError("there are no texts to tokenise")
-        parts = []
-        for start in range(0, len(texts), 1000):
-            stop = start + 1000
-            batch = self.tokenizer(
-                list(texts[start:stop]),
-                None if pairs is None else list(pairs[start:stop]),
-                truncation=True,
-                max_length=max_length,
-                return_attention_mask=False,
-            )
-            parts.append(_flat(batch.encodings))
-        return Tokens(
-            np.concatenate([part.ids for part in parts]),
-            np.concatenate([part.types for part in parts]),
-            np.concatenate([part.ordinary for part in parts]),
-            np.cumsum(np.concatenate([[0], *(part.lengths for part in parts)])),
-            sum(part.truncated for part in parts),
-            sum(part.empty for part in parts),
-        )
+        return tokenize_texts(self.tokenizer, texts, pairs, max_length)
 
     @property
     def token_budget(self) -> int:
@@ -208,7 +148,7 @@ class Encoder:
 
     def batch(self, tokens: Tokens, rows: Int64[np.ndarray, " b"]) -> dict[str, Tensor]:
         """Pad the texts at `rows` to the longest of them: the model's inputs, each (b, T)."""
-        at, real = _padded(tokens, rows)
+        at, real = tokens.pad(rows)
         padding = self.tokenizer.pad_token_id
         inputs = {
             "input_ids": np.where(real, tokens.ids[at], padding).astype(np.int64),
@@ -247,7 +187,7 @@ class Encoder:
             InputError: if a single text is more than the device's memory can hold.
         """
         try:
-            return self._pooled(tokens, rows, poolings)
+            return self._pool(tokens, rows, poolings)
         except torch.OutOfMemoryError as error:
             if len(rows) == 1:
                 raise InputError(
@@ -258,11 +198,11 @@ class Encoder:
         halves = [self.pool_each(tokens, half, poolings) for half in np.array_split(rows, 2)]
         return torch.cat(halves, dim=2)
 
-    def _pooled(
+    def _pool(
         self, tokens: Tokens, rows: Int64[np.ndarray, " b"], poolings: Sequence[Pooling]
     ) -> Float32[Tensor, "P S b d"]:
         inputs = self.batch(tokens, rows)
-        weights = self._mean_weights(tokens, rows)
+        weights = torch.from_numpy(tokens.mean_weights(rows)).to(self.device)
         found: list[Tensor] = []
         exact = torch.autocast(self.device.type, enabled=False)
 
@@ -306,8 +246,8 @@ class Encoder:
             inputs: as `batch` gives them.
             look: is given states (b, T, d), of every token.
         """
-        with _entering_blocks(self, look), self.autocast():
-            last = self._last_state(lambda: self.model(**inputs).last_hidden_state)
+        with self.autocast():
+            last = visit_states(self.model, self.family, inputs, look)
         look(self.blocks, last)
 
     def cut(self, inputs: Mapping[str, Tensor], block: int) -> Float[Tensor, "b T d"]:
@@ -318,20 +258,8 @@ class Encoder:
             block: 0 (the embedding output) to L.
         """
         self._check_block(block)
-        if block == self.blocks:
-            with self.autocast():
-                return self._last_state(lambda: self.model(**inputs).last_hidden_state)
-
-        def stop(passed: int, state: Tensor) -> None:
-            if passed == block:
-                raise _ReachedError(state)
-
-        try:
-            with _entering_blocks(self, stop), self.autocast():
-                self.model(**inputs)
-        except _ReachedError as reached:
-            return reached.state
-        raise RuntimeError(f"{self.name} never entered block {block + 1}")
+        with self.autocast():
+            return run_until(self.model, self.family, inputs, block)
 
     def resume(
         self, inputs: Mapping[str, Tensor], state: Float[Tensor, "b T d"], block: int
@@ -359,181 +287,3 @@ class Encoder:
         """Make a context in which the device computes in `precision`."""
         dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
         return torch.autocast(self.device.type, dtype=dtype, enabled=self.precision != "float32")
-
-    def _last_state(self, run: Callable[[], Tensor]) -> Tensor:
-        """Run the model and give state L: its output, or what its final norm was given."""
-        if self.family.final_norm is None:
-            return run()
-        seen: list[Tensor] = []
-        norm = self.model.get_submodule(self.family.final_norm)
-        handle = norm.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-        try:
-            run()
-        finally:
-            handle.remove()
-        return seen[0]
-
-    def _mean_weights(
-        self, tokens: Tokens, rows: Int64[np.ndarray, " b"]
-    ) -> Float32[Tensor, "b T"]:
-        at, real = _padded(tokens, rows)
-        used = real & tokens.ordinary[at]
-        weights = used / used.sum(axis=1, keepdims=True)
-        return torch.from_numpy(weights.astype(np.float32)).to(self.device)
-
-    def _positions(self) -> int:
-        """Give the longest input that both the tokenizer and the position table allow."""
-        config = self.model.config
-        positions = int(config.max_position_embeddings)
-        if self.family.positions_after_padding:
-            positions -= config.pad_token_id + 1
-        return min(positions, int(self.tokenizer.model_max_length))
-
-
-def _padded(
-    tokens: Tokens, rows: Int64[np.ndarray, " b"]
-) -> tuple[Int64[np.ndarray, "b T"], Bool[np.ndarray, "b T"]]:
-    """Lay out a padded batch: where each entry's token stands, and which entries are no padding."""
-    lengths = tokens.lengths[rows]
-    steps = np.arange(lengths.max())
-    real = steps < lengths[:, None]
-    return np.where(real, tokens.offsets[rows][:, None] + steps, 0), real
-
-
-def _flat(encodings: Sequence[Any]) -> Tokens:
-    """Lay the tokenizer's encodings end to end."""
-    masks = [~np.array(e.special_tokens_mask, dtype=bool) for e in encodings]
-    return Tokens(
-        np.fromiter(chain.from_iterable(e.ids for e in encodings), dtype=np.int32),
-        np.fromiter(chain.from_iterable(e.type_ids for e in encodings), dtype=np.uint8),
-        np.concatenate([mask if mask.any() else ~mask for mask in masks]),
-        np.cumsum([0, *map(len, masks)]),
-        truncated=sum(bool(e.overflowing) for e in encodings),
-        empty=sum(not mask.any() for mask in masks),
-    )
-
-
-class _ReachedError(Exception):
-    """Leaves the model's forward once the wanted state is there."""
-
-    def __init__(self, state: Tensor) -> None:
-        super().__init__()
-        self.state = state
-
-
-@contextmanager
-def _entering_blocks(encoder: Encoder, visit: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """Call `visit(ℓ, state ℓ)` as each block is entered, ℓ = 0..L−1 blocks having been passed.
-
-    What a block receives, and not what the one before it gave, is the state: DeBERTa-v2 may have a
-    convolution in between. Calls are counted because ALBERT enters the same module L times.
-    """
-    entered = 0
-
-    def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
-        nonlocal entered
-        entered += 1
-        visit(entered - 1, args[0])
-
-    blocks = encoder.model.get_submodule(encoder.family.blocks)
-    handles = [block.register_forward_pre_hook(hook) for block in blocks]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def resume_at(model: Any, family: Family, state: Tensor, block: int) -> Iterator[None]:
-    """Make blocks 1..`block` of a bare model do nothing, and what follows them start at `state`.
-
-    Args:
-        model: the bare model, or the one inside a classifier.
-        family: its family.
-        state: (b, T, d), of the inputs that the model is called on within the context.
-        block: 0 (what is passed over is the embeddings) to the number of blocks.
-    """
-    entered = 0
-
-    def resumed(forward: Callable[..., Any]) -> Callable[..., Any]:
-        def run(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-            nonlocal entered
-            entered += 1
-            if entered > block:
-                start = state if entered == block + 1 else hidden_states
-                return forward(start, *args, **kwargs)
-            return (state, None) if family.tuples else state
-
-        return run
-
-    replaced = list(model.get_submodule(family.blocks))
-    forwards = [resumed(module.forward) for module in replaced]
-    if family.convolution and block > 0:
-        owner = model.get_submodule(family.blocks_place[0])
-        if (convolution := getattr(owner, family.convolution)) is not None:  # is part of state 1
-            replaced.append(convolution)
-            forwards.append(lambda before, after, mask: after)
-    before = [module.__dict__.get("forward") for module in replaced]
-    try:
-        for module, forward in zip(replaced, forwards, strict=True):
-            module.forward = forward
-        yield
-    finally:
-        for module, forward in zip(replaced, before, strict=True):
-            if forward is None:
-                del module.forward
-            else:
-                module.forward = forward
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Switch dropout and autograd off, and back on where they were."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-def resolve_device(name: str) -> torch.device:
-    """Give the device of a name, or of "auto" the best one that is there.
-
-    Raises:
-        InputError: if there is none.
-    """
-    if name == "auto":
-        if torch.cuda.is_available():
-            # Of several processes on a machine, each has its own.
-            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.ones(1, device=device).item()  # which a device without memory ("meta") cannot
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"the device {name!r} cannot be used here: {first_line(error)}") from error
-    return device
-
-
-def _precision(asked: Precision, device: torch.device) -> Computed:
-    """Settle "auto": bfloat16 where it is computed natively and was measured to be faster."""
-    known = ("float32", "bfloat16", "float16", "auto")
-    if asked not in known:
-        raise unknown("precision", asked, known)
-    cpu: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    half = cpu.get("avx512_fp16") or cpu.get("amx_fp16")
-    if asked == "float16" and device.type == "cpu" and not half:
-        raise InputError("float16 is not computed by this processor; use bfloat16, float32 or auto")
-    if asked != "auto":
-        return asked
-    if device.type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    # The vector instructions (avx512_bf16) double the speed on AMD's processors; on those of Intel
-    # that have no matrix units they take longer than float32.
-    faster = cpu.get("amx_bf16") or (cpu.get("avx512_bf16") and "AMD" in cpu.get("cpu_name", ""))
-    return "bfloat16" if device.type == "cpu" and faster else "float32"

@@ -8,20 +8,10 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from layerscout.models.checkpoints import (
-    Checkpoint,
-    load_checkpoint,
-    quiet_transformers,
-    shared_weights,
-)
-from layerscout.models.surgery import (
-    base_of,
-    cut_config,
-    family_of,
-    head_modules,
-    locate_parameters,
-    untie_shared,
-)
+from layerscout.models.architecture import base_of, cut_config, family_of, shared_weights
+from layerscout.models.checkpoints import Checkpoint, load_checkpoint, quiet_transformers
+from layerscout.models.places import head_modules, locate_parameters
+from layerscout.models.untying import copy_shared_weights
 from layerscout.plans import Plan, check_tied
 from layerscout.runtime import InputError, check_integer, first_line, replace_folder
 
@@ -80,7 +70,7 @@ def truncate(
         config = cut_config(config, head)
     short, missing, warnings = _load_whole(str(model), loaded, config)
     if untie:
-        untie_shared(str(model), base_of(short)[0], loaded.family, head)
+        copy_shared_weights(str(model), base_of(short)[0], loaded.family, head)
     heads = [
         name
         for name in head_modules(short, locate_parameters(short))

@@ -10,9 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from layerscout.data import Kind, describe_kind
-from layerscout.models.checkpoints import model_class, quiet_transformers
+from layerscout.models.architecture import base_of, model_class
+from layerscout.models.checkpoints import quiet_transformers
+from layerscout.models.classifiers import make_classifier, reads_first_token
 from layerscout.models.encoder import Encoder
-from layerscout.models.surgery import base_of, make_classifier, reads_first_token
 from layerscout.plans import Plan
 from layerscout.runtime import InputError, first_line
 

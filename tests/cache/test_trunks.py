@@ -18,7 +18,8 @@ from transformers import AutoModel
 
 from conftest import flip, real, truncate
 from layerscout.cache import fingerprints, trunks
-from layerscout.cache.trunks import Team, run_trunk
+from layerscout.cache.processes import Team
+from layerscout.cache.trunks import run_trunk
 from layerscout.models import encoder as encoder_module
 from layerscout.models.encoder import Encoder
 from layerscout.runtime import files, store
@@ -289,7 +290,7 @@ def test_a_killed_run_leaves_nothing_that_could_be_taken_for_an_entry(tiny, enco
     code = """if True:
         import os, signal, sys
         from layerscout.models import Encoder
-        from layerscout.cache.trunks import run_trunk
+        from layerscout.cache.trunks import (run_trunk)
         def stop(rows):
             os.kill(os.getpid(), signal.SIGKILL)
         encoder = Encoder.load(sys.argv[1])
@@ -340,7 +341,7 @@ def test_states_that_are_larger_than_the_cache(encoder, tokens):
     run_trunk(encoder, tokens, 1, first_only=True)
     before = left()
     assert lost(encoder, tokens, limit=1000) == (
-        "the states at the cut are computed anew in every epoch: the cache may hold 1e-06 GB, and "
+        "the states at the cut are computed again in every epoch: the cache may hold 1e-06 GB, and "
         "1.22e-06 GB are needed; raise --cache-limit"
     )
     assert left() == before
@@ -491,13 +492,13 @@ def test_several_processes_compute_a_part_each(tiny, tokens, monkeypatch, cache,
     alone = run_trunk(Encoder.load(tiny), tokens, 2)
     expected = alone.path.read_bytes()
     alone.path.unlink()
-    computed, numbers = [], trunks._Source.numbers
+    computed, numbers = [], trunks.TrunkSource.numbers
 
     def noting(self, rows):
         computed.append(rows)
         return numbers(self, rows)
 
-    monkeypatch.setattr(trunks._Source, "numbers", noting)
+    monkeypatch.setattr(trunks.TrunkSource, "numbers", noting)
     found = together(size, lambda team: run_trunk(Encoder.load(tiny), tokens, 2, team=team))
     assert all(one.kept and not one.cached for one in found)
     assert found[0].path.read_bytes() == expected

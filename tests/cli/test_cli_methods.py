@@ -450,7 +450,7 @@ from layerscout.models import encoder
 from layerscout.cli import main
 
 encoder.CPU_TOKENS = 64
-counts, numbers = [], trunks._Source.numbers
+counts, numbers = [], trunks.TrunkSource.numbers
 
 def noting(self, rows):
     counts.append(len(rows))
@@ -460,7 +460,7 @@ def note():
     with open("{folder}/rows-" + os.environ["RANK"] + ".json", "w") as file:
         json.dump(counts, file)
 
-trunks._Source.numbers = noting
+trunks.TrunkSource.numbers = noting
 atexit.register(note)
 main()
 """

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from inputs import expect_refused
-from layerscout.cache.examples import Examples, compute_logits
+from layerscout.cache.examples import Examples
+from layerscout.cache.forward import compute_logits
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.models.places import locate_parameters

@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import get_linear_schedule_with_warmup
 
 from inputs import expect_refused
-from layerscout.cache.examples import compute_logits, predict
+from layerscout.cache.forward import compute_logits, predict
 from layerscout.data.batches import shuffle_batches
 from layerscout.models.architecture import base_of
 from layerscout.models.classifiers import make_classifier

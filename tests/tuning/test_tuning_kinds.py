@@ -18,14 +18,8 @@ from transformers import (
 )
 
 from inputs import as_csv, expect_refused
-from layerscout.cache.examples import (
-    Examples,
-    compute_logits,
-    compute_loss,
-    make_batch,
-    make_batches,
-    predict,
-)
+from layerscout.cache.examples import Examples, make_batch, make_batches
+from layerscout.cache.forward import compute_logits, compute_loss, predict
 from layerscout.data.batches import shuffle_batches
 from layerscout.data.targets import make_targets
 from layerscout.data.task import Task

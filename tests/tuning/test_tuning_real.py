@@ -14,7 +14,8 @@ from transformers import (
 
 import layerscout as ls
 from conftest import MODELS, real
-from layerscout.cache.examples import Examples, compute_logits
+from layerscout.cache.examples import Examples
+from layerscout.cache.forward import compute_logits
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.plans.plan import make_plan

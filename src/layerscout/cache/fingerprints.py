@@ -1,4 +1,4 @@
-"""Fingerprints: hashes of all that an encoder's states depend on, which cached states go by."""
+"""Fingerprints: hashes of all that an encoder's states depend on, the keys of cached states."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def fingerprint_encoder(encoder: Encoder, cut: int) -> str:
     """Hash all of an encoder that the states of single tokens at its states 0 to `cut` depend on.
 
     What lies above the cut does not matter, nor do names, labels or dropout. Every weight is
-    read, half a gigabyte or so in a second: who needs several keys makes this one once.
+    hashed, about half a gigabyte per second: compute it once for several keys.
 
     Args:
-        encoder: the encoder, in whatever mode.
+        encoder: the encoder, in any mode.
         cut: 0 (the embedding output) to L.
 
     Returns:
@@ -43,7 +43,7 @@ def fingerprint_encoder(encoder: Encoder, cut: int) -> str:
         "blocks": blocks,
         "tensors": [(name, str(t.dtype), list(t.shape)) for name, t in tensors],
     }
-    digest = hashlib.sha256(_written(about))
+    digest = hashlib.sha256(_serialize(about))
     for _, tensor in tensors:
         flat = tensor.detach().cpu().contiguous().view(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
@@ -51,17 +51,17 @@ def fingerprint_encoder(encoder: Encoder, cut: int) -> str:
 
 
 def fingerprint_task(task: Task) -> str:
-    """Hash what is read of a task: its kind, its classes, and the texts and labels of its splits.
+    """Hash a task: its kind, its classes, and the texts and labels of its splits.
 
     Returns:
         A sha256 in hexadecimal.
     """
-    digest = hashlib.sha256(_written({"kind": task.kind, "labels": task.labels}))
+    digest = hashlib.sha256(_serialize({"kind": task.kind, "labels": task.labels}))
     for split in (task.train, task.validation):
         if split is None:
             continue
         for texts in (split.texts, split.pairs or []):
-            digest.update(_written({"texts": list(texts)}))
+            digest.update(_serialize({"texts": list(texts)}))
         for array in (split.labels, split.groups):
             digest.update(b"" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()
@@ -70,19 +70,19 @@ def fingerprint_task(task: Task) -> str:
 def hash_content(
     fingerprint: str, tokens: Tokens, about: Mapping[str, Any], *, ordinary: bool = False
 ) -> str:
-    """Hash what the states of some texts depend on: the key of their place in the cache.
+    """Hash all that the states of some texts depend on: their key in the cache.
 
     Args:
         fingerprint: of the encoder.
         tokens: the n texts.
         about: what else the states depend on, such as the cut or the pooling.
-        ordinary: it matters which tokens are ordinary.
+        ordinary: whether it matters which tokens are ordinary.
 
     Returns:
         A sha256 in hexadecimal.
     """
-    told = {"encoder": fingerprint, "texts": len(tokens), "ordinary": ordinary, **about}
-    digest = hashlib.sha256(_written(told))
+    content = {"encoder": fingerprint, "texts": len(tokens), "ordinary": ordinary, **about}
+    digest = hashlib.sha256(_serialize(content))
     for array in (tokens.offsets, tokens.ids, tokens.types):
         digest.update(np.ascontiguousarray(array).data)
     if ordinary:
@@ -90,18 +90,18 @@ def hash_content(
     return digest.hexdigest()
 
 
-def _written(about: Mapping[str, Any]) -> bytes:
+def _serialize(about: Mapping[str, Any]) -> bytes:
     return json.dumps(about, sort_keys=True, default=str).encode()
 
 
 def _blocks(encoder: Encoder, cut: int) -> list[int]:
-    """Give the module that each block 1..cut runs, by its place in the model's list."""
+    """Return the module that each block 1..cut runs, by its index in the model's list."""
     modules = len(encoder.model.get_submodule(encoder.family.blocks))
     return list(weight_sets(encoder.blocks, modules)[:cut])
 
 
 def _tensors(encoder: Encoder, blocks: list[int]) -> list[tuple[str, Tensor]]:
-    """List the weights and buffers of these blocks and of what is no block."""
+    """List the weights and buffers of these blocks and of everything that is not a block."""
     model, family = encoder.model, encoder.family
     used = tuple(f"{family.blocks}.{block}." for block in blocks)
     other = ("pooler.", f"{family.final_norm}.", f"{family.blocks}.")
@@ -112,7 +112,7 @@ def _tensors(encoder: Encoder, blocks: list[int]) -> list[tuple[str, Tensor]]:
     ]
 
 
-# Labels, names and sizes of what lies above the cut.
+# Labels, names, and sizes of what lies above the cut.
 _IRRELEVANT = {
     "_name_or_path",
     "architectures",
@@ -127,7 +127,7 @@ _IRRELEVANT = {
 
 
 def _relevant(config: Any, cut: int) -> dict[str, Any]:
-    """Keep what the states depend on of a configuration; there is no dropout in eval mode."""
+    """Select what the states depend on in a configuration; eval mode has no dropout."""
     kept = {
         name: value
         for name, value in config.to_dict().items()

@@ -1,6 +1,5 @@
 """Which columns hold texts and labels.
 
-
 Columns are named by the user, known from a benchmark task (a row of `KNOWN`), or guessed from the
 usual names.
 """

@@ -1,0 +1,102 @@
+"""Running models on encoded examples, from the states at the cut where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from layerscout.cache.examples import Examples, make_batch, make_batches
+from layerscout.cache.processes import make_accelerator
+from layerscout.data import expand_choices
+from layerscout.models import Encoder, base_of, resume_at
+
+
+def compute_logits(
+    encoder: Encoder, model: Any, examples: Examples, rows: np.ndarray, *, run: Any = None
+) -> Tensor:
+    """Run a model of `encoder` on the examples at `rows`, from the cut if there is one.
+
+    Args:
+        encoder: what the model was made from.
+        model: the model.
+        examples: the encoded examples.
+        rows: of the examples, (b,).
+        run: called instead of the model, for example to gather gradients.
+
+    Returns:
+        (b, K), or (b, C) for examples with choices; float32 or more precise.
+    """
+    inputs, trunk = make_batch(encoder, examples, rows), examples.trunk
+    if trunk is None:
+        with encoder.autocast():
+            return _wide((model if run is None else run)(**inputs).logits)
+    states = trunk.states(expand_choices(rows, examples.choices))
+    return resume_from_states(encoder, model, inputs, states, trunk.cut, run=run)
+
+
+def resume_from_states(
+    encoder: Encoder,
+    model: Any,
+    inputs: Mapping[str, Tensor],
+    states: Tensor,
+    block: int,
+    *,
+    run: Any = None,
+) -> Tensor:
+    """Run a model of `encoder` from given states: blocks 1..`block` are skipped.
+
+    Args:
+        encoder: what the model was made from.
+        model: the model.
+        inputs: from `make_batch`; of the first tokens alone where `states` holds no others.
+        states: (b C, T, d), what block `block` + 1, or the head, reads.
+        block: 0 to L.
+        run: as for `compute_logits`.
+
+    Returns:
+        As `compute_logits`.
+    """
+    with (
+        encoder.autocast(),
+        resume_at(base_of(model)[0], encoder.family, states, block),
+    ):
+        return _wide((model if run is None else run)(**inputs).logits)
+
+
+def _wide(found: Tensor) -> Tensor:
+    return found.to(torch.promote_types(found.dtype, torch.float32))
+
+
+def compute_loss(found: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean loss: cross-entropy, or the squared error if the labels are numbers.
+
+    Args:
+        found: logits, (b, K).
+        labels: (b,), class ids or right choices, or numbers, which one output predicts.
+    """
+    if labels.is_floating_point():
+        numbers = labels.to(found.dtype).to(found.device)  # MPS has no float64
+        return nn.functional.mse_loss(found[:, 0], numbers)
+    return nn.functional.cross_entropy(found, labels.to(found.device))
+
+
+def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
+    """Return the logits of all examples in their order, (n, K) float32 on the CPU, in eval mode.
+
+    Several processes share the batches.
+    """
+    model.eval()
+    outputs = model.config.num_labels if examples.choices == 1 else examples.choices
+    found = torch.zeros(len(examples), outputs)
+    accelerator = make_accelerator()
+    own, processes = accelerator.process_index, accelerator.num_processes
+    with torch.no_grad():
+        for rows in make_batches(encoder, examples)[own::processes]:
+            found[rows] = compute_logits(encoder, model, examples, rows).float().cpu()
+    if processes > 1:
+        found = accelerator.reduce(found.to(accelerator.device), "sum").cpu()
+    return found

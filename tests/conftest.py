@@ -1,6 +1,7 @@
 """Set up before layerscout is imported: no network, shapes checked, few threads."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Tests run side by side; a thread each is enough, also for the processes that they start.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Whoever starts the tests with SIGINT ignored (nohup, `&` in a script, some CI runners) hands that
+# on to the processes that tests start and press Ctrl-C in: Python then leaves it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch

@@ -17,12 +17,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from inputs import expect_refused
+from layerscout import cli
 from layerscout.models import saved_adapters as deltas
 from layerscout.tuning import training
 from tiny import tiny_checkpoint
 from tuned import NO_DROPOUT
 
-COMMAND = Path(sys.executable).parent / "layerscout"
 QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 16)
 # The options of each method, by which it is small enough for the tiny checkpoints.
 OPTIONS = {
@@ -308,18 +308,32 @@ def stopped(signal_, model, data, out, cache):
 
 
 @pytest.fixture(scope="module")
-def killed(tiny, reviews, tmp_path_factory):
-    """Give the folder of a training that was killed in the middle."""
-    folder = tmp_path_factory.mktemp("killed")
-    code, _ = stopped(signal.SIGKILL, tiny, reviews, folder / "out", folder / "cache")
-    assert code == -signal.SIGKILL
-    return folder / "out"
+def interrupted(tiny, reviews, tmp_path_factory):
+    """Give the folder of a training that Ctrl-C stopped in its fourth epoch."""
+    out = tmp_path_factory.mktemp("interrupted") / "out"
+    rate = training.learning_rate_at
+
+    def press(step, *arguments):
+        if step == 20:
+            raise KeyboardInterrupt
+        return rate(step, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAYERSCOUT_CACHE", str(out.parent / "cache"))
+        patch.setattr(training, "learning_rate_at", press)
+        command = ("layerscout", "tune", tiny, reviews, *LONG, "-o", out)
+        patch.setattr(sys, "argv", list(map(str, command)))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert ended.value.code == 130 and epoch_of(out) == 3
+    return out
 
 
 @pytest.mark.whole
-def test_a_killed_run_goes_on_to_the_same_weights(killed, run, tiny, reviews, tmp_path):
+def test_a_killed_run_goes_on_to_the_same_weights(run, tiny, reviews, tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    shutil.copytree(killed, resumed)
+    code, _ = stopped(signal.SIGKILL, tiny, reviews, resumed, tmp_path / "cache of one")
+    assert code == -signal.SIGKILL
     assert run("tune", tiny, reviews, *LONG, "-o", whole)[0] == 0
     assert run("tune", tiny, reviews, *LONG, "--resume", "-o", resumed) == (0, "", "")
     expected, found = weights(whole), weights(resumed)
@@ -330,7 +344,10 @@ def test_a_killed_run_goes_on_to_the_same_weights(killed, run, tiny, reviews, tm
     assert not (resumed / "snapshots").exists()
 
 
-@pytest.mark.parametrize("method", ["adapter", "lora", "prefix-tuning"])
+@pytest.mark.parametrize(
+    "method",
+    ["adapter", *(pytest.param(name, marks=pytest.mark.whole) for name in ("lora", "prefix-tuning"))],
+)
 def test_so_does_every_method(method, run, tiny, reviews, tmp_path, monkeypatch):
     """Here Ctrl-C comes in the fourth epoch, at step 20 of 30."""
     true, steps = training.learning_rate_at, []
@@ -354,9 +371,9 @@ def test_so_does_every_method(method, run, tiny, reviews, tmp_path, monkeypatch)
     assert resumed.read_bytes() == expected.read_bytes()
 
 
-def test_without_resume_a_stopped_run_is_left_alone(killed, run, tiny, reviews, tmp_path):
+def test_without_resume_a_stopped_run_is_left_alone(interrupted, run, tiny, reviews, tmp_path):
     out = tmp_path / "out"
-    shutil.copytree(killed, out)
+    shutil.copytree(interrupted, out)
     code, printed, errors = run("tune", tiny, reviews, *LONG, "-o", out)
     assert (code, printed) == (2, "") and errors.count("\n") == 1 and "--resume" in errors
     assert epoch_of(out) == 3
@@ -373,10 +390,10 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_another_training_is_not_resumed(case, killed, run, tiny, reviews, tmp_path):
+def test_another_training_is_not_resumed(case, interrupted, run, tiny, reviews, tmp_path):
     options, words = OTHERS[case]
     out = tmp_path / "out"
-    shutil.copytree(killed, out)
+    shutil.copytree(interrupted, out)
     code, printed, errors = run("tune", tiny, reviews, *LONG, *options, "--resume", "-o", out)
     assert (code, printed) == (2, "") and errors.count("\n") == 1
     assert [word for word in words if word not in errors] == [], errors
@@ -446,8 +463,8 @@ def test_what_is_given_goes_before_a_preset(run, tiny, reviews, tmp_path):
 NOTING = """
 import atexit, json, os
 from layerscout.cache import trunks
-from layerscout.models import encoder
 from layerscout.cli import main
+from layerscout.models import encoder
 
 encoder.CPU_TOKENS = 64
 counts, numbers = [], trunks.TrunkSource.numbers

@@ -14,9 +14,9 @@ test: check
 	$(BIN)/pytest -n auto -m 'not whole'
 
 # Processes that are killed, a Ray cluster, the commands of README and the tutorial, pages in a
-# browser, and every family of encoders where `make test` tries three.
+# browser, every family of encoders where `make test` tries three, and properties on more examples.
 test-whole: .venv/dev
-	$(BIN)/pytest -n auto -m whole
+	$(BIN)/pytest -n auto -m 'whole or hypothesis' --hypothesis-profile whole
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

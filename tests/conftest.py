@@ -11,9 +11,6 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Tests run side by side; a thread each is enough, also for the processes that they start.
 os.environ["OMP_NUM_THREADS"] = "1"
-# Whoever starts the tests with SIGINT ignored (nohup, `&` in a script, some CI runners) hands that
-# on to the processes that tests start and press Ctrl-C in: Python then leaves it ignored.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch
@@ -44,10 +41,15 @@ SHAPED = (
 )
 install_import_hook([f"layerscout.{name}" for name in SHAPED], "beartype.beartype")
 
-# No deadlines: time never decides a test.
+# Whoever starts the tests with SIGINT ignored (nohup, `&` in a script, some CI runners) hands that
+# on to the processes that tests start and press Ctrl-C in: Python then leaves it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 torch.set_num_threads(1)
-settings.register_profile("layerscout", deadline=None, max_examples=25)
-settings.load_profile("layerscout")
+# No deadlines: time never decides a test. `make test-whole` tries each property more often.
+settings.register_profile("quick", deadline=None, max_examples=8)
+settings.register_profile("whole", deadline=None, max_examples=50)
+settings.load_profile("quick")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 MODELS = ("all-MiniLM-L6-v2", "stacked-minilm-12")
@@ -89,15 +91,21 @@ def run(
     """Run the command line here; give exit code, standard output and standard error."""
     from layerscout import cli
 
-    def run(*arguments: Any) -> tuple[int | str, str, str]:
+    def run(*arguments: Any, columns: int = 80) -> tuple[int | str, str, str]:
         monkeypatch.setattr(sys, "argv", ["layerscout", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("COLUMNS", str(columns))
         with pytest.raises(SystemExit) as ended:
             cli.main()
         output = capsys.readouterr()
         return ended.value.code or 0, output.out, output.err
 
     return run
+
+
+def whole_only(*cases: Any) -> list[Any]:
+    """Leave further cases of a parametrised test to the whole suite."""
+    values = (case if isinstance(case, tuple) else (case,) for case in cases)
+    return [pytest.param(*some, marks=pytest.mark.whole) for some in values]
 
 
 def start(*arguments: Any, **options: Any) -> subprocess.Popen[str]:

@@ -19,7 +19,7 @@ from telling import numbers_task
 from tiny import EACH_FAMILY, tiny_checkpoint
 from tuned import NAMES, cheaply, choices_task, task_of
 
-TASK = task_of(n=24, held=17)
+TASK = task_of(n=24, held=9)
 
 
 @pytest.fixture(scope="module", params=EACH_FAMILY)
@@ -174,7 +174,7 @@ def test_a_head_is_tuned_again_at_the_rate_that_suits_its_state(tmp_path, tellin
     task = ls.Task.load(telling, validation=0.3)
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=1).save(tmp_path)
-    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 2)
+    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 1)
     rates, curves = tuned_heads.HEAD_RATES, {}
     for given in (*[(rate,) for rate in rates], rates):
         monkeypatch.setattr(tuned_heads, "HEAD_RATES", given)
@@ -186,7 +186,9 @@ def test_a_head_is_tuned_again_at_the_rate_that_suits_its_state(tmp_path, tellin
     assert len(set(map(tuple, curves.values()))) > 1  # or the rates would not matter
 
 
-def test_classes_are_found_by_their_names(tmp_path):
+def test_classes_are_found_by_their_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 2)
+    monkeypatch.setattr(tuned_heads, "HEAD_RATES", (1e-3,))
     task = task_of(n=24, held=17, classes=3)
     whole = saved(tmp_path, "bert", task)
     model = AutoModelForSequenceClassification.from_pretrained(whole)
@@ -294,7 +296,9 @@ def test_rows_that_tuning_may_have_seen_are_warned_of(tmp_path, telling):
         assert any("no validation split of its own" in w for w in found.warnings)
 
 
-def test_numbers(tmp_path):
+def test_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 2)
+    monkeypatch.setattr(tuned_heads, "HEAD_RATES", (1e-3,))
     task = numbers_task()
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=2).save(tmp_path)
@@ -335,7 +339,7 @@ def test_the_files(bert, tmp_path):
     assert "Skipped spans of blocks" in page
     table = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
     assert set(table["edit"]) == {"", "truncate:1", "truncate:2", "truncate:3", "permute:1"}
-    assert len(table) == 5 * 17
+    assert len(table) == 5 * 9
     assert set(table["prediction"]) <= set(NAMES)
     whole = table[table["edit"] == ""]
     assert (whole["prediction"] == whole["label"]).mean() == found.metrics["accuracy"]

@@ -97,7 +97,7 @@ def test_options_of_single_scores_reach_them(run, tiny, reviews, tmp_path, cache
 
     found = scanned(
         *("--score", "probe,fisher", "--probe", "family", "--fisher-mode", "empirical"),
-        *("--fisher-parts", "--head-seeds", 2),
+        *("--fisher-parts", "--head-seeds", 2, "--examples", 40),
     )
     settings = found["settings"]
     assert (settings["probe"], settings["fisher_mode"], settings["head_seeds"]) == (
@@ -109,7 +109,7 @@ def test_options_of_single_scores_reach_them(run, tiny, reviews, tmp_path, cache
     assert found["scores"]["probe"]["details"]["kind"] == "family"
     assert len(found["scores"]["fisher"]["details"]["by_seed"]) == 2
     assert "attention" in found["scores"]["fisher"]["details"]["parts"]
-    released = scanned("--score", "fisher", "--as-released")
+    released = scanned("--score", "fisher", "--as-released", "--examples", 40)
     assert released["settings"]["as_released"] is True
     assert released["scores"]["fisher"]["values"] != found["scores"]["fisher"]["values"]
     assert released["stability"] is None
@@ -263,11 +263,8 @@ def test_a_name_that_no_file_can_hold_is_refused_before_any_work(run, tiny, revi
 
 
 def test_a_terminal_that_does_not_know_its_width(run, tiny, reviews, tmp_path):
-    process = start(
-        "scan", tiny, reviews, "-o", tmp_path / "out", env=os.environ | {"COLUMNS": "0"}
-    )
-    printed, errors = process.communicate(timeout=120)
-    assert (process.returncode, errors) == (0, "")
+    code, printed, errors = run("scan", tiny, reviews, "-o", tmp_path / "out", columns=0)
+    assert (code, errors) == (0, "")
     _, wanted, _ = run("scan", tiny, reviews, "-o", tmp_path / "out")  # in 80 columns
     assert re.sub(r"[\d.]+ s; ", "", printed) == re.sub(r"[\d.]+ s; ", "", wanted)
 
@@ -294,18 +291,17 @@ def test_a_break_in_a_name_breaks_no_line(run, tiny, reviews, tmp_path):
 def test_help_and_version_load_nothing_heavy():
     code = (
         "import sys; from layerscout.cli import main\n"
-        "try: main()\n"
-        "except SystemExit as ended: assert not ended.code\n"
+        "for sys.argv in [['layerscout', *words.split()] for words in sys.argv[1:]]:\n"
+        "    try: main()\n"
+        "    except SystemExit as ended: assert not ended.code\n"
         "heavy = {'torch', 'transformers', 'pandas', 'altair', 'pyarrow', 'datasets'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     verbs = ("scan", "plan", "tune", "truncate", "cache", "demo")
-    for arguments in (["--help"], *([verb, "--help"] for verb in verbs), ["--version"]):
-        output = subprocess.run(
-            [sys.executable, "-c", code, *arguments], capture_output=True, text=True
-        )
-        assert output.returncode == 0, output.stderr
-        assert "Usage" in output.stdout or output.stdout.startswith("layerscout 0.")
+    commands = ["--help", *(f"{verb} --help" for verb in verbs), "--version"]
+    output = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True)
+    assert output.returncode == 0, output.stderr
+    assert output.stdout.count("Usage") == 7 and "\nlayerscout 0." in output.stdout
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])

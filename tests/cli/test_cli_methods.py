@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from conftest import whole_only
 from inputs import expect_refused
 from layerscout import cli
 from layerscout.models import saved_adapters as deltas
@@ -60,7 +60,7 @@ def logits_of(model, source, out, reviews):
 # --- Methods -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plan", ["top:1", "(2, 3, 3)"])
+@pytest.mark.parametrize("plan", ["(2, 3, 3)", *whole_only("top:1")])
 @pytest.mark.parametrize("method", OPTIONS)
 def test_every_method_by_one_command(method, plan, run, tiny, reviews, tmp_path):
     out = tmp_path / "out"
@@ -156,7 +156,7 @@ def test_one_folder_takes_the_next_method(run, tiny, reviews, tmp_path):
     assert not set(os.listdir(tmp_path / "model")) & {"trained.safetensors", "adapter_config.json"}
 
 
-@pytest.mark.parametrize("method", ["adapter", "lora", "prefix-tuning"])
+@pytest.mark.parametrize("method", ["lora", *whole_only("adapter", "prefix-tuning")])
 def test_a_grid_against_full_fine_tuning(method, run, tiny, reviews, tmp_path):
     options = ("--plan", "top:1", *asked(method), "--learning-rate", "1e-3,1e-2", "--epochs", 1)
     out = tmp_path / "out"
@@ -346,7 +346,10 @@ def test_a_killed_run_goes_on_to_the_same_weights(run, tiny, reviews, tmp_path):
 
 @pytest.mark.parametrize(
     "method",
-    ["adapter", *(pytest.param(name, marks=pytest.mark.whole) for name in ("lora", "prefix-tuning"))],
+    [
+        "adapter",
+        *(pytest.param(name, marks=pytest.mark.whole) for name in ("lora", "prefix-tuning")),
+    ],
 )
 def test_so_does_every_method(method, run, tiny, reviews, tmp_path, monkeypatch):
     """Here Ctrl-C comes in the fourth epoch, at step 20 of 30."""
@@ -416,8 +419,8 @@ def test_control_c_leaves_a_snapshot(run, tiny, reviews, tmp_path):
 # --- Presets -----------------------------------------------------------------------------------
 
 PRESETS = {
-    ("xie2022",): {"batch_size": 8, "warmup": 0.06, "keep": "best", "schedule": "linear"},
     ("phang2021",): {"batch_size": 4, "warmup": 1000, "keep": "last", "max_steps": None},
+    ("xie2022",): {"batch_size": 8, "warmup": 0.06, "keep": "best", "schedule": "linear"},
     ("tamkin2020",): {"batch_size": 8, "warmup": 0, "keep": "last", "schedule": "constant"},
     ("tamkin2020", "--as-released"): {"schedule": "linear", "max_grad_norm": 1.0},
     ("lodha2023",): {"batch_size": 16, "warmup": 0, "weight_decay": 0.01, "keep": "last"},
@@ -431,7 +434,10 @@ RATES = {
 }
 
 
-@pytest.mark.parametrize("asked_for", PRESETS)
+@pytest.mark.parametrize(
+    "asked_for",
+    [("phang2021",), *whole_only(*((name,) for name in list(PRESETS)[:1] + list(PRESETS)[2:]))],
+)
 def test_presets_train_as_papers_did(asked_for, run, tiny, reviews, tmp_path):
     options = ("--plan", "top:1", "--preset", *asked_for, "--epochs", 1, "-o", tmp_path / "out")
     code, _, errors = run("tune", tiny, reviews, *options)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from conftest import whole_only
 from layerscout.pages.content import Section, Table
 from layerscout.pages.curves import draw_panel
 from layerscout.pages.formats import format_entries
@@ -266,7 +267,9 @@ def test_an_interval_is_shaded_only_where_there_is_one():
     assert not layers(plain, "area")
 
 
-@pytest.mark.parametrize(("count", "blocks", "columns"), [(1, 4, 1), (4, 12, 2), (15, 48, 3)])
+@pytest.mark.parametrize(
+    ("count", "blocks", "columns"), [(1, 4, 1), (4, 12, 2), *whole_only((15, 48, 3))]
+)
 def test_every_score_has_a_panel_over_the_same_states(count: int, blocks: int, columns: int):
     scores = {
         f"s{i}": score([1.0 + i + j for j in range(blocks + 1)], ("lower", "higher")[i % 2])
@@ -614,7 +617,7 @@ def test_the_other_scores_are_advised_when_few_were_computed(all_scores: str):
     assert "--score all" not in Page(all_scores).inside("code")
 
 
-@pytest.mark.parametrize("blocks", [1, 24])
+@pytest.mark.parametrize("blocks", [1, *whole_only(24)])
 def test_a_scan_of_every_depth_can_be_drawn(blocks: int):
     given = full(blocks)
     assert Page(render_result(given)).json("data") == json.loads(json.dumps(given))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from layerscout.runtime.errors import InputError
 from layerscout.scores import folds
@@ -46,7 +46,6 @@ def numbers(seed, n=120, d=5, B=20):
     return H, y, deal(y, B, seed)
 
 
-@settings(max_examples=10)
 @given(
     seed=st.integers(0, 10**6),
     n=st.sampled_from([60, 150]),
@@ -79,7 +78,6 @@ def test_equals_it_where_the_scatter_of_a_class_is_summed_up_by_itself(K, B):
         np.testing.assert_allclose(np.triu(scatter), np.triu(own.T @ own), rtol=1e-9, atol=1e-6)
 
 
-@settings(max_examples=8)
 @given(st.integers(0, 10**6), st.sampled_from([1, 5, 70]), st.sampled_from([4, 9, 20]))
 def test_equals_the_procedure_written_out_for_numbers(seed, d, B):
     H, y, groups = numbers(seed, d=d, B=B)
@@ -116,7 +114,6 @@ def test_without_ridge_term_it_is_plain_least_squares():
     assert found.cca == pytest.approx(np.sqrt(determination), rel=1e-9)
 
 
-@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.sampled_from([2, 4]), st.booleans())
 def test_invariant_under_rotation_shift_scale_order_and_names(seed, K, regression):
     H, y, groups = numbers(seed) if regression else examples(seed, K=K)

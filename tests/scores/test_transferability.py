@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from layerscout.runtime.errors import InputError
 from layerscout.scores import transferability
@@ -56,7 +56,6 @@ def test_equals_the_formula(key, seed, n, d, K, skew, signal, conditioned):
     assert by_key(key, H, y) == pytest.approx(getattr(naive, key)(H, y), rel=1e-5)
 
 
-@settings(max_examples=15)
 @cases
 # The fit is closer than what counts as perfect.
 @example(seed=302, n=12, d=11, K=4, skew=False, signal=3.0, conditioned=3.0)
@@ -67,7 +66,6 @@ def test_logme_is_the_largest_evidence(seed, n, d, K, skew, signal, conditioned)
     assert found == pytest.approx(expected, abs=1e-4)
 
 
-@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.sampled_from([3, 15, 60]))
 def test_logme_of_numbers_is_the_largest_evidence(seed, d):
     H, _ = examples(seed, n=30, d=d)

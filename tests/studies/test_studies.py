@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -27,9 +28,34 @@ from layerscout.studies.trial import Trial
 from studying import QUICK, recipe, records, run
 
 
-def test_a_study_runs_every_trial_once(tiny, reviews, tmp_path):
+@pytest.fixture(autouse=True)
+def speed(monkeypatch):
+    """Spare estimates the timing of a block, which takes seconds for a large model."""
+    monkeypatch.setattr(estimates, "measure_speed", lambda shape, tokens: 1e9)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny, reviews, tmp_path_factory):
+    """Give the folder of a study of four tunings that ran to its end."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAYERSCOUT_CACHE", str(folder / "cache"))
+        run(recipe(tiny, reviews), folder / "study")
+    return folder / "study"
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """Give a copy of that folder, to do something to."""
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def test_a_study_runs_every_trial_once(tiny, reviews, tmp_path, monkeypatch):
+    loaded, load = [], Encoder.load
+    monkeypatch.setattr(Encoder, "load", lambda *a, **o: loaded.append(a) or load(*a, **o))
     wanted = recipe(tiny, reviews)
     found, ran = run(wanted, tmp_path / "a")
+    assert len(loaded) == 1  # for trials in a row
     assert len(ran) == len(set(ran)) == len(records(tmp_path / "a")) == 4
     assert all(record["status"] == "done" for record in records(tmp_path / "a").values())
     assert [cell.values["resolved"] for cell in found.cells] == ["(4, 4, 4)"] * 2 + [
@@ -104,12 +130,11 @@ def test_a_killed_study_goes_on(tiny, reviews, tmp_path, cache):
     assert records(tmp_path / "killed") == records(tmp_path / "whole")
 
 
-def test_a_report_counts_records_that_were_cut_short(tiny, reviews, tmp_path):
-    run(recipe(tiny, reviews), tmp_path)
-    path = next((tmp_path / "trials").glob("[!.]*.json"))
+def test_a_report_counts_records_that_were_cut_short(copy):
+    path = next((copy / "trials").glob("[!.]*.json"))
     path.write_text(path.read_text()[:100])
-    report(tmp_path)
-    assert "Records that are cut short or broken: 1;" in (tmp_path / "report.html").read_text()
+    report(copy)
+    assert "Records that are cut short or broken: 1;" in (copy / "report.html").read_text()
 
 
 @pytest.mark.whole
@@ -135,7 +160,7 @@ def test_a_process_for_each_device(tiny, reviews, tmp_path):
 
 
 def test_a_failed_trial_is_kept_and_the_rest_go_on(tiny, reviews, tmp_path, monkeypatch):
-    wanted = recipe(tiny, reviews)
+    wanted = recipe(tiny, reviews, axes={"plan": ["top:1"], "seed": [0, 1]})
     tune = runners.tune
 
     def broken(*arguments, **options):
@@ -145,30 +170,29 @@ def test_a_failed_trial_is_kept_and_the_rest_go_on(tiny, reviews, tmp_path, monk
 
     monkeypatch.setattr(runners, "tune", broken)
     _, ran = run(wanted, tmp_path)
-    assert len(ran) == 4
+    assert len(ran) == 2
     failed = [record for record in records(tmp_path).values() if record["status"] == "failed"]
-    assert len(failed) == 2
+    assert len(failed) == 1
     assert failed[0]["error"] == "RuntimeError: it broke <b>here</b>"
     assert "in broken" in failed[0]["traceback"]
     _, ran = run(wanted, tmp_path)
     assert ran == []  # not again unless that is asked for
     monkeypatch.setattr(runners, "tune", tune)
     _, ran = run(wanted, tmp_path, retry_failed=True)
-    assert len(ran) == 2
+    assert len(ran) == 1
     assert {record["status"] for record in records(tmp_path).values()} == {"done"}
 
 
-def test_a_record_that_was_cut_short_is_run_again(tiny, reviews, tmp_path):
-    wanted = recipe(tiny, reviews)
-    found, ran = run(wanted, tmp_path)
-    before = records(tmp_path)
-    truncate(found.store.path(ran[0]))
-    found.store.path(ran[1]).write_text('{"key": "another", "status": "done"}')
-    assert found.store.broken(ran[0]) and found.store.broken(ran[1])
-    assert not found.store.broken(ran[2])
-    _, again = run(wanted, tmp_path)
-    assert sorted(again) == sorted(ran[:2])
-    assert records(tmp_path) == before
+def test_a_record_that_was_cut_short_is_run_again(tiny, reviews, copy):
+    before, store = records(copy), Store(copy)
+    one, other, whole, _ = before
+    truncate(store.path(one))
+    store.path(other).write_text('{"key": "another", "status": "done"}')
+    assert store.broken(one) and store.broken(other)
+    assert not store.broken(whole)
+    _, again = run(recipe(tiny, reviews), copy)
+    assert sorted(again) == sorted([one, other])
+    assert records(copy) == before
 
 
 def test_what_killed_runs_left_is_removed_in_time(tiny, reviews, tmp_path):
@@ -184,19 +208,18 @@ def test_what_killed_runs_left_is_removed_in_time(tiny, reviews, tmp_path):
     assert fresh.exists() and not left.exists() and not beside.exists()
 
 
-def test_a_record_without_what_was_measured_is_run_again(tiny, reviews, tmp_path):
-    wanted = recipe(tiny, reviews, axes={"plan": ["top:1"]})
-    found, [key] = run(wanted, tmp_path)
-    before = records(tmp_path)
-    record = found.store.read(key)
+def test_a_record_without_what_was_measured_is_run_again(tiny, reviews, copy):
+    before, store = records(copy), Store(copy)
+    key = next(iter(before))
+    record = store.read(key)
     result = record["result"]
     nothing = {**result["flops"], "full_train": 0}
     changes = ({"curve": 3}, {"flops": {}}, {"flops": nothing})
     for hollow in ({}, *(result | change for change in changes)):
-        found.store.path(key).write_text(json.dumps({**record, "result": hollow}))
-        assert found.store.broken(key)
-        assert run(wanted, tmp_path)[1] == [key]
-        assert records(tmp_path) == before
+        store.path(key).write_text(json.dumps({**record, "result": hollow}))
+        assert store.broken(key)
+    assert run(recipe(tiny, reviews), copy)[1] == [key]
+    assert records(copy) == before
 
 
 def test_a_study_on_its_way_does_not_forget_what_it_knew(tiny, reviews, tmp_path, monkeypatch):
@@ -271,6 +294,7 @@ def test_plans_follow_from_a_scan_that_runs_once(tiny, telling, tmp_path):
     assert plans["best-down:1@best"].values["best"] == best
     if best == 4:
         assert plans["best-up"].trial is None and "head:4" in plans["best-up"].refused
+    axes = {"plan": ["best-down:1@best"]}
     whole = recipe(
         tiny, telling, axes=axes, settings={"score": "variability_ratio", "scan_examples": "all"}
     )
@@ -308,12 +332,16 @@ def test_a_tuning_that_leaves_nothing_to_read_is_refused(tiny, reviews, tmp_path
     with pytest.raises(InputError, match=told):
         run(recipe(tiny, reviews, **asked, grids={"seen": seen}), tmp_path)
     assert not (tmp_path / "trials").exists()
-    study(recipe(tiny, reviews, **asked), tmp_path, progress=False)  # where nobody reads it
+    estimate(recipe(tiny, reviews, **asked), tmp_path)  # where nobody reads it
 
 
 GRIDS = {
     "tuned": {"settings": QUICK | {"plan": "full", "learning_rate": 1e-3}},
-    "seen": {"verb": "scan", "of": "tuned", "settings": {"scores": ["variability_ratio", "probe"]}},
+    "seen": {
+        "verb": "scan",
+        "of": "tuned",
+        "settings": {"scores": ["variability_ratio", "fisher"]},
+    },
     "compared": {"verb": "compare", "of": "tuned", "settings": {"original": True}},
     "judged": {
         "verb": "evaluate",
@@ -433,8 +461,6 @@ def test_a_key_stands_for_all_that_a_result_depends_on():
 
 
 def test_contents_go_by_what_is_in_the_files(tiny, reviews, tmp_path):
-    import shutil
-
     shutil.copytree(tiny, tmp_path / "copy")
     context = TrialContext(Store(tmp_path))
     assert context.content(str(tiny)) == context.content(str(tmp_path / "copy"))
@@ -451,12 +477,13 @@ def test_contents_go_by_what_is_in_the_files(tiny, reviews, tmp_path):
     assert context.task_content({"data": str(two)}) != whole
 
 
-def test_an_estimate_counts_what_the_trials_will(tiny, reviews, tmp_path):
-    wanted = recipe(tiny, reviews, axes={"plan": ["top:1", "top:2"], "seed": [0, 1]})
+def test_an_estimate_counts_what_the_trials_will(tiny, reviews, tmp_path, copy):
+    wanted = recipe(tiny, reviews)
     before = estimate(wanted, tmp_path)
     assert len(before.trials) == 4 and not before.done
-    found, _ = run(wanted, tmp_path)
-    after = estimate(wanted, tmp_path)
+    found, ran = run(wanted, copy)
+    assert ran == []
+    after = estimate(wanted, copy)
     assert after.done == before.trials.keys() and after.flops([]) == 0
     for cell in found.cells:
         one = before.trials[cell.trial.key]
@@ -512,14 +539,6 @@ def test_data_comes_from_a_folder_or_is_refused(tmp_path, tiny, reviews):
     expect_refused("`data` must be a folder", run, recipe(tiny, reviews), tmp_path, data="nowhere")
 
 
-def test_an_encoder_is_loaded_once_for_trials_in_a_row(tiny, reviews, tmp_path, monkeypatch):
-    loaded = []
-    load = Encoder.load
-    monkeypatch.setattr(Encoder, "load", lambda *a, **o: loaded.append(a) or load(*a, **o))
-    run(recipe(tiny, reviews), tmp_path)
-    assert len(loaded) == 1
-
-
 def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
     scans = {"verb": "scan", "of": "tuned", "settings": {"scores": "fisher", "checkpoints": [1, 2]}}
     wanted = recipe(
@@ -548,9 +567,7 @@ def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
         )
 
 
-def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path, monkeypatch):
-    monkeypatch.setattr(estimates, "measure_speed", lambda shape, tokens: 1e9)  # takes a while
-
+def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path):
     def keys(**settings):
         wanted = recipe(tiny, reviews, axes={"plan": ["full"]}, settings=settings)
         return [cell.trial.key for cell in estimate(wanted, tmp_path).cells]
@@ -614,16 +631,17 @@ def test_models_of_other_plans_are_compared_apart(tiny, reviews, tmp_path):
     assert [len(cell.trial.models) for cell in compared] == [2, 2]
 
 
-@pytest.mark.parametrize(
-    "change", [{"status": [1]}, {"result": None}, {"versions": 3}, {"verb": "dance"}]
-)
-def test_a_record_of_another_shape_is_run_again(tiny, reviews, tmp_path, change):
-    wanted = recipe(tiny, reviews, axes={"plan": ["top:1"]})
-    found, (key,) = run(wanted, tmp_path)
-    path = found.store.path(key)
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert found.store.broken(key)
-    assert run(wanted, tmp_path)[1] == [key]
+def test_records_of_another_shape_are_run_again(tiny, reviews, copy):
+    store, changes = (
+        Store(copy),
+        ({"status": [1]}, {"result": None}, {"versions": 3}, {"verb": "dance"}),
+    )
+    keys = list(records(copy))
+    for key, change in zip(keys, changes, strict=True):
+        path = store.path(key)
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        assert store.broken(key)
+    assert sorted(run(recipe(tiny, reviews), copy)[1]) == keys
 
 
 def test_data_of_one_s_own_that_are_not_there_are_told_by_an_estimate_too(tiny, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from conftest import whole_only
 from inputs import expect_refused
 from layerscout.models.classifiers import make_classifier
 from layerscout.runtime.errors import InputError
@@ -49,8 +50,22 @@ def training(encoder, folder, notation="(3, 4, 4)", stop=None, rows=12, **settin
     )
 
 
-@pytest.mark.parametrize("notation", ["(3, 4, 4)", "full", "head:3"])
-@pytest.mark.parametrize("settings", [{}, {"keep": "last"}, {"max_steps": 8, "warmup": 3}])
+@pytest.mark.parametrize(
+    ("notation", "settings"),
+    [
+        ("(3, 4, 4)", {}),
+        ("full", {"keep": "last"}),
+        ("head:3", {"max_steps": 8, "warmup": 3}),
+        *whole_only(
+            ("(3, 4, 4)", {"keep": "last"}),
+            ("(3, 4, 4)", {"max_steps": 8, "warmup": 3}),
+            ("full", {}),
+            ("full", {"max_steps": 8, "warmup": 3}),
+            ("head:3", {}),
+            ("head:3", {"keep": "last"}),
+        ),
+    ],
+)
 def test_it_goes_on_as_if_nothing_had_happened(bert, tmp_path, notation, settings):
     """3 steps an epoch, 12 in all: stopped before the first snapshot, and within later epochs."""
     expected, kept = training(bert, tmp_path / "whole", notation, **settings)

@@ -17,6 +17,7 @@ from transformers import (
     pipeline,
 )
 
+from conftest import whole_only
 from inputs import as_csv, expect_refused
 from layerscout.cache.examples import Examples, make_batch, make_batches
 from layerscout.cache.forward import compute_logits, compute_loss, predict
@@ -310,7 +311,7 @@ def test_families_without_a_head_for_choices(tmp_path, monkeypatch):
     expect_refused("first token … 'mean'", cheaply, odd, choices_task(), "top:1")
 
 
-@pytest.mark.parametrize("kind", ["regression", "multiple_choice"])
+@pytest.mark.parametrize("kind", ["regression", *whole_only("multiple_choice")])
 def test_everything_else_works_too(bert, kind):
     """A grid, a comparison, dropout in the trunk, patience, bfloat16; and the same seed again."""
     task, plan = task_of_kind(kind), "(3, 3, 4)"
@@ -327,8 +328,16 @@ def test_everything_else_works_too(bert, kind):
     assert all(math.isfinite(value) for value in cheaply(low, task, plan).metrics.values())
 
 
-@pytest.mark.parametrize("kind", ["regression", "multiple_choice"])
-@pytest.mark.parametrize("plan", ["auto", "best-down:1@best", "rank:1"])
+@pytest.mark.parametrize(
+    ("kind", "plan"),
+    [
+        ("regression", "auto"),
+        ("multiple_choice", "best-down:1@best"),
+        ("multiple_choice", "rank:1"),
+        *whole_only(("multiple_choice", "auto"), ("regression", "best-down:1@best")),
+        *whole_only(("regression", "rank:1")),
+    ],
+)
 def test_plans_that_a_scan_decides(bert, kind, plan):
     """Without a scan, one is made by a score that the task has."""
     numbers = kind == "regression"

@@ -87,9 +87,13 @@ def test_plans_from_disk(bert, scan, scans, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     scan.planning("middle-down:2@top").save(".")
     Path("plan.json").rename(name)
-    for path in (name, Path(name), tmp_path / name):
-        result = cheaply(bert, task_of(), path, epochs=1)
-        assert result.content["plan"]["notation"] == "(2, 3, 4)" and scans == []
+    path = {"plan.json": name, "best.json": Path(name), "auto-plan.json": tmp_path / name}[name]
+    result = cheaply(bert, task_of(), path, epochs=1)
+    assert result.content["plan"]["notation"] == "(2, 3, 4)" and scans == []
+
+
+def test_the_plan_of_a_result_from_disk(bert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     cheaply(bert, task_of(), "top:1", epochs=1).save("out")
     assert cheaply(bert, task_of(), "out/result.json", epochs=1).plan.tuned == (4,)
 

@@ -121,13 +121,13 @@ def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: boo
         say(console, line)
     print_table(console, pages.tabulate_plans(content, vars(result.full)))
     say(console, "train, infer: FLOPs, as a share of those of full fine-tuning")
-    if result.listed is not None:
-        say(console, f"score: {result.listed[0]} @ the state that the plan is built on")
+    if result.basis.shown is not None:
+        say(console, f"score: {result.basis.shown[0]} @ the state that the plan is built on")
     say(console, "◆ what auto chooses when the budget is exactly the cost of that plan")
     say(console, f"plan {content['plan']['notation']}: {content['reason']}", "bold green")
     for line in pages.describe_untying(content):
         say(console, line)
-    say(console, f"next: {pages.write_next_command(content, result.scan.as_dict())}")
+    say(console, f"next: {pages.write_next_command(content, result.scan)}")
     say(console, f"wrote {folder / 'plan.json'}")
 
 

@@ -1,38 +1,17 @@
-"""What a scan found and the plans that follow from it, with their files."""
+"""What a scan found, with its files and the plans that follow from it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscout.pages import render_result
-from layerscout.plans import (
-    FULL,
-    Choice,
-    Cost,
-    Method,
-    ModelShape,
-    Option,
-    Plan,
-    Work,
-    applied,
-    check_family,
-    check_tied,
-    check_untied,
-    checked_budget,
-    choose,
-    cost,
-    described,
-    full_cost,
-    make_method,
-    make_plan,
-    options,
-)
+from layerscout.plans import FULL, Method, Plan
 from layerscout.runtime import (
     InputError,
     check_integer,
@@ -41,6 +20,7 @@ from layerscout.runtime import (
     unknown,
     write_files,
 )
+from layerscout.scanning.planning import Basis, Planning, compare_strategies
 from layerscout.scores import DEFAULT, Score
 
 if TYPE_CHECKING:
@@ -124,28 +104,16 @@ class Scan:
         method: Method | str = FULL,
     ) -> Planning:
         """Compare the strategies for this model and task; as `plan`, with all that lies behind."""
-        budget, epochs = checked_budget(budget), check_integer("epochs", epochs, 1)
-        shape, work = ModelShape.from_dict(self.model), self._work(epochs)
-        method = make_method(method)
-        check_family(shape.family, method)
-        shape, untie = _untied_for(shape, method)
         score = score or self.leading()
         best, ranking = self.basis(score)
-        strategy = strategy.strip().lower() if isinstance(strategy, str) else strategy
-        if strategy == "auto":
-            choice = choose(shape, work, self.detected(score), budget, method)
-        else:
-            plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
-            plan = applied(plan, method, shape.blocks)
-            choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
-            try:
-                check_tied(plan, shape.weights)
-            except InputError:
-                shape, untie = _untied(shape), True
-        listed = options(shape, work, best, ranking, extra=(choice.strategy,), method=method)
-        counted = cost(choice.plan, shape, work, method)
-        full = full_cost(shape, work)
-        return Planning(self, score, budget, work, choice, counted, listed, untie, method, full)
+        return compare_strategies(
+            self.as_dict(),
+            strategy,
+            Basis(score, best, self.detected(score), ranking, self._shown(score)),
+            budget=budget,
+            epochs=epochs,
+            method=method,
+        )
 
     def leading(self) -> str:
         """Name the score that plans go by unless told otherwise: the default one, if it is there.
@@ -189,15 +157,11 @@ class Scan:
         apart = self.scores[key].details.get("separable_from_best")
         return best if apart is None or any(apart[1:]) else None
 
-    def _work(self, epochs: int) -> Work:
-        try:
-            available, held_out = self.task["examples_available"], self.task["validation_examples"]
-            if held_out is None:  # a tenth will be set aside
-                held_out = round(available / 10)
-                available -= held_out
-            return Work(available, held_out, self.task["tokens_per_example"], epochs)
-        except (KeyError, TypeError) as error:
-            raise InputError(f"the task of this scan lacks {error}; scan again") from error
+    def _shown(self, score: str) -> tuple[str, Sequence[float | None]] | None:
+        """Give the score of states that is shown beside the strategies, and its values."""
+        of_states = (k for k in (score, DEFAULT) if k in self.scores)
+        key = next((k for k in of_states if self.scores[k].of == "states"), None)
+        return None if key is None else (key, self.scores[key].values)
 
     def table(self) -> pd.DataFrame:
         """Give the scores as a data frame with a row per state and a column per score."""
@@ -270,92 +234,3 @@ class Scan:
             raise InputError(f"{path} is not a scan: it lacks {error}; scan again") from error
         except (ValueError, TypeError, AttributeError, InputError) as error:
             raise InputError(f"{path} is not a scan: {error}; scan again") from error
-
-
-def _untied_for(shape: ModelShape, method: Method) -> tuple[ModelShape, bool]:
-    """Give the shape that a method can have, and whether shared weights are copied for that."""
-    try:
-        check_untied(shape.family, shape.weights, method)
-    except InputError:
-        return _untied(shape), True
-    return shape, False
-
-
-def _untied(shape: ModelShape) -> ModelShape:
-    return replace(shape, weights=tuple(range(shape.blocks)))
-
-
-@dataclass(frozen=True)
-class Planning:
-    """The strategies for a scanned model and task, and the one chosen; the content of `plan.json`.
-
-    Attributes:
-        scan: what it rests on.
-        score: what ℓ* is the best state by, or what ranks the blocks.
-        budget: training FLOPs allowed, as a share of full fine-tuning's; 1 if a plan was asked for.
-        work: the training that is planned.
-        choice: the plan and why.
-        cost: of that plan.
-        options: all strategies worth listing, the dearest first.
-        untie: whether weights that blocks share have to be copied for that plan.
-        method: how its blocks are tuned.
-        full: the cost of full fine-tuning.
-    """
-
-    scan: Scan
-    score: str
-    budget: float
-    work: Work
-    choice: Choice
-    cost: Cost
-    options: Sequence[Option]
-    untie: bool
-    method: Method
-    full: Cost
-
-    @property
-    def listed(self) -> tuple[str, Sequence[float | None]] | None:
-        """Give the score of states that is shown beside the options, and its values."""
-        of_states = (k for k in (self.score, DEFAULT) if k in self.scan.scores)
-        key = next((k for k in of_states if self.scan.scores[k].of == "states"), None)
-        return None if key is None else (key, self.scan.scores[key].values)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Give the content of `plan.json`."""
-        values = None if self.listed is None else self.listed[1]
-        listed = [
-            asdict(option)
-            | {
-                "plan": option.plan.as_dict(),
-                "value": None if values is None else values[option.state],
-            }
-            for option in self.options
-        ]
-        method_options = described(self.method)
-        return {
-            "layerscout": version("layerscout"),
-            "verb": "plan",
-            "model": dict(self.scan.model),
-            "task": dict(self.scan.task),
-            "work": asdict(self.work),
-            "score": self.score,
-            "best": self.scan.basis(self.score)[0],
-            "budget": self.budget,
-            "strategy": self.choice.strategy,
-            "reason": self.choice.reason,
-            "plan": self.choice.plan.as_dict(),
-            "method": self.method.name,
-            **({"method_options": method_options} if method_options else {}),
-            "untie": self.untie,
-            "cost": asdict(self.cost),
-            "options": listed,
-        }
-
-    def save(self, folder: str | Path) -> None:
-        """Write `plan.json` into `folder`, which is made if needed.
-
-        Raises:
-            InputError: if it cannot be written.
-        """
-        path = make_output_folder(Path(folder)) / "plan.json"
-        write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})

@@ -1,0 +1,180 @@
+"""The strategies for a scanned model and task compared, and one of them chosen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from layerscout.plans import (
+    Choice,
+    Cost,
+    Method,
+    ModelShape,
+    Option,
+    Work,
+    applied,
+    check_family,
+    check_tied,
+    check_untied,
+    checked_budget,
+    choose,
+    cost,
+    described,
+    full_cost,
+    make_method,
+    make_plan,
+    options,
+)
+from layerscout.runtime import InputError, check_integer, make_output_folder, write_files
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What plans rest on in a scan.
+
+    Attributes:
+        score: what ℓ* is the best state by, or what ranks the blocks.
+        best: ℓ*; None where it is undefined.
+        detected: ℓ* if any state can be told apart from it, else None.
+        ranking: the values of a score of blocks, if there is one.
+        shown: the score of states that is shown beside the strategies, and its values.
+    """
+
+    score: str
+    best: int | None
+    detected: int | None
+    ranking: Sequence[float | None] | None
+    shown: tuple[str, Sequence[float | None]] | None
+
+
+@dataclass(frozen=True)
+class Planning:
+    """The strategies for a scanned model and task, and the one chosen; the content of `plan.json`.
+
+    Attributes:
+        scan: the content of `scan.json`.
+        basis: what it rests on.
+        budget: training FLOPs allowed, as a share of full fine-tuning's; 1 if a plan was asked for.
+        work: the training that is planned.
+        choice: the plan and why.
+        cost: of that plan.
+        options: all strategies worth listing, the dearest first.
+        untie: whether weights that blocks share have to be copied for that plan.
+        method: how its blocks are tuned.
+        full: the cost of full fine-tuning.
+    """
+
+    scan: Mapping[str, Any]
+    basis: Basis
+    budget: float
+    work: Work
+    choice: Choice
+    cost: Cost
+    options: Sequence[Option]
+    untie: bool
+    method: Method
+    full: Cost
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the content of `plan.json`."""
+        values = None if self.basis.shown is None else self.basis.shown[1]
+        listed = [
+            asdict(option)
+            | {
+                "plan": option.plan.as_dict(),
+                "value": None if values is None else values[option.state],
+            }
+            for option in self.options
+        ]
+        method_options = described(self.method)
+        return {
+            "layerscout": version("layerscout"),
+            "verb": "plan",
+            "model": self.scan["model"],
+            "task": self.scan["task"],
+            "work": asdict(self.work),
+            "score": self.basis.score,
+            "best": self.basis.best,
+            "budget": self.budget,
+            "strategy": self.choice.strategy,
+            "reason": self.choice.reason,
+            "plan": self.choice.plan.as_dict(),
+            "method": self.method.name,
+            **({"method_options": method_options} if method_options else {}),
+            "untie": self.untie,
+            "cost": asdict(self.cost),
+            "options": listed,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write `plan.json` into `folder`, which is made if needed.
+
+        Raises:
+            InputError: if it cannot be written.
+        """
+        path = make_output_folder(Path(folder)) / "plan.json"
+        write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})
+
+
+def compare_strategies(
+    scan: Mapping[str, Any],
+    strategy: str,
+    basis: Basis,
+    *,
+    budget: float,
+    epochs: int,
+    method: Method | str,
+) -> Planning:
+    """Compare the strategies for a scan, the content of `scan.json`, and choose one.
+
+    The other arguments are those of `Scan.plan`.
+    """
+    budget, epochs = checked_budget(budget), check_integer("epochs", epochs, 1)
+    shape, work = ModelShape.from_dict(scan["model"]), _count_work(scan["task"], epochs)
+    method = make_method(method)
+    check_family(shape.family, method)
+    shape, untie = _untie_for(shape, method)
+    best, ranking = basis.best, basis.ranking
+    strategy = strategy.strip().lower() if isinstance(strategy, str) else strategy
+    if strategy == "auto":
+        choice = choose(shape, work, basis.detected, budget, method)
+    else:
+        plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
+        plan = applied(plan, method, shape.blocks)
+        choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
+        try:
+            check_tied(plan, shape.weights)
+        except InputError:
+            shape, untie = _untie(shape), True
+    listed = options(shape, work, best, ranking, extra=(choice.strategy,), method=method)
+    counted = cost(choice.plan, shape, work, method)
+    full = full_cost(shape, work)
+    return Planning(scan, basis, budget, work, choice, counted, listed, untie, method, full)
+
+
+def _count_work(task: Mapping[str, Any], epochs: int) -> Work:
+    try:
+        available, held_out = task["examples_available"], task["validation_examples"]
+        if held_out is None:  # a tenth will be set aside
+            held_out = round(available / 10)
+            available -= held_out
+        return Work(available, held_out, task["tokens_per_example"], epochs)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"the task of this scan lacks {error}; scan again") from error
+
+
+def _untie_for(shape: ModelShape, method: Method) -> tuple[ModelShape, bool]:
+    """Give the shape that a method can have, and whether shared weights are copied for that."""
+    try:
+        check_untied(shape.family, shape.weights, method)
+    except InputError:
+        return _untie(shape), True
+    return shape, False
+
+
+def _untie(shape: ModelShape) -> ModelShape:
+    return replace(shape, weights=tuple(range(shape.blocks)))

@@ -85,7 +85,7 @@ def test_batches_do_not_matter_and_a_scan_repeats(encoder, monkeypatch):
     first, again = (ls.scan(encoder, task, scores=KEYS) for _ in range(2))
     assert first.scores == again.scores
     monkeypatch.setattr(encoder_module, "CPU_TOKENS", 40)
-    monkeypatch.setattr("layerscout.scanning.sampling.CHUNK", 7)
+    monkeypatch.setattr("layerscout.scanning.extraction.CHUNK", 7)
     small = ls.scan(encoder, task, scores=KEYS)
     for key in KEYS:
         np.testing.assert_allclose(small.scores[key].values, first.scores[key].values, rtol=1e-4)

@@ -13,8 +13,8 @@ from inputs import expect_refused
 from layerscout.models.encoder import Encoder
 from layerscout.models.gradients import fisher
 from layerscout.plans.request import ScanRequest
+from layerscout.scanning.block_scores import GRADIENT_EXAMPLES
 from layerscout.scanning.result import Scan
-from layerscout.scanning.run import GRADIENT_EXAMPLES
 from layerscout.scores import arrays
 from layerscout.scores.spectra import weight_snr
 from layerscout.scores.table import DEFAULT, SCORES

@@ -10,7 +10,7 @@ import torch
 from layerscout.cache.states import States
 from layerscout.runtime.errors import InputError
 from layerscout.scanning import scoring
-from layerscout.scanning.scoring import Sample, estimate_states, refused, score_states
+from layerscout.scanning.scoring import Sample, estimate_states, refuse_score, score_states
 from layerscout.scores import arrays
 from layerscout.scores.cka import cka
 from layerscout.scores.decisions import find_separable
@@ -127,7 +127,7 @@ def test_a_score_that_refuses_says_why_and_leaves_the_others_alone():
 
 
 def test_a_refusal_has_as_many_entries_as_there_are_states():
-    score = refused("fisher", 4, InputError("because"))
+    score = refuse_score("fisher", 4, InputError("because"))
     assert score.values == (None,) * 5
     assert (score.of, score.better, score.details) == ("blocks", "higher", {"refused": "because"})
 

@@ -27,7 +27,7 @@ from layerscout.runtime import (
     show_progress,
     write_files,
 )
-from layerscout.scanning import Reader, cut_inputs
+from layerscout.scanning import Extractor, warn_of_cut_inputs
 from layerscout.scores import SimilarityMap, cka_map, find_clusters, small_sample_warning
 
 
@@ -173,11 +173,13 @@ def _read(
     show: Show,
 ) -> _Read:
     encoder = model if isinstance(model, Encoder) else Encoder.load(model)
-    reader = Reader(encoder, (pooling,), max_length, cache_limit, show, seconds)
-    tokens = reader.tokens(split)
-    found = reader.kept(tokens, f"reading with {encoder.name}")
+    extractor = Extractor(encoder, (pooling,), max_length, cache_limit, show, seconds)
+    tokens = extractor.tokenize(split)
+    found = extractor.extract(tokens, f"reading with {encoder.name}")
     warnings = [found.warning] if found.warning else []
-    warnings += cut_inputs(tokens.truncated, len(tokens), max_length, by=f" for {encoder.name}")
+    warnings += warn_of_cut_inputs(
+        tokens.truncated, len(tokens), max_length, by=f" for {encoder.name}"
+    )
     described = {
         "name": encoder.name,
         "source": encoder.source,

@@ -55,7 +55,7 @@ from layerscout.runtime import (
     replace_files,
     show_progress,
 )
-from layerscout.scanning import Reader, cut_inputs, described_model, described_task
+from layerscout.scanning import Extractor, describe_model, describe_task, warn_of_cut_inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,23 +154,23 @@ def evaluate(
     check_heads(heads, task, sweeps, asked.examples)
     few = draw_head_examples(task, asked.examples, asked.seed) if heads else task
     with show_progress(progress) as show:
-        reader = Reader(encoder, ("cls",), asked.max_length, cache_limit, show)
+        extractor = Extractor(encoder, ("cls",), asked.max_length, cache_limit, show)
         judge = Judge(task, make_targets(require_validation(task), task.kind), metric, columns)
-        found = _predict_all(reader, classifier, judge, sweeps, single, asked.seed)
+        found = _predict_all(extractor, classifier, judge, sweeps, single, asked.seed)
         curves = {}
         if "truncate" in sweeps:
             curves["untuned"] = [judge.value(logits) for logits in found.swept.truncated]
         if asked.tune_heads:
-            curves["tuned"] = tune_again(reader, few, judge, classifier, asked.seed)
+            curves["tuned"] = tune_again(extractor, few, judge, classifier, asked.seed)
         if original is not None:
-            below = replace(reader, encoder=original)
+            below = replace(extractor, encoder=original)
             curves["tuned_original"] = tune_fresh(below, few, judge, asked.seed)
     content = {
         "layerscout": version("layerscout"),
         "verb": "evaluate",
-        "model": described_model(encoder, task),
-        "original": None if original is None else described_model(original, task),
-        "task": described_task(task, require_validation(task), found.tokens.lengths),
+        "model": describe_model(encoder, task),
+        "original": None if original is None else describe_model(original, task),
+        "task": describe_task(task, require_validation(task), found.tokens.lengths),
         "metric": metric,
         "metrics": judge.metrics(found.outputs[""]),
         "majority": judge.majority(),
@@ -181,10 +181,10 @@ def evaluate(
             for one in single
         ],
         "settings": _list_settings(
-            reader, task, asked.seed, describe_heads(few) if heads else None
+            extractor, task, asked.seed, describe_heads(few) if heads else None
         ),
         "warnings": _list_warnings(found, model, task, asked.max_length),
-        "seconds": reader.seconds,
+        "seconds": extractor.seconds,
     }
     return Evaluation(content, _tabulate(judge, found.outputs))
 
@@ -225,7 +225,7 @@ def _load_tuned(
 
 
 def _predict_all(
-    reader: Reader,
+    extractor: Extractor,
     classifier: Any,
     judge: Judge,
     sweeps: Collection[str],
@@ -233,17 +233,17 @@ def _predict_all(
     seed: int,
 ) -> _Found:
     """Run a classifier on the validation examples, as it is and under edits."""
-    encoder, right = reader.encoder, judge.right
-    tokens = reader.tokens(require_validation(judge.task))
+    encoder, right = extractor.encoder, judge.right
+    tokens = extractor.tokenize(require_validation(judge.task))
     data = Examples(tokens, right.labels, None, right.choices)
-    with reader.timed("evaluate"):
-        swept = sweep(encoder, classifier, data, "skip" in sweeps, reader.show)
+    with extractor.timed("evaluate"):
+        swept = sweep(encoder, classifier, data, "skip" in sweeps, extractor.show)
         whole = swept.truncated[-1]
         judge.check(encoder.name, whole)
         cuts = range(1, encoder.blocks) if "truncate" in sweeps else ()
         outputs = {"": whole} | {f"truncate:{s}": swept.truncated[s] for s in cuts}
         for number, one in enumerate(single):
-            reader.show("judging edits", number, len(single), format_edits(one))
+            extractor.show("judging edits", number, len(single), format_edits(one))
             with edit(classifier, one, seed=seed):
                 outputs[format_edits(one)] = predict(encoder, classifier, data).numpy()
     return _Found(tokens, swept, outputs)
@@ -260,13 +260,13 @@ def _part_edits(edits: str | Sequence[str | Edit]) -> tuple[set[str], list[tuple
 
 
 def _list_settings(
-    reader: Reader, task: Task, seed: int, heads: Mapping[str, Any] | None
+    extractor: Extractor, task: Task, seed: int, heads: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     return {
         **task.origin,
-        "max_length": reader.max_length,
-        "precision": reader.encoder.precision,
-        "device": reader.encoder.device.type,
+        "max_length": extractor.max_length,
+        "precision": extractor.encoder.precision,
+        "device": extractor.encoder.device.type,
         "seed": seed,
         "heads": heads,
         "versions": {name: version(name) for name in ("torch", "transformers")},
@@ -298,7 +298,7 @@ def _warn_of_seen_rows(model: str | Path, task: Task) -> list[str]:
 
 def _list_warnings(found: _Found, model: str | Path, task: Task, max_length: int) -> list[str]:
     warnings = [*task.warnings, *_warn_of_seen_rows(model, task)]
-    warnings += cut_inputs(found.tokens.truncated, len(found.tokens), max_length)
+    warnings += warn_of_cut_inputs(found.tokens.truncated, len(found.tokens), max_length)
     spans = {f"skip:{i}-{j}": logits for (i, j), logits in found.swept.skipped.items()}
     outputs = {**found.outputs, **spans}
     if broken := [name for name, logits in outputs.items() if not np.isfinite(logits).all()]:

@@ -13,7 +13,7 @@ from layerscout.data import Task, draw_examples, require_validation
 from layerscout.models import Encoder, Head, make_family_head, reads_first_token
 from layerscout.plans import FAMILY_RATES
 from layerscout.runtime import InputError
-from layerscout.scanning import Reader, in_memory
+from layerscout.scanning import Extractor, read_states
 from layerscout.scores import train_family_probes
 
 # Training examples that heads are tuned on again at the most, unless the user says otherwise.
@@ -68,29 +68,31 @@ def describe_heads(few: Task) -> dict[str, Any]:
 
 
 def tune_again(
-    reader: Reader, few: Task, judge: Judge, classifier: Any, seed: int
+    extractor: Extractor, few: Task, judge: Judge, classifier: Any, seed: int
 ) -> list[float | None]:
     """Train the head of a classifier again at every state; give the best of the rates at each."""
-    head = Head(classifier, reader.encoder.family.final_norm, judge.columns)
-    return _tune_at_states(reader, few, judge, lambda _: head, seed)
+    head = Head(classifier, extractor.encoder.family.final_norm, judge.columns)
+    return _tune_at_states(extractor, few, judge, lambda _: head, seed)
 
 
-def tune_fresh(reader: Reader, few: Task, judge: Judge, seed: int) -> list[float | None]:
+def tune_fresh(extractor: Extractor, few: Task, judge: Judge, seed: int) -> list[float | None]:
     """Train the family's head from scratch at every state; give the best of the rates at each."""
-    factory = partial(make_family_head, reader.encoder, few.labels)
-    return _tune_at_states(reader, few, judge, factory, seed)
+    factory = partial(make_family_head, extractor.encoder, few.labels)
+    return _tune_at_states(extractor, few, judge, factory, seed)
 
 
 def _tune_at_states(
-    reader: Reader, task: Task, judge: Judge, factory: Callable[[int], nn.Module], seed: int
+    extractor: Extractor, task: Task, judge: Judge, factory: Callable[[int], nn.Module], seed: int
 ) -> list[float | None]:
-    name, validation = reader.encoder.name, require_validation(task)
+    name, validation = extractor.encoder.name, require_validation(task)
     states = [
-        in_memory(reader.kept(reader.tokens(split), f"reading with {name}").states["cls"])
+        read_states(
+            extractor.extract(extractor.tokenize(split), f"reading with {name}").states["cls"]
+        )
         for split in (task.train, validation)
     ]
     reached: list[list[float]] = [[] for _ in states[0]]
-    with reader.timed("heads"):
+    with extractor.timed("heads"):
         for rate in HEAD_RATES:
             found = train_family_probes(
                 states[0],
@@ -103,7 +105,7 @@ def _tune_at_states(
                 epochs=HEAD_EPOCHS,
                 batch_size=HEAD_BATCH,
                 seed=seed,
-                progress=partial(reader.show, f"tuning heads of {name} at the rate {rate:g}"),
+                progress=partial(extractor.show, f"tuning heads of {name} at the rate {rate:g}"),
             )
             for values, value in zip(reached, found.values, strict=True):
                 if value is not None:

@@ -1,13 +1,10 @@
 """Scanning: every layer of an encoder scored on a task, from one forward pass."""
 
+from layerscout.scanning.block_scores import GRADIENT_EXAMPLES
 from layerscout.scanning.cluster import scan_shards
+from layerscout.scanning.description import describe_model, describe_task
+from layerscout.scanning.extraction import Extractor, warn_of_cut_inputs
 from layerscout.scanning.planning import Planning
+from layerscout.scanning.probing import read_states
 from layerscout.scanning.result import Scan
-from layerscout.scanning.run import (
-    GRADIENT_EXAMPLES,
-    described_model,
-    described_task,
-    in_memory,
-    scan,
-)
-from layerscout.scanning.sampling import Reader, cut_inputs
+from layerscout.scanning.run import scan

@@ -29,15 +29,11 @@ from layerscout.data import (
 from layerscout.models import Encoder, Pooling, Precision
 from layerscout.plans import ScanRequest
 from layerscout.runtime import Cluster, InputError, Show, run_on_cluster, show_progress, unknown
+from layerscout.scanning.description import describe_model, describe_task, diagnose
+from layerscout.scanning.extraction import warn_of_cut_inputs
 from layerscout.scanning.result import Scan
-from layerscout.scanning.run import (
-    described_model,
-    described_task,
-    diagnostics_of,
-    record_request,
-    score_moments,
-)
-from layerscout.scanning.sampling import cut_inputs
+from layerscout.scanning.run import record_request
+from layerscout.scanning.scoring import score_moments
 from layerscout.scanning.shard_moments import Read, Work, count_labels, sum_moments
 from layerscout.scores import SCORES, Moments, applicable, class_weights
 
@@ -119,9 +115,9 @@ def scan_shards(
         task or shards.name, "classification", classes.labels, metric, rows, None, inputs.written
     )
     return Scan(
-        model=described_model(encoder, described),
+        model=describe_model(encoder, described),
         task={
-            **described_task(described, described.train, np.array([read.tokens / total])),
+            **describe_task(described, described.train, np.array([read.tokens / total])),
             "examples_used": total,
             "examples_available": total,
             "examples_per_class": list(classes.counts),
@@ -139,7 +135,7 @@ def scan_shards(
         scores=results,
         warnings=(*classes.warnings, *_warnings(shards.name, read, broken, max_length)),
         seconds={"tokenize": 0.0, "scores": 0.0, "labels": counting, "forward": forward},
-        diagnostics=diagnostics_of(results),
+        diagnostics=diagnose(results),
     )
 
 
@@ -211,7 +207,7 @@ def _sum_all(run: Callable[..., Any], work: Work, total: int, show: Show) -> tup
 def _warnings(name: str, read: Read, broken: Sequence[int], max_length: int) -> Iterator[str]:
     if read.blank:
         yield f"{read.blank:,} of {read.examples:,} rows of {name} have an empty text"
-    yield from cut_inputs(read.truncated, read.examples, max_length)
+    yield from warn_of_cut_inputs(read.truncated, read.examples, max_length)
     if read.empty:
         yield (
             f"{read.empty:,} of {read.examples:,} inputs have no token of their own; the "

@@ -13,10 +13,12 @@ import torch
 from jaxtyping import Int64
 
 from layerscout.cache import States
+from layerscout.models import Pooling
 from layerscout.runtime import InputError
 from layerscout.scores import (
     SCORES,
     Debiased,
+    Moments,
     Score,
     State,
     find_separable,
@@ -123,13 +125,28 @@ def score_states(
             continue
         if broken:
             reason = InputError(f"states {sorted(broken)} hold values that are not finite")
-            scores[key] = refused(key, len(states) - 1, reason)
+            scores[key] = refuse_score(key, len(states) - 1, reason)
         else:
             scores[key] = SCORES[key].score(*from_states(states, sample.first))
     return scores, sorted(broken)
 
 
-def refused(key: str, blocks: int, reason: InputError) -> Score:
+def score_moments(
+    moments: Moments, keys: Sequence[str], pooling: Pooling
+) -> tuple[dict[str, Score], list[int]]:
+    """Compute scores of the source "moments".
+
+    Returns:
+        The scores, and the states that hold values that are not finite.
+    """
+    scores = {key: SCORES[key].of_moments(moments) for key in keys}
+    if pooling == "cls":
+        scores = {key: score.without_embeddings() for key, score in scores.items()}
+    finite = moments.total.isfinite().all(dim=2).all(dim=1)
+    return scores, (~finite).nonzero().flatten().tolist()
+
+
+def refuse_score(key: str, blocks: int, reason: InputError) -> Score:
     """Make the score that has no values and says why."""
     return SCORES[key].score([None] * (blocks + 1), {"refused": str(reason)})
 
@@ -148,7 +165,7 @@ def _score(key: str, entries: Sequence[Entry], looks: int) -> Score:
     values: list[float | None] = []
     for entry in entries:
         if isinstance(entry, InputError):
-            return refused(key, len(entries) - 1, entry)
+            return refuse_score(key, len(entries) - 1, entry)
         values.append(entry.value if isinstance(entry, Debiased) else entry)
     score = SCORES[key].score(values)
     if SCORES[key].jackknife is None:

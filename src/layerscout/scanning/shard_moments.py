@@ -14,7 +14,7 @@ import torch
 
 from layerscout.data import Inputs, Shards, Table, render
 from layerscout.models import Encoder, Pooling, Precision
-from layerscout.scanning.sampling import Reader, summed
+from layerscout.scanning.extraction import Extractor, stream_moments
 from layerscout.scores import Moments
 
 # Rows that are read at once.
@@ -99,12 +99,12 @@ def write_labels(table: Table, column: str) -> list[str]:
 
 def sum_moments(work: Work, path: str) -> tuple[Moments | None, Read]:
     """Add up the moments of a file; None if it has no rows."""
-    reader = _load_reader(
+    extractor = _load_reader(
         work.key, work.model, work.device, work.precision, work.pooling, work.max_length
     )
     moments, read = None, Read()
     for table in work.shards.tables(path, work.inputs.columns, ROWS):
-        sums, more = _sum_table(work, reader, table)
+        sums, more = _sum_table(work, extractor, table)
         moments = sums if moments is None else moments + sums
         read += more
     return moments, read
@@ -113,18 +113,18 @@ def sum_moments(work: Work, path: str) -> tuple[Moments | None, Read]:
 @lru_cache(maxsize=1)
 def _load_reader(
     key: str, model: str, device: str, precision: Precision, pooling: Pooling, max_length: int
-) -> Reader:
+) -> Extractor:
     """Load the encoder once per process and scan: Ray gives a process many files of a scan."""
     encoder = Encoder.load(model, device=device, precision=precision)
-    return Reader(encoder, (pooling,), max_length, 0, _show_nothing)
+    return Extractor(encoder, (pooling,), max_length, 0, _show_nothing)
 
 
 def _show_nothing(stage: str, done: float, total: float, note: str = "") -> None:
     """Show no progress: a machine of a cluster has no terminal."""
 
 
-def _sum_table(work: Work, reader: Reader, table: Table) -> tuple[Moments, Read]:
-    encoder, inputs = reader.encoder, work.inputs
+def _sum_table(work: Work, extractor: Extractor, table: Table) -> tuple[Moments, Read]:
+    encoder, inputs = extractor.encoder, work.inputs
     texts, *pairs = (render(table, one, inputs.numbers_as_text) for one in inputs.templates)
     tokens = encoder.tokenize(texts, pairs[0] if pairs else None, max_length=work.max_length)
     ids = np.array([work.ids[label] for label in write_labels(table, inputs.label)])
@@ -137,6 +137,6 @@ def _sum_table(work: Work, reader: Reader, table: Table) -> tuple[Moments, Read]
         frozenset([encoder.device.type]),
         frozenset([encoder.precision]),
     )
-    moments = summed(reader, tokens, ids, work.weights)
+    moments = stream_moments(extractor, tokens, ids, work.weights)
     tensors = ("reference", "weights", "count", "total", "scatter")
     return replace(moments, **{name: getattr(moments, name).cpu() for name in tensors}), read

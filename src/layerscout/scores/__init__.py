@@ -21,7 +21,7 @@ from layerscout.scores.family_probes import train_family_probes
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.moments import Moments, class_weights
-from layerscout.scores.probes import Metric, majority
+from layerscout.scores.probes import Metric, Probes, majority
 from layerscout.scores.score import Score
 from layerscout.scores.similarity_maps import SimilarityMap, cka_map
 from layerscout.scores.state import State

@@ -91,6 +91,12 @@ class Definition:
         values = self.from_moments(moments).tolist()
         return self.score([v if np.isfinite(v) else None for v in values])
 
+    def of_weights(self, matrices: Mapping[tuple[int, str], ArrayLike]) -> Score:
+        """Compute the score of all blocks from their matrices, for the source "weights"."""
+        if self.from_weights is None:
+            raise TypeError(f"{self.title} is not computed from weights")
+        return self.score(*self.from_weights(matrices))
+
     def of_state(self, state: State) -> float | None:
         """Compute the value of one state, for the sources "moments" and "state"."""
         value: float | None

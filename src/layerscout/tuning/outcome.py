@@ -16,7 +16,7 @@ from layerscout.cache import Examples, Trunk, make_accelerator, predict
 from layerscout.data import evaluate_all, tabulate_predictions
 from layerscout.models import Equipped, export, merge_lora, save_peft, save_trained, unshare_weights
 from layerscout.plans import Choice, LoRA, Plan, cost, described, full_cost
-from layerscout.scanning import cut_inputs, described_model, described_task
+from layerscout.scanning import describe_model, describe_task, warn_of_cut_inputs
 from layerscout.tuning.result import Result
 from layerscout.tuning.runs import Run
 from layerscout.tuning.setup import TuneSetup
@@ -77,7 +77,7 @@ def outcome(
         "method": setup.method.name,
         "method_options": described(setup.method),
         "saved_as": setup.saved_as,
-        "model": described_model(setup.encoder, setup.task),
+        "model": describe_model(setup.encoder, setup.task),
         "task": _describe_task(setup),
         "metric": setup.settings.metric,
         **_describe_plan(setup, ours),
@@ -138,7 +138,7 @@ def _list_settings(setup: TuneSetup, recorded: Mapping[str, Any]) -> dict[str, A
 def _describe_task(setup: TuneSetup) -> dict[str, Any]:
     """Describe the task for `result.json`; an example is all of its choices."""
     task, training = setup.task, setup.training
-    found = described_task(task, task.train, training.tokens.lengths)
+    found = describe_task(task, task.train, training.tokens.lengths)
     found |= {"examples_available": setup.available}
     if task.kind == "multiple_choice":
         found |= {
@@ -198,7 +198,7 @@ def _list_warnings(setup: TuneSetup, tuned: Sequence[Tuned], max_length: int) ->
     found = []
     for name, part in (("training", setup.training), ("validation", setup.validation)):
         truncated, inputs = part.tokens.truncated, len(part.tokens)
-        found += cut_inputs(truncated, inputs, max_length, what=f"{name} inputs")
+        found += warn_of_cut_inputs(truncated, inputs, max_length, what=f"{name} inputs")
     steps, warmup = setup.settings.steps(len(setup.training.answers)), setup.settings.warmup
     if warmup >= steps:
         found.append(

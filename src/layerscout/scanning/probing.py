@@ -1,0 +1,104 @@
+"""Probes on every state of an encoder: trained on the sample, judged by what is held out."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from layerscout.cache import States
+from layerscout.data import Split, Task, evaluate, pearson_spearman
+from layerscout.models import Pooling, make_family_head
+from layerscout.plans import FAMILY_RATE, FAMILY_RATES
+from layerscout.scanning.context import ScanContext
+from layerscout.scanning.sampling import Sampled
+from layerscout.scores import (
+    SCORES,
+    Metric,
+    Score,
+    majority,
+    train_family_probes,
+    train_linear_probes,
+)
+
+# Trainings of the family's head on every state: each takes minutes on a processor.
+FAMILY_SEEDS = 3
+
+
+def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
+    """Fit probes to the training examples, and judge them by all that are held out."""
+    held_out, family = context.held_out(), context.request.probe == "family"
+    pooling: Pooling = "cls" if family else context.extractor.poolings[0]
+    tokens = context.extractor.tokenize(held_out)
+    kept = context.extractor.extract(tokens, "scanning the held-out")
+    judged = kept.states[pooling]
+    metric = _choose_judge(context.task, held_out)
+    labels = sampled.split.labels, held_out.labels
+    states = sampled.states[pooling]
+    show = partial(context.extractor.show, "probing")
+    if family:
+        names = context.task.labels or ("score",)
+        found = train_family_probes(
+            read_states(states),
+            labels[0],
+            read_states(judged),
+            labels[1],
+            partial(make_family_head, context.extractor.encoder, names),
+            metric=metric,
+            seeds=FAMILY_SEEDS,
+            seed=context.request.seed,
+            learning_rate=FAMILY_RATES.get(context.task.name, FAMILY_RATE),
+            progress=show,
+        )
+    else:
+        found = train_linear_probes(
+            states,
+            labels[0],
+            judged,
+            labels[1],
+            metric=metric,
+            examples=sampled.split.groups,
+            seed=context.request.seed,
+            progress=show,
+        )
+    ends = [
+        (None, None) if value is None or error is None else (value - error, value + error)
+        for value, error in zip(found.values, found.standard_errors, strict=True)
+    ]
+    details = {
+        "kind": context.request.probe,
+        "metric": context.task.metric,
+        "majority": majority(*labels, metric),
+        "standard_error": list(found.standard_errors),
+        "by_seed": [list(values) for values in found.by_seed],
+        "epochs": [list(epochs) for epochs in found.epochs],
+        "warnings": [kept.warning] if kept.warning else [],
+    }
+    low, high = zip(*ends, strict=True)
+    score = SCORES["probe"].score(found.values, details, low, high)
+    return {"probe": score.without_embeddings() if pooling == "cls" else score}
+
+
+def _choose_judge(task: Task, held_out: Split) -> Metric:
+    """Choose what judges the logits of a probe on held-out examples."""
+    if task.kind == "regression":
+        return pearson_spearman
+    if held_out.groups is None:
+        return partial(evaluate, task.metric)
+    examples = np.unique(held_out.groups, return_inverse=True)[1].reshape(-1)
+
+    def right_choices(labels: np.ndarray, logits: np.ndarray) -> float:
+        """Give the share of examples whose right choice is taken for right the most."""
+        order = np.lexsort((np.arange(len(labels)), logits[:, 0] - logits[:, 1], examples))
+        first = np.searchsorted(examples[order], np.arange(examples.max() + 1))
+        return float(labels[order[first]].mean())
+
+    return right_choices
+
+
+def read_states(states: States) -> np.ndarray:
+    """Read all states, (S, n, d) float32; training them all at once reads them at random."""
+    found = np.empty(states.shape, dtype=np.float32)
+    for s, state in enumerate(states):
+        found[s] = state
+    return found

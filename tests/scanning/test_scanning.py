@@ -249,13 +249,13 @@ def test_bad_questions(encoder):
         ls.scan(encoder, task, examples=91)
     with pytest.raises(InputError, match="2 of every class"):
         ls.scan(encoder, task, examples=5)
-    for examples in (10.5, "many", None):
-        with pytest.raises(InputError, match="whole number, 'all' or 'auto'"):
+    for examples in (10.5, "many"):
+        with pytest.raises(InputError, match="`examples` must be a whole number"):
             ls.scan(encoder, task, examples=examples)
     for per_class in ([0, 5, 5], [5, 1, 5], [5, 5, 10**30], [5, 5, -1]):
-        with pytest.raises(InputError, match=r"per-class must be in 2\.\.30"):
+        with pytest.raises(InputError, match=r"per.class`? must be"):
             ls.scan(encoder, task, per_class=per_class)
-    with pytest.raises(InputError, match="seed must be 0 or more"):
+    with pytest.raises(InputError, match="`seed` must be a whole number in 0"):
         ls.scan(encoder, task, seed=-1)
     numbers = ls.Task.from_lists(["a", "b", "c"], [0.5, 1.5, 2.5], regression=True)
     with pytest.raises(InputError, match="compares classes, but the labels are numbers; use cca"):

@@ -56,13 +56,13 @@ def test_files_without_rows_are_refused(tiny, tmp_path, here):
 
 
 def test_sums_of_parts_are_the_sums_of_all(tiny, tmp_path, here, monkeypatch):
-    def pooled(self, tokens, rows, pooling="mean"):
+    def pool(self, tokens, rows, pooling="mean"):
         """Give states that no rounding of other batches changes."""
         sums = np.array([tokens.ids[a:b].sum() for a, b in pairwise(tokens.offsets)])[rows]
         waves = np.arange(1, 17) * (1 + np.arange(5)[:, None, None])
         return torch.from_numpy(np.sin(sums[None, :, None] * waves).astype(np.float32))
 
-    monkeypatch.setattr(Encoder, "pooled", pooled)
+    monkeypatch.setattr(Encoder, "pool", pool)
     monkeypatch.setattr(shard_moments, "ROWS", 40)
     folder, whole = shards(tmp_path / "shards", "jsonl", [70, 0, 30, 120, 1])
     found = scan_shards(tiny, folder, progress=False)

@@ -109,11 +109,7 @@ def scan_shards(
         moments, read = _sum_all(run, work, total, show)
         forward = perf_counter() - started
     results, broken = score_moments(moments, keys, pooling)
-    metric = KNOWN[task].metric if task else "accuracy"
-    rows = Split([], None, np.empty(0, np.int64))  # no machine holds them
-    described = Task(
-        task or shards.name, "classification", classes.labels, metric, rows, None, inputs.written
-    )
+    described = _describe_rows(work, task, classes.labels)
     return Scan(
         model=describe_model(encoder, described),
         task={
@@ -125,18 +121,34 @@ def scan_shards(
         settings={
             **{"data": str(data), "validation": None, "task": task},
             **{"text": text, "text_pair": text_pair, "label": label, "regression": False},
-            **record_request(ScanRequest(examples="all", pooling=pooling, max_length=max_length)),
-            "precision": ", ".join(read.precisions),
-            "device": ", ".join(sorted(read.devices)),
-            "examples_because": None,
-            "files": len(shards.paths),
-            "versions": {name: version(name) for name in ("torch", "transformers", "ray")},
+            **_list_settings(work, read),
         },
         scores=results,
         warnings=(*classes.warnings, *_warnings(shards.name, read, broken, max_length)),
         seconds={"tokenize": 0.0, "scores": 0.0, "labels": counting, "forward": forward},
         diagnostics=diagnose(results),
     )
+
+
+def _describe_rows(work: Work, task: str | None, labels: Sequence[str]) -> Task:
+    """Return the task without its rows, which no machine holds."""
+    metric = KNOWN[task].metric if task else "accuracy"
+    rows = Split([], None, np.empty(0, np.int64))
+    name = task or work.shards.name
+    return Task(name, "classification", tuple(labels), metric, rows, None, work.inputs.written)
+
+
+def _list_settings(work: Work, read: Read) -> dict[str, Any]:
+    """Return what `settings` of `scan.json` holds besides the data and its columns."""
+    request = ScanRequest(examples="all", pooling=work.pooling, max_length=work.max_length)
+    return {
+        **record_request(request),
+        "precision": ", ".join(read.precisions),
+        "device": ", ".join(sorted(read.devices)),
+        "examples_because": None,
+        "files": len(work.shards.paths),
+        "versions": {name: version(name) for name in ("torch", "transformers", "ray")},
+    }
 
 
 def _check_request(pooling: str, scores: str | Sequence[str] | None, task: str | None) -> list[str]:

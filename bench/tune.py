@@ -167,7 +167,7 @@ class FixedPadding(Trainer):
 
 
 class Batches:
-    """Our batches, drawn anew in every epoch."""
+    """Our batches, in a new order every epoch."""
 
     def __init__(self, rows: list[dict[str, Any]], size: int) -> None:
         self.lengths = np.array([len(row["input_ids"]) for row in rows])

@@ -1,4 +1,4 @@
-"""Every family: blocks cut, passed over, moved and drawn anew, and put back."""
+"""Every family: blocks cut, passed over, moved and re-initialised, and put back."""
 
 import re
 
@@ -320,8 +320,8 @@ def test_shared_blocks_are_cut_where_their_groups_stay_even(tied):
     ("written", "said"),
     [
         ("permute:1", "cannot change places"),
-        ("reinit:1", "must be drawn anew together"),
-        ("preserve:1", "must be drawn anew together"),
+        ("reinit:1", "must be re-initialised together"),
+        ("preserve:1", "must be re-initialised together"),
     ],
 )
 def test_what_cannot_be_meant_for_shared_blocks_is_refused(tied, written, said):

@@ -24,7 +24,7 @@ def report(
     figures: Figures = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write one page that needs nothing else, of studies or of whatever the verbs wrote."""
+    """Write one self-contained page from studies or from the output of any verb."""
     from layerscout.cli import terminal
 
     with interruptible(), terminal.loading(quiet):

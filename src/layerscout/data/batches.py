@@ -39,7 +39,7 @@ def batch_by_length(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
 def shuffle_batches(
     lengths: np.ndarray, size: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Cut rows into batches of `size`, drawn anew at every call, with rows of like length together.
+    """Cut rows into batches of `size`, shuffled at every call, with rows of like length together.
 
     Shuffled rows are taken in buckets of several batches; a bucket is sorted by length before it
     is cut, and the batches of all buckets are shuffled at the end.

@@ -42,7 +42,7 @@ def edit(
 ) -> Undo:
     """Edit the blocks of a transformers model in place.
 
-    Blocks that are drawn anew are replaced by copies, so what is undone comes back bit for bit; it
+    Re-initialised blocks are replaced by copies, so what is undone comes back bit for bit; it
     takes over whether the model is in training mode, and nothing else that was done to it.
     DeBERTa-v2's convolution goes where block 1 is skipped, and else stays at the first place; it is
     never drawn. A ModernBERT without its block 1 at the first place can be run, but not saved: its
@@ -163,7 +163,7 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
 
 
 def list_reinitialized(model: Any, spec: EditSpec) -> frozenset[str]:
-    """Name the parameters of the blocks that were drawn anew, in a model made of them.
+    """Name the parameters of the re-initialised blocks, in a model made of them.
 
     Args:
         model: of any head, perhaps with adapters in it.
@@ -199,7 +199,7 @@ def arrange_blocks(base: Any, edits: Sequence[Edit]) -> Arrangement:
     torn = [at for at, group in enumerate(groups, 1) if group in fresh and at not in found.fresh]
     if torn:
         raise InputError(
-            f"blocks that share their weights must be drawn anew together, got "
+            f"blocks that share their weights must be re-initialised together, got "
             f"{format_edits(edits):.80}, which leaves out {ranges(torn):.60}; {remedy}"
         )
     names = {group: number for number, group in enumerate(dict.fromkeys(groups))}

@@ -215,11 +215,11 @@ def _read_saved(folder: Path) -> _Saved:
         about = json.loads((folder / CONFIG).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
-            f"{folder} is no folder of adapters or prefixes: its {CONFIG} cannot be read"
+            f"{folder} is not a folder of adapters or prefixes: its {CONFIG} cannot be read"
         ) from error
     if not isinstance(about, dict) or not {"layerscout", "format", "method", "base"} <= set(about):
         raise InputError(
-            f"{folder} is no folder of adapters or prefixes that layerscout saved; a checkpoint "
+            f"{folder} is not a folder of adapters or prefixes that layerscout saved; a checkpoint "
             "is loaded with transformers"
         )
     if about["format"] != FORMAT:

@@ -149,7 +149,7 @@ Edit = Truncate | Skip | Reinitialize | Preserve | Permute
 
 @dataclass(frozen=True)
 class WeightInit:
-    """How blocks are drawn anew.
+    """How blocks are re-initialised.
 
     All weights and biases come from a normal distribution of deviation 0.02 cut at ±0.04; norms
     begin at β = 0, γ = 1. Tamkin et al. 2020, App. B.
@@ -194,7 +194,7 @@ class EditSpec:
 
     @property
     def fresh(self) -> frozenset[int]:
-        """The blocks, as they are counted afterwards, whose weights were drawn anew."""
+        """The blocks, as they are counted afterwards, whose weights are re-initialised."""
         return arrange(self.edits, self.blocks).fresh
 
     @classmethod
@@ -218,7 +218,7 @@ class Arrangement:
 
     Attributes:
         order: the block that stands at each place from 1 on.
-        fresh: the places whose weights are drawn anew.
+        fresh: the places whose weights are re-initialised.
         permuted: whether blocks changed places.
     """
 

@@ -116,7 +116,7 @@ class Scan:
         )
 
     def leading(self) -> str:
-        """Name the score that plans go by unless told otherwise: the default one, if it is there.
+        """Return the score that plans rest on by default: the default one, if it is there.
 
         Otherwise the first of states, or else the first.
         """

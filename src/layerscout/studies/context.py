@@ -203,7 +203,7 @@ class TrialContext:
         if self.stands_in(given):
             return str(given)
         if name not in self._fingerprints:
-            # Rates of probes go by the name of a known task, and verbs judge by its metric.
+            # Rates of probes depend on the name of a known task, and verbs use its metric.
             known = task.name if task.name in KNOWN else ""
             self._fingerprints[name] = f"{fingerprint_task(task)} {known} {task.metric}"
         return self._fingerprints[name]

@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode every process of the tests would compile the package and pytest's plugins anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-whole check real bench bench-whole scale docs fuzz kills study clean
+.PHONY: demo test test-whole check real bench bench-whole scale docs fuzz kills mutations study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -54,6 +54,10 @@ fuzz: .venv/dev
 # SIGKILL at random moments, 30 times for each kind of work; half an hour.
 kills: .venv/dev
 	$(BIN)/python bench/kills.py --write docs/measured/kills.md
+
+# Seeded faults, and which of the quick tests notices each; about an hour.
+mutations: .venv/dev
+	$(BIN)/python bench/mutations.py --write docs/measured/mutations.md
 
 docs: .venv/dev
 	$(BIN)/python -m typer layerscout.cli.entry utils docs --name layerscout --title 'All options' --output docs/cli.md

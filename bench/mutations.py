@@ -1,0 +1,548 @@
+"""Seeded faults: each is put into a copy of the package, and the fast tests should notice it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Fault(NamedTuple):
+    """A fault: `old` stands once in `file` and becomes `new`, and `tests` should fail."""
+
+    file: str
+    old: str
+    new: str
+    what: str
+    tests: tuple[str, ...]
+
+
+SCORES = ("scores",)
+PLANS = ("plans",)
+TRUNKS = ("cache",)
+RESUME = ("tuning/test_snapshots.py", "tuning/test_resuming.py")
+TRAINING = ("tuning/test_training.py", *RESUME)
+SAVING = ("models/test_exports.py", "models/test_surgery.py", "tuning/test_results.py")
+RUNTIME = ("runtime", *TRUNKS)
+STUDIES = ("studies/test_studies.py",)
+
+FAULTS = (
+    # --- Scores
+    Fault(
+        "scores/moments.py",
+        "s > 1e-6 * largest",
+        "s > 1e-2 * largest",
+        "ν drops weak directions",
+        SCORES,
+    ),
+    Fault(
+        "scores/moments.py",
+        "weights = 1 / (len(moments.count) * moments.count)",
+        "weights = 1 / moments.count",
+        "ν without 1/K",
+        SCORES,
+    ),
+    Fault(
+        "scores/moments.py",
+        "means - means.mean(dim=1, keepdim=True)",
+        "means",
+        "ν about the origin",
+        SCORES,
+    ),
+    Fault(
+        "scores/moments.py",
+        "self.total + self.count[:, None] * shift[:, None, :]",
+        "self.total",
+        "merged sums keep two references",
+        SCORES,
+    ),
+    Fault(
+        "scores/moments.py",
+        "self.scatter + cross + cross.transpose(-1, -2) + square",
+        "self.scatter + cross + square",
+        "half of the cross terms in a move",
+        SCORES,
+    ),
+    Fault(
+        "scores/moments.py",
+        "moments.means() - centre",
+        "moments.means()",
+        "NC1 about the origin",
+        SCORES,
+    ),
+    Fault(
+        "scores/variability.py",
+        "np.sqrt((B - 1) * replicates.var())",
+        "np.sqrt(replicates.var())",
+        "the jackknife's error is too small",
+        SCORES,
+    ),
+    Fault(
+        "scores/variability.py",
+        "(along / weights**2)",
+        "(along / weights)",
+        "the debiased ratio's inverse is not squared",
+        SCORES,
+    ),
+    Fault(
+        "scores/decisions.py",
+        "chance = level / (max(1, compared) * looks)",
+        "chance = level / max(1, compared)",
+        "looks are not paid for",
+        SCORES,
+    ),
+    Fault(
+        "scores/decisions.py", "if state > 0}", "}", "the embeddings may be the best state", SCORES
+    ),
+    Fault(
+        "scores/neighbours.py",
+        "cosine[own[rows, None] == own] = -np.inf",
+        "pass",
+        "a row is its own neighbour",
+        SCORES,
+    ),
+    Fault(
+        "scores/neighbours.py",
+        "return max(float(mutual_info_score",
+        "return max(2 * float(mutual_info_score",
+        "mutual information twice",
+        SCORES,
+    ),
+    Fault(
+        "scores/transferability.py", ".mean()) / n)", ".mean()))", "LogME of all examples", SCORES
+    ),
+    Fault(
+        "scores/transferability.py",
+        "explained = along[kept] ** 2 if n < d else",
+        "explained = along[kept] ** 2 if n > d else",
+        "LogME's sides exchanged",
+        SCORES,
+    ),
+    Fault(
+        "scores/transferability.py",
+        "_finite((1 - shrinkage) *",
+        "_finite(1.0 *",
+        "H-score of unlike shrinkage",
+        SCORES,
+    ),
+    Fault(
+        "scores/transferability.py",
+        "float(np.sqrt(eigenvalues).sum()) ** 2 / total",
+        "float(np.sqrt(eigenvalues).sum()) / total",
+        "numerical rank without the square",
+        SCORES,
+    ),
+    Fault(
+        "scores/folds.py",
+        "zip(folds, folds[1:] + folds[:1], strict=True)",
+        "zip(folds, folds, strict=True)",
+        "the ridge term is chosen on the fold it is tested on",
+        SCORES,
+    ),
+    Fault(
+        "scores/folds.py",
+        "found.append(on_first[_best(on_second)])",
+        "found.append(on_first.max())",
+        "the best ridge term by the test",
+        SCORES,
+    ),
+    Fault(
+        "scores/spectra.py",
+        "signal / noise / scale",
+        "signal / noise",
+        "a weight's scale is lost",
+        SCORES,
+    ),
+    Fault(
+        "scores/cka.py",
+        "values.append(None if alike.biased is None else 1 - alike.biased)",
+        "values.append(alike.biased)",
+        "a change is a likeness",
+        SCORES,
+    ),
+    # --- Plans and costs
+    Fault(
+        "plans/plan.py",
+        "return min(self.tuned) - 1 if self.tuned else self.head",
+        "return min(self.tuned) if self.tuned else self.head",
+        "the cut lies in the lowest tuned block",
+        PLANS,
+    ),
+    Fault(
+        "plans/plan.py",
+        "low = max(1, start - k + 1)",
+        "low = max(1, start - k)",
+        "best-down takes a block too many",
+        PLANS,
+    ),
+    Fault(
+        "plans/plan.py",
+        "_plan([(best + 1, high)]",
+        "_plan([(best, high)]",
+        "best-up starts at the best state",
+        PLANS,
+    ),
+    Fault(
+        "plans/plan.py",
+        '1.0 if strategy.startswith("rank-bottom") else -1.0',
+        '-1.0 if strategy.startswith("rank-bottom") else 1.0',
+        "rank and rank-bottom exchanged",
+        PLANS,
+    ),
+    Fault("plans/plan.py", "blocks // 2 + 1", "blocks // 2", "the middle is one too low", PLANS),
+    Fault(
+        "plans/plan.py",
+        "int(block / (blocks / groups))",
+        "int(block * groups // blocks) if blocks % 2 else 0",
+        "ALBERT's groups",
+        (*PLANS, "models/test_surgery.py"),
+    ),
+    Fault(
+        "plans/plan.py",
+        "(blocks - k + 1, blocks)], blocks, blocks",
+        "(blocks - k, blocks)], blocks, blocks",
+        "top:k takes a block too many",
+        PLANS,
+    ),
+    Fault(
+        "plans/costs.py",
+        "2 * (4 * d**2 +",
+        "2 * (3 * d**2 +",
+        "a matrix of a block is not counted",
+        PLANS,
+    ),
+    Fault(
+        "plans/costs.py",
+        "(1 if work.cached else work.epochs) * rows * trunk",
+        "work.epochs * rows * trunk",
+        "the trunk is counted in every epoch",
+        PLANS,
+    ),
+    Fault(
+        "plans/costs.py",
+        "backward += tuned * dense",
+        "pass",
+        "gradients of weights cost nothing",
+        PLANS,
+    ),
+    Fault(
+        "plans/auto.py",
+        "if share <= budget)",
+        "if share >= budget)",
+        "auto chooses what does not fit",
+        PLANS,
+    ),
+    Fault("plans/training.py", "return step / rising", "return 1.0", "no warm-up", TRAINING),
+    Fault(
+        "plans/training.py",
+        "(steps - step) / max(1, steps - rising)",
+        "(steps - step) / max(1, steps)",
+        "the rate falls from too low",
+        TRAINING,
+    ),
+    # --- Trunks and the cache
+    Fault(
+        "cache/trunk_source.py",
+        '{"first_only": self.first_only}',
+        "{}",
+        "a key of first tokens is that of all",
+        TRUNKS,
+    ),
+    Fault(
+        "cache/trunk_source.py",
+        "np.argsort(-self.tokens.lengths",
+        "np.argsort(self.tokens.lengths",
+        "a trunk is read in another order",
+        TRUNKS,
+    ),
+    Fault(
+        "cache/trunk_source.py",
+        "np.cumsum(kept[order]) - kept[order]",
+        "np.cumsum(kept[order])",
+        "states of the next text are read",
+        TRUNKS,
+    ),
+    Fault(
+        "cache/trunks.py",
+        "if number % team.size == team.own:",
+        "if True or team.own:",
+        "every process computes everything",
+        TRUNKS,
+    ),
+    Fault(
+        "cache/fingerprints.py",
+        "(tokens.offsets, tokens.ids, tokens.types)",
+        "(tokens.offsets, tokens.ids)",
+        "token types are not in the key",
+        TRUNKS,
+    ),
+    Fault(
+        "cache/fingerprints.py",
+        '"precision": encoder.precision,',
+        "",
+        "precision is not in the key",
+        TRUNKS,
+    ),
+    Fault(
+        "cache/fingerprints.py",
+        "digest.update(flat.view(torch.uint8).numpy().data)",
+        "pass",
+        "weights are not in the key",
+        TRUNKS,
+    ),
+    Fault(
+        "runtime/store.py",
+        'if about["sha256"] != sha256_of(path):',
+        "if False:",
+        "a harmed entry is taken",
+        RUNTIME,
+    ),
+    Fault(
+        "runtime/store.py",
+        "if spared + size > limit:",
+        "if False:",
+        "the limit of the cache",
+        RUNTIME,
+    ),
+    Fault(
+        "runtime/store.py", "reverse=True", "reverse=False", "the newest entry goes first", RUNTIME
+    ),
+    Fault(
+        "runtime/files.py",
+        "<= STALE",
+        "<= -STALE",
+        "what another run is writing is removed",
+        RUNTIME,
+    ),
+    # --- Saving
+    Fault(
+        "models/exports.py",
+        "cut_config(config, head)",
+        "config",
+        "a cut checkpoint keeps its depth",
+        SAVING,
+    ),
+    Fault(
+        "models/exports.py",
+        "positions -= model.config.pad_token_id + 1",
+        "pass",
+        "RoBERTa's texts are too long",
+        SAVING,
+    ),
+    Fault(
+        "models/exports.py",
+        "tokenizer.backend_tokenizer.no_truncation()",
+        "pass",
+        "a tokenizer is saved as it was last used",
+        SAVING,
+    ),
+    Fault(
+        "models/freezing.py",
+        "parameter.requires_grad_(name in names)",
+        "parameter.requires_grad_(True)",
+        "everything is trained",
+        SAVING,
+    ),
+    Fault(
+        "models/freezing.py",
+        "set(trained))\n    parts",
+        "set(named))\n    parts",
+        "freeze freezes nothing",
+        SAVING,
+    ),
+    # --- Resuming, snapshots, studies
+    Fault(
+        "tuning/run_state.py",
+        'state.order.bit_generator.state = content["order"]',
+        "pass",
+        "the order of examples starts anew",
+        RESUME,
+    ),
+    Fault(
+        "tuning/run_state.py",
+        '_restore_random_state(content["random"], stepper)',
+        "pass",
+        "dropout starts anew",
+        RESUME,
+    ),
+    Fault(
+        "tuning/run_state.py",
+        "_restore_tensors(snapshot, stepper)\n            _",
+        "_",
+        "weights and moments are not restored",
+        RESUME,
+    ),
+    Fault(
+        "tuning/run_state.py",
+        'content["epoch"], content["done"]',
+        'content["epoch"], 0',
+        "steps are counted from 0 again",
+        RESUME,
+    ),
+    Fault(
+        "tuning/snapshot_files.py",
+        "if add_up(found) != checksum:",
+        "if False:",
+        "a flipped bit is trained on",
+        RESUME,
+    ),
+    Fault(
+        "tuning/snapshots.py",
+        'if state.pop("sha256") != hash_state(state):',
+        'if not state.pop("sha256"):',
+        "an altered state is taken",
+        RESUME,
+    ),
+    Fault(
+        "tuning/snapshots.py",
+        "if before.get(name) != value:\n            raise",
+        "if False:\n            raise",
+        "another training is resumed",
+        RESUME,
+    ),
+    Fault(
+        "tuning/training.py",
+        "state.kept = stepper.copy_parameters()",
+        "state.kept = stepper.trained",
+        "kept parameters go on training",
+        TRAINING,
+    ),
+    Fault(
+        "tuning/training.py",
+        "stepper.model.train()",
+        "stepper.model.eval()",
+        "training without dropout",
+        TRAINING,
+    ),
+    Fault(
+        "tuning/training.py",
+        ">= (settings.patience or epochs)",
+        "> (settings.patience or epochs)",
+        "patience of an epoch more",
+        TRAINING,
+    ),
+    Fault(
+        "studies/store.py",
+        'record.get("key") != key',
+        "False",
+        "the record of another trial is taken",
+        STUDIES,
+    ),
+    Fault(
+        "studies/store.py",
+        "return record if kept.is_file() else None",
+        "return record",
+        "a model that was removed is not made again",
+        STUDIES,
+    ),
+)
+
+
+def seed(fault: Fault, tree: Path) -> None:
+    """Put a fault into a copy of the tree.
+
+    Raises:
+        SystemExit: if its text does not stand there exactly once: the code has changed.
+    """
+    path = tree / "src" / "layerscout" / fault.file
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    if (count := text.count(fault.old)) != 1:
+        raise SystemExit(f"{fault.file} holds {fault.old!r} {count} times, not once")
+    path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+
+
+def copied(folder: str) -> Path:
+    """Copy what the tests need."""
+    tree = Path(folder) / "layerscout"
+    for name in ("src", "tests"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    return tree
+
+
+def noticed(tests: tuple[str, ...], fault: Fault | None, marker: str) -> tuple[str, float]:
+    """Run tests with a fault, or without; give the one that failed first, or "", and the seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = copied(folder)
+        if fault is not None:
+            seed(fault, tree)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            marker,
+        ]
+        started = time.perf_counter()
+        done = subprocess.run(
+            [*command, *(f"tests/{name}" for name in tests)],
+            cwd=tree,
+            env=os.environ | {"PYTHONPATH": str(tree / "src")},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        seconds = time.perf_counter() - started
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{tests}: the tests could not run\n{done.stdout[-2000:]}")
+    titles = [line.strip("_ ") for line in done.stdout.splitlines() if line.startswith("____")]
+    return (titles[0] if titles else "?") if done.returncode else "", seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--check", action="store_true", help="only see that each text is there")
+    parser.add_argument("--only", default="", help="faults of files with this in their names")
+    parser.add_argument("-m", dest="marker", default="not whole", help="as of pytest")
+    given = parser.parse_args()
+    faults = [fault for fault in FAULTS if given.only in fault.file]
+    with tempfile.TemporaryDirectory() as folder:  # before hours go by
+        for fault in faults:
+            shutil.rmtree(Path(folder) / "layerscout", ignore_errors=True)
+            seed(fault, copied(folder))
+    if given.check:
+        return
+    # Tests that fail by themselves would notice any fault.
+    for tests in sorted({fault.tests for fault in faults}):
+        if failed := noticed(tests, None, given.marker)[0]:
+            raise SystemExit(f"{failed} fails without a fault")
+    rows, caught = [], 0
+    for fault in faults:
+        test, seconds = noticed(fault.tests, fault, given.marker)
+        caught += bool(test)
+        print(f"{fault.file}: {fault.what}: {test or 'MISSED'}", file=sys.stderr, flush=True)
+        cells = (
+            f"`{fault.file}`",
+            fault.what,
+            f"`{test}`" if test else "**missed**",
+            f"{seconds:.0f} s",
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    page = f"""# Seeded faults
+
+`make mutations` puts {len(faults)} faults into copies of the package, one at a time, and runs the
+tests of `make test` that belong to the place. {caught} were noticed.
+
+| file | fault | noticed by | after |
+|---|---|---|---|
+""" + "\n".join(rows)
+    if given.write:
+        given.write.write_text(page + "\n", encoding="utf-8")
+    else:
+        print(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -469,7 +469,7 @@ def copied(folder: str) -> Path:
 
 
 def noticed(tests: tuple[str, ...], fault: Fault | None, marker: str) -> tuple[str, float]:
-    """Run tests with a fault, or without; give the one that failed first, or "", and the seconds."""
+    """Run tests, with a fault or without; give the first that failed, or "", and the seconds."""
     with tempfile.TemporaryDirectory() as folder:
         tree = copied(folder)
         if fault is not None:

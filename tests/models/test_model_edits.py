@@ -1,4 +1,4 @@
-"""Every family: blocks cut, passed over, moved and re-initialised, and put back."""
+"""Every family: blocks cut, passed over, moved, re-initialised and put back."""
 
 import re
 

@@ -42,11 +42,11 @@ def edit(
 ) -> Undo:
     """Edit the blocks of a transformers model in place.
 
-    Re-initialised blocks are replaced by copies, so what is undone comes back bit for bit; it
-    takes over whether the model is in training mode, and nothing else that was done to it.
-    DeBERTa-v2's convolution goes where block 1 is skipped, and else stays at the first place; it is
-    never drawn. A ModernBERT without its block 1 at the first place can be run, but not saved: its
-    checkpoints have no room for it.
+    Blocks that are re-initialised are replaced by copies, so undoing restores the model bit for
+    bit; of what was done to it since, only whether it is in training mode is kept. DeBERTa-v2's
+    convolution is removed when block 1 is skipped, and otherwise stays at the first place; it is
+    never re-initialised. A ModernBERT without its block 1 at the first place can be run but not
+    saved, since its checkpoints have no norm before the attention of the first block.
 
     Args:
         model: of a supported family, bare or with any head.
@@ -163,7 +163,7 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
 
 
 def list_reinitialized(model: Any, spec: EditSpec) -> frozenset[str]:
-    """Name the parameters of the re-initialised blocks, in a model made of them.
+    """Name the parameters of the blocks that were re-initialised, in a model made of them.
 
     Args:
         model: of any head, perhaps with adapters in it.

@@ -8,8 +8,13 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from layerscout.models.architecture import base_of, cut_config, family_of, shared_weights
-from layerscout.models.checkpoints import Checkpoint, load_checkpoint, quiet_transformers
+from layerscout.models.architecture import base_of, cut_config, shared_weights, usable_positions
+from layerscout.models.checkpoints import (
+    Checkpoint,
+    load_checkpoint,
+    load_pretrained,
+    quiet_transformers,
+)
 from layerscout.models.places import head_modules, locate_parameters
 from layerscout.models.untying import copy_shared_weights
 from layerscout.plans import Plan, check_tied
@@ -61,9 +66,7 @@ def truncate(
     if local and Path(folder).expanduser().resolve() == Path(loaded.source).resolve():
         raise InputError(f"{folder} holds the model that is to be cut; choose another folder")
     # As the file says it, which is not how `load_checkpoint` computes.
-    config = AutoConfig.from_pretrained(
-        loaded.source, revision=loaded.revision, trust_remote_code=False, local_files_only=True
-    )
+    config = load_pretrained(AutoConfig, loaded.source, revision=loaded.revision)
     dtype = config.dtype
     if not untie:
         check_tied(Plan((), head), shared_weights(config))
@@ -100,17 +103,15 @@ def _load_whole(name: str, loaded: Checkpoint, config: Any) -> tuple[Any, set[st
     config = copy.deepcopy(config)
     config.dtype = None  # so that the weights themselves are asked
     try:
-        with quiet_transformers():
-            model, report = wanted.from_pretrained(
-                loaded.source,
-                revision=loaded.revision,
-                config=config,
-                dtype="auto",
-                output_loading_info=True,
-                trust_remote_code=False,
-                local_files_only=True,
-            )
-    except Exception as error:  # whatever the libraries came across in a broken file
+        model, report = load_pretrained(
+            wanted,
+            loaded.source,
+            revision=loaded.revision,
+            config=config,
+            dtype="auto",
+            output_loading_info=True,
+        )
+    except Exception as error:  # a broken file makes the libraries raise errors of all kinds
         raise InputError(f"cannot load the weights of {name}: {first_line(error)}") from error
     missing = set(report["missing_keys"])
     lost = sorted(key for key in missing if "pooler." not in key)
@@ -151,9 +152,7 @@ def _save_tokenizer(tokenizer: Any, model: Any, folder: Path) -> None:
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.backend_tokenizer.no_truncation()  # of the last call, which would be saved
     tokenizer.backend_tokenizer.no_padding()
-    positions = int(model.config.max_position_embeddings)
-    if family_of(model).positions_after_padding:
-        positions -= model.config.pad_token_id + 1
+    positions = usable_positions(model.config)
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     for name in ("is_local", "local_files_only"):  # how it was loaded is not how it should be
         tokenizer.init_kwargs.pop(name, None)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from layerscout.data import Kind, describe_kind
 from layerscout.models.architecture import base_of, model_class
-from layerscout.models.checkpoints import quiet_transformers
+from layerscout.models.checkpoints import load_pretrained
 from layerscout.models.classifiers import make_classifier, reads_first_token
 from layerscout.models.encoder import Encoder
 from layerscout.plans import Plan
@@ -115,16 +115,14 @@ def load_tuned_classifier(
             f"{describe_kind(kind)}; tune it first with layerscout tune"
         )
     try:
-        with quiet_transformers():
-            model, report = auto.from_pretrained(
-                encoder.source,
-                revision=encoder.revision,
-                dtype=torch.float32,
-                output_loading_info=True,
-                trust_remote_code=False,
-                local_files_only=True,
-            )
-    except Exception as error:  # whatever the libraries came across in a broken file
+        model, report = load_pretrained(
+            auto,
+            encoder.source,
+            revision=encoder.revision,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except Exception as error:  # a broken file makes the libraries raise errors of all kinds
         raise InputError(f"cannot load the head of {encoder.name}: {first_line(error)}") from error
     if missing := sorted(report["missing_keys"]):
         raise InputError(
@@ -142,8 +140,8 @@ def _columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> list[
     if kind == "regression":
         if len(names) != 1:
             raise InputError(
-                f"{name} tells {len(names)} classes, and the task has numbers; give a model that "
-                "was tuned for numbers"
+                f"{name} predicts {len(names)} classes, and the task has numbers; give a model "
+                "that was tuned for numbers"
             )
         return [0]
     if sorted(names) == sorted(labels):

@@ -19,8 +19,8 @@ from layerscout.runtime import InputError, check_integer, unknown
 EDITS: Mapping[str, str] = {
     "truncate:ℓ": "remove the blocks above block ℓ",
     "skip:i-j": "pass blocks i to j over",
-    "reinit:i-j": "draw the weights of blocks i to j anew",
-    "preserve:i-j": "draw the weights of all other blocks anew",
+    "reinit:i-j": "re-initialise blocks i to j",
+    "preserve:i-j": "re-initialise all other blocks",
     "permute:seed": "change the blocks' places at random, or as in permute:2,1,3",
 }
 
@@ -63,7 +63,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Reinitialize:
-    """Draw the weights of blocks anew. Tamkin et al. 2020, §2, App. B."""
+    """Re-initialise blocks. Tamkin et al. 2020, §2, App. B."""
 
     blocks: Collection[int]
 
@@ -79,7 +79,7 @@ class Reinitialize:
 
 @dataclass(frozen=True)
 class Preserve:
-    """Draw the weights of all blocks but these anew. Tamkin et al. 2020, §4."""
+    """Re-initialise all blocks but these. Tamkin et al. 2020, §4."""
 
     blocks: Collection[int]
 
@@ -194,7 +194,7 @@ class EditSpec:
 
     @property
     def fresh(self) -> frozenset[int]:
-        """The blocks, as they are counted afterwards, whose weights are re-initialised."""
+        """The blocks, as they are counted afterwards, which were re-initialised."""
         return arrange(self.edits, self.blocks).fresh
 
     @classmethod
@@ -218,7 +218,7 @@ class Arrangement:
 
     Attributes:
         order: the block that stands at each place from 1 on.
-        fresh: the places whose weights are re-initialised.
+        fresh: the places whose blocks are re-initialised.
         permuted: whether blocks changed places.
     """
 
@@ -247,7 +247,7 @@ def make_edits(written: str | Edit | Sequence[Edit]) -> tuple[Edit, ...]:
 
 
 def split_edits(written: str) -> tuple[str, str]:
-    """Part text such as "reinit:9-12 + top:3" into the edits and the plan, which comes last."""
+    """Split text such as "reinit:9-12 + top:3" into the edits and the plan, which comes last."""
     edits, _, plan = written.rpartition("+")
     return edits, plan.strip()
 
@@ -258,7 +258,7 @@ def format_edits(edits: Sequence[Edit]) -> str:
 
 
 def arrange(edits: Sequence[Edit], blocks: int) -> Arrangement:
-    """Tell what edits, one after the other, make of a model of L = `blocks` blocks.
+    """Work out what edits, one after the other, make of a model of L = `blocks` blocks.
 
     Raises:
         InputError: if an edit reaches beyond the blocks that are there, leaves none, or undoes what
@@ -326,12 +326,12 @@ class _Place:
 def _reinitialize_places(
     edit: Reinitialize | Preserve, places: list[_Place], drawn: set[int]
 ) -> list[_Place]:
-    """Draw the places in `drawn`; what `Preserve` leaves is decided too."""
+    """Re-initialise the places in `drawn`; what `Preserve` leaves is decided too."""
     decides = drawn if isinstance(edit, Reinitialize) else set(range(1, len(places) + 1))
     for at in sorted(decides):
         if earlier := places[at - 1].decided:
             raise InputError(
-                f"{edit.notation} says what becomes of block {at}, but {earlier} has said so "
+                f"{edit.notation} decides the weights of block {at}, but {earlier} decides them "
                 "already; give one of them"
             )
     return [

@@ -16,9 +16,9 @@ import numpy as np
 
 from layerscout.cache import DEFAULT_LIMIT, States
 from layerscout.data import Split, Task, ensure_validation, require_validation, sample
-from layerscout.models import Encoder, Pooling
+from layerscout.models import Encoder
 from layerscout.pages import render_result
-from layerscout.plans import CompareRequest, add_options, options_of, resolve_request
+from layerscout.plans import CompareRequest, Pooling, add_options, options_of, resolve_request
 from layerscout.runtime import (
     InputError,
     Show,

@@ -18,7 +18,8 @@ from jaxtyping import Float32, Int64
 
 from layerscout.cache.fingerprints import fingerprint_encoder, hash_content
 from layerscout.cache.states import States
-from layerscout.models import Encoder, Pooling, Tokens
+from layerscout.models import Encoder, Tokens
+from layerscout.plans import Pooling
 from layerscout.runtime import CacheError, InputError, cache_path, find_cached, unknown, write_entry
 
 # Bytes of states that may be held in memory if the cache cannot keep them.

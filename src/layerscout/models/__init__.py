@@ -6,7 +6,7 @@ from layerscout.models.checkpoints import load_config
 from layerscout.models.classifiers import build, make_classifier, reads_first_token, unshare_weights
 from layerscout.models.devices import Precision, resolve_device, use_seed
 from layerscout.models.edits import apply_edits, arrange_blocks, edit, list_reinitialized
-from layerscout.models.encoder import Encoder, Pooling
+from layerscout.models.encoder import Encoder
 from layerscout.models.exports import export, truncate
 from layerscout.models.forward import eval_mode, resume_at
 from layerscout.models.freezing import freeze

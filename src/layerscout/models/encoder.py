@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +19,8 @@ from layerscout.models.checkpoints import load_checkpoint
 from layerscout.models.devices import Computed, Precision, resolve_device, resolve_precision
 from layerscout.models.forward import eval_mode, resume_at, run_until, visit_states
 from layerscout.models.tokens import Tokens, tokenize_texts
-from layerscout.plans import Classifier, EditSpec, Family, ModelShape
+from layerscout.plans import Classifier, EditSpec, Family, ModelShape, Pooling
 from layerscout.runtime import InputError
-
-Pooling = Literal["mean", "cls"]
 
 # Tokens in one batch, padding included: enough to keep the processor busy, small enough for its
 # caches (or, on an accelerator, its memory).

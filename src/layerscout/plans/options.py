@@ -141,7 +141,7 @@ def resolve_request(kind: type[T], request: T | None, given: Mapping[str, Any]) 
     return request
 
 
-def add_options(kind: type[Any], *left_out: str) -> Callable[[T], T]:
+def add_options(kind: type[Any]) -> Callable[[T], T]:
     """Return the decorator that shows the options of a request in a function's signature.
 
     The function takes them as `**options`; editors and `help` then list them one by one.
@@ -150,13 +150,13 @@ def add_options(kind: type[Any], *left_out: str) -> Callable[[T], T]:
     def decorate(function: T) -> T:
         signature = inspect.signature(function)  # type: ignore[arg-type]
         *own, _ = signature.parameters.values()
-        taken = {*left_out, *(parameter.name for parameter in own)}
+        taken = {parameter.name for parameter in own}
         options = [
             inspect.Parameter(
                 f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type
             )
             for f in fields(kind)
-            if "option" in f.metadata and f.name not in taken
+            if f.name in options_of(kind) and f.name not in taken
         ]
         function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
         return function

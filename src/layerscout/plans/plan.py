@@ -193,7 +193,7 @@ class Plan:
         """Read what `as_dict` gave.
 
         Raises:
-            InputError: if it is no plan, or the notation is that of another one.
+            InputError: if it is not a plan, or the notation is that of another one.
         """
         plan = cls(content["tuned"], content["head"], content.get("embeddings"))
         if content.get("notation", plan.notation) != plan.notation:

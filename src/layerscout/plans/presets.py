@@ -3,7 +3,7 @@
 What is not a setting of the optimizer is asked for apart: dropout in the frozen trunk
 (`trunk_dropout`), which all of them had, and a head that is new throughout (`fresh_head`). Phang et
 al. do not say which epoch counts nor how the rate falls: here the last one, and in a line. That the
-released code of Lodha et al. trained embeddings and pooler in every run is no plan of ours.
+released code of Lodha et al. trained embeddings and pooler in every run cannot be planned here.
 """
 
 from __future__ import annotations

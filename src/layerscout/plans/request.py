@@ -87,10 +87,8 @@ class TuneRequest(Settings):
         given: the options that somebody gave, which take precedence over those of a preset.
     """
 
-    plan: Plan | str | Path = option("auto", lambda name, value: value)
-    against: Plan | str | Path | None = option(
-        None, lambda name, value: value, panel=TRAINING, metavar="PLAN"
-    )
+    plan: Plan | str | Path = option("auto")
+    against: Plan | str | Path | None = option(None, panel=TRAINING, metavar="PLAN")
     score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
     budget: float = option(0.5, lambda name, value: checked_budget(value))
     method: Method | None = option(
@@ -259,7 +257,6 @@ class ScanRequest:
 
     scores: str | Sequence[str] | None = option(
         None,
-        lambda name, value: value,
         flag="--score",
         metavar="KEY,KEY,...",
         completes=("scores", "SCORES"),
@@ -295,7 +292,7 @@ class PlanRequest:
         method_options: options of the method, by name.
     """
 
-    strategy: str = option("auto", lambda name, value: value)
+    strategy: str = option("auto")
     budget: float = option(0.5, lambda name, value: checked_budget(value))
     score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
     epochs: int = option(5, whole_number(1))
@@ -352,7 +349,6 @@ class EvaluateRequest:
 
     edits: str | Sequence[str | Edit] = option(
         ("truncate",),
-        lambda name, value: value,
         flag="--edit",
         metavar="EDIT",
         shown="truncate",

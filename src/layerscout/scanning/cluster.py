@@ -26,8 +26,8 @@ from layerscout.data import (
     count_classes,
     join_names,
 )
-from layerscout.models import Encoder, Pooling, Precision
-from layerscout.plans import ScanRequest
+from layerscout.models import Encoder, Precision
+from layerscout.plans import Pooling, ScanRequest
 from layerscout.runtime import Cluster, InputError, Show, run_on_cluster, show_progress, unknown
 from layerscout.scanning.description import describe_model, describe_task, diagnose
 from layerscout.scanning.extraction import warn_of_cut_inputs

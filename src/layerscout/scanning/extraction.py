@@ -13,7 +13,8 @@ import torch
 
 from layerscout.cache import PooledStates, fingerprint_encoder, pool_states
 from layerscout.data import Split
-from layerscout.models import Encoder, Pooling, Tokens
+from layerscout.models import Encoder, Tokens
+from layerscout.plans import Pooling
 from layerscout.runtime import Show
 from layerscout.scores import Moments
 

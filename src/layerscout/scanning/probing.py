@@ -8,8 +8,8 @@ import numpy as np
 
 from layerscout.cache import States
 from layerscout.data import Split, Task, evaluate, pearson_spearman
-from layerscout.models import Pooling, make_family_head
-from layerscout.plans import FAMILY_RATE, FAMILY_RATES
+from layerscout.models import make_family_head
+from layerscout.plans import FAMILY_RATE, FAMILY_RATES, Pooling
 from layerscout.scanning.context import ScanContext
 from layerscout.scanning.sampling import Sampled
 from layerscout.scores import (

@@ -13,8 +13,8 @@ import numpy as np
 
 from layerscout.cache import DEFAULT_LIMIT
 from layerscout.data import HELD_OUT, Task
-from layerscout.models import Encoder, Pooling
-from layerscout.plans import ScanRequest, add_options, options_of, resolve_request
+from layerscout.models import Encoder
+from layerscout.plans import Pooling, ScanRequest, add_options, options_of, resolve_request
 from layerscout.runtime import InputError, show_progress
 from layerscout.scanning.block_scores import score_gradients, score_weights
 from layerscout.scanning.context import ScanContext

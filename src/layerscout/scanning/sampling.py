@@ -11,8 +11,7 @@ import torch
 
 from layerscout.cache import States
 from layerscout.data import Split, Task, sample
-from layerscout.models import Pooling
-from layerscout.plans import ScanRequest
+from layerscout.plans import Pooling, ScanRequest
 from layerscout.runtime import InputError
 from layerscout.scanning.extraction import Extractor, stream_moments
 from layerscout.scanning.scoring import Sample, estimate_states

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int64
 
 from layerscout.cache import States
-from layerscout.models import Pooling
+from layerscout.plans import Pooling
 from layerscout.runtime import InputError
 from layerscout.scores import (
     SCORES,

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from layerscout.data import Inputs, Shards, Table, render
-from layerscout.models import Encoder, Pooling, Precision
+from layerscout.models import Encoder, Precision
+from layerscout.plans import Pooling
 from layerscout.scanning.extraction import Extractor, stream_moments
 from layerscout.scores import Moments
 

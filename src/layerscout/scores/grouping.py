@@ -54,7 +54,7 @@ def deal_groups(
         stratum = np.unique(makeup, axis=0, return_inverse=True)[1].reshape(-1)
     shuffled = np.random.default_rng(seed).permutation(len(stratum))
     order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
-    # The deal goes on where the class before stopped, so the groups are as large as each other.
+    # The deal continues where the class before stopped, so the groups are as large as each other.
     dealt = np.empty(len(stratum), np.int64)
     dealt[order] = np.arange(len(stratum)) % max(1, min(groups, int(smallest) // 2))
     return dealt[example]

@@ -164,9 +164,9 @@ def settle_plan(plan: Asked, context: PlanContext, work: Work) -> tuple[Choice, 
         work: the training, which "auto" weighs.
 
     Raises:
-        InputError: if it is no plan, it does not fit, it needs a scan that is not there, the scan
-            or the file is of a model of another shape, or the method is not for the model or the
-            plan.
+        InputError: if it is not a plan, it does not fit, it needs a scan that is not there, the
+            scan or the file is of a model of another shape, or the method is not for the model or
+            the plan.
     """
     _check_model(context)
     if not _is_auto(plan):

@@ -30,12 +30,6 @@ def plan(
     with interruptible(), terminal.loading(printing.quiet):
         from layerscout.scanning import Scan
 
-        result = Scan.load(folder).planning(
-            request.strategy,
-            score=request.score,
-            budget=request.budget,
-            epochs=request.epochs,
-            method=request.method,
-        )
+        result = Scan.load(folder).planning(request)
         result.save(output)
     terminal.report_planning(result, output, as_json=printing.json, quiet=printing.quiet)

@@ -44,6 +44,7 @@ from layerscout.plans.options import (
     make_request,
     option,
     options_of,
+    place_request,
     resolve_request,
     types_of,
 )

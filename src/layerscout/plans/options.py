@@ -141,6 +141,23 @@ def resolve_request(kind: type[T], request: T | None, given: Mapping[str, Any]) 
     return request
 
 
+def place_request(kind: type[T], name: str, first: Any, given: Mapping[str, Any]) -> T:
+    """Return the request of a call whose first place takes one option, or a whole request.
+
+    Args:
+        kind: of the request.
+        name: of the option that stands first; None is not a way to leave it out there.
+        first: what stands there.
+        given: the other options.
+
+    Raises:
+        InputError: as `resolve_request`, or if the first option is not allowed.
+    """
+    if isinstance(first, kind):
+        return resolve_request(kind, first, given)
+    return make_request(kind, {name: check_option(kind, name, first), **given})
+
+
 def add_options(kind: type[Any]) -> Callable[[T], T]:
     """Return the decorator that shows the options of a request in a function's signature.
 

@@ -204,6 +204,19 @@ class Plan:
         return plan
 
 
+def require_text(plan: Any) -> str:
+    """Return a plan that is text.
+
+    Raises:
+        InputError: if it is anything else.
+    """
+    if not isinstance(plan, str):
+        raise InputError(
+            f"a plan is a Plan, or text such as 'top:2' or '(7, 9, 12)', got {plan!r:.60}"
+        )
+    return plan
+
+
 def make_plan(
     strategy: str,
     blocks: int,
@@ -227,11 +240,7 @@ def make_plan(
         InputError: if the strategy is unknown, does not fit the model, or needs a best state or a
             ranking that is not given.
     """
-    if not isinstance(strategy, str):
-        raise InputError(
-            f"a plan is a Plan, or text such as 'top:2' or '(7, 9, 12)', got {strategy!r:.60}"
-        )
-    text = strategy.strip().lower()
+    text = require_text(strategy).strip().lower()
     if triple := _TRIPLE.fullmatch(text):
         bottom, top, head = map(int, triple.groups()[1:])
         return _plan([(bottom, top)], head, blocks)

@@ -25,7 +25,7 @@ from layerscout.plans.options import (
     several,
     whole_number,
 )
-from layerscout.plans.plan import Plan
+from layerscout.plans.plan import Plan, require_text
 from layerscout.plans.presets import PRESETS, preset
 from layerscout.plans.training import TRAINING, Classifier, Settings
 from layerscout.runtime import InputError, unknown
@@ -38,6 +38,11 @@ Pooling = Literal["mean", "cls"]
 SEED = whole_number(0, 2**63 - 1)
 LENGTH = whole_number(1)
 RATE = number("above 0", lambda rate: rate > 0)
+
+
+def _check_plan(name: str, value: Any) -> Any:
+    """Check that it may be a plan; which one it is shows with a model."""
+    return value if isinstance(value, Plan | Path) else require_text(value)
 
 
 def _check_method(name: str, value: Any) -> Any:
@@ -87,7 +92,7 @@ class TuneRequest(Settings):
         given: the options that somebody gave, which take precedence over those of a preset.
     """
 
-    plan: Plan | str | Path = option("auto")
+    plan: Plan | str | Path = option("auto", _check_plan)
     against: Plan | str | Path | None = option(None, panel=TRAINING, metavar="PLAN")
     score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
     budget: float = option(0.5, lambda name, value: checked_budget(value))
@@ -292,7 +297,7 @@ class PlanRequest:
         method_options: options of the method, by name.
     """
 
-    strategy: str = option("auto")
+    strategy: str = option("auto", lambda name, value: require_text(value))
     budget: float = option(0.5, lambda name, value: checked_budget(value))
     score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
     epochs: int = option(5, whole_number(1))

@@ -15,21 +15,20 @@ from layerscout.plans import (
     Method,
     ModelShape,
     Option,
+    PlanRequest,
     Work,
     applied,
     check_family,
     check_tied,
     check_untied,
-    checked_budget,
     choose,
     cost,
     described,
     full_cost,
-    make_method,
     make_plan,
     options,
 )
-from layerscout.runtime import InputError, check_integer, make_output_folder, write_files
+from layerscout.runtime import InputError, make_output_folder, write_files
 
 
 @dataclass(frozen=True)
@@ -120,26 +119,17 @@ class Planning:
         write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})
 
 
-def compare_strategies(
-    scan: Mapping[str, Any],
-    strategy: str,
-    basis: Basis,
-    *,
-    budget: float,
-    epochs: int,
-    method: Method | str,
-) -> Planning:
+def compare_strategies(scan: Mapping[str, Any], request: PlanRequest, basis: Basis) -> Planning:
     """Compare the strategies for a scan, the content of `scan.json`, and choose one.
 
-    The other arguments are those of `Scan.plan`.
+    Raises:
+        InputError: as `Scan.planning`.
     """
-    budget, epochs = checked_budget(budget), check_integer("epochs", epochs, 1)
-    shape, work = ModelShape.from_dict(scan["model"]), _count_work(scan["task"], epochs)
-    method = make_method(method)
+    strategy, budget, method = request.strategy.strip().lower(), request.budget, request.method
+    shape, work = ModelShape.from_dict(scan["model"]), _count_work(scan["task"], request.epochs)
     check_family(shape.family, method)
     shape, untie = _untie_for(shape, method)
     best, ranking = basis.best, basis.ranking
-    strategy = strategy.strip().lower() if isinstance(strategy, str) else strategy
     if strategy == "auto":
         choice = choose(shape, work, basis.detected, budget, method)
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscout.pages import render_result
-from layerscout.plans import FULL, Method, Plan
+from layerscout.plans import Plan, PlanRequest, add_options, place_request
 from layerscout.runtime import (
     InputError,
     check_integer,
@@ -66,54 +66,30 @@ class Scan:
             raise unknown("score of this scan", score, self.scores)
         return self.scores[score].best()
 
-    def plan(
-        self,
-        strategy: str = "auto",
-        *,
-        score: str | None = None,
-        budget: float = 0.5,
-        epochs: int = 5,
-        method: Method | str = FULL,
-    ) -> Plan:
-        """Turn a strategy into the plan for this model and task.
+    @add_options(PlanRequest)
+    def plan(self, strategy: str | PlanRequest = "auto", **options: Any) -> Plan:
+        """Turn a strategy into the plan for this model and task; see `planning`."""
+        return self.planning(strategy, **options).choice.plan
+
+    @add_options(PlanRequest)
+    def planning(self, strategy: str | PlanRequest = "auto", **options: Any) -> Planning:
+        """Compare the strategies for this model and task, and choose one.
 
         Args:
-            strategy: one of `layerscout.plans.plan.STRATEGIES`, such as "best-down:3@top", or a
-                notation, such as "(6, 8, 12)".
-            score: what ℓ* is the best state by; a score of blocks ranks them for "rank:k". Unless
-                it is given, the one that `leading` gives.
-            budget: of "auto": training FLOPs allowed, as a share of full fine-tuning's.
-            epochs: of the training that is planned, which "auto" weighs too.
-            method: how the blocks are tuned: such as `Adapter(256)`, or a key of
-                `layerscout.plans.methods.METHODS`.
+            strategy: such as "best-down:3@top", or a notation, such as "(6, 8, 12)"; or a whole
+                `PlanRequest`, in place of `options`.
+            **options: everything else that may be asked for, such as `budget` or `method`: the
+                attributes of `layerscout.plans.PlanRequest`.
 
         Raises:
             InputError: if the strategy or the method is unknown or does not fit the model or the
                 other, the scan does not have what it needs, or nothing fits into the budget.
         """
-        planned = self.planning(strategy, score=score, budget=budget, epochs=epochs, method=method)
-        return planned.choice.plan
-
-    def planning(
-        self,
-        strategy: str = "auto",
-        *,
-        score: str | None = None,
-        budget: float = 0.5,
-        epochs: int = 5,
-        method: Method | str = FULL,
-    ) -> Planning:
-        """Compare the strategies for this model and task; as `plan`, with all that lies behind."""
-        score = score or self.leading()
+        request = place_request(PlanRequest, "strategy", strategy, options)
+        score = request.score or self.leading()
         best, ranking = self.basis(score)
-        return compare_strategies(
-            self.as_dict(),
-            strategy,
-            Basis(score, best, self.detected(score), ranking, self._shown(score)),
-            budget=budget,
-            epochs=epochs,
-            method=method,
-        )
+        basis = Basis(score, best, self.detected(score), ranking, self._shown(score))
+        return compare_strategies(self.as_dict(), request, basis)
 
     def leading(self) -> str:
         """Return the score that plans rest on by default: the default one, if it is there.

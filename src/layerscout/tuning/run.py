@@ -13,7 +13,7 @@ import torch
 from layerscout.cache import DEFAULT_LIMIT, make_accelerator
 from layerscout.data import Task
 from layerscout.models import Encoder
-from layerscout.plans import Plan, TuneRequest, add_options, resolve_request
+from layerscout.plans import Plan, TuneRequest, add_options, place_request
 from layerscout.runtime import (
     InputError,
     check_checkpoint_folder,
@@ -82,11 +82,7 @@ def tune(
         LayerscoutError: if no run came to the end of an epoch with a finite loss.
     """
     # What can be refused is refused before any work.
-    if plan is None:
-        raise InputError("a plan is text or a `Plan`, got None; leave it out for auto")
-    whole_request = plan if isinstance(plan, TuneRequest) else None
-    named = options if whole_request else {"plan": plan, **options}
-    request = resolve_request(TuneRequest, whole_request, named)
+    request = place_request(TuneRequest, "plan", plan, options)
     rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
     cache_limit = int(
         check_number("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy)

@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from layerscout.plans.plan import ranges, read_ranges
 from layerscout.runtime import InputError, check_integer, unknown
 
@@ -132,6 +130,8 @@ class Permute:
             InputError: if the order is that of another number of blocks.
         """
         if self.order is None:
+            import numpy as np  # nothing else of the plans needs it, and `--help` loads the plans
+
             rng, drawn = np.random.default_rng(self.seed), np.arange(blocks)
             while blocks > 1 and (drawn == np.arange(blocks)).all():  # which would be no change
                 drawn = rng.permutation(blocks)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from layerscout.runtime import InputError, check_integer, check_number, unknown
 
 T = TypeVar("T")
@@ -205,6 +203,13 @@ def one_of(kind: str, known: Iterable[str]) -> Check:
     return check
 
 
+def check_metric_name(name: str, value: Any) -> str:
+    """Check the name of a metric of any kind of task; whether it fits the task shows later."""
+    from layerscout.data import METRICS  # imports numpy, which would slow `--help` by a third
+
+    return one_of("metric", METRICS)(name, value)
+
+
 def count_or(*words: str) -> Check:
     """Return the check for a number of at least 1, or one of some words."""
 
@@ -239,7 +244,7 @@ def several(check: Check, read: type[int] | type[float]) -> Check:
 
     def check_all(name: str, value: Any) -> tuple[Any, ...]:
         value = read_numbers(name, value, read) if isinstance(value, str) else value
-        many = isinstance(value, Sequence | np.ndarray)
+        many = isinstance(value, Sequence) or hasattr(value, "__array__")
         numbers = tuple(check(name, one) for one in (value if many else [value]))
         if not numbers or len(set(numbers)) < len(numbers):
             raise InputError(

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from layerscout.data import METRICS
 from layerscout.plans.auto import checked_budget
 from layerscout.plans.edits import Edit, Preserve, Reinitialize, make_edits, split_edits
 from layerscout.plans.methods import FULL, METHOD, METHODS, LoRA, Method, described, make_method
 from layerscout.plans.options import (
     check_counts,
+    check_metric_name,
     check_options,
     count_or,
     number,
@@ -360,7 +360,7 @@ class EvaluateRequest:
         repeated=True,
     )
     tune_heads: bool = option(False)
-    metric: str | None = option(None, one_of("metric", METRICS))
+    metric: str | None = option(None, check_metric_name)
     examples: int | Literal["all"] | None = option(None, count_or("all"), shown="at most 5,000")
     max_length: int = option(128, LENGTH)
     seed: int = option(0, SEED)

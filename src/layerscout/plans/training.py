@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from layerscout.data import METRICS
-from layerscout.plans.options import check_options, number, one_of, option, whole_number
+from layerscout.plans.options import (
+    check_metric_name,
+    check_options,
+    number,
+    option,
+    whole_number,
+)
 
 Keep = Literal["best", "last"]
 Schedule = Literal["linear", "constant"]
@@ -56,7 +61,7 @@ class Settings:
     )
     patience: int | None = option(None, whole_number(1), panel=TRAINING)
     keep: Keep = option("best", panel=TRAINING)
-    metric: str = option("accuracy", one_of("metric", METRICS), shown="")
+    metric: str = option("accuracy", check_metric_name, shown="")
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.analysis.sweeps import sweep
+from layerscout.analysis.ablations import ablate
 from layerscout.cache.examples import Examples
 from layerscout.cache.forward import predict
 from layerscout.cache.pooling import pool_states
@@ -127,7 +127,7 @@ def evaluations(encoder: Encoder, task: ls.Task, examples: int, repeats: int) ->
 
     def curve() -> None:
         with show_progress(False) as show:
-            sweep(encoder, model, data, False, show)
+            ablate(encoder, model, data, False, show)
 
     def cut_each() -> None:
         for head in range(1, L + 1):
@@ -136,7 +136,7 @@ def evaluations(encoder: Encoder, task: ls.Task, examples: int, repeats: int) ->
 
     def spans() -> None:
         with show_progress(False) as show:
-            sweep(encoder, model, data, True, show)
+            ablate(encoder, model, data, True, show)
 
     def skip_each() -> None:
         predict(encoder, model, data)

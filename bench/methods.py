@@ -28,7 +28,7 @@ from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.models.training_methods import equip
 from layerscout.plans.costs import Work, cost
-from layerscout.plans.methods import FULL, Adapter, LoRA, Method, PrefixTuning, applied
+from layerscout.plans.methods import FULL, Adapter, LoRA, Method, PrefixTuning, apply_method
 from layerscout.plans.plan import Plan
 from layerscout.plans.training import Settings
 from layerscout.runtime.store import clear_cache
@@ -105,7 +105,7 @@ def ours(bench: Bench, strategy: str, method: Method, rows: int | None = None) -
     trains: they are computed once too, so that all blocks are as fast as they can be.
     """
     clear_cache()
-    plan = applied(plan_of(strategy), method, BLOCKS)
+    plan = apply_method(plan_of(strategy), method, BLOCKS)
     model = made(bench, plan, method)
     validation = examples(bench, plan, 8)
     started = time.perf_counter()
@@ -218,7 +218,7 @@ def against_peft(bench: Bench, found: Timings) -> Section:
 
 def peft_parameters(bench: Bench) -> int:
     """Count what peft trains, to show that it is what our LoRA of all blocks does."""
-    plan = applied(plan_of(ALL), LORA, BLOCKS)
+    plan = apply_method(plan_of(ALL), LORA, BLOCKS)
     wrapped = peft_everywhere(make_classifier(bench.encoder, plan, LABELS))
     return sum(p.numel() for p in wrapped.parameters() if p.requires_grad)
 
@@ -293,7 +293,7 @@ def saved_by(
 ) -> list[Saved]:
     """Train, and tell of the snapshots of epochs that others follow; the last one holds less."""
     clear_cache()
-    plan = applied(plan_of(strategy), method, BLOCKS)
+    plan = apply_method(plan_of(strategy), method, BLOCKS)
     watched = Watched(inner)
     one_more = epochs * -(-len(bench.tokens) // BATCH) + 1
     train(

@@ -331,8 +331,8 @@ FAULTS = (
         SAVING,
     ),
     Fault(
-        "models/exports.py",
-        "positions -= model.config.pad_token_id + 1",
+        "models/architecture.py",
+        "positions -= config.pad_token_id + 1",
         "pass",
         "RoBERTa's texts are too long",
         SAVING,

@@ -1,5 +1,7 @@
 """Set up before layerscout is imported: no network, shapes checked, few threads."""
 
+import ast
+import functools
 import os
 import signal
 import subprocess
@@ -19,27 +21,17 @@ from jaxtyping import install_import_hook
 
 from inputs import Write, writer
 
-# The modules with shapes in their signatures.
-SHAPED = (
-    "scores.moments",
-    "scores.variability",
-    "scores.transferability",
-    "scores.folds",
-    "scores.neighbours",
-    "scores.probes",
-    "scores.cka",
-    "scores.spectra",
-    "scores.table",
-    "models.checkpoints",
-    "scores.diagnostics",
-    "models.encoder",
-    "models.heads",
-    "cache.states",
-    "cache.trunk_source",
-    "cache.trunks",
-    "scanning.scoring",
-)
-install_import_hook([f"layerscout.{name}" for name in SHAPED], "beartype.beartype")
+# The modules with shapes in their signatures are found, not listed: a list does not move with them.
+# Tests hand wrong words to these two on purpose, whose own checks are what must refuse them.
+OWN_CHECKS = {"gradients", "pooling"}
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+SHAPED = [
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    for path in sorted(SOURCE.glob("layerscout/*/*.py"))
+    if "\nfrom jaxtyping import" in path.read_text(encoding="utf-8") and path.stem not in OWN_CHECKS
+]
+assert len(SHAPED) > 20
+install_import_hook(SHAPED, "beartype.beartype")
 
 # Whoever starts the tests with SIGINT ignored (nohup, `&` in a script, some CI runners) hands that
 # on to the processes that tests start and press Ctrl-C in: Python then leaves it ignored.
@@ -61,6 +53,31 @@ def real(kind: str, name: str) -> Path:
     if not path.is_dir():
         pytest.skip(f"the real {kind}/{name} is not here (looked in ../shared)")
     return path
+
+
+@functools.cache
+def names_read(module: str) -> set[str]:
+    """List the names that the functions of a module look up when they run."""
+    tree = ast.parse(Path(sys.modules[module].__file__ or "").read_text(encoding="utf-8"))
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    inside = (node for function in functions for node in ast.walk(function))
+    return {node.id for node in inside if isinstance(node, ast.Name)}
+
+
+@pytest.fixture
+def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Refuse to patch a name of layerscout where nothing reads it: such a test tests nothing."""
+    patch = monkeypatch.setattr
+
+    def checked(target: Any, *given: Any, **options: Any) -> None:
+        place, name = target.rsplit(".", 1) if isinstance(target, str) else (target, given[0])
+        module = place if isinstance(place, str) else getattr(place, "__name__", "")
+        if module in sys.modules and module.startswith("layerscout."):
+            assert name in names_read(module), f"{module} does not read {name}: patch its reader"
+        patch(target, *given, **options)
+
+    monkeypatch.setattr = checked  # type: ignore[method-assign]
+    return monkeypatch
 
 
 @pytest.fixture(scope="session")

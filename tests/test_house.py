@@ -118,3 +118,11 @@ def test_libraries_stay_in_their_rooms(module):
     found = {source.partition(".")[0] for source, _, for_types in imports(module) if not for_types}
     astray = [name for name in found if not {room, module} & HOMES.get(name, {room})]
     assert astray == []
+
+
+def test_a_name_is_patched_where_it_is_read(monkeypatch):
+    import layerscout.scores  # a surface offers names that its modules read
+
+    assert layerscout.scores.SCORES
+    with pytest.raises(AssertionError, match="does not read SCORES"):
+        monkeypatch.setattr("layerscout.scores.SCORES", {})

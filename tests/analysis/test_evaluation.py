@@ -10,7 +10,7 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 
 import layerscout as ls
 from inputs import as_csv, expect_refused
-from layerscout.analysis import evaluation, sweeps, tuned_heads
+from layerscout.analysis import ablations, evaluation, tuned_heads
 from layerscout.analysis.evaluation import evaluate
 from layerscout.data.metrics import evaluate as judge
 from layerscout.models.encoder import Encoder
@@ -98,13 +98,13 @@ def test_truncation_is_the_model_loaded_shorter(tuned):
 
 def test_skipping_is_blocks_that_do_nothing(tuned, monkeypatch):
     seen = {}
-    whole = evaluation.sweep
+    whole = evaluation.ablate
 
     def noted(*arguments):
-        seen["swept"] = whole(*arguments)
-        return seen["swept"]
+        seen["ablated"] = whole(*arguments)
+        return seen["ablated"]
 
-    monkeypatch.setattr(evaluation, "sweep", noted)
+    monkeypatch.setattr(evaluation, "ablate", noted)
     found = quietly(tuned, TASK, edits=("skip",))
     assert found.content["truncation"] == {}
     matrix = found.content["skips"]
@@ -113,7 +113,7 @@ def test_skipping_is_blocks_that_do_nothing(tuned, monkeypatch):
             assert matrix[i][j] is None
             continue
         expected = plain_logits(tuned, TASK.validation.texts, skipped=range(i + 1, j + 2))
-        logits = seen["swept"].skipped[i + 1, j + 1]
+        logits = seen["ablated"].skipped[i + 1, j + 1]
         np.testing.assert_allclose(logits, expected, atol=1e-4)
         assert matrix[i][j] == pytest.approx(value(expected))
 
@@ -143,7 +143,7 @@ def test_block_passes_are_as_few_as_can_be(tmp_path, monkeypatch, edits, passes)
         return model, columns
 
     monkeypatch.setattr(evaluation, "load_tuned_classifier", counted)
-    monkeypatch.setattr(sweeps, "make_batches", lambda encoder, data: [np.arange(len(data))])
+    monkeypatch.setattr(ablations, "make_batches", lambda encoder, data: [np.arange(len(data))])
     quietly(tmp_path / "model", TASK, edits=edits)
     assert len(entered) == passes
 
@@ -218,7 +218,7 @@ def test_logits_that_are_not_finite_have_no_value(bert, tmp_path):
 
 
 def test_only_what_is_not_finite_has_no_value(bert, monkeypatch, tmp_path):
-    whole = evaluation.sweep
+    whole = evaluation.ablate
 
     def spoilt(*arguments):
         found = whole(*arguments)
@@ -226,7 +226,7 @@ def test_only_what_is_not_finite_has_no_value(bert, monkeypatch, tmp_path):
         found.skipped[1, 2][0] = np.inf
         return found
 
-    monkeypatch.setattr(evaluation, "sweep", spoilt)
+    monkeypatch.setattr(evaluation, "ablate", spoilt)
     found = quietly(bert, TASK, edits=("truncate", "skip"))
     curve = found.content["truncation"]["untuned"]
     assert [value is None for value in curve] == [False, False, True, False, False]

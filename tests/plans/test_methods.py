@@ -9,7 +9,7 @@ from layerscout.plans.methods import (
     Full,
     LoRA,
     PrefixTuning,
-    described,
+    describe_method,
     make_method,
 )
 
@@ -25,7 +25,7 @@ def test_by_name_and_options():
 @pytest.mark.parametrize("name", METHODS)
 def test_described_ones_can_be_made_again(name):
     method = make_method(name)
-    assert make_method(name, **described(method)) == method
+    assert make_method(name, **describe_method(method)) == method
 
 
 @pytest.mark.parametrize(

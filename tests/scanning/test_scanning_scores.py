@@ -220,7 +220,7 @@ def test_numbers_leave_the_class_scores_out(encoder):
     for key in CLASSES_ONLY:
         line = expect_refused("compares classes", scan, encoder, numbers_task(), key)
         assert line.startswith(key) and "logme" in line and "probe" in line
-    assert found.leading() == "cca"
+    assert found.leading_score() == "cca"
     assert found.plan("best-down:1@top").notation == "(1, 1, 4)"
     assert list(ls.scan(encoder, numbers_task()).scores) == ["cca", "ridge", "logme"]
 

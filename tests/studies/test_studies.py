@@ -188,8 +188,8 @@ def test_a_record_that_was_cut_short_is_run_again(tiny, reviews, copy):
     one, other, whole, _ = before
     truncate(store.path(one))
     store.path(other).write_text('{"key": "another", "status": "done"}')
-    assert store.broken(one) and store.broken(other)
-    assert not store.broken(whole)
+    assert store.is_broken(one) and store.is_broken(other)
+    assert not store.is_broken(whole)
     _, again = run(recipe(tiny, reviews), copy)
     assert sorted(again) == sorted([one, other])
     assert records(copy) == before
@@ -217,7 +217,7 @@ def test_a_record_without_what_was_measured_is_run_again(tiny, reviews, copy):
     changes = ({"curve": 3}, {"flops": {}}, {"flops": nothing})
     for hollow in ({}, *(result | change for change in changes)):
         store.path(key).write_text(json.dumps({**record, "result": hollow}))
-        assert store.broken(key)
+        assert store.is_broken(key)
     assert run(recipe(tiny, reviews), copy)[1] == [key]
     assert records(copy) == before
 
@@ -640,7 +640,7 @@ def test_records_of_another_shape_are_run_again(tiny, reviews, copy):
     for key, change in zip(keys, changes, strict=True):
         path = store.path(key)
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
-        assert store.broken(key)
+        assert store.is_broken(key)
     assert sorted(run(recipe(tiny, reviews), copy)[1]) == keys
 
 

@@ -351,7 +351,11 @@ def scripted(monkeypatch):
 def test_best_and_last_epoch(bert, scripted, keep, kept_epoch):
     ends = scripted(0.5, 0.75, 0.25, 0.75)
     run, kept, _ = trained(bert, "(3, 4, 4)", epochs=4, keep=keep)
-    assert [epoch.epoch for epoch in (run.best, run.last, run.kept(keep))] == [2, 4, kept_epoch]
+    assert [epoch.epoch for epoch in (run.best, run.last, run.choose_epoch(keep))] == [
+        2,
+        4,
+        kept_epoch,
+    ]
     assert [epoch.value for epoch in run.curve] == [0.5, 0.75, 0.25, 0.75]
     assert differing(kept, ends[kept_epoch - 1]) == set()
     assert differing(ends[1], ends[3]) == set(kept) and run.stopped is None

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from layerscout.analysis.ablations import ABLATIONS, Ablated, ablate
 from layerscout.analysis.judging import Judge
-from layerscout.analysis.sweeps import SWEEPS, Swept, sweep
 from layerscout.analysis.tuned_heads import (
     check_heads,
     describe_heads,
@@ -142,7 +142,7 @@ def evaluate(
     if not isinstance(model, str | Path):
         raise InputError("a tuned model is given by its folder or hub id; save it first")
     asked = resolve_request(EvaluateRequest, request, options)
-    sweeps, single = _part_edits(asked.edits)
+    ablations, single = _part_edits(asked.edits)
     task = ensure_validation(task, asked.seed)
     metric = asked.metric or task.metric
     check_metric(metric, task.kind)
@@ -151,15 +151,15 @@ def evaluate(
         original = Encoder.load(original, device=device, precision=precision)
     heads = [encoder] if asked.tune_heads else []
     heads += [original] if original is not None else []
-    check_heads(heads, task, sweeps, asked.examples)
+    check_heads(heads, task, ablations, asked.examples)
     few = draw_head_examples(task, asked.examples, asked.seed) if heads else task
     with show_progress(progress) as show:
         extractor = Extractor(encoder, ("cls",), asked.max_length, cache_limit, show)
         judge = Judge(task, make_targets(require_validation(task), task.kind), metric, columns)
-        found = _predict_all(extractor, classifier, judge, sweeps, single, asked.seed)
+        found = _predict_all(extractor, classifier, judge, ablations, single, asked.seed)
         curves = {}
-        if "truncate" in sweeps:
-            curves["untuned"] = [judge.value(logits) for logits in found.swept.truncated]
+        if "truncate" in ablations:
+            curves["untuned"] = [judge.value(logits) for logits in found.ablated.truncated]
         if asked.tune_heads:
             curves["tuned"] = tune_again(extractor, few, judge, classifier, asked.seed)
         if original is not None:
@@ -175,7 +175,9 @@ def evaluate(
         "metrics": judge.metrics(found.outputs[""]),
         "majority": judge.majority(),
         "truncation": curves,
-        "skips": _judge_spans(found.swept, judge, encoder.blocks) if "skip" in sweeps else None,
+        "skips": _judge_spans(found.ablated, judge, encoder.blocks)
+        if "skip" in ablations
+        else None,
         "edits": [
             {"edit": format_edits(one), "metrics": judge.metrics(found.outputs[format_edits(one)])}
             for one in single
@@ -195,12 +197,12 @@ class _Found:
 
     Attributes:
         tokens: of the examples.
-        swept: logits of the sweeps, in the columns of the model.
+        ablated: logits of the ablations, in the columns of the model.
         outputs: those of the whole model (""), and by notation of each edit that is kept apart.
     """
 
     tokens: Tokens
-    swept: Swept
+    ablated: Ablated
     outputs: Mapping[str, np.ndarray]
 
 
@@ -228,7 +230,7 @@ def _predict_all(
     extractor: Extractor,
     classifier: Any,
     judge: Judge,
-    sweeps: Collection[str],
+    ablations: Collection[str],
     single: Sequence[tuple[Edit, ...]],
     seed: int,
 ) -> _Found:
@@ -237,26 +239,26 @@ def _predict_all(
     tokens = extractor.tokenize(require_validation(judge.task))
     data = Examples(tokens, right.labels, None, right.choices)
     with extractor.timed("evaluate"):
-        swept = sweep(encoder, classifier, data, "skip" in sweeps, extractor.show)
-        whole = swept.truncated[-1]
+        ablated = ablate(encoder, classifier, data, "skip" in ablations, extractor.show)
+        whole = ablated.truncated[-1]
         judge.check(encoder.name, whole)
-        cuts = range(1, encoder.blocks) if "truncate" in sweeps else ()
-        outputs = {"": whole} | {f"truncate:{s}": swept.truncated[s] for s in cuts}
+        cuts = range(1, encoder.blocks) if "truncate" in ablations else ()
+        outputs = {"": whole} | {f"truncate:{s}": ablated.truncated[s] for s in cuts}
         for number, one in enumerate(single):
             extractor.show("judging edits", number, len(single), format_edits(one))
             with edit(classifier, one, seed=seed):
                 outputs[format_edits(one)] = predict(encoder, classifier, data).numpy()
-    return _Found(tokens, swept, outputs)
+    return _Found(tokens, ablated, outputs)
 
 
 def _part_edits(edits: str | Sequence[str | Edit]) -> tuple[set[str], list[tuple[Edit, ...]]]:
-    """Part the sweeps from the edits that are judged one by one."""
+    """Part the ablations from the edits that are judged one by one."""
     listed = [edits] if isinstance(edits, str) else list(edits)
-    sweeps = {one for one in listed if isinstance(one, str) and one.strip() in SWEEPS}
-    single = [make_edits(one) for one in listed if one not in sweeps]
+    ablations = {one for one in listed if isinstance(one, str) and one.strip() in ABLATIONS}
+    single = [make_edits(one) for one in listed if one not in ablations]
     if not all(single):
         raise InputError("an edit is empty; leave it out, the whole model is always judged")
-    return {one.strip() for one in sweeps}, list(dict.fromkeys(single))
+    return {one.strip() for one in ablations}, list(dict.fromkeys(single))
 
 
 def _list_settings(
@@ -273,11 +275,11 @@ def _list_settings(
     }
 
 
-def _judge_spans(swept: Swept, judge: Judge, blocks: int) -> list[list[float | None]]:
+def _judge_spans(ablated: Ablated, judge: Judge, blocks: int) -> list[list[float | None]]:
     """Judge every span: row i − 1 has those that begin with block i, by their last block."""
     numbers = range(1, blocks + 1)
     return [
-        [judge.value(swept.skipped[i, j]) if i <= j else None for j in numbers] for i in numbers
+        [judge.value(ablated.skipped[i, j]) if i <= j else None for j in numbers] for i in numbers
     ]
 
 
@@ -299,7 +301,7 @@ def _warn_of_seen_rows(model: str | Path, task: Task) -> list[str]:
 def _list_warnings(found: _Found, model: str | Path, task: Task, max_length: int) -> list[str]:
     warnings = [*task.warnings, *_warn_of_seen_rows(model, task)]
     warnings += warn_of_cut_inputs(found.tokens.truncated, len(found.tokens), max_length)
-    spans = {f"skip:{i}-{j}": logits for (i, j), logits in found.swept.skipped.items()}
+    spans = {f"skip:{i}-{j}": logits for (i, j), logits in found.ablated.skipped.items()}
     outputs = {**found.outputs, **spans}
     if broken := [name for name, logits in outputs.items() if not np.isfinite(logits).all()]:
         warnings.append(f"logits are not finite and have no value under {', '.join(broken)}")

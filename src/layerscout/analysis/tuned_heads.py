@@ -28,7 +28,7 @@ HEAD_RATES = tuple(sorted(set(FAMILY_RATES.values())))
 def check_heads(
     heads: Sequence[Encoder],
     task: Task,
-    sweeps: Collection[str],
+    ablations: Collection[str],
     examples: int | Literal["all"] | None,
 ) -> None:
     """Refuse what heads cannot be tuned again for; `heads` names the encoders they are on."""
@@ -41,7 +41,7 @@ def check_heads(
             "heads are tuned again for classes and numbers, not for multiple choice; leave out "
             "--tune-heads and --original"
         )
-    if heads and "truncate" not in sweeps:
+    if heads and "truncate" not in ablations:
         raise InputError("heads are tuned again at every state; add the edit truncate")
     for encoder in heads:
         if not reads_first_token(encoder.model):

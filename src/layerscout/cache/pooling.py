@@ -127,12 +127,12 @@ def _find(
     """Return the states at `path` and the seconds that computing them took, if they are whole."""
     about = find_cached(path, _size(shape))
     try:
-        return None if about is None else (_mapped(path, shape), about["seconds"])
+        return None if about is None else (_map_file(path, shape), about["seconds"])
     except OSError:  # another process has just removed it
         return None
 
 
-def _mapped(path: Path, shape: tuple[int, int, int]) -> Float32[np.ndarray, "S n d"]:
+def _map_file(path: Path, shape: tuple[int, int, int]) -> Float32[np.ndarray, "S n d"]:
     return np.memmap(path, dtype=np.float32, mode="r", shape=shape)
 
 
@@ -219,7 +219,7 @@ def _in_cache(
         except OSError:
             _rescue(run, [data for data, _ in entries])
             raise
-    return {pooling: _mapped(paths[pooling], run.shape) for pooling in run.poolings}
+    return {pooling: _map_file(paths[pooling], run.shape) for pooling in run.poolings}
 
 
 def _about(run: _Run, pooling: Pooling, data: Path) -> dict[str, object]:

@@ -72,7 +72,9 @@ def _parameters(group: Any) -> Iterator[inspect.Parameter]:
             show_default=False if kind is bool or not shown else shown,
             metavar=declared.metavar,
             rich_help_panel=declared.panel,
-            autocompletion=None if declared.completes is None else _completing(*declared.completes),
+            autocompletion=None
+            if declared.completes is None
+            else _make_completer(*declared.completes),
         )
         yield inspect.Parameter(
             name,
@@ -96,7 +98,7 @@ def _type(declared: Any, option: Declaration) -> Any:
     return str | None
 
 
-def _completing(room: str, table: str) -> Callable[[str], list[str]]:
+def _make_completer(room: str, table: str) -> Callable[[str], list[str]]:
     """Return what completes the last of some keys of a table, separated by commas.
 
     The room is imported when somebody presses the key.

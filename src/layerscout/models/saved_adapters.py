@@ -30,7 +30,7 @@ from layerscout.plans import (
     Method,
     Plan,
     PrefixTuning,
-    described,
+    describe_method,
 )
 from layerscout.runtime import InputError, replace_folder
 
@@ -99,7 +99,7 @@ def save_trained(
         "layerscout": version("layerscout"),
         "format": FORMAT,
         "method": equipped.method.name,
-        "options": described(equipped.method),
+        "options": describe_method(equipped.method),
         "plan": equipped.plan.as_dict(),
         "kind": kind,
         "classifier": head,
@@ -154,7 +154,7 @@ def load(folder: str | Path, base: str | Path | None = None, *, device: str = "c
         raise InputError(
             f"cannot load the base of {folder}: {error}; or give where it is now as `base`"
         ) from error
-    encoder = _checked_base(encoder, saved, source)
+    encoder = _restore_base(encoder, saved, source)
     model = make_classifier(encoder, saved.plan, saved.labels, kind=saved.kind, head=saved.head)
     equip(model, saved.plan, saved.method)
     expected = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -259,7 +259,7 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def _checked_base(encoder: Encoder, saved: _Saved, source: str) -> Encoder:
+def _restore_base(encoder: Encoder, saved: _Saved, source: str) -> Encoder:
     """Do to an encoder what was done before, and show that it is the base."""
     config, base = encoder.model.config, saved.base
     fits = config.model_type == base["family"] and encoder.blocks >= saved.plan.head

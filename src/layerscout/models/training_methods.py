@@ -28,7 +28,7 @@ from layerscout.plans import (
     Method,
     Plan,
     PrefixTuning,
-    applied,
+    apply_method,
     check_family,
     check_tunes_blocks,
     check_untied,
@@ -112,7 +112,7 @@ def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) 
         freeze(model, plan)
         return Equipped(model, plan, method)
     found = fit_plan(model, plan)[1]
-    plan = applied(plan, method, blocks)
+    plan = apply_method(plan, method, blocks)
     with use_seed(seed):
         if isinstance(method, LoRA):
             return Equipped(model, plan, method, wrap_with_lora(model, plan, method))

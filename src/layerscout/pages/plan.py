@@ -7,7 +7,7 @@ from typing import Any
 
 from layerscout.pages.commands import write_command
 from layerscout.pages.content import Table
-from layerscout.plans import METHODS, described
+from layerscout.plans import METHODS, describe_method
 
 
 def tabulate_plans(content: Mapping[str, Any], full: Mapping[str, Any]) -> Table:
@@ -66,7 +66,7 @@ def write_next_command(content: Mapping[str, Any], scan: Mapping[str, Any]) -> s
     epochs, method = content["work"]["epochs"], content["method"]
     more = ["--epochs", str(epochs)] if epochs != 5 else []
     more += [] if method == "full" else ["--method", method]
-    usual = described(METHODS[method]())
+    usual = describe_method(METHODS[method]())
     for name, value in content.get("method_options", {}).items():
         if value != usual[name]:
             more += [f"--{name.replace('_', '-')}", _write(value)]

@@ -1,6 +1,6 @@
 """What is tuned and how, as values: plans, edits, methods, training settings, costs."""
 
-from layerscout.plans.auto import Choice, checked_budget, choose
+from layerscout.plans.auto import Choice, check_budget, choose
 from layerscout.plans.costs import Cost, Work, block_flops, cost, full_cost, trunk_flops
 from layerscout.plans.edits import (
     Arrangement,
@@ -27,11 +27,11 @@ from layerscout.plans.methods import (
     LoRA,
     Method,
     PrefixTuning,
-    applied,
+    apply_method,
     check_family,
     check_tunes_blocks,
     check_untied,
-    described,
+    describe_method,
     make_method,
 )
 from layerscout.plans.options import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from layerscout.plans.costs import Work, cost, full_cost
-from layerscout.plans.methods import FULL, Full, Method, applied, check_untied
+from layerscout.plans.methods import FULL, Full, Method, apply_method, check_untied
 from layerscout.plans.plan import ModelShape, Plan, check_tied, make_plan
 from layerscout.runtime import InputError, check_number
 
@@ -66,7 +66,7 @@ def choose(
         InputError: if the budget is not in (0, 1], nothing fits into it, or the method needs blocks
             that share no weights.
     """
-    budget = checked_budget(budget)
+    budget = check_budget(budget)
     check_untied(shape.family, shape.weights, method)
     clauses = list_clauses(shape, work, best, method)
     strategy = find_first(clauses, budget)
@@ -85,11 +85,11 @@ def choose(
     reason += [clause.refusal() for clause in clauses[:taken]]
     if best is None:
         reason.append("there is no ℓ*: no state has a value, or none is told apart from the rest")
-    plan = applied(make_plan(strategy, shape.blocks, best=best), method, shape.blocks)
+    plan = apply_method(make_plan(strategy, shape.blocks, best=best), method, shape.blocks)
     return Choice(plan, strategy, "; ".join(reason))
 
 
-def checked_budget(budget: float) -> float:
+def check_budget(budget: float) -> float:
     """Give the budget of "auto".
 
     Raises:

@@ -111,7 +111,7 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
     dense, products = _forward(shape, T)
     block, head = dense + products, 2 * shape.parameters.head
     cut, tuned = plan.cut or 0, len(plan.tuned)
-    added = T * _added(plan, shape, method)
+    added = T * _count_added(plan, shape, method)
 
     trunk = cut * block
     forward = (plan.head - cut) * block + head + added
@@ -119,7 +119,7 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
     if isinstance(method, Full):
         backward += tuned * dense
     if tuned:
-        backward += head - T * _spared(plan, shape, T, method)
+        backward += head - T * _count_spared(plan, shape, T, method)
     rows = work.examples + work.validation
     return Cost(
         train=float(
@@ -156,7 +156,7 @@ def _forward(shape: ModelShape, tokens: float) -> tuple[float, float]:
     return dense, tokens * 4 * tokens * d
 
 
-def _added(plan: Plan, shape: ModelShape, method: Method) -> int:
+def _count_added(plan: Plan, shape: ModelShape, method: Method) -> int:
     """Count the FLOPs, per token and forward pass, of what a method adds to the tuned blocks."""
     d, tuned = shape.hidden_size, len(plan.tuned)
     match method:
@@ -170,7 +170,7 @@ def _added(plan: Plan, shape: ModelShape, method: Method) -> int:
             return tuned * 4 * method.virtual_tokens * d
 
 
-def _spared(plan: Plan, shape: ModelShape, tokens: float, method: Method) -> float:
+def _count_spared(plan: Plan, shape: ModelShape, tokens: float, method: Method) -> float:
     """Count the FLOPs, per token, that the lowest tuned block need not spend on gradients."""
     d = shape.hidden_size
     # The gated family norms the input of every block but the first, and the gradient of that norm

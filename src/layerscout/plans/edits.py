@@ -51,7 +51,7 @@ class Skip:
 
     def __post_init__(self) -> None:
         """Sort the blocks and check them."""
-        object.__setattr__(self, "blocks", _sorted(self.blocks))
+        object.__setattr__(self, "blocks", _sort_blocks(self.blocks))
 
     @property
     def notation(self) -> str:
@@ -67,7 +67,7 @@ class Reinitialize:
 
     def __post_init__(self) -> None:
         """Sort the blocks and check them."""
-        object.__setattr__(self, "blocks", _sorted(self.blocks))
+        object.__setattr__(self, "blocks", _sort_blocks(self.blocks))
 
     @property
     def notation(self) -> str:
@@ -83,7 +83,7 @@ class Preserve:
 
     def __post_init__(self) -> None:
         """Sort the blocks and check them."""
-        object.__setattr__(self, "blocks", _sorted(self.blocks))
+        object.__setattr__(self, "blocks", _sort_blocks(self.blocks))
 
     @property
     def notation(self) -> str:
@@ -239,8 +239,8 @@ def make_edits(written: str | Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     if isinstance(written, Edit):
         return (written,)
     if not isinstance(written, str):
-        edits = [one for one in written if isinstance(one, Edit)] if _listed(written) else []
-        if not _listed(written) or len(edits) < len(written):
+        edits = [one for one in written if isinstance(one, Edit)] if _is_list(written) else []
+        if not _is_list(written) or len(edits) < len(written):
             raise InputError(f"edits are text such as 'skip:3-4', or values, got {written!r:.60}")
         return tuple(edits)
     return tuple(map(_read, written.split("+"))) if written.strip() else ()
@@ -304,12 +304,12 @@ def arrange(edits: Sequence[Edit], blocks: int) -> Arrangement:
     )
 
 
-def _listed(given: Any) -> bool:
+def _is_list(given: Any) -> bool:
     return isinstance(given, Collection) and not isinstance(given, str | bytes)
 
 
-def _sorted(blocks: Any) -> tuple[int, ...]:
-    if not _listed(blocks) or not blocks:
+def _sort_blocks(blocks: Any) -> tuple[int, ...]:
+    if not _is_list(blocks) or not blocks:
         raise InputError(f"an edit needs numbers of blocks, got {blocks!r:.60}; name some")
     return tuple(sorted({check_integer("block", block, 1) for block in blocks}))
 

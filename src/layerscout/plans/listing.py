@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from layerscout.plans.auto import find_first, is_possible, list_clauses
 from layerscout.plans.costs import Cost, Work, cost, full_cost
-from layerscout.plans.methods import FULL, Full, Method, applied, check_untied
+from layerscout.plans.methods import FULL, Full, Method, apply_method, check_untied
 from layerscout.plans.plan import ModelShape, Plan, make_plan
 
 
@@ -62,20 +62,20 @@ def options(
     full = full_cost(shape, work).train
     ranked = sum(value is not None for value in ranking or ())
 
-    def made(strategy: str) -> Plan:
+    def make(strategy: str) -> Plan:
         plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
-        return applied(plan, method, shape.blocks)
+        return apply_method(plan, method, shape.blocks)
 
     found: dict[Plan, Option] = {}
     for strategy in (*_worth_listing(shape.blocks, best, ranked), *extra):
-        plan = made(strategy)
+        plan = make(strategy)
         idle = not plan.tuned and not isinstance(method, Full)
         if plan in found or (strategy not in extra and (idle or not is_possible(plan, shape))):
             continue
         counted = cost(plan, shape, work, method)
         relative = counted.train / full
         first = find_first(clauses, relative)
-        efficient = first is not None and made(first) == plan
+        efficient = first is not None and make(first) == plan
         built_on = {"best": best, "middle": shape.blocks // 2 + 1}.get(strategy.split("-")[0])
         found[plan] = Option(strategy, plan, counted, relative, efficient, built_on or plan.head)
     return sorted(found.values(), key=lambda option: -option.relative)

@@ -115,12 +115,12 @@ def make_method(method: Method | str, **options: Any) -> Method:
     return method if isinstance(method, Method) else kind(**given)
 
 
-def described(method: Method) -> dict[str, Any]:
+def describe_method(method: Method) -> dict[str, Any]:
     """Give the options of a method, as the JSON files hold them beside its name."""
     return asdict(method)
 
 
-def applied(plan: Plan, method: Method, blocks: int) -> Plan:
+def apply_method(plan: Plan, method: Method, blocks: int) -> Plan:
     """Give a plan as the method follows it, on a model of so many blocks.
 
     Only full fine-tuning trains the embeddings: the others leave them even in (1, L, L).

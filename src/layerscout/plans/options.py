@@ -207,7 +207,7 @@ def check_metric_name(name: str, value: Any) -> str:
     """Check the name of a metric of any kind of task; whether it fits the task shows later."""
     from layerscout.data import METRICS  # imports numpy, which would slow `--help` by a third
 
-    return one_of("metric", METRICS)(name, value)
+    return str(one_of("metric", METRICS)(name, value))
 
 
 def count_or(*words: str) -> Check:

@@ -264,14 +264,14 @@ def make_plan(
         case "head", str(), None if k:
             return _plan([], k, blocks)
         case "best-down", str(), "top" | "best":
-            return _down(_given(best, blocks, text), k, place, blocks)
+            return _plan_down(_require_best(best, blocks, text), k, place, blocks)
         case "middle-down", str(), "top" | "middle":
-            return _down(blocks // 2 + 1, k, place, blocks)
+            return _plan_down(blocks // 2 + 1, k, place, blocks)
         case ("best-up", None, None) | ("best-up", str(), "head" | "top") if k or not count:
-            return _up(_given(best, blocks, text), k, place, blocks)
+            return _up(_require_best(best, blocks, text), k, place, blocks)
         case "rank" | "rank-bottom", str(), None if k:
             _check_count(k, blocks, text)
-            return _ranked(ranking, k, text, blocks)
+            return _plan_by_rank(ranking, k, text, blocks)
     raise _misspelt(text)
 
 
@@ -359,7 +359,7 @@ def _outside(got: str, highest: int, head: int) -> InputError:
     )
 
 
-def _down(start: int, k: int | None, place: str, blocks: int) -> Plan:
+def _plan_down(start: int, k: int | None, place: str, blocks: int) -> Plan:
     low = max(1, start - k + 1) if k else 1
     return _plan([(low, start)], blocks if place == "top" else start, blocks)
 
@@ -373,7 +373,9 @@ def _up(best: int, k: int | None, place: str | None, blocks: int) -> Plan:
     return _plan([(best + 1, high)], high if place == "head" else blocks, blocks)
 
 
-def _ranked(ranking: Sequence[float | None] | None, k: int, strategy: str, blocks: int) -> Plan:
+def _plan_by_rank(
+    ranking: Sequence[float | None] | None, k: int, strategy: str, blocks: int
+) -> Plan:
     if ranking is None:
         raise InputError(
             f"{strategy} needs a block score such as fisher, and there is none; use --score fisher "
@@ -396,7 +398,7 @@ def _check_count(k: int, blocks: int, strategy: str) -> None:
         )
 
 
-def _given(best: int | None, blocks: int, strategy: str) -> int:
+def _require_best(best: int | None, blocks: int, strategy: str) -> int:
     if best is None:
         raise InputError(
             f"{strategy} needs a best state, and the score found none; use --score "

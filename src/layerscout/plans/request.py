@@ -10,9 +10,17 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from layerscout.plans.auto import checked_budget
+from layerscout.plans.auto import check_budget
 from layerscout.plans.edits import Edit, Preserve, Reinitialize, make_edits, split_edits
-from layerscout.plans.methods import FULL, METHOD, METHODS, LoRA, Method, described, make_method
+from layerscout.plans.methods import (
+    FULL,
+    METHOD,
+    METHODS,
+    LoRA,
+    Method,
+    describe_method,
+    make_method,
+)
 from layerscout.plans.options import (
     check_counts,
     check_metric_name,
@@ -95,7 +103,7 @@ class TuneRequest(Settings):
     plan: Plan | str | Path = option("auto", _check_plan)
     against: Plan | str | Path | None = option(None, panel=TRAINING, metavar="PLAN")
     score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
-    budget: float = option(0.5, lambda name, value: checked_budget(value))
+    budget: float = option(0.5, lambda name, value: check_budget(value))
     method: Method | None = option(
         None,
         _check_method,
@@ -209,7 +217,7 @@ class TuneRequest(Settings):
             return self
         options = dict(self.method_options or {})
         if written is not None:
-            options = described(written) | options
+            options = describe_method(written) | options
         method = make_method(FULL.name if written is None else written.name, **options)
         return replace(self, method=method, method_options=None)
 
@@ -298,7 +306,7 @@ class PlanRequest:
     """
 
     strategy: str = option("auto", lambda name, value: require_text(value))
-    budget: float = option(0.5, lambda name, value: checked_budget(value))
+    budget: float = option(0.5, lambda name, value: check_budget(value))
     score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
     epochs: int = option(5, whole_number(1))
     method: Method = option(

@@ -21,7 +21,7 @@ def check_integer(
     fits = isinstance(value, Integral) and not isinstance(value, bool)
     if not fits or value < low or (high is not None and value > high):
         span = f"from {low} on" if high is None else f"in {low}..{high}"
-        raise _refused(name, f"a whole number {span}", value, remedy)
+        raise _refusal(name, f"a whole number {span}", value, remedy)
     return int(value)
 
 
@@ -38,10 +38,10 @@ def check_number(
     except OverflowError:
         number = nan
     if not isfinite(number) or not fits(number):
-        raise _refused(name, rule, value, remedy)
+        raise _refusal(name, rule, value, remedy)
     return number
 
 
-def _refused(name: str, rule: str, value: Any, remedy: str) -> InputError:
+def _refusal(name: str, rule: str, value: Any, remedy: str) -> InputError:
     message = f"`{name}` must be {rule}, got {value!r:.60}"
     return InputError(f"{message}; {remedy}" if remedy else message)

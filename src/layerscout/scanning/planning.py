@@ -17,13 +17,13 @@ from layerscout.plans import (
     Option,
     PlanRequest,
     Work,
-    applied,
+    apply_method,
     check_family,
     check_tied,
     check_untied,
     choose,
     cost,
-    described,
+    describe_method,
     full_cost,
     make_plan,
     options,
@@ -89,7 +89,7 @@ class Planning:
             }
             for option in self.options
         ]
-        method_options = described(self.method)
+        method_options = describe_method(self.method)
         return {
             "layerscout": version("layerscout"),
             "verb": "plan",
@@ -134,7 +134,7 @@ def compare_strategies(scan: Mapping[str, Any], request: PlanRequest, basis: Bas
         choice = choose(shape, work, basis.detected, budget, method)
     else:
         plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
-        plan = applied(plan, method, shape.blocks)
+        plan = apply_method(plan, method, shape.blocks)
         choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
         try:
             check_tied(plan, shape.weights)

@@ -61,7 +61,7 @@ class Scan:
         Raises:
             InputError: if the scan does not have that score.
         """
-        score = score or self.leading()
+        score = score or self.leading_score()
         if score not in self.scores:
             raise unknown("score of this scan", score, self.scores)
         return self.scores[score].best()
@@ -86,12 +86,12 @@ class Scan:
                 other, the scan does not have what it needs, or nothing fits into the budget.
         """
         request = place_request(PlanRequest, "strategy", strategy, options)
-        score = request.score or self.leading()
+        score = request.score or self.leading_score()
         best, ranking = self.basis(score)
         basis = Basis(score, best, self.detected(score), ranking, self._shown(score))
         return compare_strategies(self.as_dict(), request, basis)
 
-    def leading(self) -> str:
+    def leading_score(self) -> str:
         """Return the score that plans rest on by default: the default one, if it is there.
 
         Otherwise the first of states, or else the first.
@@ -109,11 +109,11 @@ class Scan:
         Raises:
             InputError: if the scan does not have that score.
         """
-        score = score or self.leading()
+        score = score or self.leading_score()
         if score not in self.scores:
             raise unknown("score of this scan", score, self.scores)
         if self.scores[score].of == "blocks":
-            of_states = self.leading()
+            of_states = self.leading_score()
             best = self.best(of_states) if self.scores[of_states].of == "states" else None
             return best, self.scores[score].values
         ranks = (s for s in self.scores.values() if s.of == "blocks" and s.best() is not None)
@@ -128,8 +128,8 @@ class Scan:
             score: as for `basis`.
         """
         best = self.basis(score)[0]
-        key = score or self.leading()
-        key = key if self.scores[key].of == "states" else self.leading()
+        key = score or self.leading_score()
+        key = key if self.scores[key].of == "states" else self.leading_score()
         apart = self.scores[key].details.get("separable_from_best")
         return best if apart is None or any(apart[1:]) else None
 

@@ -221,10 +221,10 @@ def estimate_cka(both: float, a: _Own | None, b: _Own | None) -> Similarity:
         return Similarity(None, None)
     biased = both / float(np.sqrt(a[0] * b[0]))
     # Both are cosines; only rounding takes them out of their ranges.
-    return Similarity(min(biased, 1.0), _debiased(both, a, b))
+    return Similarity(min(biased, 1.0), _debias(both, a, b))
 
 
-def _debiased(both: float, a: _Own, b: _Own) -> float | None:
+def _debias(both: float, a: _Own, b: _Own) -> float | None:
     n = len(a[1])
     if n < 4:
         return None

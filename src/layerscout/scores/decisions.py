@@ -49,7 +49,7 @@ def find_separable(
     Raises:
         InputError: if the best state is undefined.
     """
-    defined = _defined(results)
+    defined = _select_defined(results)
     if best not in defined:
         raise InputError(f"state {best} has no ratio to compare with; choose a defined state")
     lowest, others = defined[best]
@@ -76,7 +76,7 @@ def decide_best(
         looks: as for `find_separable`.
         tolerance: how much larger than the best a ratio may be to count as close.
     """
-    ratios = {state: value for state, (value, _) in _defined(results).items() if state > 0}
+    ratios = {state: value for state, (value, _) in _select_defined(results).items() if state > 0}
     if not ratios:
         return Decision(None, decided=False, close=False, rest=())
     best = min(ratios, key=lambda state: ratios[state])
@@ -88,7 +88,7 @@ def decide_best(
     return Decision(best, decided=whole and not rest, close=whole and close, rest=rest)
 
 
-def _defined(results: Sequence[Debiased | None]) -> dict[int, tuple[float, Array]]:
+def _select_defined(results: Sequence[Debiased | None]) -> dict[int, tuple[float, Array]]:
     """Give the ratio and the replicates of each state that has them, in order."""
     return {
         state: (result.value, result.replicates)

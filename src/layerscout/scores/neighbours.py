@@ -118,7 +118,7 @@ def mutual_information(
         )
     rng = np.random.default_rng(seed)
     aside = tenth(y, examples, rng)
-    held, fitted = (_balanced(np.flatnonzero(part), y, classes, rng) for part in (aside, ~aside))
+    held, fitted = (_balance(np.flatnonzero(part), y, classes, rng) for part in (aside, ~aside))
     if len(held) < 2 * classes or len(fitted) < 10 * classes:
         raise InputError(
             "mutual_information needs about 20 rows of every class, of which it holds out a "
@@ -149,7 +149,7 @@ def tenth(
     return drawn
 
 
-def _balanced(
+def _balance(
     rows: np.ndarray, y: np.ndarray, classes: int, rng: np.random.Generator
 ) -> Int64[np.ndarray, " b"]:
     """Draw as many of the rows of every class as there are of the rarest one among them."""

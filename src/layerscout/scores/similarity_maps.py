@@ -216,14 +216,14 @@ def _by_features(sides: Sequence[_Side], progress: Callable[[int, int], None]) -
             both[np.ix_(b, a)] = found.T
     if left is right:
         return [np.diagonal(both)], both
-    return [_own(side, spans) for side in sides], both
+    return [_square_norms(side, spans) for side in sides], both
 
 
 def _wide(states: Float64[np.ndarray, "s m d"]) -> Float64[np.ndarray, "m sd"]:
     return states.transpose(1, 0, 2).reshape(states.shape[1], -1)
 
 
-def _own(side: _Side, spans: Sequence[np.ndarray]) -> Float64[np.ndarray, " S"]:
+def _square_norms(side: _Side, spans: Sequence[np.ndarray]) -> Float64[np.ndarray, " S"]:
     """Give ‖XᵀX‖_F² of every state."""
     found = []
     for s in range(len(side.means)):

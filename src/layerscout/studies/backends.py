@@ -102,7 +102,7 @@ def run_all(context: TrialContext, trials: Sequence[Trial], on_trial: OnTrial) -
     while waiting:
         taken = []
         for trial in waiting:
-            record = context.store.finished(trial)
+            record = context.store.find_finished(trial)
             if record is not None:
                 on_trial(trial, record, True)
                 continue
@@ -110,7 +110,7 @@ def run_all(context: TrialContext, trials: Sequence[Trial], on_trial: OnTrial) -
                 if not ours:
                     taken.append(trial)
                     continue
-                record = context.store.finished(trial)  # another process may just have run it
+                record = context.store.find_finished(trial)  # another process may just have run it
                 on_trial(trial, record or run_trial(trial, context), record is not None)
         if len(taken) == len(waiting):
             time.sleep(PATIENCE)

@@ -128,7 +128,7 @@ class TrialContext:
         """
         name = json.dumps([given, dict(drawing)], sort_keys=True)
         if name not in self._drawn:
-            self._drawn = {name: _drawn(self.task(given), drawing)}
+            self._drawn = {name: _draw_examples(self.task(given), drawing)}
         return self._drawn[name]
 
     def check_examples(self, given: Any, drawing: Mapping[str, Any]) -> None:
@@ -227,7 +227,7 @@ class TrialContext:
         return self._fingerprints[given]
 
 
-def _drawn(task: Task, drawing: Mapping[str, Any]) -> Task:
+def _draw_examples(task: Task, drawing: Mapping[str, Any]) -> Task:
     """Draw training examples by the trial's seed, and validation examples by seed 0."""
     seed, examples = drawing.get("sample_seed", 0), drawing.get("examples", "all")
     if drawing.get("per_class") or drawing.get("balanced"):

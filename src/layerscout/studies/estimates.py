@@ -204,7 +204,7 @@ def estimate(
     planner = Planner(recipe, context, lambda some: trials.update({one.key: one for one in some}))
     planner.work_through()
     found = {key: estimate_trial(trial, context) for key, trial in trials.items()}
-    done = frozenset(key for key, trial in trials.items() if context.store.finished(trial))
+    done = frozenset(key for key, trial in trials.items() if context.store.find_finished(trial))
     flops = [(trial, found[key].flops) for key, trial in trials.items()]
     speed, because = read_speed(context.store, flops), "so far"
     if speed is None and trials:

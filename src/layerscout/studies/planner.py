@@ -111,7 +111,7 @@ class Planner:
         if grid.of is None:
             cells = [make_untuned_scan(point, self.context) for point in points]
         else:
-            sources = list(group_sources(grid, self._tuned(grid.of)))
+            sources = list(group_sources(grid, self._select_tuned(grid.of)))
             cells = [
                 make_reading(point, grid, models, shared, self.context)
                 for point in points
@@ -119,7 +119,7 @@ class Planner:
             ]
         self._run_cells(name, cells)
 
-    def _tuned(self, name: str) -> list[Cell]:
+    def _select_tuned(self, name: str) -> list[Cell]:
         """The cells of a grid whose models can be read: of the best learning rate, and done."""
         cells = self.select_rates(self.cells[name])
         if self.context.pretend:

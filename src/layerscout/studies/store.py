@@ -45,7 +45,7 @@ class Store:
             return None
         return record if is_whole(record, key) else None
 
-    def finished(self, trial: Trial) -> dict[str, Any] | None:
+    def find_finished(self, trial: Trial) -> dict[str, Any] | None:
         """Give the record of a trial that need not run again, or None."""
         record = self.read(trial.key)
         if record is not None and trial.keep and record["status"] == "done":
@@ -53,7 +53,7 @@ class Store:
             return record if kept.is_file() else None
         return record
 
-    def broken(self, key: str) -> bool:
+    def is_broken(self, key: str) -> bool:
         """Tell whether there is a record that cannot be read."""
         return self.path(key).exists() and self.read(key) is None
 
@@ -63,7 +63,7 @@ class Store:
         Raises:
             InputError: if it cannot be written.
         """
-        self._made()
+        self._make_folder()
         text = json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
         write_files({self.path(record["key"]): text})
 
@@ -72,7 +72,7 @@ class Store:
         for folder in (self.folder, self.folder / "trials"):
             tidy(folder)
 
-    def _made(self) -> Path:
+    def _make_folder(self) -> Path:
         """Make the folder of the records, without a look at all of them each time."""
         folder = self.folder / "trials"
         return folder if folder.is_dir() else make_output_folder(folder)
@@ -92,7 +92,7 @@ class Store:
         """
         from filelock import FileLock, Timeout
 
-        lock = FileLock(self._made() / f".{key}.lock")
+        lock = FileLock(self._make_folder() / f".{key}.lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:

@@ -69,7 +69,7 @@ def load_study(content: Mapping[str, Any], folder: Path) -> StudyContent:
     store = Store(folder)
     keys = dict.fromkeys(cell["trial"] for cell in content["cells"] if cell["trial"] is not None)
     records = {key: store.read(key) for key in keys}
-    broken = sum(record is None and store.broken(key) for key, record in records.items())
+    broken = sum(record is None and store.is_broken(key) for key, record in records.items())
     recipe = Recipe.model_validate(content["recipe"])
     return StudyContent(content, recipe, records, broken, tidy_records(content, records.get))
 

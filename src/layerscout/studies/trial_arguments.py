@@ -15,7 +15,7 @@ from layerscout.plans import (
     Method,
     Plan,
     TuneRequest,
-    described,
+    describe_method,
     format_edits,
     make_request,
     options_of,
@@ -54,7 +54,7 @@ _USUAL: Mapping[str, Any] = {
 _APART = ("plan", "score", "scan_examples", "learning_rate", "preset", "as_released")
 
 
-def written_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[str, Any]:
+def spell_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[str, Any]:
     """Write the arguments of a tuning so that whoever means the same writes the same.
 
     Presets and defaults are written out, and what makes no difference is left out.
@@ -75,7 +75,7 @@ def written_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[st
         del trained["epochs"]
     found = {name: value for name, value in given.items() if name not in _APART}
     found |= {"classifier": classifier, "edits": format_edits(request.edits)}
-    found |= {"method": method.name, "method_options": described(method)}
+    found |= {"method": method.name, "method_options": describe_method(method)}
     if request.as_released and request.reinitialises:
         found["as_released"] = True
     usual = {name: value for name, value in found.items() if value != _USUAL.get(name, found)}

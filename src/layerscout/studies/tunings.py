@@ -10,7 +10,7 @@ from layerscout.plans import (
     Method,
     ModelShape,
     Plan,
-    applied,
+    apply_method,
     arrange,
     check_family,
     check_tied,
@@ -32,7 +32,7 @@ from layerscout.studies.trial_arguments import (
     check_readable,
     list_rates,
     make_trial,
-    written_out,
+    spell_out,
 )
 
 
@@ -95,12 +95,12 @@ def _make_tunings(
     if given.get("edits"):
         blocks = len(arrange(make_edits(given["edits"]), blocks).order)
     plan, best = _resolve_plan(point, blocks, context)
-    plan = applied(plan.on(blocks), method, blocks)
+    plan = apply_method(plan.on(blocks), method, blocks)
     given["metric"] = given.get("metric", metrics.get(task.name, task.metric))
     check_metric(given["metric"], task.kind)
     _check_method(given, plan, shape, method)
     rates = list_rates(grid, given, plan, method, task.name)
-    given = written_out(given, task, method)
+    given = spell_out(given, task, method)
     if keep:
         check_readable(given, method)
     given["plan"] = plan.as_dict() | {"embeddings": plan.embeddings}

@@ -20,7 +20,7 @@ from layerscout.plans import (
     ModelShape,
     Plan,
     Work,
-    applied,
+    apply_method,
     check_family,
     check_tied,
     check_tunes_blocks,
@@ -233,7 +233,7 @@ def _fit(choice: Choice, warnings: list[str], context: PlanContext) -> tuple[Cho
             f"else, got {asked.notation} with embeddings={asked.embeddings}; leave embeddings out"
         )
     check_tied(asked, context.shape.weights)
-    asked = applied(asked, context.method, blocks)
+    asked = apply_method(asked, context.method, blocks)
     return Choice(asked, choice.strategy, choice.reason), warnings
 
 

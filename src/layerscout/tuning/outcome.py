@@ -15,7 +15,7 @@ from torch import Tensor
 from layerscout.cache import Examples, Trunk, make_accelerator, predict
 from layerscout.data import evaluate_all, tabulate_predictions
 from layerscout.models import Equipped, export, merge_lora, save_peft, save_trained, unshare_weights
-from layerscout.plans import Choice, LoRA, Plan, cost, described, full_cost
+from layerscout.plans import Choice, LoRA, Plan, cost, describe_method, full_cost
 from layerscout.scanning import describe_model, describe_task, warn_of_cut_inputs
 from layerscout.tuning.result import Result
 from layerscout.tuning.runs import Run
@@ -61,7 +61,7 @@ def outcome(
     ours, max_length = tuned[0], recorded["max_length"]
     equipped, model = _load_kept(setup, ours)
     run, keep = ours.runs[ours.kept], setup.settings.keep
-    metrics = {setup.settings.metric: run.kept(keep).value}
+    metrics = {setup.settings.metric: run.choose_epoch(keep).value}
     speeds: dict[str, float] | None = None
     predictions: dict[str, Any] = {}
     if measure:
@@ -75,7 +75,7 @@ def outcome(
         "layerscout": version("layerscout"),
         "verb": "tune",
         "method": setup.method.name,
-        "method_options": described(setup.method),
+        "method_options": describe_method(setup.method),
         "saved_as": setup.saved_as,
         "model": describe_model(setup.encoder, setup.task),
         "task": _describe_task(setup),
@@ -93,7 +93,7 @@ def outcome(
 
 def _load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:
     """Give what was trained, with the parameters that count, and the model that is saved of it."""
-    equipped = setup.equipped(tuned.plan, tuned.runs[tuned.kept].seed)
+    equipped = setup.equip(tuned.plan, tuned.runs[tuned.kept].seed)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(equipped.model).load_state_dict(tuned.parameters, strict=False)
     as_checkpoint = isinstance(setup.method, LoRA) and setup.saved_as == "checkpoint"

@@ -32,7 +32,7 @@ from layerscout.plans import (
     TuneRequest,
     WeightInit,
     default_learning_rate,
-    described,
+    describe_method,
     options_of,
     preset_rates,
     ranges,
@@ -102,7 +102,7 @@ class Prepared:
         return {
             "plan": ours.choice.plan.notation,
             "second plan": others[0].choice.plan.notation if others else None,
-            "method": {"name": setup.method.name, **described(setup.method)},
+            "method": {"name": setup.method.name, **describe_method(setup.method)},
             **asdict(setup.settings),
             "learning rates": [list(sweep.rates) for sweep in self.sweeps],
             "seeds": list(ours.seeds),
@@ -142,7 +142,7 @@ def prepare(
     check_metric(settings.metric, task.kind)
     encoder = _load_encoder(encoder, request, task, head)
     usual = usual_scores(numbers=task.kind == "regression")[0]
-    score = request.score or (usual if scan is None else scan.leading())
+    score = request.score or (usual if scan is None else scan.leading_score())
     context = PlanContext(encoder, task, scan, score, request.budget, request.method or FULL, head)
     for one in asked:
         check_plan(one, context)

@@ -47,7 +47,7 @@ class Run:
         """The last epoch."""
         return pick_epoch(self.curve, "last")
 
-    def kept(self, keep: Keep) -> Epoch:
+    def choose_epoch(self, keep: Keep) -> Epoch:
         """Give the epoch that counts."""
         return pick_epoch(self.curve, keep)
 

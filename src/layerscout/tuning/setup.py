@@ -65,7 +65,7 @@ class TuneSetup:
         plain = isinstance(self.method, Full) and self.head == "family"
         return "checkpoint" if plain else "ours"
 
-    def equipped(self, plan: Plan, seed: int) -> Equipped:
+    def equip(self, plan: Plan, seed: int) -> Equipped:
         """Make what a run of a plan trains; see `make_classifier` and `equip`."""
         model = make_classifier(
             self.encoder,

@@ -80,7 +80,7 @@ def run_sweep(setup: TuneSetup, sweep: Sweep, recording: Recording) -> Tuned:
             name = f"{recording.prefix}run-{len(runs) + 1}"
             run, parameters = _train_run(setup, plan, splits, rate, seed, name, recording)
             if run.curve:
-                values.append(run.kept(keep).value)
+                values.append(run.choose_epoch(keep).value)
                 if best is None or values[-1] > best.rank[1]:
                     best = _Champion((0, values[-1]), len(runs), parameters)
             runs.append(run)
@@ -119,7 +119,7 @@ def _train_run(
     about = {"learning_rate": rate, "seed": seed, "plan": plan.notation}
     about |= {"method": setup.method.name, **asdict(setup.settings)}
     with tracking(recording.track, recording.logs, label, about) as log:
-        model = setup.equipped(plan, seed).model
+        model = setup.equip(plan, seed).model
         return train(
             setup.encoder,
             model,

@@ -1,4 +1,4 @@
-"""Every state read by the head of a tuned model, and every span of its blocks passed over."""
+"""Ablations of a tuned model: its head reads every state, and every span of blocks is left out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from layerscout.data import expand_choices
 from layerscout.models import Encoder, eval_mode, reads_first_token
 from layerscout.runtime import Show
 
-# The sweeps that `edits` may name: every state that the head could read, every span of blocks.
-SWEEPS = ("truncate", "skip")
+# The ablations that `edits` may name: every state that the head could read, every span of blocks.
+ABLATIONS = ("truncate", "skip")
 
 
 @dataclass(frozen=True, eq=False)
-class Swept:
+class Ablated:
     """Logits of all n examples, in the columns of the model.
 
     Attributes:
@@ -33,7 +33,7 @@ class Swept:
     skipped: Mapping[tuple[int, int], np.ndarray]
 
 
-def sweep(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show) -> Swept:
+def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show) -> Ablated:
     """Read every state with the head, and pass every span of blocks over if asked.
 
     One forward pass gives all states. A span is passed over by starting behind it, at the state
@@ -69,4 +69,4 @@ def sweep(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show)
                 skipped[i, j][rows] = found.float().cpu()
     if spans:
         skipped |= {(i, L): truncated[i - 1] for i in range(1, L + 1)}
-    return Swept(truncated, skipped)
+    return Ablated(truncated, skipped)

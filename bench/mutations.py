@@ -462,7 +462,7 @@ def seed(fault: Fault, tree: Path) -> None:
 def copied(folder: str) -> Path:
     """Copy what the tests need."""
     tree = Path(folder) / "layerscout"
-    for name in ("src", "tests"):
+    for name in ("src", "tests", "docs"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tree)
     return tree

@@ -90,7 +90,7 @@ def tuning(plan: str) -> Callable[[ls.Encoder, ls.Task], float]:
             batch_size=16,
             learning_rate=1e-5,
             cache_limit=0 if plan == "full" else 10**10,
-            measure=False,
+            measure="metric",
             progress=False,
         )
         return float(found.content["seconds"]["trunk"] + found.content["seconds"]["train"])

@@ -79,6 +79,25 @@ def debiased(blocks: int) -> dict[str, Any]:
     )
 
 
+def quality(blocks: int) -> dict[str, Any]:
+    """The held-out quality of a head: a peak at two thirds, with gaps to the other states."""
+    peak = blocks * 2 / 3
+    values = [0.5 + 0.3 * math.exp(-(((i - peak) / blocks) ** 2)) for i in range(blocks + 1)]
+    best = best_entry(score(values, "higher"))
+    gaps = [[values[best] - value, 0.02] for value in values]
+    return score(
+        values,
+        "higher",
+        low=[value - 0.03 for value in values],
+        high=[value + 0.03 for value in values],
+        details={
+            "level": 0.95,
+            "separable_from_best": [gap > width for gap, width in gaps],
+            "behind_best": gaps,
+        },
+    )
+
+
 def full(blocks: int = 12) -> dict[str, Any]:
     """A scan with every score: a refused one, an undefined one, numbers small, large, negative."""
     entries = range(blocks + 1)
@@ -100,6 +119,7 @@ def full(blocks: int = 12) -> dict[str, Any]:
         "nc1": score([120.0 * v for v in debiased_ratio["values"]]),
         "cca": score(hump(2 * third, 0.31, 0.66), "higher"),
         "ridge": score(hump(2 * third + 1, 0.55, 0.81), "higher"),
+        "head_quality": quality(blocks),
         "logme": score(hump(2 * third + 1, -0.71, -0.522), "higher"),
         "h_score": score(hump(third, 0.1, 0.62), "higher"),
         "numerical_rank": score([3 + 15000 / (1 + i) ** 2 for i in entries]),

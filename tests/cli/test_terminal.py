@@ -100,8 +100,8 @@ def test_the_verdict_says_how_sure_it_is():
         "States 7, 9 (≈) cannot be told apart from state 8.",
         "2,000 of 67,349 examples: these are all there are",
         "Best state: 8 by debiased variability ratio ν, variability ratio ν, neural collapse NC1, "
-        "canonical correlation, probe; 9 by ridge regression, LogME; 4 by H-score; 12 by numerical "
-        "rank.",
+        "canonical correlation, held-out quality of a head, probe; 9 by ridge regression, LogME; "
+        "4 by H-score; 12 by numerical rank.",
         "Best block: 1 by gradient norm, saliency, change of the states (1 − CKA); 4 by weight "
         "signal-to-noise; 12 by Fisher information.",
         "Mutual information was refused: mutual information needs 20 or more examples",

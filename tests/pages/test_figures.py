@@ -419,7 +419,7 @@ def all_scores() -> str:
 
 def test_all_scores_stand_in_one_table(all_scores: str):
     found = {row[0]: row[1:] for row in table(sections(all_scores)["All scores"])}
-    assert len(found) == 16
+    assert len(found) == 17
     assert found["Canonical correlation"] == ["higher", "state 8", "0.6600", "0.4388", "+0.55"]
     assert found["Weight signal-to-noise"] == ["higher", "block 4", "7.000", "2.092", "–"]
     assert found["Nearest neighbours"][-1] == "undefined everywhere"
@@ -439,7 +439,7 @@ def test_the_curves_of_states_and_of_blocks_stand_apart(all_scores: str):
         ]
         for name in ("Scores of states", "Scores of blocks")
     }
-    assert len(titles["Scores of states"]) == 9, "knn and mutual information have no best state"
+    assert len(titles["Scores of states"]) == 10, "knn and mutual information have no best state"
     assert titles["Scores of blocks"] == [
         "Fisher information",
         "Gradient norm",
@@ -448,7 +448,7 @@ def test_the_curves_of_states_and_of_blocks_stand_apart(all_scores: str):
         "Change of the states (1 − CKA)",
     ]
     labels = [a["aria-label"] for tag, a in Page(all_scores).elements if tag == "figure"]
-    assert len(labels) == 1 + 9 + 5 + 3 and all(labels)
+    assert len(labels) == 1 + 10 + 5 + 3 and all(labels)
 
 
 def test_states_that_are_not_told_apart_are_hollow_and_named(all_scores: str):
@@ -477,7 +477,7 @@ def test_what_is_told_apart_from_all_others_is_said():
     text = Page(render_result(given)).inside("p")
     assert "State 8 is told apart from all others." in text and "hollow" not in text
     told["separable_from_best"] = [None] * 8 + [False] + [None] * 4
-    assert "told apart" not in Page(render_result(given)).inside("p")
+    assert "told apart from all others" not in Page(render_result(given)).inside("p")
     # The embeddings are never the best, so nobody asks whether they could be.
     told["separable_from_best"] = [i != 8 for i in range(13)]
     told["separable_from_best"][0] = False
@@ -531,10 +531,11 @@ def test_agreement_is_shaded_by_how_strong_it_is(all_scores: str):
         "3. Neural collapse NC1",
         "4. Canonical correlation",
         "5. Ridge regression",
-        "6. LogME",
-        "7. H-score",
-        "8. Numerical rank",
-        "9. Probe",
+        "6. Held-out quality of a head",
+        "7. LogME",
+        "8. H-score",
+        "9. Numerical rank",
+        "10. Probe",
     ]
     shades = {
         text: (attributes["class"], attributes["style"])
@@ -592,7 +593,7 @@ def test_the_parts_of_a_score_can_be_opened(all_scores: str):
 
 def test_the_scores_there_are_are_explained(all_scores: str):
     explained = sections(all_scores)["What the numbers mean"]
-    assert len([tag for tag, _ in explained.elements if tag == "dt"]) == 16
+    assert len([tag for tag, _ in explained.elements if tag == "dt"]) == 17
     alone = sections(render_result(scan()))["What the numbers mean"]
     assert alone.inside("dt") == "Variability ratio ν"
     assert "grows with the number of examples" in alone.inside("dd")
@@ -621,7 +622,7 @@ def test_the_other_scores_are_advised_when_few_were_computed(all_scores: str):
 def test_a_scan_of_every_depth_can_be_drawn(blocks: int):
     given = full(blocks)
     assert Page(render_result(given)).json("data") == json.loads(json.dumps(given))
-    assert len(panels(given)) == 14, "knn and mutual information have no best state"
+    assert len(panels(given)) == 15, "knn and mutual information have no best state"
 
 
 def test_scores_alone_that_refuse_are_shown_with_the_reason():

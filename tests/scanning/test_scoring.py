@@ -17,7 +17,6 @@ from layerscout.scores.decisions import find_separable
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.neighbours import mutual_information
 from layerscout.scores.table import DEFAULT, SCORES
-from layerscout.scores.variability import interval
 
 OF_STATES = tuple(key for key, row in SCORES.items() if row.source in ("moments", "state"))
 ALL = (*OF_STATES, "cka_change")
@@ -87,7 +86,7 @@ def test_intervals_and_separation_belong_to_the_debiased_ratio():
     )
     score = once[DEFAULT]
     assert score.values == tuple(result.value for result in results)
-    assert list(zip(score.low, score.high, strict=True)) == [interval(r) for r in results]
+    assert list(zip(score.low, score.high, strict=True)) == [r.interval() for r in results]
     assert (np.array(score.low) < score.values).all()
     assert (np.array(score.high) > score.values).all()
     assert score.details["signal_fraction"] == [result.signal_fraction for result in results]

@@ -8,7 +8,7 @@ from layerscout.runtime.errors import InputError
 from layerscout.scores.decisions import Decision, decide_best, find_separable
 from layerscout.scores.grouping import Grouped, deal_groups
 from layerscout.scores.moments import Centred
-from layerscout.scores.variability import Debiased, estimate_debiased, interval
+from layerscout.scores.variability import Debiased, estimate_debiased
 from reference import debiased as loops, naive
 
 
@@ -31,7 +31,7 @@ def made_up(value, spread=0.0, seed=0, B=20):
     if value is None:
         return Debiased(None, None, None)
     noise = np.random.default_rng(seed).normal(size=B)
-    return Debiased(value, 1.0, np.log(value) + spread * noise / np.sqrt(B))
+    return Debiased(value, np.log(value) + spread * noise / np.sqrt(B), 1.0)
 
 
 @given(
@@ -97,7 +97,7 @@ def test_equals_the_published_ratio_where_the_class_means_have_no_noise():
     published = naive.variability_ratio(H, y)  # divides by m where the unbiased one does by m − 1
     assert found.value == pytest.approx(published * m / (m - 1), rel=1e-10)
     assert found.signal_fraction == pytest.approx(1, rel=1e-12)
-    low, high = interval(found)
+    low, high = found.interval()
     assert low == pytest.approx(high, rel=1e-9)
 
 
@@ -148,7 +148,7 @@ def test_invariant_under_rotation_shift_one_scale_order_and_names(seed, K):
         assert changed.signal_fraction == pytest.approx(expected.signal_fraction, rel=1e-7)
         if expected.value is not None:
             assert changed.value == pytest.approx(expected.value, rel=1e-7)
-            assert interval(changed) == pytest.approx(interval(expected), rel=1e-6)
+            assert changed.interval() == pytest.approx(expected.interval(), rel=1e-6)
 
 
 def test_not_invariant_under_other_linear_maps():
@@ -169,21 +169,21 @@ def test_interval_covers_the_truth():
     truth = (centre * scale**2) @ centre / (centre @ centre) ** 2 * 2
     for draw in range(200):
         H = (rng.exponential(size=(len(y), d)) - 1) * scale + np.outer(y, centre)
-        low, high = interval(debiased(H, y, deal_groups(y, draw)))
+        low, high = debiased(H, y, deal_groups(y, draw)).interval()
         covered.append(low <= truth <= high)
     assert 0.90 <= np.mean(covered) < 1
 
 
 def test_interval_is_the_jackknife_of_the_logarithm():
     replicates = np.log(2.0) + np.array([-0.1, 0.1, -0.1, 0.1])
-    low, high = interval(Debiased(2.0, 1.0, replicates))
+    low, high = Debiased(2.0, replicates, 1.0).interval()
     error = np.sqrt(3 / 4 * 4 * 0.01)
     assert high == pytest.approx(2 * np.exp(3.18244630528 * error))  # t of 3 degrees of freedom
     assert low * high == pytest.approx(4)
-    narrow = interval(Debiased(2.0, 1.0, replicates), level=0.5)
+    narrow = Debiased(2.0, replicates, 1.0).interval(level=0.5)
     assert low < narrow[0] < 2 < narrow[1] < high
-    assert interval(Debiased(None, -0.1, None)) == (None, None)
-    assert np.isfinite(interval(Debiased(2.0, 1.0, np.array([0.0, 1e4, 0.0, 1e4])))).all()
+    assert Debiased(None, None, -0.1).interval() == (None, None)
+    assert np.isfinite(Debiased(2.0, np.array([0.0, 1e4, 0.0, 1e4]), 1.0).interval()).all()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -329,7 +329,7 @@ def test_separable_is_paired():
     # Both intervals are wide, but the two move together: the difference is certain.
     best, together = made_up(1.0, 0.5), made_up(1.2, 0.5)
     apart = made_up(1.2, 0.5, seed=1)
-    assert interval(together)[0] < interval(best)[1]
+    assert together.interval()[0] < best.interval()[1]
     assert find_separable([None, best, together, apart], 1) == [None, False, True, False]
 
 
@@ -341,8 +341,8 @@ def test_separable_is_adjusted_for_states_and_looks():
         differences = 0.01 * noise
         error = np.sqrt(19 / 20 * (differences**2).sum())
         second = np.log(2) + t * error
-        return Debiased(2.0, 1.0, np.full(20, np.log(2))), Debiased(
-            float(np.exp(second)), 1.0, second + differences
+        return Debiased(2.0, np.full(20, np.log(2)), 1.0), Debiased(
+            float(np.exp(second)), second + differences, 1.0
         )
 
     unscored, far = made_up(None), made_up(1e6)
@@ -365,7 +365,7 @@ def test_separable_is_adjusted_for_states_and_looks():
 
 
 def test_separable_from_an_undefined_state_is_refused():
-    with pytest.raises(InputError, match="state 1 has no ratio"):
+    with pytest.raises(InputError, match="state 1 has no value"):
         find_separable([made_up(1.0), made_up(None)], 1)
 
 

@@ -190,6 +190,10 @@ def test_a_record_that_was_cut_short_is_run_again(tiny, reviews, copy):
     store.path(other).write_text('{"key": "another", "status": "done"}')
     assert store.is_broken(one) and store.is_broken(other)
     assert not store.is_broken(whole)
+    # A record under a name that is not its own belongs to another trial.
+    shutil.copy(store.path(whole), store.path("0" * 64))
+    assert store.read("0" * 64) is None
+    store.path("0" * 64).unlink()
     _, again = run(recipe(tiny, reviews), copy)
     assert sorted(again) == sorted([one, other])
     assert records(copy) == before

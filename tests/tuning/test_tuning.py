@@ -458,7 +458,7 @@ def test_checkpoints_of_epochs_are_of_one_whole_training(bert, tmp_path):
 
 
 def test_without_measuring_nothing_is_run_again(bert):
-    whole, lean = (cheaply(bert, task_of(), "top:1", measure=m) for m in (True, False))
+    whole, lean = (cheaply(bert, task_of(), "top:1", measure=m) for m in ("all", "metric"))
     assert lean.content["examples_per_second"] is None and lean.predictions == {}
     metric = lean.content["metric"]
     assert lean.metrics == {metric: whole.metrics[metric]}

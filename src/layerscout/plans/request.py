@@ -253,6 +253,7 @@ class ScanRequest:
             or cca, ridge and logme for numbers.
         examples: training examples to read: a number, all, or auto, which reads more and more
             until the best state is decided.
+        within: points of the metric by which "auto" may miss the best state's held-out quality.
         balanced: draw the same number of examples of every class.
         per_class: draw exactly these numbers, in the order of the labels.
         pooling: average the tokens of a text (mean), or take the first one (cls).
@@ -275,6 +276,7 @@ class ScanRequest:
         completes=("scores", "SCORES"),
     )
     examples: int | Literal["all", "auto"] = option("auto", count_or("all", "auto"))
+    within: float = option(1.0, number("above 0", lambda points: points > 0), shown="1")
     balanced: bool = option(False)
     per_class: tuple[int, ...] | None = option(None, check_counts, metavar="N0,N1,...")
     pooling: Pooling = option("mean")

@@ -15,7 +15,16 @@ from layerscout.plans import Pooling, ScanRequest
 from layerscout.runtime import InputError
 from layerscout.scanning.extraction import Extractor, stream_moments
 from layerscout.scanning.scoring import Sample, estimate_states
-from layerscout.scores import Debiased, Moments, class_weights, deal_groups, decide_best
+from layerscout.scores import (
+    Debiased,
+    Decision,
+    Estimate,
+    Moments,
+    class_weights,
+    deal_groups,
+    decide_best,
+    decide_within,
+)
 
 # What "auto" reads where no score says when there are enough.
 AUTO_EXAMPLES = 5000
@@ -94,7 +103,7 @@ class Sampled:
     moments: Moments | None = None
     states: Mapping[Pooling, States] = field(default_factory=dict)
     sample: Sample | None = None
-    known: Mapping[str, Sequence[Debiased | None]] = field(default_factory=dict)
+    known: Mapping[str, Sequence[Estimate | None]] = field(default_factory=dict)
     looks: int = 1
     because: str | None = None
     notes: tuple[str, ...] = ()
@@ -125,24 +134,21 @@ def keep_sample(extractor: Extractor, sampling: Sampling, *, decide: str | None)
         decide: the score with replicates by which "auto" has enough; None for a fixed number.
     """
     sizes = None if decide is None else sampling.list_sizes()
-    grown = _GrowingSample(extractor, sampling.task.train)
+    grown = _GrowingSample(extractor, sampling.task)
     if decide is None or sizes is None:
         return grown.extend(sampling.draw_fixed(), sampling.request.seed)
     for size in sizes:
         sampled = grown.extend(sampling.draw(size), sampling.request.seed)
         assert sampled.sample is not None, "its states were kept"
-        found = None
+        found, close = None, ""
         with extractor.timed("scores"), suppress(InputError):  # with more examples there are enough
             results = estimate_states(decide, sampled.states[extractor.poolings[0]], sampled.sample)
             sampled = replace(sampled, known={decide: results})
-            found = decide_best(results, looks=len(sizes), tolerance=CLOSE)
+            found, close = _decide(results, len(sizes), sampling.request.within)
         if found is not None and found.decided:
             because = f"state {found.best} is told apart from all others"
         elif found is not None and found.close:
-            because = (
-                f"the states that are not told apart from state {found.best} lie within "
-                f"{CLOSE:.0%} of it"
-            )
+            because = close
         elif size == sizes[-1]:
             because = "these are all there are"
         else:
@@ -151,11 +157,21 @@ def keep_sample(extractor: Extractor, sampling: Sampling, *, decide: str | None)
     raise AssertionError("the last size ends the loop")
 
 
+def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> tuple[Decision, str]:
+    """Find the best state, and say what "close" means for this kind of score."""
+    if any(isinstance(result, Debiased) for result in results):
+        found = decide_best(results, looks, tolerance=CLOSE)
+        words = f"the states that are not told apart from state {found.best} lie within {CLOSE:.0%}"
+        return found, f"{words} of it"
+    found = decide_within(results, looks, within / 100)
+    return found, f"no state can be more than {within:g} points above state {found.best}"
+
+
 class _GrowingSample:
     """The kept states of the rows that were read so far; each row is read once."""
 
-    def __init__(self, extractor: Extractor, train: Split) -> None:
-        self._extractor, self._train = extractor, train
+    def __init__(self, extractor: Extractor, task: Task) -> None:
+        self._extractor, self._train, self._metric = extractor, task.train, task.metric
         self._rows = np.empty(0, np.int64)
         self._lengths = np.empty(0, np.int64)
         self._truncated = self._empty = 0
@@ -193,6 +209,7 @@ class _GrowingSample:
                 seed,
                 split.groups,
                 first=1 if extractor.poolings[0] == "cls" else 0,
+                metric=self._metric,
             ),
             notes=tuple(self._warnings),
         )

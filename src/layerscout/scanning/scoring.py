@@ -18,16 +18,17 @@ from layerscout.runtime import InputError
 from layerscout.scores import (
     SCORES,
     Debiased,
+    Estimate,
     Moments,
     Score,
     State,
     find_separable,
-    interval,
+    measure_gaps,
 )
 
 # An entry of a score: its value, alone or with its replicates, None where it is undefined, or why
 # the whole score is refused.
-Entry = Debiased | float | InputError | None
+Entry = Estimate | float | InputError | None
 
 T = TypeVar("T")
 
@@ -42,6 +43,7 @@ class Sample:
         seed: of what a score draws.
         examples: (n,), or None; rows with the same number are the choices of one example.
         first: the first state that is scored: 1 where state 0 is the same for every example.
+        metric: of the task.
     """
 
     labels: np.ndarray
@@ -49,6 +51,7 @@ class Sample:
     seed: int
     examples: Int64[np.ndarray, " n"] | None
     first: int
+    metric: str | None = None
 
     def state(self, states: States, s: int) -> State | None:
         """Give state s; None if it is not scored or holds values that are not finite."""
@@ -57,22 +60,22 @@ class Sample:
         found = states[s]
         if not np.isfinite(found).all():
             return None
-        return State(found, self.labels, self.groups, self.seed, self.examples)
+        return State(found, self.labels, self.groups, self.seed, self.examples, self.metric)
 
 
-def estimate_states(key: str, states: States, sample: Sample) -> list[Debiased | None]:
+def estimate_states(key: str, states: States, sample: Sample) -> list[Estimate | None]:
     """Compute a score that has jackknife replicates; None for states that are not scored.
 
     Raises:
         InputError: if a class has too few examples for it.
     """
 
-    def estimate(s: int) -> Debiased | None:
+    def estimate(s: int) -> Estimate | None:
         state = sample.state(states, s)
         entry = None if state is None else _entry(key, state)
         if isinstance(entry, InputError):
             raise entry
-        return entry if isinstance(entry, Debiased) else None
+        return entry if isinstance(entry, Estimate) else None
 
     return list(_map_states(states, estimate))
 
@@ -83,7 +86,7 @@ def score_states(
     keys: Sequence[str],
     *,
     looks: int = 1,
-    known: Mapping[str, Sequence[Debiased | None]] | None = None,
+    known: Mapping[str, Sequence[Estimate | None]] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[dict[str, Score], list[int]]:
     """Compute the scores of the sources "moments", "state" and "states".
@@ -166,23 +169,25 @@ def _score(key: str, entries: Sequence[Entry], looks: int) -> Score:
     for entry in entries:
         if isinstance(entry, InputError):
             return refuse_score(key, len(entries) - 1, entry)
-        values.append(entry.value if isinstance(entry, Debiased) else entry)
+        values.append(entry.value if isinstance(entry, Estimate) else entry)
     score = SCORES[key].score(values)
     if SCORES[key].jackknife is None:
         return score
-    estimates = [entry if isinstance(entry, Debiased) else None for entry in entries]
+    estimates = [entry if isinstance(entry, Estimate) else None for entry in entries]
     return _with_intervals(score, estimates, looks)
 
 
-def _with_intervals(score: Score, results: Sequence[Debiased | None], looks: int) -> Score:
-    ends = [(None, None) if r is None else interval(r) for r in results]
+def _with_intervals(score: Score, results: Sequence[Estimate | None], looks: int) -> Score:
+    ends = [(None, None) if r is None else r.interval() for r in results]
     best = score.best()
-    details: dict[str, Any] = {
-        "signal_fraction": [None if r is None else r.signal_fraction for r in results],
-        "level": 0.95,
-    }
+    details: dict[str, Any] = {"level": 0.95}
+    if any(isinstance(r, Debiased) for r in results):
+        details["signal_fraction"] = [getattr(r, "signal_fraction", None) for r in results]
     if best is not None:
         details["separable_from_best"] = find_separable(results, best, looks)
+        if "signal_fraction" not in details:  # a ratio has no points to fall behind by
+            gaps = measure_gaps(results, best, looks)
+            details["behind_best"] = [gap and [gap.difference, gap.half_width] for gap in gaps]
     low, high = zip(*ends, strict=True)
     return replace(score, low=low, high=high, details=details)
 

@@ -4,6 +4,7 @@ from layerscout.scores.arrays import (
     LARGEST,
     cca,
     h_score,
+    head_quality,
     knn,
     logme,
     mutual_information,
@@ -15,8 +16,16 @@ from layerscout.scores.arrays import (
 )
 from layerscout.scores.cka import small_sample_warning
 from layerscout.scores.clusters import find_clusters
-from layerscout.scores.decisions import Decision, decide_best, find_separable
+from layerscout.scores.decisions import (
+    Decision,
+    Gap,
+    decide_best,
+    decide_within,
+    find_separable,
+    measure_gaps,
+)
 from layerscout.scores.diagnostics import against_probe, agreement, rank_movement, ranks, smoothness
+from layerscout.scores.estimates import Estimate
 from layerscout.scores.family_probes import train_family_probes
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.linear_probes import train_linear_probes
@@ -26,4 +35,4 @@ from layerscout.scores.score import Score
 from layerscout.scores.similarity_maps import SimilarityMap, cka_map
 from layerscout.scores.state import State
 from layerscout.scores.table import DEFAULT, SCORES, Source, applicable, usual_scores
-from layerscout.scores.variability import Debiased, interval
+from layerscout.scores.variability import Debiased

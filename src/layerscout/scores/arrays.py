@@ -10,7 +10,7 @@ from torch import Tensor
 from layerscout.runtime import InputError, check_integer
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.state import State
-from layerscout.scores.table import DEFAULT, SCORES
+from layerscout.scores.table import SCORES
 
 # Products of four larger numbers, or of four whose inverses are larger, would leave float64.
 LARGEST = 1e70
@@ -34,7 +34,7 @@ def variability_ratio_debiased(
         InputError: if there are fewer than two classes, fewer than eight examples of one of them,
             or values that are not finite.
     """
-    return _on_arrays(DEFAULT, H, y, seed)
+    return _on_arrays("variability_ratio_debiased", H, y, seed)
 
 
 def variability_ratio(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
@@ -131,6 +131,33 @@ def numerical_rank(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None
     return _on_arrays("numerical_rank", H, y)
 
 
+def head_quality(
+    H: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    *,
+    metric: str | None = None,
+    seed: int = 0,
+    regression: bool = False,
+) -> float | None:
+    """The metric of a linear head on examples that it was not fitted to; higher is better.
+
+    Ridge regression on the one-hot label, with an intercept, cross-fitted over 20 folds. None where
+    all states are the same.
+
+    Args:
+        H: states (n, d).
+        y: class labels (n,), or numbers.
+        metric: accuracy, f1 or matthews_correlation, by default the first; for numbers
+            pearson_spearman, pearson or spearman.
+        seed: deals the folds.
+        regression: y are numbers.
+
+    Raises:
+        InputError: as `cca`, or if there is no such metric for the labels.
+    """
+    return _on_arrays("head_quality", H, y, seed, regression, metric)
+
+
 def knn(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False) -> float | None:
     """Leave-one-out accuracy (R² for numbers) of the 10 nearest by cosine; higher is better.
 
@@ -152,7 +179,12 @@ def mutual_information(
 
 
 def _on_arrays(
-    key: str, H: ArrayLike | Tensor, y: ArrayLike | Tensor, seed: int = 0, regression: bool = False
+    key: str,
+    H: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    seed: int = 0,
+    regression: bool = False,
+    metric: str | None = None,
 ) -> float | None:
     seed = check_integer("seed", seed, 0)
     states = _numbers("states", H)
@@ -178,7 +210,9 @@ def _on_arrays(
                 f"{kind} must be of a size below {LARGEST:g} and above "
                 f"{1 / LARGEST:g}, got {largest:.3g}; scale them"
             )
-    return SCORES[key].of_state(State(states, labels, deal_groups(labels, seed), seed))
+    return SCORES[key].of_state(
+        State(states, labels, deal_groups(labels, seed), seed, metric=metric)
+    )
 
 
 def _read(values: ArrayLike | Tensor) -> np.ndarray:

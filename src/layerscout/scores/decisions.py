@@ -1,8 +1,8 @@
-"""Which state is best by a ratio with replicates, and whether more examples could change it."""
+"""Which state is best by a score with replicates, and whether more examples could change it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from layerscout.runtime import InputError
-from layerscout.scores.variability import Debiased, standard_error
+from layerscout.scores.estimates import Estimate, standard_error
 
 Array = NDArray[np.float64]
 
@@ -20,9 +20,9 @@ class Decision:
     """Whether the best state is known.
 
     Attributes:
-        best: the state among 1..L with the lowest ratio; None where no ratio is defined.
+        best: the state among 1..L that is best; None where none has a value.
         decided: whether every other state is separable from it.
-        close: whether every state that is not separable has a ratio within the tolerance.
+        close: whether no state that is not separable can matter, by the tolerance.
         rest: the states among 1..L that are not separable from the best.
     """
 
@@ -32,13 +32,27 @@ class Decision:
     rest: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Gap:
+    """How far a state falls behind the best one, on the scale on which states are compared.
+
+    Attributes:
+        difference: of the best state's position from this one's.
+        half_width: of the interval around it.
+    """
+
+    difference: float
+    half_width: float
+
+
 def find_separable(
-    results: Sequence[Debiased | None], best: int, looks: int = 1, level: float = 0.05
+    results: Sequence[Estimate | None], best: int, looks: int = 1, level: float = 0.05
 ) -> list[bool | None]:
     """Tell which states differ from the best one by more than chance; None where undefined.
 
-    Paired jackknife of the logarithm of the two ratios, two-sided, adjusted (Bonferroni) for the
-    number of states among 1..L that are compared and for the number of looks at growing data.
+    Paired jackknife of the difference of their positions (for a ratio, the logarithm), two-sided,
+    adjusted (Bonferroni) for the number of states among 1..L that are compared and for the number
+    of looks at growing data.
 
     Args:
         results: of states 0..L, over the same groups; None for a state that is not scored.
@@ -51,22 +65,85 @@ def find_separable(
     """
     defined = _select_defined(results)
     if best not in defined:
-        raise InputError(f"state {best} has no ratio to compare with; choose a defined state")
-    lowest, others = defined[best]
-    compared = sum(state not in (0, best) for state in defined)
-    chance = level / (max(1, compared) * looks)
-    limit = float(stdtrit(len(others) - 1, 1 - chance / 2))
+        raise InputError(f"state {best} has no value to compare with; choose a defined state")
+    limit = _limit(defined, best, level, _count_others(defined, best) * looks)
     found: list[bool | None] = [None] * len(results)
-    for state, (value, replicates) in defined.items():
-        difference = abs(float(np.log(value / lowest)))
-        found[state] = difference > limit * standard_error(replicates - others)
+    for state in defined:
+        difference, error = _compare(defined, state, best)
+        found[state] = abs(difference) > limit * error
     return found
 
 
-def decide_best(
-    results: Sequence[Debiased | None], looks: int = 1, tolerance: float = 0.02
+def measure_gaps(
+    results: Sequence[Estimate | None], best: int, looks: int = 1, level: float = 0.05
+) -> list[Gap | None]:
+    """Measure how far each state falls behind the best one; None where it is undefined.
+
+    The intervals hold together: all of them, at all looks, with a chance of 1 − `level`.
+
+    Args:
+        results: as for `find_separable`, and so are the others.
+        best: the state that the others are compared with.
+        looks: how many times such gaps may be looked at.
+        level: the chance that any of the intervals misses.
+    """
+    defined = _select_defined(results)
+    limit = _limit(defined, best, level, _count_others(defined, best) * looks)
+    found: list[Gap | None] = [None] * len(results)
+    for state in defined:
+        difference, error = _compare(defined, best, state)
+        found[state] = Gap(difference, limit * error)
+    return found
+
+
+def decide_within(
+    results: Sequence[Estimate | None], looks: int = 1, within: float = 0.01
 ) -> Decision:
-    """Find the best state among 1..L and whether more examples could change it.
+    """Find the state among 1..L that reads the most, and whether it may be far from the best.
+
+    It is close to the best where no other state can be more than `within` above it, by intervals
+    that hold together over all states and looks with a chance of 95 %. Ties go to the lower state.
+
+    Args:
+        results: of states 0..L, over the same examples; None for a state that is not scored.
+        looks: as for `find_separable`.
+        within: in units of the score: 0.01 is a point of accuracy.
+    """
+    places = {state: place for state, (place, _) in _select_defined(results).items() if state > 0}
+    if not places:
+        return Decision(None, decided=False, close=False, rest=())
+    best = max(places, key=lambda state: places[state])
+    gaps = measure_gaps(results, best, looks)
+    others = {state: gap for state in places if state != best and (gap := gaps[state]) is not None}
+    rest = tuple(state for state, gap in others.items() if gap.difference <= gap.half_width)
+    close = all(gap.half_width - gap.difference <= within for gap in others.values())
+    return Decision(best, decided=not rest, close=close, rest=rest)
+
+
+def _count_others(defined: Mapping[int, tuple[float, Array]], best: int) -> int:
+    return sum(state not in (0, best) for state in defined)
+
+
+def _compare(
+    defined: Mapping[int, tuple[float, Array]], one: int, other: int
+) -> tuple[float, float]:
+    """Give the difference of two states' positions, and its standard error over the groups."""
+    (a, without_a), (b, without_b) = defined[one], defined[other]
+    return a - b, standard_error(without_a - without_b)
+
+
+def _limit(
+    defined: Mapping[int, tuple[float, Array]], best: int, level: float, chances: int
+) -> float:
+    """Give the quantile of Student's t for two-sided tests that err in `level` of all cases."""
+    chance = level / max(1, chances)
+    return float(stdtrit(len(defined[best][1]) - 1, 1 - chance / 2))
+
+
+def decide_best(
+    results: Sequence[Estimate | None], looks: int = 1, tolerance: float = 0.02
+) -> Decision:
+    """Find the state among 1..L with the lowest ratio and whether more examples could change it.
 
     Undefined states never win, but more examples may define them, so nothing is decided or close
     while there are any. Ties go to the lower state.
@@ -76,22 +153,22 @@ def decide_best(
         looks: as for `find_separable`.
         tolerance: how much larger than the best a ratio may be to count as close.
     """
-    ratios = {state: value for state, (value, _) in _select_defined(results).items() if state > 0}
-    if not ratios:
+    places = {state: place for state, (place, _) in _select_defined(results).items() if state > 0}
+    if not places:
         return Decision(None, decided=False, close=False, rest=())
-    best = min(ratios, key=lambda state: ratios[state])
+    best = min(places, key=lambda state: places[state])
     apart = find_separable(results, best, looks)
-    rest = tuple(state for state in ratios if state != best and not apart[state])
+    rest = tuple(state for state in places if state != best and not apart[state])
     scored = sum(result is not None for result in results[1:])
-    close = all(ratios[state] <= (1 + tolerance) * ratios[best] for state in rest)
-    whole = len(ratios) == scored
+    close = all(places[state] - places[best] <= np.log1p(tolerance) for state in rest)
+    whole = len(places) == scored
     return Decision(best, decided=whole and not rest, close=whole and close, rest=rest)
 
 
-def _select_defined(results: Sequence[Debiased | None]) -> dict[int, tuple[float, Array]]:
-    """Give the ratio and the replicates of each state that has them, in order."""
+def _select_defined(results: Sequence[Estimate | None]) -> dict[int, tuple[float, Array]]:
+    """Give the position and the replicates of each state that has them, in order."""
     return {
-        state: (result.value, result.replicates)
+        state: (result.position, result.replicates)
         for state, result in enumerate(results)
-        if result and result.value is not None and result.replicates is not None
+        if result and result.position is not None and result.replicates is not None
     }

@@ -9,7 +9,10 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
+from layerscout.scores.estimates import Estimate
 from layerscout.scores.folds import FoldScores, score_folds
+from layerscout.scores.grouping import deal_folds
+from layerscout.scores.head_quality import measure_quality
 from layerscout.scores.moments import Centred
 from layerscout.scores.transferability import centred_scatter
 from layerscout.scores.variability import Debiased, estimate_debiased
@@ -58,6 +61,8 @@ class State:
         groups: (n,), the groups of `grouping.deal_groups`.
         seed: of what a score draws.
         examples: (n,), or None; rows with the same number are the choices of one example.
+        metric: a key of `layerscout.data.METRICS`, what a head on the state is judged by; by
+            default accuracy, or for numbers the mean of both correlations.
     """
 
     states: Float[np.ndarray, "n d"]
@@ -65,6 +70,7 @@ class State:
     groups: Int64[np.ndarray, " n"]
     seed: int = 0
     examples: Int64[np.ndarray, " n"] | None = None
+    metric: str | None = None
 
     @_once
     def exact(self) -> Float64[np.ndarray, "n d"]:
@@ -98,3 +104,10 @@ class State:
     def folds(self) -> FoldScores:
         """What is fitted on some folds and tested on others."""
         return score_folds(self.centred)
+
+    @_once
+    def quality(self) -> Estimate:
+        """How well a head on the state does on examples left out, with jackknife replicates."""
+        folds = deal_folds(self.labels, self.seed, self.examples)
+        usual = "pearson_spearman" if self.labels.dtype.kind == "f" else "accuracy"
+        return measure_quality(self.exact, self.labels, folds, self.metric or usual)

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from layerscout.runtime import InputError, unknown
 from layerscout.scores.cka import StatesLike, score_changes
+from layerscout.scores.estimates import Estimate
 from layerscout.scores.moments import Centred, Moments, nc1s, variability_ratios
 from layerscout.scores.neighbours import knn, mutual_information
 from layerscout.scores.score import Better, Score
 from layerscout.scores.spectra import score_spectra
 from layerscout.scores.state import State
 from layerscout.scores.transferability import h_score, logme, numerical_rank
-from layerscout.scores.variability import Debiased
 
 # What a score is computed from, the cheapest first: sums over the examples, the examples of one
 # state, those of all states, held-out examples too, gradients of a classifier, or weights alone.
@@ -63,7 +63,7 @@ class Definition:
     usual: Literal["classes", "numbers"] | None = None
     from_moments: Callable[[Moments | Centred], Float64[Tensor, " S"]] | None = None
     from_state: Callable[[State], float | None] | None = None
-    jackknife: Callable[[State], Debiased] | None = None
+    jackknife: Callable[[State], Estimate] | None = None
     from_states: Callable[[StatesLike, int], Found] | None = None
     from_weights: Callable[[Mapping[tuple[int, str], ArrayLike]], Found] | None = None
 
@@ -167,6 +167,17 @@ SCORES: Mapping[str, Definition] = {
         numbers=True,
         usual="numbers",
         from_state=lambda state: state.folds.ridge,
+    ),
+    "head_quality": Definition(
+        title="held-out quality of a head",
+        summary="the task's metric for a linear head, on examples left out",
+        meaning="What a linear head on the frozen state reads, in the task's own metric, on "
+        "examples that it was not fitted to. States are compared on the same examples, so small "
+        "differences show. It says nothing of what tuning the blocks adds, and a head fitted by "
+        "least squares leans towards the larger of unequal classes.",
+        source="state",
+        numbers=True,
+        jackknife=lambda state: state.quality,
     ),
     "logme": Definition(
         title="LogME",

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from layerscout.runtime import InputError
+from layerscout.scores.estimates import Estimate, half_width
 from layerscout.scores.grouping import Grouped
 from layerscout.scores.moments import Centred
 
@@ -29,8 +28,10 @@ WIDEST = 500.0
 
 
 @dataclass(frozen=True, eq=False)
-class Debiased:
+class Debiased(Estimate):
     """The variability ratio of one state, estimated without the noise of the class means.
+
+    States are compared by the logarithm of the ratio, so that is what the replicates hold.
 
     Attributes:
         value: the ratio; None where G or H is not positive definite, be it with all groups or
@@ -39,12 +40,21 @@ class Debiased:
         signal_fraction: tr G over its plug-in value: the share of the distance between the class
             means that is not noise. 0 or less where nothing is seen of it; None where all class
             means are the same.
-        replicates: (B,), the logarithm of the ratio without group g; None where `value` is.
     """
 
-    value: float | None
-    signal_fraction: float | None
-    replicates: Float64[np.ndarray, " B"] | None
+    signal_fraction: float | None = None
+
+    @property
+    def position(self) -> float | None:
+        """The logarithm of the ratio."""
+        return None if self.value is None else float(np.log(self.value))
+
+    def interval(self, level: float = 0.95) -> tuple[float | None, float | None]:
+        """Give the ends of a confidence interval of the ratio; (None, None) where undefined."""
+        if self.value is None or self.replicates is None:
+            return None, None
+        factor = float(np.exp(min(half_width(self.replicates, level), WIDEST)))
+        return self.value / factor, self.value * factor
 
 
 def estimate_debiased(states: Centred, *, resolution: float | None = None) -> Debiased:
@@ -78,27 +88,14 @@ def estimate_debiased(states: Centred, *, resolution: float | None = None) -> De
     fraction = float(np.trace(G[0])) / plug_in if plug_in > rounding else None
     weights, vectors = np.linalg.eigh(G)
     if not _positive(weights, np.full(len(G), rounding)):
-        return Debiased(None, fraction, None)
+        return Debiased(None, None, fraction)
     within = grouped.within()
     if not _positive(np.linalg.eigvalsh(within), rounding * weights[:, 0]):
-        return Debiased(None, fraction, None)
+        return Debiased(None, None, fraction)
     # tr(G⁻¹ G⁻¹ H), in the basis of the eigenvectors of G.
     along = np.einsum("rji,rjk,rki->ri", vectors, within, vectors, optimize=True)
     ratios = (along / weights**2).sum(axis=1)
-    return Debiased(float(ratios[0]), fraction, np.log(ratios[1:]))
-
-
-def interval(result: Debiased, level: float = 0.95) -> tuple[float | None, float | None]:
-    """Give the ends of a confidence interval; (None, None) where the ratio is undefined.
-
-    Delete-a-group jackknife of the logarithm, with Student's t of B − 1 degrees of freedom.
-    """
-    if result.value is None or result.replicates is None:
-        return None, None
-    error = standard_error(result.replicates)
-    half = stdtrit(len(result.replicates) - 1, (1 + level) / 2) * error
-    factor = float(np.exp(min(half, WIDEST)))
-    return result.value / factor, result.value * factor
+    return Debiased(float(ratios[0]), np.log(ratios[1:]), fraction)
 
 
 def _positive(eigenvalues: NDArray[np.floating[Any]], least: Array) -> bool:
@@ -110,9 +107,3 @@ def _positive(eigenvalues: NDArray[np.floating[Any]], least: Array) -> bool:
     """
     floor = np.maximum(WEAKEST * eigenvalues[:, -1], least)
     return bool((eigenvalues[:, 0] > floor).all())
-
-
-def standard_error(replicates: Array) -> float:
-    """Give the standard error that B leave-one-group-out values (B,) show."""
-    B = len(replicates)
-    return float(np.sqrt((B - 1) * replicates.var()))

@@ -186,6 +186,10 @@ VERBS: Mapping[str, type[Reading]] = {
             _EPOCHS,
             Field(None, description="epochs after which the model is kept too, for a scan of them"),
         ),
+        predictions=(
+            bool | None,
+            Field(None, description="keep row, label and prediction of every validation example"),
+        ),
     ),
     "scan": make_arguments(
         "Scanning",

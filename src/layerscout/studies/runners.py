@@ -20,7 +20,7 @@ from layerscout.plans import (
 from layerscout.scanning import scan
 from layerscout.studies.context import TrialContext
 from layerscout.studies.trial import DRAWING, Trial
-from layerscout.tuning import plain_json, tune
+from layerscout.tuning import Result, plain_json, tune
 
 
 @cache
@@ -36,7 +36,7 @@ def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
     folder = context.store.model(trial.key)
     if trial.keep:
         shutil.rmtree(folder, ignore_errors=True)  # what another run may have left of it
-    epochs = given.pop("checkpoints", [])
+    epochs, predictions = given.pop("checkpoints", []), given.pop("predictions", False)
     result = tune(
         encoder,
         context.examples(trial.task, drawing),
@@ -45,7 +45,7 @@ def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
         checkpoints={
             epoch: folder / "epochs" / str(epoch) for epoch in (epochs if trial.keep else [])
         },
-        measure=False,
+        measure="predictions" if predictions else "metric",
         progress=False,
         **given,
     )
@@ -65,6 +65,16 @@ def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
         "tokens_per_example": content["task"]["tokens_per_example"],
         "cut": content["trunk"]["cut"],
         "trunk_kept": content["trunk"]["kept"],
+        **(_list_predictions(result) if predictions else {}),
+    }
+
+
+def _list_predictions(result: Result) -> dict[str, list[float]]:
+    """List what is right for every validation example and what was predicted, classes by number."""
+    numbers = {name: number for number, name in enumerate(result.content["task"]["labels"])}
+    return {
+        f"{name}s": [numbers.get(one, one) for one in result.predictions[name]]
+        for name in ("label", "prediction")
     }
 
 

@@ -17,6 +17,8 @@ MODELS: Mapping[str, tuple[str, int, int, int, int]] = {
     "microsoft/deberta-base": ("deberta", 12, 768, 3072, 50_265),
     "roberta-base": ("roberta", 12, 768, 3072, 50_265),
     "roberta-large": ("roberta", 24, 1024, 4096, 50_265),
+    "sentence-transformers/all-MiniLM-L6-v2": ("bert", 6, 384, 1536, 30_522),
+    "sentence-transformers/all-mpnet-base-v2": ("mpnet", 12, 768, 3072, 30_527),
 }
 
 # Examples to train on and to validate on, and the mean number of tokens of a text in round

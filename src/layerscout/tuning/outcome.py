@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ from layerscout.tuning.result import Result
 from layerscout.tuning.runs import Run
 from layerscout.tuning.setup import TuneSetup
 from layerscout.tuning.speed import measure_speeds
+
+# What is found out about a tuned model: the metric that counts, which its training has computed;
+# also its predictions and all metrics; also its speed.
+Measure = Literal["metric", "predictions", "all"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +50,7 @@ def outcome(
     recorded: Mapping[str, Any],
     warned: Sequence[str],
     *,
-    measure: bool = True,
+    measure: Measure = "all",
 ) -> Result:
     """Put together all that is known of a tuned plan, and of the one it is compared with.
 
@@ -55,8 +59,8 @@ def outcome(
         tuned: the plan, and perhaps the other one.
         recorded: what else `settings` of `result.json` holds.
         warned: what the reader of the figures should know besides.
-        measure: run the kept model on the validation examples once more, for its predictions and
-            all metrics, and measure its speed.
+        measure: whether the kept model runs on the validation examples once more, for its
+            predictions and all metrics, and whether its speed is measured.
     """
     ours, max_length = tuned[0], recorded["max_length"]
     equipped, model = _load_kept(setup, ours)
@@ -64,11 +68,12 @@ def outcome(
     metrics = {setup.settings.metric: run.choose_epoch(keep).value}
     speeds: dict[str, float] | None = None
     predictions: dict[str, Any] = {}
-    if measure:
+    if measure != "metric":
         answers = setup.validation.answers
         logits = predict(setup.encoder, model, ours.validation).numpy()
         metrics = evaluate_all(setup.task.kind, answers.labels, logits)
         predictions = tabulate_predictions(setup.task, answers, logits)
+    if measure == "all":
         with make_accelerator().main_process_first():  # so that it is alone
             speeds = measure_speeds(setup, model)
     content = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -22,9 +22,10 @@ from layerscout.runtime import (
     check_output_folder,
     lock_folder,
     show_progress,
+    unknown,
 )
 from layerscout.scanning import Scan
-from layerscout.tuning.outcome import Tuned, outcome
+from layerscout.tuning.outcome import Measure, Tuned, outcome
 from layerscout.tuning.preparation import Prepared, prepare
 from layerscout.tuning.result import Result
 from layerscout.tuning.snapshots import Snapshots
@@ -45,7 +46,7 @@ def tune(
     resume: bool = False,
     track: str | None = None,
     logs: str | Path = "logs",
-    measure: bool = True,
+    measure: Measure = "all",
     progress: bool = True,
     **options: Any,
 ) -> Result:
@@ -71,8 +72,8 @@ def tune(
         resume: continue a training that was stopped, from its snapshots.
         track: report every epoch to "tensorboard", "mlflow", "wandb" or "trackio".
         logs: the folder of trackers that write files.
-        measure: also compute every metric of the kept model and measure its speed; without that
-            there are no predictions, and of the metrics only the one that counts.
+        measure: what is found out about the kept model: only the "metric" that counts, which needs
+            no further pass, also its "predictions" and every other metric, or "all", its speed too.
         progress: show a bar on the terminal.
         **options: everything else that may be asked for, such as `epochs` or `learning_rate`: the
             attributes of `layerscout.plans.TuneRequest`.
@@ -88,6 +89,8 @@ def tune(
         check_number("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy)
     )
     _check_checkpoints(checkpoints or {}, request)
+    if measure not in get_args(Measure):
+        raise unknown("value of `measure`", str(measure), get_args(Measure))
     if resume and snapshots is None:
         raise InputError("`resume` continues from `snapshots`, and none are given; name the folder")
     if track is not None:
@@ -108,7 +111,7 @@ def tune(
             notes += opened.notes
         recording = Recording(show, opened, "plan-1-", track, Path(logs), checkpoints or {})
         tuned, failures = _run_sweeps(prepared, recording)
-        show("measuring the speed" if measure else "done", 0, 1)
+        show("measuring the speed" if measure == "all" else "done", 0, 1)
         result = outcome(
             prepared.setup, tuned, prepared.recorded, [*notes, *failures], measure=measure
         )

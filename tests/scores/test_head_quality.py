@@ -1,0 +1,122 @@
+"""The held-out quality of a head against explicit refits, and what its differences guarantee."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.metrics import accuracy_score, matthews_corrcoef
+
+from layerscout.scores.decisions import decide_within, measure_gaps
+from layerscout.scores.estimates import Estimate
+from layerscout.scores.grouping import deal_folds
+from layerscout.scores.head_quality import RIDGE_TERMS, cross_fit, measure_quality
+
+
+def blobs(n, d, classes, shift, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    return rng.normal(size=(n, d)) * rng.uniform(0.1, 3, d) + shift * rng.normal(size=(classes, d))[
+        y
+    ] / np.sqrt(d), y
+
+
+@pytest.mark.parametrize(("n", "d", "kind"), [(60, 12, 3), (40, 90, 2), (50, 8, "numbers")])
+def test_predictions_are_those_of_fits_without_the_fold(n, d, kind):
+    H, y = blobs(n, d, 3 if kind == "numbers" else kind, 6.0)
+    H += 100.0  # an intercept must take this, not the ridge term
+    if kind == "numbers":
+        y = H @ np.linspace(-1, 1, d) + np.random.default_rng(1).normal(size=n)
+        targets = y[:, None]
+    else:
+        targets = np.eye(kind)[y]
+    folds = deal_folds(y, 0, folds=7)
+    scale = ((H - H.mean(axis=0)) ** 2).sum() / d
+    least, expected = np.inf, None
+    for term in RIDGE_TERMS:
+        predicted = np.empty_like(targets)
+        for fold in range(7):
+            aside = folds == fold
+            fit = Ridge(alpha=term * scale, solver="svd").fit(H[~aside], targets[~aside])
+            predicted[aside] = fit.predict(H[aside]).reshape(-1, targets.shape[1])
+        if (error := ((targets - predicted) ** 2).sum()) < least:
+            least, expected = error, predicted
+    np.testing.assert_allclose(cross_fit(H, y, folds), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_the_metric_and_its_replicates():
+    H, y = blobs(80, 5, 2, 3.0)
+    folds = deal_folds(y, 0, folds=8)
+    found = measure_quality(H, y, folds, "matthews_correlation")
+    predicted = cross_fit(H, y, folds).argmax(axis=1)
+    assert found.value == pytest.approx(matthews_corrcoef(y, predicted), abs=1e-12)
+    without = matthews_corrcoef(y[folds != 3], predicted[folds != 3])
+    assert found.replicates[3] == pytest.approx(without, abs=1e-12) and len(found.replicates) == 8
+    numbers = measure_quality(H, H[:, 0], folds, "pearson")
+    assert numbers.value > 0.99
+    same = measure_quality(np.ones((80, 5)), y, folds, "accuracy")
+    assert same.value is None and same.replicates is None and same.interval() == (None, None)
+
+
+def test_labels_without_meaning_score_chance():
+    H, _ = blobs(400, 300, 2, 0.0)
+    y = np.random.default_rng(5).integers(0, 2, 400)
+    found = measure_quality(H, y, deal_folds(y, 0), "accuracy")
+    assert abs(found.value - 0.5) < 0.08
+
+
+def test_a_class_with_few_rows_refuses_nothing():
+    H, y = blobs(200, 20, 10, 12.0)
+    H, y = np.concatenate([H, H[:3] + 50.0]), np.concatenate([y, [10, 10, 11]])
+    found = measure_quality(H, y, deal_folds(y, 0), "accuracy")
+    assert found.value > 0.5 and np.isfinite(found.replicates).all()
+
+
+def test_rows_of_an_example_stay_together():
+    examples = np.repeat(np.arange(30), 2)
+    folds = deal_folds(np.tile([0, 1], 30), 0, examples)
+    assert (folds[::2] == folds[1::2]).all() and np.bincount(folds).max() <= 4
+    assert len(np.unique(deal_folds(np.zeros(5, np.int64), 0))) == 5
+
+
+def made_up(hits, folds):
+    without = [hits[folds != fold].mean() for fold in range(folds.max() + 1)]
+    return Estimate(float(hits.mean()), np.array(without))
+
+
+def test_a_stop_within_points_misses_in_at_most_five_of_a_hundred():
+    """Misses of the rule over whole sequences of looks, states of equal and of near quality."""
+    rng, sizes, within, misses, stops = np.random.default_rng(0), (250, 500, 1000), 0.05, 0, 0
+    truth = np.array([0.5, 0.70, 0.72, 0.75, 0.66, 0.735, 0.75])
+    for _ in range(400):
+        ease = rng.normal(size=1000)  # what makes an example hard is in all states
+        noise = 0.6 * ease[:, None] + 0.8 * rng.normal(size=(1000, len(truth)))
+        hits = (noise < np.array([np.sqrt(2) * _erfinv(2 * p - 1) for p in truth])).astype(float)
+        for size in sizes:
+            folds = np.arange(size) % 20
+            states = [made_up(hits[:size, s], folds) for s in range(len(truth))]
+            found = decide_within(states, looks=len(sizes), within=within)
+            if found.close:
+                stops += 1
+                misses += truth[found.best] < truth[1:].max() - within
+                break
+    assert stops > 100  # the rule is of use at this size, so the next line can fail
+    assert misses <= 0.05 * 400
+
+
+def _erfinv(x):
+    from scipy.special import erfinv
+
+    return float(erfinv(x))
+
+
+def test_a_gap_is_the_paired_difference():
+    rng = np.random.default_rng(3)
+    hits = (rng.random((500, 3)) < [0.5, 0.9, 0.6]).astype(float)
+    folds = np.arange(500) % 20
+    states = [made_up(hits[:, s], folds) for s in range(3)]
+    gaps = measure_gaps([*states, None], 1)
+    by_fold = np.array([(hits[folds == f, 1] - hits[folds == f, 2]).mean() for f in range(20)])
+    assert gaps[2].difference == pytest.approx(hits[:, 1].mean() - hits[:, 2].mean())
+    # One other state among 1..L, so the plain two-sided 5 % of Student's t of 19: 2.093.
+    assert gaps[2].half_width == pytest.approx(2.0930 * by_fold.std(ddof=1) / np.sqrt(20), rel=1e-3)
+    assert gaps[1].difference == 0 and gaps[1].half_width == 0 and gaps[3] is None
+    assert accuracy_score(hits[:, 1], np.ones(500)) == pytest.approx(states[1].value)

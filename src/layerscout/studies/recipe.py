@@ -110,10 +110,10 @@ class TableSpec(Strict):
 
     title: str
     grid: str | None = Field(None, description="by default the last one")
-    kind: Literal["means", "correlations"] = Field(
+    kind: Literal["means", "correlations", "regrets"] = Field(
         "means",
-        description="means, or how the values of one axis (`rows`) go together over another "
-        "(`columns`)",
+        description="means; how the values of one axis (`rows`) go together over another "
+        "(`columns`); or what following each score of the scans would have lost",
     )
     value: Measures = Field("metric", description="one or several measures")
     rows: Names = Field("plan", description="axes, or `measure` or `state`")

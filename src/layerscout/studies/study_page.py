@@ -18,6 +18,7 @@ from layerscout.pages import Section, Table, draw_similarity, draw_skips, draw_t
 from layerscout.studies.charts import draw_figure, draw_pareto
 from layerscout.studies.contests import compare_with_baseline, correlate_values
 from layerscout.studies.recipe import FigureSpec, Grid, Recipe, TableSpec
+from layerscout.studies.regrets import tabulate_regrets
 from layerscout.studies.store import Store
 from layerscout.studies.summaries import tidy_records
 from layerscout.studies.tables import (
@@ -194,6 +195,8 @@ def tabulate_study(study: StudyContent) -> list[tuple[str, Table]]:
     for spec in study.recipe.tables:
         if spec.kind == "correlations":
             table = _tabulate_correlations(study.frame, spec)
+        elif spec.kind == "regrets":
+            table = tabulate_regrets(study.list_done("tune"), study.list_done("scan"))
         else:
             rows, columns = _choose_axes(study.frame, spec)
             table = summarise(

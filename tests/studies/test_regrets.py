@@ -1,0 +1,77 @@
+"""Regrets of advisers on made-up grids whose qualities are known."""
+
+import numpy as np
+import pytest
+
+from layerscout.studies.regrets import RULES, tabulate_regrets
+
+
+def cells(plans, best, examples=4000, metric="accuracy", seeds=(0, 1)):
+    """Make what a study of one pair holds: plans by notation as (head, tuned, share, accuracy)."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, examples)
+    values = {"model": "m", "task": "t"}
+    tuned = []
+    for notation, (head, blocks, share, right) in plans.items():
+        for seed in seeds:
+            wrong = rng.random(examples) >= right
+            result = {
+                "plan": {"head": head, "tuned": list(range(blocks)), "notation": notation},
+                "flops": {"train": share, "full_train": 1.0, "full_inference": 1e-5},
+                "predictions": np.where(wrong, 1 - labels, labels).tolist(),
+                "labels": labels.tolist(),
+                "blocks": 12,
+                "metric": metric,
+                "examples": 1000,
+            }
+            tuned.append(({"values": values | {"seed": seed}}, {"result": result}))
+    scans = [({"values": values | {"seed": seed}}, {"result": {"best": best}}) for seed in seeds]
+    return tuned, scans
+
+
+def regrets(*given, **options):
+    table = tabulate_regrets(*cells(*given, **options))
+    return {row[0]: row[1:] for row in table.rows}
+
+
+PLANS = {
+    "(5, 7, 7)": (7, 3, 0.3, 0.90),
+    "(7, 7, 7)": (7, 1, 0.2, 0.80),
+    "(10, 12, 12)": (12, 3, 0.4, 0.70),
+    "(12, 12, 12)": (12, 1, 0.3, 0.65),
+    "full": (12, 12, 1.0, 0.95),
+}
+
+
+def test_a_regret_is_the_distance_from_the_best_plan_that_fits():
+    found = regrets(PLANS, {"cca": 7, "nc1": 12, "logme": None, "fisher": 3})
+    assert list(found)[:3] == ["canonical correlation", "neural collapse NC1", "LogME"]
+    half = {name: float(row[2].split(" ")[0]) for name, row in found.items()}
+    assert half["canonical correlation"] == pytest.approx(0, abs=1.5)
+    assert half["neural collapse NC1"] == pytest.approx(20, abs=2)
+    # Who names no state gets the top; a score of blocks names none of them.
+    assert half["LogME"] == pytest.approx(half["the top"], abs=1.5)
+    assert half["any plan"] == pytest.approx(90 - (90 + 80 + 70 + 65) / 4, abs=2)
+    assert not any("Fisher" in name for name in found) and {*RULES} <= found.keys()
+
+
+def test_the_scan_counts_towards_the_budget():
+    # A hundredth of full tuning: 1,000 examples at 1e-5 each. (7, 7, 7) costs 0.2, and so all.
+    found = regrets({**PLANS, "head:7": (7, 0, 0.245, 0.99)}, {"cca": 7})
+    cheap = float(found["canonical correlation"][1].split(" ")[0])
+    assert cheap == pytest.approx(99 - 80, abs=2)
+    assert found["canonical correlation"][0] == "–" == found["the top"][0]
+
+
+def test_luck_is_not_rewarded():
+    """Plans that are as good as each other: the best of twenty is no better than any of them."""
+    same = {f"plan {i}": (1 + i % 12, 1, 0.2, 0.7) for i in range(20)}
+    found = regrets(same, {"cca": 5}, examples=400)
+    regret, interval = found["canonical correlation"][2].split(" ", 1)
+    low, high = (float(end) for end in interval.strip("()").split(" to "))
+    assert abs(float(regret)) < 2.5 and low < 0 < high
+
+
+def test_one_seed_is_no_pair():
+    assert tabulate_regrets(*cells(PLANS, {"cca": 7}, seeds=(0,))).rows == []
+    assert tabulate_regrets([], []).rows == []

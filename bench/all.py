@@ -61,11 +61,10 @@ def main() -> None:
             sections.append(section(page.read_text("utf-8").rstrip(), script, device, seconds))
     minutes = (time.perf_counter() - began) / 60
     introduction = (
-        f"# Benchmarks\n\n`make bench` writes this page; it took {minutes:.0f} minutes. A ratio "
-        "is one of things done in turns in one run: the median over repeats, with the minimum and "
-        "the maximum. Examples and repeats are so few that what a run costs once, however long it "
-        "is, weighs against its ratio; the pages that the scripts write without `--brief` have "
-        "more of both."
+        f"# Benchmarks\n\n`make bench` writes this page; it took {minutes:.0f} minutes. Ratios "
+        "compare alternatives that took turns in one run: the median over repeats, with the "
+        "minimum and the maximum. With so few examples, one-off costs weigh heavily; the pages "
+        "that the scripts write without `--brief` have more examples and repeats."
     )
     write_page(introduction, sections, arguments.write)
 

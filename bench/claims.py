@@ -465,7 +465,7 @@ def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         if high - low > NO_HELP:
             shares.append((mean(some) - low) / (high - low))
         else:
-            line += ", too little between them to judge"
+            line += ", the two differ too little to judge"
         lines.append(line)
     yield Claim(
         name,

@@ -28,7 +28,7 @@ import layerscout as ls
 from layerscout.analysis.ablations import ablate
 from layerscout.cache.examples import Examples
 from layerscout.cache.forward import predict
-from layerscout.cache.pooling import pool_states
+from layerscout.cache.pooled_states import pool_states
 from layerscout.data.targets import make_targets, require_validation
 from layerscout.models.architecture import base_of
 from layerscout.models.classifiers import make_classifier
@@ -43,7 +43,7 @@ from measuring import Section, given, in_turns, options, random_encoder, ratio, 
 REPEATS, EXAMPLES = 5, 400
 BRIEF_REPEATS, BRIEF_EXAMPLES = 2, 48
 MODEL = "stacked-minilm-12"
-ENVIRONMENT = "`make .venv/peers/cka` makes one."
+ENVIRONMENT = "`make .venv/peers/cka` installs torch_cka."
 
 
 def against_torch_cka(
@@ -77,10 +77,10 @@ def against_torch_cka(
         f"All states of {MODEL}, averaged over tokens, on the {len(split):,} validation examples "
         f"of CoLA, by torch_cka {version} with all examples in one batch, in a process of its own "
         "with as many threads, and by ours, both on the CPU. Both read the same states, ours from "
-        "the cache; both give the debiased estimate, ours the biased one too. It computes in the "
-        "states' float32, ours in float64; the difference is to its values from states in "
-        "float64. (It stops on first tokens, as the embeddings' are all the same.) Target: 10 "
-        "times or more, and 1e-5. "
+        "the cache; both give the debiased estimate, ours the biased one too. torch_cka computes "
+        "in the states' float32, ours in float64; the difference is that of ours from torch_cka's "
+        "values for states in float64. (torch_cka stops on first tokens, whose embeddings are all "
+        "the same.) Target: 10 times or more, and 1e-5. "
         f"{ENVIRONMENT}\n\n"
     )
     columns = ["pairs", "examples", "ours", "torch_cka", "times faster", "largest difference"]

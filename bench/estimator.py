@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import layerscout as ls
-from layerscout.cache.pooling import pool_states
+from layerscout.cache.pooled_states import pool_states
 from layerscout.cache.states import States
 from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.data.split import Split
@@ -166,8 +166,8 @@ def steep(draws: int) -> Section:
         "of the class means lies in few directions and does not average out. Class means either "
         "lie along the directions as the states do, or anywhere, so mostly where the states hardly "
         "vary. In the last case a signal fraction of 0.6 cannot be told from none. The ratio is "
-        "then undefined, or the sample was a lucky one and the ratio far too high: being defined "
-        "is itself a selection, which no interval knows of.\n\n"
+        "then undefined, or the sample was a lucky one and the ratio far too high: samples with a "
+        "defined value are already a selection, which the interval does not account for.\n\n"
     )
     text += table(["class means", "signal fraction", *COLUMNS], rows)
     return Section("Few strong directions", text)

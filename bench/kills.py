@@ -210,7 +210,10 @@ def main() -> None:
         all_cases = cases(*made(Path(place)))
         places = [Path(place) / f"case-{number}" for number, _ in enumerate(all_cases)]
         lines = list(pool.map(killed, all_cases, places))
-    heads = ["work", "is at work", "killed", "the same in the end", "left something", "came late"]
+    heads = [
+        *("work", "duration", "killed", "identical result", "left files"),
+        "finished before the kill",
+    ]
     page = f"""# Kills
 
 `python bench/kills.py --write docs/measured/kills.md` starts each of these as a separate process,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.cache.pooling import pool_states
+from layerscout.cache.pooled_states import pool_states
 from layerscout.cache.states import States
 from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.data.split import Split

@@ -160,7 +160,7 @@ def _values(texts: Texts, ask: Ask, folder: Path) -> str:
     text = (
         "The values. LogME is the same evidence; it stops after 11 steps or a change of 1e-3, and "
         "adds 1e-5 to two denominators. With fewer examples than features it leaves out "
-        "(d − n)/2 · log α, so the evidence is another one. Its H-score divides Σ_b by n − 1, "
+        "(d − n)/2 · log α, so its evidence differs from ours. Its H-score divides Σ_b by n − 1, "
         "ours by n, as Σ.\n\n"
     )
     columns = ["examples", "score", "largest relative difference", "ℓ* ours, its"]

@@ -199,8 +199,8 @@ def tables() -> list[str]:
         ),
         (
             "phang2021-truncation",
-            "Heads on every state of a tuned model, and of the original one (a value that a "
-            "column repeats is that of the majority class)",
+            "Heads on every state of a tuned model, and of the original one (repeated "
+            "values are the majority-class score)",
             "at",
             ("task", "measure"),
             {"value": heads, "spread": "none"},

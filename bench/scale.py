@@ -142,15 +142,15 @@ def growth(folder: Path, tokenizer: Path) -> Section:
         lines += measured(letter, field, at, folder, tokenizer)
     size = Size()
     text = (
-        "The forward pass and the sums of a scan; the trunk and one epoch of a tuning. Where it is "
-        f"not what grows, n = {size.examples}, L = {size.blocks}, d = {size.width} (feed-forward "
+        "The forward pass and the sums of a scan; the trunk and one epoch of a tuning. Unless "
+        f"varied, n = {size.examples}, L = {size.blocks}, d = {size.width} (feed-forward "
         f"layers 4 d, attention heads of 32), T = {size.tokens}. Seconds are medians of "
         f"{REPEATS} repeats. The exponent is the slope of the logarithm of time over that of what "
-        "grows, fitted to the four sizes in each repeat: median, least and most. By counting FLOPs "
-        "of blocks it is 1 in n and L (for `tune top:1` less in L: its trunk runs once, and one "
-        "block trains), 2 in d, and a little above 1 in T, where attention adds T². `tune full` "
-        "also pays for the optimiser's pass over the embeddings in each step, whatever L and T "
-        "are.\n\n" + table(["what grows", "values", "work", "seconds", "exponent"], lines)
+        "grows, fitted to the four sizes in each repeat: median (minimum–maximum). By counting "
+        "FLOPs of blocks it is 1 in n and L (for `tune top:1` less in L: its trunk runs once, and "
+        "one block trains), 2 in d, and a little above 1 in T, where attention adds T². `tune "
+        "full` also pays for the optimiser's pass over the embeddings in each step, whatever L and "
+        "T are.\n\n" + table(["what grows", "values", "work", "seconds", "exponent"], lines)
     )
     return Section("How time grows", text)
 
@@ -205,7 +205,7 @@ def million(folder: Path, tokenizer: Path) -> Section:
         "`layerscout scan --backend ray --cpus 1` of Parquet shards of four words a text, with an "
         "encoder of 2 blocks, 32 wide, on a local cluster with a process for each core, from its "
         "start to the result. The memory is the resident one of the largest process, Ray's own "
-        "and the one that merges among them, looked at four times a second.\n\n"
+        "and the one that merges among them, sampled four times a second.\n\n"
     )
     columns = ["rows", "shards", "time", "largest process"]
     return Section("A million rows", text + table(columns, lines))

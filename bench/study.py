@@ -245,8 +245,8 @@ def main() -> None:
         examples, held_out = (24, 24) if found.brief else (1000, 436)
         sections.append(wall(found.shared, examples, held_out, found.device))
     write_page(
-        "# Benchmarks of studies\n\nWritten by `python bench/study.py`. What a study is, "
-        "[study.md](../study.md) says.",
+        "# Benchmarks of studies\n\nWritten by `python bench/study.py`. Studies are described in "
+        "[study.md](../study.md).",
         sections,
         found.write,
         found.device,

@@ -23,7 +23,7 @@ from layerscout.plans.plan import make_plan
 from layerscout.runtime.errors import InputError
 from layerscout.scanning.result import Scan
 from layerscout.studies.checking import make_recipe
-from layerscout.studies.loading import load_recipe, recipe_text
+from layerscout.studies.loading import load_recipe, read_recipe_text
 
 # How many times as many examples as in the suite are tried.
 EFFORT = int(os.environ.get("FUZZ_EFFORT", "1"))
@@ -163,7 +163,7 @@ def test_edits(text):
     refused_or_not(lambda: make_edits(text))
 
 
-RECIPE = recipe_text("tamkin2020-permutation").encode()
+RECIPE = read_recipe_text("tamkin2020-permutation").encode()
 
 
 @fuzzed

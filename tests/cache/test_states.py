@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 
 from conftest import flip, real, truncate
 from inputs import expect_refused
-from layerscout.cache import fingerprints, pooling as pooling_module, states as states_module
+from layerscout.cache import fingerprints, pooled_states, states as states_module
 from layerscout.cache.fingerprints import fingerprint_encoder
-from layerscout.cache.pooling import pool_states
+from layerscout.cache.pooled_states import pool_states
 from layerscout.cache.states import States
 from layerscout.models import encoder as encoder_module
 from layerscout.models.encoder import Encoder
@@ -142,7 +142,7 @@ def test_the_entry_says_what_it_is(encoder, tokens):
 
 def test_the_seconds_are_those_of_the_forward_pass(encoder, tokens, small_batches, monkeypatch):
     ticks = iter(range(1000))
-    monkeypatch.setattr(pooling_module, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(pooled_states, "perf_counter", lambda: next(ticks))
     assert pool_states(encoder, tokens, limit=0).seconds == len(encoder.batches(tokens))
     # Two more readings of the clock for each batch, and none for hashing and writing.
     assert pool_states(encoder, tokens, limit=LIMIT).seconds == len(encoder.batches(tokens))
@@ -247,7 +247,7 @@ def test_weights_are_hashed_once_or_not_at_all(encoder, tokens, monkeypatch):
         hashed.append(arguments)
         return fingerprint_encoder(*arguments)
 
-    monkeypatch.setattr(pooling_module, "fingerprint_encoder", count)
+    monkeypatch.setattr(pooled_states, "fingerprint_encoder", count)
     pool_states(encoder, tokens, BOTH, limit=0)
     assert hashed == []
     pool_states(encoder, tokens, BOTH, limit=LIMIT)
@@ -287,7 +287,7 @@ def test_an_entry_that_goes_while_it_is_opened(encoder, tokens, monkeypatch):
         path.unlink()
         return about
 
-    monkeypatch.setattr(pooling_module, "find_cached", found_and_gone)
+    monkeypatch.setattr(pooled_states, "find_cached", found_and_gone)
     again = pool_states(encoder, tokens, limit=LIMIT)
     assert (again.cached, again.warning) == (set(), None)
     check(again, encoder)
@@ -376,7 +376,7 @@ def test_a_disk_that_is_full_when_all_is_computed(encoder, tokens, full, monkeyp
     def about(*_):
         return {"long": "x" * (SIZE + 20)}
 
-    monkeypatch.setattr(pooling_module, "_about", about)
+    monkeypatch.setattr(pooled_states, "_about", about)
     found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
     assert "File too large" in found.warning
     assert len(count) == len(encoder.batches(tokens))
@@ -420,7 +420,7 @@ def test_a_cache_folder_that_cannot_be_made(encoder, tokens):
 def test_states_that_fit_nowhere_are_refused_before_they_are_computed(
     encoder, tokens, full, monkeypatch
 ):
-    monkeypatch.setattr(pooling_module, "MEMORY", SIZE)
+    monkeypatch.setattr(pooled_states, "MEMORY", SIZE)
     assert pool_states(encoder, tokens, limit=0).cached == set()
     count = passes(encoder)
     words = "1.22e-05 GB … 5 states of 19 examples, 16 numbers … 6.08e-06 GB that memory may hold"

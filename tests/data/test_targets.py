@@ -52,11 +52,11 @@ def with_groups(groups, labels=(1, 0, 1, 0, 1, 0)):
     [
         (with_groups([0, 0, 1, 1, 2, 2], (1, 0, 1, 1, 0, 1)), "one choice … 1 of 3"),
         (with_groups([0, 0, 1, 1, 2, 2], (1, 0, 0, 0, 1, 1)), "one choice … 2 of 3"),
-        (with_groups([0, 1, 0, 1, 2, 2]), "one after another … 6 rows of 3"),
+        (with_groups([0, 1, 0, 1, 2, 2]), "in consecutive rows … 6 rows of 3"),
         (with_groups([0, 0, 0, 1, 1, 1]), "one choice"),
-        (with_groups([0, 0, 0, 0, 1, 1]), "equally many … 6 rows of 2"),
-        (with_groups([0, 0, 1, 1, 2, 3]), "equally many … 6 rows of 4"),
-        (with_groups([0, 1, 2, 3, 4, 5]), "at least 2 … 6 rows of 6"),
+        (with_groups([0, 0, 0, 0, 1, 1]), "the same number … 6 rows of 2"),
+        (with_groups([0, 0, 1, 1, 2, 3]), "the same number … 6 rows of 4"),
+        (with_groups([0, 1, 2, 3, 4, 5]), "2 or more … 6 rows of 6"),
         (Split(["a"] * 6, None, np.zeros(6, dtype=np.int64)), "needs the example of each row"),
     ],
 )

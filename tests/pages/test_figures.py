@@ -16,7 +16,7 @@ from layerscout.pages.content import Section, Table
 from layerscout.pages.curves import draw_panel
 from layerscout.pages.formats import format_entries
 from layerscout.pages.html import render_page, render_result
-from layerscout.pages.plotting import check_plot, draw_scan, save_chart
+from layerscout.pages.plotting import check_plot, draw_all_scores, save_chart
 from layerscout.pages.scores import draw_sparkline
 from layerscout.runtime.errors import InputError
 from scan_content import CURVE, full, scan, score
@@ -167,7 +167,7 @@ def test_nothing_scored_is_said_and_drawn_without_a_mark():
     html = Page(render_result(given))
     assert "No state could be scored" in html.inside("p")
     assert not layers(html.json("chart-1-1"), "text")
-    assert draw_scan(given).to_dict()["concat"]
+    assert draw_all_scores(given).to_dict()["concat"]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_warnings_stand_on_the_page_only_when_there_are_any():
 
 
 def panels(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    chart = draw_scan(given).to_dict()
+    chart = draw_all_scores(given).to_dict()
     # What the panels share stands above them.
     shared = {name: chart[name] for name in ("data", "datasets") if name in chart}
     return [{**shared, **panel} for panel in chart["concat"]]
@@ -276,7 +276,7 @@ def test_every_score_has_a_panel_over_the_same_states(count: int, blocks: int, c
         for i in range(count)
     }
     given = scan(scores, {key: (1, blocks)[i % 2] for i, key in enumerate(scores)})
-    assert draw_scan(given).to_dict()["columns"] == columns
+    assert draw_all_scores(given).to_dict()["columns"] == columns
     drawn = panels(given)
     assert [panel["title"] for panel in drawn] == [f"S{i}" for i in range(count)]
     for i, panel in enumerate(drawn):
@@ -355,7 +355,7 @@ def test_a_deviation_over_heads_is_shaded_like_an_interval():
 )
 def test_charts_are_written_by_suffix(tmp_path: Path, suffix: str, start: bytes):
     path = tmp_path / f"scan{suffix}"
-    save_chart(draw_scan(scan()), path)
+    save_chart(draw_all_scores(scan()), path)
     assert path.read_bytes().startswith(start)
     if suffix == ".svg":
         assert "best: state 2" in path.read_text(encoding="utf-8")
@@ -363,7 +363,7 @@ def test_charts_are_written_by_suffix(tmp_path: Path, suffix: str, start: bytes)
 
 @pytest.mark.parametrize("name", ["scan.jpg", "scan", "scan.png.gz"])
 def test_another_suffix_is_refused(tmp_path: Path, name: str):
-    for refuse in (check_plot, lambda path: save_chart(draw_scan(scan()), path)):
+    for refuse in (check_plot, lambda path: save_chart(draw_all_scores(scan()), path)):
         with pytest.raises(
             InputError, match=rf"\.png, \.svg or \.pdf, got '{name}'; name it 'scan"
         ):

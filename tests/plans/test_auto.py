@@ -10,7 +10,7 @@ from transformers import AlbertConfig, BertConfig
 from layerscout.models.architecture import model_shape
 from layerscout.plans.auto import choose
 from layerscout.plans.costs import Work, cost
-from layerscout.plans.listing import options
+from layerscout.plans.listing import list_strategies
 from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
 from layerscout.plans.plan import make_plan
 from layerscout.runtime.errors import InputError
@@ -138,7 +138,7 @@ def test_auto_tunes_all_blocks_but_never_the_embeddings():
 def test_shared_weights_cannot_have_something_of_their_own(method):
     for attempt in (
         lambda: choose(albert(1), WORK, 8, 0.9, method),
-        lambda: options(albert(3), WORK, 8, method=method),
+        lambda: list_strategies(albert(3), WORK, 8, method=method),
     ):
         with pytest.raises(InputError, match=f"^{method.name} needs blocks.* albert .*--untie"):
             attempt()
@@ -152,7 +152,7 @@ def test_shared_weights_cannot_have_something_of_their_own(method):
 @pytest.mark.parametrize("best", [1, 2, 8, 10, 11, 12, None])
 @pytest.mark.parametrize("blocks", [12])
 def test_the_list_has_each_plan_once_dearest_first(blocks, best):
-    listed = options(bert(num_hidden_layers=blocks), WORK, best)
+    listed = list_strategies(bert(num_hidden_layers=blocks), WORK, best)
     assert listed[0].strategy == "full"
     assert len({option.plan for option in listed}) == len(listed)
     shares = [option.relative for option in listed]
@@ -164,20 +164,20 @@ def test_the_list_has_each_plan_once_dearest_first(blocks, best):
 
 
 def test_the_list_knows_what_each_plan_is_built_on():
-    listed = {option.strategy: option for option in options(bert(), WORK, 8)}
+    listed = {option.strategy: option for option in list_strategies(bert(), WORK, 8)}
     states = {name: option.state for name, option in listed.items()}
     assert {states[s] for s in ("best-up", "best-down:2@top", "best-up:1@head", "head:8")} == {8}
     assert {states[s] for s in ("middle-down:1@top", "middle-down:3@middle")} == {7}
     assert {states[s] for s in ("full", "top:1", "head:12")} == {12}
     assert "rank:1" not in listed
     ranking = (None, *map(float, range(12)))
-    ranked = options(bert(), WORK, None, ranking, extra=("rank-bottom:2",))
+    ranked = list_strategies(bert(), WORK, None, ranking, extra=("rank-bottom:2",))
     assert "rank-bottom:2" in [option.strategy for option in ranked]
     assert "best-up" not in [option.strategy for option in ranked]
 
 
 def test_efficient_is_what_auto_takes_at_that_budget():
-    listed = options(bert(), WORK, 8)
+    listed = list_strategies(bert(), WORK, 8)
     assert [option.strategy for option in listed if option.efficient] == [
         "best-up",
         "best-down:1@top",
@@ -192,24 +192,24 @@ def test_efficient_is_what_auto_takes_at_that_budget():
 
 def test_models_of_few_blocks_have_few_plans():
     one = model_shape(BertConfig(num_hidden_layers=1), labels=2)
-    assert [option.strategy for option in options(one, WORK, 1)] == ["full", "head:1"]
+    assert [option.strategy for option in list_strategies(one, WORK, 1)] == ["full", "head:1"]
     two = model_shape(BertConfig(num_hidden_layers=2), labels=2)
-    notations = [option.plan.notation for option in options(two, WORK, 1)]
+    notations = [option.plan.notation for option in list_strategies(two, WORK, 1)]
     assert notations == ["(1, 2, 2)", "(1, 1, 2)", "(2, 2, 2)", "(1, 1, 1)", "head:2", "head:1"]
 
 
 def test_the_list_leaves_shared_weights_together_unless_asked():
-    names = [option.strategy for option in options(albert(1), WORK, 8)]
+    names = [option.strategy for option in list_strategies(albert(1), WORK, 8)]
     assert names == ["full", "best-down:all@best", "head:12", "head:8"]
-    asked = options(albert(1), WORK, 8, extra=("top:1",))
+    asked = list_strategies(albert(1), WORK, 8, extra=("top:1",))
     assert "top:1" in [option.strategy for option in asked]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_the_list_of_a_method(method):
-    listed = options(bert(), WORK, 8, method=method)
+    listed = list_strategies(bert(), WORK, 8, method=method)
     assert {option.strategy for option in listed} == {
-        option.strategy for option in options(bert(), WORK, 8) if option.plan.tuned
+        option.strategy for option in list_strategies(bert(), WORK, 8) if option.plan.tuned
     }
     full = cost(make_plan("full", 12), bert(), WORK)
     for option in listed:
@@ -220,4 +220,4 @@ def test_the_list_of_a_method(method):
             assert choose(bert(), WORK, 8, option.relative, method).plan == option.plan
     assert any(option.efficient for option in listed)
     with pytest.raises(InputError, match=f"{method.name} tunes blocks, and head:8 tunes none"):
-        options(bert(), WORK, 8, extra=("head:8",), method=method)
+        list_strategies(bert(), WORK, 8, extra=("head:8",), method=method)

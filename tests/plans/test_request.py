@@ -13,12 +13,12 @@ from layerscout.cli.flatten import flatten
 from layerscout.plans.methods import METHODS, LoRA
 from layerscout.plans.options import (
     add_options,
+    check_for_whole_number,
     explanations,
     make_request,
     option,
     options_of,
     resolve_request,
-    whole_number,
 )
 from layerscout.plans.request import (
     CompareRequest,
@@ -82,7 +82,7 @@ class More(TuneRequest):
         brightness: how bright the blocks are.
     """
 
-    brightness: int = option(3, whole_number(1))
+    brightness: int = option(3, check_for_whole_number(1))
 
 
 def test_a_new_option_is_one_field():

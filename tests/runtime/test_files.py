@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from layerscout.runtime.errors import InputError, unknown
+from layerscout.runtime.errors import InputError, make_unknown_error
 from layerscout.runtime.files import STALE, is_half_written, replace_files, tidy, write_files
 from layerscout.runtime.folders import check_output_folder, make_output_folder, remove_folder
 from layerscout.runtime.store import (
@@ -112,10 +112,10 @@ def test_a_read_only_folder(tmp_path, monkeypatch):
 
 
 def test_unknown_names_come_with_a_guess():
-    assert str(unknown("column", "lable", ["text", "label"])) == (
+    assert str(make_unknown_error("column", "lable", ["text", "label"])) == (
         "unknown column 'lable', did you mean 'label'? known: text, label"
     )
-    assert str(unknown("column", "x", [])) == "unknown column 'x'; known: none"
+    assert str(make_unknown_error("column", "x", [])) == "unknown column 'x'; known: none"
 
 
 @pytest.fixture

@@ -68,9 +68,9 @@ def test_every_fault_is_told_at_once():
     for words in (
         "unknown key 'titel', did you mean 'title'?",
         "grids.tuned.rates.full.0: Input should be greater than 0",
-        "grids.tuned.axes.seed: 0 is there twice",
+        "grids.tuned.axes.seed: 0 appears twice; remove one",
         "grids.tuned.axes.epochs: an axis is a list of one or more values",
-        "grids.tuned.axes.epochs: it is among the settings too",
+        "grids.tuned.axes.epochs: also given under settings",
         "grids.tuned.axes.plan: unknown strategy 'topp:2'",
         "grids.tuned.settings.epoch: unknown argument 'epoch', did you mean 'epochs'?",
         "grids.tuned.settings.score: unknown score 'fischer', did you mean 'fisher'?",
@@ -91,9 +91,9 @@ def test_every_fault_is_told_at_once():
         ({"verb": ["tune"]}, "grids.tuned.verb: Input should be"),
         ({"axes": {**GRID["axes"], 1: [2]}}, "axes.1: unknown argument '1'"),
         ({"rates": 5}, "rates"),
-        ({"axes": {"model": [None], "task": ["demo"]}}, "axes.model: it has an empty value"),
+        ({"axes": {"model": [None], "task": ["demo"]}}, "axes.model: the value is empty"),
         ({"settings": {"plan": "Full"}}, "a plan is written in lower case"),
-        ({"settings": {"plan": "auto"}}, "it is not a plan of a study"),
+        ({"settings": {"plan": "auto"}}, "cannot be used in a study"),
         ({"settings": {"plan": "full", "seed": 10**26}}, "less than"),
         (
             {"verb": "scan", "of": "x", "settings": {"seed": 1}},
@@ -136,7 +136,7 @@ def test_names_that_stand_for_nothing_are_refused():
         ("title: !!python/object:os.system x", "is not valid YAML"),
         ("- 1\n- 2", "is not a recipe"),
         ("title: t\ngrids: 3", "is not a recipe"),
-        ("title: t\ntitle: u\ngrids: {}", "title is there twice"),
+        ("title: t\ntitle: u\ngrids: {}", "title appears twice; remove one"),
         ("title: t\ngrids: &a {g: *a}", "is not valid YAML"),
     ],
 )

@@ -327,7 +327,7 @@ def test_what_is_impossible_is_told_before_anything_runs(tiny, reviews, tmp_path
         ({"method": "adapter"}, "adapter with the classifier family leaves no whole checkpoint"),
         ({"classifier": "mean-linear"}, "full with the classifier mean-linear leaves no whole"),
         ({"method": "lora", "checkpoints": [1]}, "LoRA keeps no checkpoints of epochs"),
-        ({"checkpoints": [1, 3], "epochs": 2}, "\\[1, 3\\] are to be kept of 2 epochs"),
+        ({"checkpoints": [1, 3], "epochs": 2}, "\\[1, 3\\] go beyond the 2 epochs"),
     ],
 )
 def test_a_tuning_that_leaves_nothing_to_read_is_refused(tiny, reviews, tmp_path, settings, told):

@@ -154,7 +154,7 @@ def test_adapters_over_an_edited_base_are_loaded_again(tmp_path):
 def test_a_training_of_other_edits_is_not_resumed(bert, tmp_path, monkeypatch):
     from layerscout.tuning import run as tuning
 
-    monkeypatch.setattr(tuning, "outcome", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(tuning, "make_result", lambda *_, **__: 1 / 0)
     folder = tmp_path / "snapshots"
     with pytest.raises(ZeroDivisionError):
         cheaply(bert, TASK, "top:1", edits="reinit:4", snapshots=folder)

@@ -86,13 +86,13 @@ def study(
     If a study stops, rerun the same command to continue.
     """
     from layerscout.cli import study_terminal
-    from layerscout.studies import list_recipes, load_recipe, recipe_text
+    from layerscout.studies import list_recipes, load_recipe, read_recipe_text
 
     if listing:
         recipes = [(name, load_recipe(name)) for name in list_recipes()]
         study_terminal.report_recipes(recipes, as_json=printing.json)
     elif show is not None:
-        typer.echo(recipe_text(show), nl=False)
+        typer.echo(read_recipe_text(show), nl=False)
     elif recipe is None:
         raise InputError("name a recipe; layerscout study --list shows those that ship")
     else:
@@ -138,7 +138,7 @@ def _run(
             retry_failed=options.retry_failed,
             cache_limit=limit,
             progress=not printing.quiet,
-            on_trial=None if printing.quiet else study_terminal.trial_line,
+            on_trial=None if printing.quiet else study_terminal.print_trial,
         )
         studies.report(folder, figures=figures)
     failed = study_terminal.report_study(result, as_json=printing.json, quiet=printing.quiet)

@@ -125,7 +125,7 @@ def _format_time(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:,.0f} days"
 
 
-def trial_line(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
+def print_trial(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
     """Print a line for a trial that ended, where no bar shows it."""
     console = EscapingConsole(stderr=True)
     if before or (console.is_terminal and record["status"] == "done"):

@@ -120,10 +120,9 @@ def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: boo
     for line in pages.describe_work(content):
         say(console, line)
     print_table(console, pages.tabulate_plans(content, vars(result.full)))
-    say(console, "train, infer: FLOPs, as a share of those of full fine-tuning")
-    if result.basis.shown is not None:
-        say(console, f"score: {result.basis.shown[0]} @ the state that the plan is built on")
-    say(console, "◆ what auto chooses when the budget is exactly the cost of that plan")
+    shown = result.basis.shown
+    for line in pages.explain_plans(None if shown is None else shown[0]):
+        say(console, line)
     say(console, f"plan {content['plan']['notation']}: {content['reason']}", "bold green")
     for line in pages.describe_untying(content):
         say(console, line)

@@ -12,6 +12,7 @@ from layerscout.data.tables import Table, join_names
 from layerscout.data.targets import (
     HELD_OUT,
     Targets,
+    check_choices,
     check_metric,
     describe_kind,
     draw_examples,

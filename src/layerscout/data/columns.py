@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from layerscout.data.known_tasks import CHOICE, KNOWN
 from layerscout.data.tables import Source, join_names
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 
 TEXT_NAMES = ("text", "sentence", "sentence1", "review", "content", "document", "comment", "tweet")
 PAIR_NAMES = (
@@ -115,7 +115,7 @@ def choose_inputs(
     named = [name for name in (text, text_pair, label) if name is not None]
     for name in named:
         if name not in source.columns:
-            raise unknown("column", name, source.columns)
+            raise make_unknown_error("column", name, source.columns)
     if len(set(named)) < len(named):
         raise InputError(f"text, pair and label must be different columns, got {', '.join(named)}")
     if text_pair is not None and text is None:
@@ -125,7 +125,7 @@ def choose_inputs(
     if text is None and task is not None:
         return Inputs(_known_templates(source, task), label)
     if task is not None and KNOWN[task].labels == CHOICE:
-        raise InputError(f"{task} reads several columns by itself; leave out --text")
+        raise InputError(f"{task} chooses its own columns; leave out --text")
     if text is None:
         return Inputs(tuple(map(column_template, _guess_texts(source, label))), label)
     texts = (text,) if text_pair is None else (text, text_pair)

@@ -15,6 +15,9 @@ from typing import Any
 from layerscout.data.tables import NUMBER, Source, Table, join_names
 from layerscout.runtime import InputError
 
+# How the names of files of one JSON object a line end, and those of Parquet.
+JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
+
 # How many rows are looked at to tell columns of text from columns of numbers.
 GLANCE = 100
 
@@ -131,7 +134,7 @@ def _cell_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise InputError(
                 f"every row must have as many fields as the header: {path} has {len(names)} "
                 f"columns, but {len(cells)} field{'s'[: len(cells) != 1]} in line {line}; "
-                "mend the line"
+                "correct the line"
             )
         yield line, dict(zip(names, cells, strict=True))
     if not line:
@@ -165,7 +168,7 @@ def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _open_text(path: Path) -> Source:
     """Open a CSV, TSV or JSONL file."""
-    is_json = path.suffix.lower() in (".jsonl", ".ndjson")
+    is_json = path.suffix.lower() in JSON_LINES
     records = _json_records if is_json else _cell_records
 
     def is_text(values: list[Any]) -> bool:
@@ -262,6 +265,6 @@ def _check_unique(path: Path, names: Sequence[str]) -> None:
 
 
 OPENERS: Mapping[str, Callable[[Path], Source]] = {
-    **dict.fromkeys((".csv", ".tsv", ".jsonl", ".ndjson"), _open_text),
-    ".parquet": _open_parquet,
+    **dict.fromkeys((".csv", ".tsv", *JSON_LINES), _open_text),
+    **dict.fromkeys(PARQUET, _open_parquet),
 }

@@ -29,7 +29,7 @@ def find_class_names(train: Source, source: Source, column: str) -> tuple[str, .
     return None if names is None else source.classes.get(column, names)
 
 
-def _present(table: Table, column: str, *, unlabelled: bool = False) -> list[Any]:
+def _list_values(table: Table, column: str, *, unlabelled: bool = False) -> list[Any]:
     """Return a column of labels after refusing lists and missing ones.
 
     Args:
@@ -63,7 +63,7 @@ def _present(table: Table, column: str, *, unlabelled: bool = False) -> list[Any
 
 def read_numbers(table: Table, column: str) -> np.ndarray:
     """Return the labels as finite numbers, float64 (n,)."""
-    values = _present(table, column)
+    values = _list_values(table, column)
     targets = np.array([_target(value, table.all_strings) for value in values])
     wrong = np.flatnonzero(~np.isfinite(targets))
     if wrong.size:
@@ -103,7 +103,7 @@ def name_classes(
     Args:
         fixed: class names by id where the task brings them; labels are then ids or names.
     """
-    values = _present(table, column, unlabelled=fixed is not None)
+    values = _list_values(table, column, unlabelled=fixed is not None)
     distinct = dict.fromkeys(values)
     if fixed is not None:
         names = {value: fixed[_number(table, column, value, fixed)] for value in distinct}

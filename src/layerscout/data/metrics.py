@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscout.runtime import unknown
+from layerscout.runtime import make_unknown_error
 
 
 def accuracy(labels: np.ndarray, predicted: np.ndarray, _: int = 0) -> float:
@@ -68,8 +68,9 @@ def _correlation(of: Callable[..., Any], targets: np.ndarray, predicted: np.ndar
     return found if isfinite(found) else 0.0
 
 
-# By the kind of task and the names that tasks use, of labels, predictions and the number of
-# classes. More is better.
+# By the kind of task and the names that tasks use, of labels, predicted labels (or numbers, never
+# logits) and the number of classes. The best epoch is the one of the highest value, so more must be
+# better.
 METRICS_OF: Mapping[str, Mapping[str, Callable[[np.ndarray, np.ndarray, int], float]]] = {
     "classification": {
         "accuracy": accuracy,
@@ -107,9 +108,10 @@ def evaluate(metric: str, labels: np.ndarray, logits: np.ndarray) -> float:
         InputError: if there is no such metric, or it is for other labels.
     """
     numbers = labels.dtype.kind == "f"
-    known = METRICS_OF["regression" if numbers else "classification"]
+    kinds = ("regression",) if numbers else ("classification", "multiple_choice")
+    known = {name: one for kind in kinds for name, one in METRICS_OF[kind].items()}
     if metric not in known:
-        raise unknown("metric", metric, known)
+        raise make_unknown_error("metric", metric, known)
     return known[metric](labels, predict_labels(labels, logits), logits.shape[1])
 
 

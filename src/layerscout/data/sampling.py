@@ -30,8 +30,9 @@ def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
     seats = np.minimum(_apportion(counts, total, floor=0), np.maximum(counts - 2, 0))
     if not 0 < seats.sum() < len(strata):
         raise InputError(
-            f"holding out {fraction:g} of {len(strata)} examples leaves one part empty (2 of "
-            "every class stay); use another fraction or more data"
+            f"holding out {fraction:g} of {len(strata)} examples leaves one part empty (at "
+            "least 2 examples of each class always stay in training); use another fraction or more "
+            "data"
         )
     chosen = _draw(strata, seats, seed)[example]
     return split.take(np.flatnonzero(~chosen)), split.take(np.flatnonzero(chosen))
@@ -71,11 +72,11 @@ def sample(
             "use --examples"
         )
     if per_class is not None:
-        seats = _exactly(counts, per_class, examples, balanced)
+        seats = _check_exact_counts(counts, per_class, examples, balanced)
     elif balanced:
-        seats = _equally(counts, examples)
+        seats = _share_equally(counts, examples)
     else:
-        seats = _proportionally(counts, len(split), examples)
+        seats = _share_in_proportion(counts, len(split), examples)
     return np.flatnonzero(_draw(strata, seats, seed)[example])
 
 
@@ -94,12 +95,14 @@ def _strata(split: Split) -> tuple[np.ndarray, np.ndarray]:
     return example, np.unique(makeup, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def _exactly(
+def _check_exact_counts(
     counts: np.ndarray, per_class: Sequence[int], examples: int | None, balanced: bool
 ) -> np.ndarray:
     """Check the numbers of examples that were asked for class by class."""
     if balanced or examples is not None:
-        raise InputError("--per-class says how many; leave out --examples and --balanced")
+        raise InputError(
+            "--per-class already sets the numbers; leave out --examples and --balanced"
+        )
     if len(per_class) != len(counts):
         raise InputError(
             f"--per-class needs a number for each of {len(counts)} classes, got {len(per_class)}"
@@ -112,20 +115,20 @@ def _exactly(
     return np.array(per_class, dtype=np.int64)
 
 
-def _equally(counts: np.ndarray, examples: int | None) -> np.ndarray:
+def _share_equally(counts: np.ndarray, examples: int | None) -> np.ndarray:
     """Share examples out equally."""
     smallest = int(counts.min())
     each = smallest if examples is None else examples // len(counts)
     if not 2 <= each <= smallest:
         raise InputError(
-            f"--balanced needs 2 or more of each of {len(counts)} classes, and class "
-            f"{counts.argmin()} has {smallest}: got {each} of each; use --examples "
-            f"{2 * len(counts)} to {smallest * len(counts)}, or leave out --balanced"
+            f"--balanced draws equally (at least 2) from each of {len(counts)} classes; the "
+            f"smallest, class {counts.argmin()}, has {smallest}, you asked for {each} each; use "
+            f"--examples {2 * len(counts)} to {smallest * len(counts)}, or leave out --balanced"
         )
     return np.full(len(counts), each)
 
 
-def _proportionally(counts: np.ndarray, rows: int, examples: int | None) -> np.ndarray:
+def _share_in_proportion(counts: np.ndarray, rows: int, examples: int | None) -> np.ndarray:
     """Share examples out in proportion, at least 2 to each class that has them.
 
     Args:

@@ -9,11 +9,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from layerscout.data.files import GLANCE, class_names_in, holds_text, json_record
+from layerscout.data.files import (
+    GLANCE,
+    JSON_LINES,
+    PARQUET,
+    class_names_in,
+    holds_text,
+    json_record,
+)
 from layerscout.data.tables import Source, Table, join_names
 from layerscout.runtime import InputError, first_line
-
-PARQUET, LINES = (".parquet",), (".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Shards:
             ) from error
         kinds = {
             "parquet": sorted(one for one in found if one.lower().endswith(PARQUET)),
-            "jsonl": sorted(one for one in found if one.lower().endswith(LINES)),
+            "jsonl": sorted(one for one in found if one.lower().endswith(JSON_LINES)),
         }
         named = {
             kind: [one for one in some if one.rpartition("/")[2].lower().startswith("train")]

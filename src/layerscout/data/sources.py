@@ -45,7 +45,7 @@ def _folder(path: Path) -> dict[str, Source]:
     }
     if not found["train"]:
         raise InputError(
-            f"a folder of data needs one train.csv, .tsv, .jsonl or .parquet: {path} has "
+            f"a folder of data needs one train file ({', '.join(OPENERS)}): {path} has "
             f"{join_names(entry.name for entry in entries)}; name a file to use it alone"
         )
     for split, matches in found.items():

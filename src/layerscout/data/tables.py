@@ -81,7 +81,9 @@ def from_memory(name: str, texts: Rows, labels: Rows, pairs: Rows | None = None)
         if values is None:
             continue
         if isinstance(values, str):
-            raise InputError(f"{column}s of {name} must be a list with an entry a row, got a str")
+            raise InputError(
+                f"{column}s of {name} must be a list with one entry per row, got a single string"
+            )
         plain = values.tolist() if hasattr(values, "tolist") else values
         columns[column] = [
             value.item() if isinstance(value, np.generic) else value for value in plain

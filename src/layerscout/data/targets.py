@@ -12,7 +12,7 @@ from layerscout.data.metrics import METRICS_OF, predict_labels
 from layerscout.data.sampling import sample
 from layerscout.data.split import Split
 from layerscout.data.task import Kind, Task
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 
 # What is set aside where held-out examples are needed and the data has none.
 HELD_OUT = 0.1
@@ -37,6 +37,23 @@ class Targets:
         return len(self.labels)
 
 
+def check_choices(labels: np.ndarray) -> None:
+    """Refuse examples of which not just one choice is right.
+
+    Args:
+        labels: of n examples with as many choices each, (n, choices).
+
+    Raises:
+        InputError: if there are some.
+    """
+    wrong = np.count_nonzero((labels == 1).sum(axis=1) != 1)
+    if wrong:
+        raise InputError(
+            "one choice of every example must be right (labelled 1, the others 0), got "
+            f"{wrong} of {len(labels)} examples with none or several; correct them"
+        )
+
+
 def make_targets(split: Split, kind: Kind) -> Targets:
     """Tell what is right for each example of a split.
 
@@ -58,16 +75,11 @@ def make_targets(split: Split, kind: Kind) -> Targets:
     choices = len(split) // n
     if choices < 2 or not np.array_equal(starts, np.arange(n) * choices) or len(split) % n:
         raise InputError(
-            "the choices of an example must be rows one after another, equally many and at least 2 "
-            f"of each, got {len(split)} rows of {n} examples; put them in order"
+            "the choices of an example must be in consecutive rows, the same number (2 or more) "
+            f"for every example, got {len(split)} rows of {n} examples; put them in order"
         )
     right = split.labels.reshape(n, choices)
-    wrong = np.count_nonzero((right == 1).sum(axis=1) != 1)
-    if wrong:
-        raise InputError(
-            "one choice of every example must be right (labelled 1, the others 0), got "
-            f"{wrong} of {n} examples with none or several; mend them"
-        )
+    check_choices(right)
     return Targets(right.argmax(axis=1), choices, split.groups[starts])
 
 
@@ -102,9 +114,8 @@ def check_metric(metric: str, kind: Kind) -> None:
         InputError: if it is not.
     """
     if metric not in tuple(METRICS_OF[kind]):
-        raise InputError(
-            f"{unknown('`metric`', str(metric), METRICS_OF[kind])} ({describe_kind(kind)})"
-        )
+        error = make_unknown_error("`metric`", str(metric), METRICS_OF[kind])
+        raise InputError(f"{error} ({describe_kind(kind)})")
 
 
 def draw_examples(task: Task, examples: int | Literal["all"], seed: int) -> Task:

@@ -24,7 +24,7 @@ from layerscout.data.sources import find
 from layerscout.data.split import Split
 from layerscout.data.tables import NUMBER, Rows, Source, Table, from_memory
 from layerscout.data.texts import render
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 
 Kind = Literal["classification", "regression", "multiple_choice"]
 
@@ -92,7 +92,7 @@ class Task:
         """
         name, hub, sources = find(data)
         if task is not None and task not in KNOWN:
-            raise unknown("task", task, KNOWN)
+            raise make_unknown_error("task", task, KNOWN)
         if task is None and hub is not None:
             task = find_known_task(hub)
         fraction = _fraction(validation)
@@ -224,7 +224,7 @@ def _read(source: Source, inputs: Inputs) -> Table:
     """Read the columns in use, which must be there and have rows."""
     for column in inputs.columns:
         if column not in source.columns:
-            raise unknown(f"column of {source.name}", column, source.columns)
+            raise make_unknown_error(f"column of {source.name}", column, source.columns)
     table = source.read(inputs.columns)
     if not table.columns[inputs.label]:
         raise InputError(f"{source.name} has no rows; it needs some below the column names")

@@ -78,7 +78,9 @@ def _texts(table: Table, column: str, values: list[Any], numbers: bool) -> list[
     for row, value in enumerate(values):
         if not isinstance(value, str):
             found = f"{value!r:.60} ({type(value).__name__})"
-            remedy = "name another column with --text (one of numbers is taken when named)"
+            remedy = (
+                "name another column with --text (a column of numbers is accepted if you name it)"
+            )
             raise table.fault("texts must be strings", found, column, row, remedy)
         if not value.isascii() and SURROGATE.search(value):
             found = "half of a surrogate pair"

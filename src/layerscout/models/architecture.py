@@ -11,7 +11,7 @@ from torch import nn
 
 from layerscout.models.checkpoints import quiet_transformers
 from layerscout.plans import FAMILIES, Classifier, Family, ModelShape, Parameters, weight_sets
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 
 
 def family_of(model: Any) -> Family:
@@ -28,7 +28,7 @@ def family_of(model: Any) -> Family:
             "itself, before anything is wrapped around it"
         )
     if model.config.model_type not in FAMILIES:
-        raise unknown("model family", str(model.config.model_type), FAMILIES)
+        raise make_unknown_error("model family", str(model.config.model_type), FAMILIES)
     return FAMILIES[model.config.model_type]
 
 

@@ -15,7 +15,7 @@ import torch
 
 from layerscout.models.locations import WEIGHT_FILES, locate_checkpoint
 from layerscout.plans import FAMILIES, Family
-from layerscout.runtime import InputError, first_line, unknown
+from layerscout.runtime import InputError, first_line, make_unknown_error
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ def _load_config(name: str, folder: Path) -> Any:
             "name the model_type"
         ) from error
     if family not in FAMILIES:
-        raise unknown("model family", family, FAMILIES)
+        raise make_unknown_error("model family", family, FAMILIES)
     try:
         return load_pretrained(AutoConfig, folder)
     except Exception as error:

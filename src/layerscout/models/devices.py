@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from layerscout.runtime import InputError, first_line, unknown
+from layerscout.runtime import InputError, first_line, make_unknown_error
 
 Computed = Literal["float32", "bfloat16", "float16"]
 Precision = Literal["float32", "bfloat16", "float16", "auto"]
@@ -42,7 +42,7 @@ def resolve_precision(asked: Precision, device: torch.device) -> Computed:
     """
     known = ("float32", "bfloat16", "float16", "auto")
     if asked not in known:
-        raise unknown("precision", asked, known)
+        raise make_unknown_error("precision", asked, known)
     cpu: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     half = cpu.get("avx512_fp16") or cpu.get("amx_fp16")
     if asked == "float16" and device.type == "cpu" and not half:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from layerscout.models.devices import Computed, Precision, resolve_device, resol
 from layerscout.models.forward import eval_mode, resume_at, run_until, visit_states
 from layerscout.models.tokens import Tokens, tokenize_texts
 from layerscout.plans import Classifier, EditSpec, Family, ModelShape, Pooling
-from layerscout.runtime import InputError
+from layerscout.runtime import InputError, make_unknown_error
 
 # Tokens in one batch, padding included: enough to keep the processor busy, small enough for its
 # caches (or, on an accelerator, its memory).
@@ -182,7 +182,8 @@ class Encoder:
         device runs out of memory, the texts are run in two halves.
 
         Raises:
-            InputError: if a single text is more than the device's memory can hold.
+            InputError: if a pooling is unknown, or a single text is more than the device's memory
+                can hold.
         """
         try:
             return self._pool(tokens, rows, poolings)
@@ -206,12 +207,7 @@ class Encoder:
 
         def pool(_: int, state: Float[Tensor, "b T d"]) -> None:
             with exact:
-                ways = [
-                    state[:, 0].float()
-                    if pooling == "cls"
-                    else torch.bmm(weights[:, None], state.float()).squeeze(1)
-                    for pooling in poolings
-                ]
+                ways = [_pool_state(state, weights, pooling) for pooling in poolings]
                 found.append(torch.stack(ways))
 
         with eval_mode(self.model), torch.inference_mode():
@@ -285,3 +281,15 @@ class Encoder:
         """Make a context in which the device computes in `precision`."""
         dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
         return torch.autocast(self.device.type, dtype=dtype, enabled=self.precision != "float32")
+
+
+def _pool_state(
+    state: Float[Tensor, "b T d"], weights: Float32[Tensor, "b T"], pooling: Pooling
+) -> Float32[Tensor, "b d"]:
+    match pooling:
+        case "mean":
+            return torch.bmm(weights[:, None], state.float()).squeeze(1)
+        case "cls":
+            return state[:, 0].float()
+        case _:
+            raise make_unknown_error("pooling", pooling, get_args(Pooling))

@@ -13,7 +13,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from layerscout.data import Kind, Split, batch_by_length
+from layerscout.data import Kind, Split, batch_by_length, check_choices
 from layerscout.models.block_scores import Values
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
@@ -21,7 +21,7 @@ from layerscout.models.per_example_gradients import Rows, factor_fisher
 from layerscout.models.places import locate_parameters
 from layerscout.models.tokens import Tokens
 from layerscout.plans import Plan
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 
 # Up to so many labels (or choices of an example) the sum over them is exact.
 EXACT_LABELS = 10
@@ -163,7 +163,7 @@ def prepare_batches(
     budget, batches = min(encoder.token_budget, BACKWARD_TOKENS), []
     for rows in _rows_of_examples(split, kind):
         if kind == "multiple_choice" and rule != "true":
-            _check_choices(split.labels[rows])
+            check_choices(split.labels[rows])
         longest = tokens.lengths[rows].max(axis=1)
         batches += [rows[at] for at in batch_by_length(longest, max(1, budget // rows.shape[1]))]
     outputs = list(labels) if kind == "classification" else ["score"]
@@ -186,7 +186,9 @@ def refusing_too_large(encoder: Encoder) -> Iterator[None]:
 
 def _check_labels(split: Split, labels: Sequence[str], kind: Kind) -> None:
     if kind not in ("classification", "regression", "multiple_choice"):
-        raise unknown("kind of task", kind, ("classification", "regression", "multiple_choice"))
+        raise make_unknown_error(
+            "kind of task", kind, ("classification", "regression", "multiple_choice")
+        )
     numbers = split.labels.dtype.kind == "f"
     if numbers != (kind == "regression"):
         found = "numbers, which are for regression" if numbers else "class ids"
@@ -198,16 +200,6 @@ def _check_labels(split: Split, labels: Sequence[str], kind: Kind) -> None:
         raise InputError(
             f"class ids must be in 0..{max(2, len(labels)) - 1}, got {low}..{high} with "
             f"{len(labels)} class names; name all classes"
-        )
-
-
-def _check_choices(labels: Rows) -> None:
-    wrong = (labels == 1).sum(axis=1) != 1
-    if wrong.any():
-        raise InputError(
-            "one choice of every example must be right (labelled 1, the others 0), got "
-            f"{np.count_nonzero(wrong)} of {len(labels)} examples with none or several; correct "
-            "them"
         )
 
 

@@ -22,7 +22,7 @@ from layerscout.models.block_scores import BlockScores, score_blocks
 from layerscout.models.encoder import Encoder
 from layerscout.models.gradient_batches import EXACT_LABELS, prepare_batches, refusing_too_large
 from layerscout.models.per_example_gradients import SquaredGradientSums
-from layerscout.runtime import unknown
+from layerscout.runtime import make_unknown_error
 
 Mode = Literal["true", "empirical"]
 
@@ -68,7 +68,7 @@ def fisher(
             unknown, or the device's memory does not hold a batch.
     """
     if mode not in ("true", "empirical"):
-        raise unknown("Fisher mode", mode, ("true", "empirical"))
+        raise make_unknown_error("Fisher mode", mode, ("true", "empirical"))
     rule = "as_released" if as_released else mode
     work = prepare_batches(encoder, split, labels, kind, rule, seeds, max_length, progress)
     amounts = []

@@ -23,13 +23,11 @@ from layerscout.models.training_methods import Equipped, equip, peft_model
 from layerscout.models.untying import untie_blocks
 from layerscout.plans import (
     METHODS,
-    Adapter,
     Classifier,
     EditSpec,
     Full,
     Method,
     Plan,
-    PrefixTuning,
     describe_method,
 )
 from layerscout.runtime import InputError, replace_folder
@@ -87,8 +85,8 @@ def save_trained(
     """
     from safetensors.torch import save_file
 
-    apart = isinstance(equipped.method, Adapter | PrefixTuning)
-    if not apart and not (isinstance(equipped.method, Full) and head == "mean-linear"):
+    saved = equipped.method.saved
+    if saved != "apart" and not (saved == "whole" and head == "mean-linear"):
         raise InputError(
             f"adapters and prefixes are saved so, got the method {equipped.method.name}; it gives "
             "an ordinary checkpoint, which is exported"
@@ -162,7 +160,7 @@ def load(folder: str | Path, base: str | Path | None = None, *, device: str = "c
     with torch.no_grad():
         for name, parameter in expected.items():
             parameter.copy_(tensors[name])
-    if not isinstance(saved.method, Full):
+    if saved.method.saved == "apart":
         model.save_pretrained = _refuse_to_save
     return model
 
@@ -229,7 +227,7 @@ def _read_saved(folder: Path) -> _Saved:
         )
     try:
         method, base, labels = about["method"], dict(about["base"]), about["labels"]
-        kinds = {name: METHODS[name] for name in (Full.name, Adapter.name, PrefixTuning.name)}
+        kinds = {name: kind for name, kind in METHODS.items() if kind.saved != "merged"}
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
             raise TypeError("labels")
         if not labels or not {"source", "sha256", "family", "untied"} <= set(base):

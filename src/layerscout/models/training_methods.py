@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from torch import nn
 
@@ -68,8 +68,6 @@ def check_method(config: Any, plan: Plan, method: Method) -> None:
             method out, or there are more virtual tokens than positions.
     """
     check_tunes_blocks(plan, method)
-    if isinstance(method, Full | LoRA):
-        return
     check_family(config.model_type, method)
     if isinstance(method, PrefixTuning):
         check_virtual_tokens(config, method)
@@ -118,10 +116,13 @@ def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) 
             return Equipped(model, plan, method, wrap_with_lora(model, plan, method))
         train_only(model, {name for name, place in found.items() if place == "head"})
         for layer in _layers(model, plan):
-            if isinstance(method, Adapter):
-                add_adapters(model.config, layer, method)
-            else:
-                add_prefix(model.config, layer, method)
+            match method:
+                case Adapter():
+                    add_adapters(model.config, layer, method)
+                case PrefixTuning():
+                    add_prefix(model.config, layer, method)
+                case _:
+                    assert_never(method)
     return Equipped(model, plan, method)
 
 

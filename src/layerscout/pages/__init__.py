@@ -26,6 +26,7 @@ from layerscout.pages.markup import write_latex, write_markdown
 from layerscout.pages.plan import (
     describe_untying,
     describe_work,
+    explain_plans,
     tabulate_plans,
     write_next_command,
 )

@@ -8,6 +8,7 @@ from typing import Any
 from layerscout.pages.content import Section, Table
 from layerscout.pages.formats import format_decimals, list_circumstances, list_model
 from layerscout.pages.heat_maps import draw_similarity, name_maps, shorten_names
+from layerscout.plans import first_state
 
 BLOCK_DIAGONAL = (
     "Two bright squares on the diagonal mean that the states within each of them hold much the "
@@ -78,7 +79,7 @@ def describe_clusters(content: Mapping[str, Any]) -> list[str]:
         if one is None:
             lines.append(f"{name}: too few states vary to look for clusters.")
             continue
-        first = 1 if content["pooling"] == "cls" else 0
+        first = first_state(content["pooling"])
         spans = f"states {first} to {one['split']} and {one['split'] + 1} to {model['blocks']}"
         measured = (
             f"CKA {one['lower']:.2f} and {one['upper']:.2f} within them and {one['between']:.2f} "

@@ -40,6 +40,19 @@ def tabulate_plans(content: Mapping[str, Any], full: Mapping[str, Any]) -> Table
     return Table("", columns, rows, frozenset(marked), frozenset({1}), mark="")
 
 
+def explain_plans(score: str | None) -> list[str]:
+    """Explain the columns of the table of strategies.
+
+    Args:
+        score: the name of the one that the table shows, if any.
+    """
+    return [
+        "train, infer: FLOPs, as a share of those of full fine-tuning",
+        *([] if score is None else [f"score: {score} @ the state that the plan is built on"]),
+        "◆ what auto chooses when the budget is exactly the cost of that plan",
+    ]
+
+
 def describe_work(content: Mapping[str, Any]) -> list[str]:
     """Say what training the plans are for."""
     work, lines = content["work"], []
@@ -57,7 +70,7 @@ def describe_untying(content: Mapping[str, Any]) -> list[str]:
     """Say that weights have to be untied for a plan or a method, if so."""
     if not content["untie"]:
         return []
-    what = "plan" if content["method"] in ("full", "lora") else "method"
+    what = "method" if METHODS[content["method"]].untied else "plan"
     return [f"this {what} separates blocks that share weights; --untie gives each its own copy"]
 
 

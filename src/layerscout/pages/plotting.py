@@ -40,7 +40,7 @@ def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) ->
     if verbs == {"compare"}:
         chart = _draw_comparisons(contents)
     elif len(contents) == 1 and verbs == {"scan"}:
-        chart = draw_scan(contents[0])
+        chart = draw_all_scores(contents[0])
     elif len(contents) == 1 and verbs == {"evaluate"}:
         chart = _draw_evaluation(contents[0])
     else:
@@ -53,7 +53,7 @@ def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) ->
     return chart
 
 
-def draw_scan(scan: Mapping[str, Any]) -> alt.ConcatChart:
+def draw_all_scores(scan: Mapping[str, Any]) -> alt.ConcatChart:
     """Draw every score of a scan (the content of `scan.json`), one panel each.
 
     Up is better in all of them: the axis of a score that is better when lower is turned.

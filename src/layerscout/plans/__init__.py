@@ -18,7 +18,7 @@ from layerscout.plans.edits import (
     split_edits,
 )
 from layerscout.plans.families import FAMILIES, Family
-from layerscout.plans.listing import Option, options
+from layerscout.plans.listing import ListedStrategy, list_strategies
 from layerscout.plans.methods import (
     FULL,
     METHODS,
@@ -72,6 +72,7 @@ from layerscout.plans.request import (
     Pooling,
     ScanRequest,
     TuneRequest,
+    first_state,
 )
 from layerscout.plans.training import (
     TRAINING,
@@ -80,4 +81,5 @@ from layerscout.plans.training import (
     Schedule,
     Settings,
     learning_rate_at,
+    rank_rate,
 )

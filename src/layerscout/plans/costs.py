@@ -218,7 +218,7 @@ def _new(plan: Plan, shape: ModelShape, method: Method) -> int:
             return tuned * 2 * (2 * d * m + m + d)
         case PrefixTuning(virtual_tokens=P):
             return tuned * 2 * P * d
-        case _:
+        case Full() | LoRA():
             return 0
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from layerscout.plans.plan import ranges, read_ranges
-from layerscout.runtime import InputError, check_integer, unknown
+from layerscout.runtime import InputError, check_integer, make_unknown_error
 
 EDITS: Mapping[str, str] = {
     "truncate:ℓ": "remove the blocks above block ℓ",
@@ -362,7 +362,7 @@ def _read(written: str) -> Edit:
     name, _, argument = (part.strip() for part in text.partition(":"))
     forms = {form.split(":")[0]: form for form in EDITS}
     if name not in forms:
-        raise unknown("edit", text[:60], EDITS)
+        raise make_unknown_error("edit", text[:60], EDITS)
     numbers: Any = None
     match name:
         case "truncate" if re.fullmatch("[0-9]{1,9}", argument):

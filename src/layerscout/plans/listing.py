@@ -12,7 +12,7 @@ from layerscout.plans.plan import ModelShape, Plan, make_plan
 
 
 @dataclass(frozen=True)
-class Option:
+class ListedStrategy:
     """A strategy with its cost.
 
     Attributes:
@@ -32,14 +32,14 @@ class Option:
     state: int
 
 
-def options(
+def list_strategies(
     shape: ModelShape,
     work: Work,
     best: int | None,
     ranking: Sequence[float | None] | None = None,
     extra: Iterable[str] = (),
     method: Method = FULL,
-) -> list[Option]:
+) -> list[ListedStrategy]:
     """List the strategies worth a look for a model, the dearest first and equal plans once.
 
     Plans that tune shared weights in some blocks only are left out, and so are those that tune no
@@ -66,7 +66,7 @@ def options(
         plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
         return apply_method(plan, method, shape.blocks)
 
-    found: dict[Plan, Option] = {}
+    found: dict[Plan, ListedStrategy] = {}
     for strategy in (*_worth_listing(shape.blocks, best, ranked), *extra):
         plan = make(strategy)
         idle = not plan.tuned and not isinstance(method, Full)
@@ -77,7 +77,9 @@ def options(
         first = find_first(clauses, relative)
         efficient = first is not None and make(first) == plan
         built_on = {"best": best, "middle": shape.blocks // 2 + 1}.get(strategy.split("-")[0])
-        found[plan] = Option(strategy, plan, counted, relative, efficient, built_on or plan.head)
+        found[plan] = ListedStrategy(
+            strategy, plan, counted, relative, efficient, built_on or plan.head
+        )
     return sorted(found.values(), key=lambda option: -option.relative)
 
 

@@ -7,12 +7,22 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 from layerscout.plans.families import FAMILIES
-from layerscout.plans.options import check_options, number, option, whole_number
+from layerscout.plans.options import check_for_number, check_for_whole_number, check_options, option
 from layerscout.plans.plan import Plan
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 
 # The heading of the options of methods in the help of the command line.
 METHOD = "Method"
+
+# What is left of a training: the blocks with their own weights; the same, once what was trained is
+# merged into them; or what was trained, apart from its base.
+Saved = Literal["whole", "merged", "apart"]
+
+# What every method says of itself:
+#     saved: how it is saved.
+#     untied: it gives each block something of its own, so that blocks may not share weights.
+#     rate: the usual peak learning rate at 1,024 features; None where it depends on the plan.
+#     words: how the blocks were trained, in a model card, with the options filled in.
 
 
 @dataclass(frozen=True)
@@ -20,6 +30,10 @@ class Full:
     """Every weight of the blocks; with `full` plans the embeddings too."""
 
     name: ClassVar[str] = "full"
+    saved: ClassVar[Saved] = "whole"
+    untied: ClassVar[bool] = False
+    rate: ClassVar[float | None] = None
+    words: ClassVar[str] = ""
 
 
 @dataclass(frozen=True)
@@ -35,9 +49,13 @@ class Adapter:
             2022, App. B.2), identity sets up to zero, so that nothing changes at first.
     """
 
-    bottleneck: int = option(256, whole_number(1, remedy="256 is usual"), panel=METHOD)
+    bottleneck: int = option(256, check_for_whole_number(1, remedy="256 is usual"), panel=METHOD)
     adapter_init: Literal["bert", "identity"] = option("bert", panel=METHOD)
     name: ClassVar[str] = "adapter"
+    saved: ClassVar[Saved] = "apart"
+    untied: ClassVar[bool] = True
+    rate: ClassVar[float | None] = 3e-4
+    words: ClassVar[str] = " by adapters (bottleneck {bottleneck})"
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -53,9 +71,15 @@ class LoRA:
         lora_alpha: scale of the changes, times their rank.
     """
 
-    rank: int = option(8, whole_number(1, remedy="8 is usual"), panel=METHOD)
-    lora_alpha: float = option(16.0, number("above 0", lambda alpha: alpha > 0), panel=METHOD)
+    rank: int = option(8, check_for_whole_number(1, remedy="8 is usual"), panel=METHOD)
+    lora_alpha: float = option(
+        16.0, check_for_number("above 0", lambda alpha: alpha > 0), panel=METHOD
+    )
     name: ClassVar[str] = "lora"
+    saved: ClassVar[Saved] = "merged"
+    untied: ClassVar[bool] = False
+    rate: ClassVar[float | None] = 5e-4
+    words: ClassVar[str] = " by LoRA (rank {rank})"
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -70,8 +94,12 @@ class PrefixTuning:
         virtual_tokens: virtual tokens of each block.
     """
 
-    virtual_tokens: int = option(16, whole_number(1, remedy="16 is usual"), panel=METHOD)
+    virtual_tokens: int = option(16, check_for_whole_number(1, remedy="16 is usual"), panel=METHOD)
     name: ClassVar[str] = "prefix-tuning"
+    saved: ClassVar[Saved] = "apart"
+    untied: ClassVar[bool] = True
+    rate: ClassVar[float | None] = 1e-2
+    words: ClassVar[str] = " by prefix-tuning ({virtual_tokens} virtual tokens)"
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -104,7 +132,7 @@ def make_method(method: Method | str, **options: Any) -> Method:
     elif isinstance(method, Method):
         kind, known = type(method), []
     else:
-        raise unknown("method", str(method), METHODS)
+        raise make_unknown_error("method", str(method), METHODS)
     for name in given:
         if name not in known:
             owner = [key for key, other in METHODS.items() if name in other.__dataclass_fields__]
@@ -156,7 +184,7 @@ def check_untied(family: str, weights: Sequence[int], method: Method) -> None:
     Raises:
         InputError: if the method is of that kind, and blocks share weights, as ALBERT's do.
     """
-    if isinstance(method, Adapter | PrefixTuning) and len(set(weights)) < len(weights):
+    if method.untied and len(set(weights)) < len(weights):
         raise InputError(
             f"{method.name} needs blocks with weights of their own, and those of this "
             f"{family} share them; copy them first with --untie (in Python: untie=True)"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from layerscout.runtime import InputError, check_integer, check_number, unknown
+from layerscout.runtime import InputError, check_integer, check_number, make_unknown_error
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def check_option(kind: Any, name: str, value: Any) -> Any:
         for choice in get_args(part)
     ]
     if choices and value not in choices:
-        raise unknown(f"`{name}`", str(value), choices)
+        raise make_unknown_error(f"`{name}`", str(value), choices)
     if allowed is bool and not isinstance(value, bool):
         raise InputError(f"`{name}` must be true or false, got {value!r:.60}")
     return value
@@ -119,7 +119,7 @@ def make_request(kind: type[T], given: Mapping[str, Any]) -> T:
     """
     for name in given:
         if name not in options_of(kind):
-            raise unknown("option", name, options_of(kind))
+            raise make_unknown_error("option", name, options_of(kind))
     found = {name: value for name, value in given.items() if value is not None}
     if "given" in kind.__dataclass_fields__:  # type: ignore[attr-defined]
         found["given"] = frozenset(found)
@@ -182,22 +182,22 @@ def add_options(kind: type[Any]) -> Callable[[T], T]:
 # --- Checks --------------------------------------------------------------------------------------
 
 
-def whole_number(low: int, high: int | None = None, remedy: str = "") -> Check:
+def check_for_whole_number(low: int, high: int | None = None, remedy: str = "") -> Check:
     """Return the check for whole numbers from `low` to `high`."""
     return lambda name, value: check_integer(name, value, low, high, remedy)
 
 
-def number(rule: str, fits: Callable[[float], bool], remedy: str = "") -> Check:
+def check_for_number(rule: str, fits: Callable[[float], bool], remedy: str = "") -> Check:
     """Return the check for finite numbers that fit; `rule` says in words which do."""
     return lambda name, value: check_number(name, value, rule, fits, remedy)
 
 
-def one_of(kind: str, known: Iterable[str]) -> Check:
+def check_for_one_of(kind: str, known: Iterable[str]) -> Check:
     """Return the check for one of some names, which are of a kind such as "metric"."""
 
     def check(name: str, value: Any) -> str:
         if value not in tuple(known):
-            raise unknown(kind, str(value), known)
+            raise make_unknown_error(kind, str(value), known)
         return str(value)
 
     return check
@@ -207,10 +207,10 @@ def check_metric_name(name: str, value: Any) -> str:
     """Check the name of a metric of any kind of task; whether it fits the task shows later."""
     from layerscout.data import METRICS  # imports numpy, which would slow `--help` by a third
 
-    return str(one_of("metric", METRICS)(name, value))
+    return str(check_for_one_of("metric", METRICS)(name, value))
 
 
-def count_or(*words: str) -> Check:
+def check_for_count_or(*words: str) -> Check:
     """Return the check for a number of at least 1, or one of some words."""
 
     def check(name: str, value: Any) -> int | str:
@@ -236,7 +236,7 @@ def check_counts(name: str, value: Any) -> tuple[int, ...]:
     return tuple(check_integer(name, part, 0) for part in parts)
 
 
-def several(check: Check, read: type[int] | type[float]) -> Check:
+def check_for_several(check: Check, read: type[int] | type[float]) -> Check:
     """Return the check for one or several different numbers, as a tuple.
 
     Text with commas, as the command line gives it, is read as numbers of the type `read`.
@@ -248,8 +248,8 @@ def several(check: Check, read: type[int] | type[float]) -> Check:
         numbers = tuple(check(name, one) for one in (value if many else [value]))
         if not numbers or len(set(numbers)) < len(numbers):
             raise InputError(
-                f"`{name}` takes one number or several different ones, got {list(numbers)}; leave "
-                "out what is there twice"
+                f"`{name}` takes one number or several different ones, got {list(numbers)}; "
+                "remove what appears twice"
             )
         return numbers
 

@@ -10,7 +10,7 @@ from math import isfinite
 from numbers import Integral
 from typing import Any
 
-from layerscout.runtime import InputError, check_integer, unknown
+from layerscout.runtime import InputError, check_integer, make_unknown_error
 
 STRATEGIES: Mapping[str, str] = {
     "full": "every block and the embeddings, head at the top: ordinary fine-tuning",
@@ -420,7 +420,7 @@ def _misspelt(text: str) -> InputError:
     forms = [form for form in STRATEGIES if re.split("[:@]", form)[0] == name]
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     if not forms:
-        return unknown("strategy", shown, STRATEGIES)
+        return make_unknown_error("strategy", shown, STRATEGIES)
     return InputError(
         f"{name} is written {' or '.join(forms)}, where k and ℓ are numbers; got {shown!r}"
     )

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from layerscout.plans.methods import FULL, Adapter, Full, LoRA, Method, PrefixTuning
+from layerscout.plans.methods import FULL, Adapter, Full, Method
 from layerscout.plans.plan import Plan
 from layerscout.plans.training import Classifier
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 
 Rates = tuple[float, ...]
 
@@ -111,7 +111,7 @@ def preset(name: str, *, task: str, examples: int, as_released: bool = False) ->
         InputError: if there is no such preset, or none as released.
     """
     if name not in PRESETS:
-        raise unknown("preset", str(name), PRESETS)
+        raise make_unknown_error("preset", str(name), PRESETS)
     if as_released and name not in AS_RELEASED:
         raise InputError(
             f"how {name} was released is not known to differ from its text; leave out "
@@ -163,13 +163,7 @@ def default_learning_rate(plan: Plan, hidden_size: int, method: Method = FULL) -
     for RoBERTa-large. Those for LoRA (5e-4) and prefix-tuning (1e-2), and that narrower models want
     more, as 1 / width, are ours.
     """
-    match method:
-        case Adapter():
-            wide = 3e-4
-        case LoRA():
-            wide = 5e-4
-        case PrefixTuning():
-            wide = 1e-2
-        case _:
-            wide = 2e-5 if plan.embeddings else 5e-5 if plan.tuned else 1e-3
+    wide = method.rate
+    if wide is None:
+        wide = 2e-5 if plan.embeddings else 5e-5 if plan.tuned else 1e-3
     return float(f"{wide * 1024 / hidden_size:.1e}")

@@ -23,29 +23,38 @@ from layerscout.plans.methods import (
 )
 from layerscout.plans.options import (
     check_counts,
+    check_for_count_or,
+    check_for_number,
+    check_for_one_of,
+    check_for_several,
+    check_for_whole_number,
     check_metric_name,
     check_options,
-    count_or,
-    number,
-    one_of,
     option,
     options_of,
-    several,
-    whole_number,
 )
 from layerscout.plans.plan import Plan, require_text
 from layerscout.plans.presets import PRESETS, preset
 from layerscout.plans.training import TRAINING, Classifier, Settings
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 
 # The heading of these options in the help of the command line.
 EDITS = "Edits"
 
 Pooling = Literal["mean", "cls"]
 
-SEED = whole_number(0, 2**63 - 1)
-LENGTH = whole_number(1)
-RATE = number("above 0", lambda rate: rate > 0)
+
+def first_state(pooling: Pooling) -> int:
+    """Give the first state that can differ between texts.
+
+    The first token is the same in all of them, and so is its embedding: cls has no state 0.
+    """
+    return 1 if pooling == "cls" else 0
+
+
+SEED = check_for_whole_number(0, 2**63 - 1)
+LENGTH = check_for_whole_number(1)
+RATE = check_for_number("above 0", lambda rate: rate > 0)
 
 
 def _check_plan(name: str, value: Any) -> Any:
@@ -56,7 +65,7 @@ def _check_plan(name: str, value: Any) -> Any:
 def _check_method(name: str, value: Any) -> Any:
     """Check the name of a method, which becomes one together with its options."""
     if not isinstance(value, Method) and value not in METHODS:
-        raise unknown("method", str(value), METHODS)
+        raise make_unknown_error("method", str(value), METHODS)
     return value
 
 
@@ -86,8 +95,7 @@ class TuneRequest(Settings):
             where it differs from the text.
         learning_rate: one or several peak learning rates; by default one that suits the plan.
         seed: one or several random seeds, a run for each.
-        metric: the metric that counts: accuracy, f1 or matthews_correlation; for numbers pearson,
-            spearman or pearson_spearman; by default the task's own.
+        metric: the metric that counts, one for this kind of task; by default the task's own.
         examples: training examples to use, a number or all; drawn in proportion to the classes.
         max_length: maximum number of tokens of an input.
         trunk_dropout: run frozen blocks at every step, with dropout, as the papers did.
@@ -116,15 +124,15 @@ class TuneRequest(Settings):
     )
     keep_adapter: bool = option(False, panel=METHOD)
     classifier: Classifier | None = option(None, panel=METHOD, shown="family")
-    preset: str | None = option(None, one_of("preset", PRESETS), panel=TRAINING)
+    preset: str | None = option(None, check_for_one_of("preset", PRESETS), panel=TRAINING)
     as_released: bool = option(False, panel=TRAINING)
     learning_rate: tuple[float, ...] | None = option(
-        None, several(RATE, float), panel=TRAINING, metavar="R[,R...]"
+        None, check_for_several(RATE, float), panel=TRAINING, metavar="R[,R...]"
     )
     seed: tuple[int, ...] = option(
-        (0,), several(SEED, int), panel=TRAINING, metavar="S[,S...]", shown="0"
+        (0,), check_for_several(SEED, int), panel=TRAINING, metavar="S[,S...]", shown="0"
     )
-    examples: int | Literal["all"] = option("all", count_or("all"))
+    examples: int | Literal["all"] = option("all", check_for_count_or("all"))
     max_length: int = option(128, LENGTH)
     trunk_dropout: bool = option(False, panel=TRAINING)
     fresh_head: bool = option(False, panel=TRAINING)
@@ -275,8 +283,8 @@ class ScanRequest:
         metavar="KEY,KEY,...",
         completes=("scores", "SCORES"),
     )
-    examples: int | Literal["all", "auto"] = option("auto", count_or("all", "auto"))
-    within: float = option(1.0, number("above 0", lambda points: points > 0), shown="1")
+    examples: int | Literal["all", "auto"] = option("auto", check_for_count_or("all", "auto"))
+    within: float = option(1.0, check_for_number("above 0", lambda points: points > 0), shown="1")
     balanced: bool = option(False)
     per_class: tuple[int, ...] | None = option(None, check_counts, metavar="N0,N1,...")
     pooling: Pooling = option("mean")
@@ -286,7 +294,7 @@ class ScanRequest:
     fisher_mode: Literal["true", "empirical"] = option("true")
     as_released: bool = option(False)
     fisher_parts: bool = option(False)
-    head_seeds: int = option(1, whole_number(1))
+    head_seeds: int = option(1, check_for_whole_number(1))
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -310,7 +318,7 @@ class PlanRequest:
     strategy: str = option("auto", lambda name, value: require_text(value))
     budget: float = option(0.5, lambda name, value: check_budget(value))
     score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
-    epochs: int = option(5, whole_number(1))
+    epochs: int = option(5, check_for_whole_number(1))
     method: Method = option(
         FULL, _check_method, panel=METHOD, shown="full", completes=("plans", "METHODS")
     )
@@ -337,7 +345,7 @@ class CompareRequest:
         seed: random seed.
     """
 
-    examples: int | Literal["all"] = option("all", count_or("all"))
+    examples: int | Literal["all"] = option("all", check_for_count_or("all"))
     pooling: Pooling = option("cls")
     max_length: int = option(128, LENGTH)
     seed: int = option(0, SEED)
@@ -355,8 +363,7 @@ class EvaluateRequest:
         edits: truncate (the head at every state), skip (every span of blocks left out), or one
             edit such as skip:3-4, reinit:9-12 or permute:1; may be repeated.
         tune_heads: also tune the head again at every state.
-        metric: the metric that counts: accuracy, f1 or matthews_correlation; for numbers pearson,
-            spearman or pearson_spearman; by default the task's own.
+        metric: the metric that counts, one for this kind of task; by default the task's own.
         examples: training examples that heads are tuned on: a number or all.
         max_length: maximum number of tokens of an input.
         seed: random seed.
@@ -371,7 +378,9 @@ class EvaluateRequest:
     )
     tune_heads: bool = option(False)
     metric: str | None = option(None, check_metric_name)
-    examples: int | Literal["all"] | None = option(None, count_or("all"), shown="at most 5,000")
+    examples: int | Literal["all"] | None = option(
+        None, check_for_count_or("all"), shown="at most 5,000"
+    )
     max_length: int = option(128, LENGTH)
     seed: int = option(0, SEED)
 

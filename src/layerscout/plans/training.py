@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Literal
 
 from layerscout.plans.options import (
+    check_for_number,
+    check_for_whole_number,
     check_metric_name,
     check_options,
-    number,
     option,
-    whole_number,
 )
 
 Keep = Literal["best", "last"]
@@ -38,16 +40,15 @@ class Settings:
         max_grad_norm: clip the norm of the gradient to this.
         patience: stop a run after so many epochs without improvement.
         keep: keep the model of the best epoch, or of the last one.
-        metric: the metric that counts: accuracy, f1 or matthews_correlation; for numbers pearson,
-            spearman or pearson_spearman; by default the task's own.
+        metric: the metric that counts, one for this kind of task; by default the task's own.
     """
 
-    epochs: int = option(5, whole_number(1), panel=TRAINING)
-    max_steps: int | None = option(None, whole_number(1), panel=TRAINING)
-    batch_size: int = option(32, whole_number(1), panel=TRAINING)
+    epochs: int = option(5, check_for_whole_number(1), panel=TRAINING)
+    max_steps: int | None = option(None, check_for_whole_number(1), panel=TRAINING)
+    batch_size: int = option(32, check_for_whole_number(1), panel=TRAINING)
     warmup: float = option(
         0.06,
-        number(
+        check_for_number(
             "0 or more",
             lambda steps: steps >= 0 and (steps < 1 or steps % 1 == 0),
             "below 1 it is a share of all steps, else a whole number of them",
@@ -55,11 +56,15 @@ class Settings:
         panel=TRAINING,
     )
     schedule: Schedule = option("linear", panel=TRAINING)
-    weight_decay: float = option(0.0, number("0 or more", lambda v: v >= 0), panel=TRAINING)
-    max_grad_norm: float | None = option(
-        None, number("above 0", lambda v: v > 0, "leave it out not to clip"), panel=TRAINING
+    weight_decay: float = option(
+        0.0, check_for_number("0 or more", lambda v: v >= 0), panel=TRAINING
     )
-    patience: int | None = option(None, whole_number(1), panel=TRAINING)
+    max_grad_norm: float | None = option(
+        None,
+        check_for_number("above 0", lambda v: v > 0, "leave it out not to clip"),
+        panel=TRAINING,
+    )
+    patience: int | None = option(None, check_for_whole_number(1), panel=TRAINING)
     keep: Keep = option("best", panel=TRAINING)
     metric: str = option("accuracy", check_metric_name, shown="")
 
@@ -78,6 +83,16 @@ class Settings:
     def passes(self, examples: int) -> int:
         """Give the epochs of a whole training; the last one may be cut short by `max_steps`."""
         return -(-self.steps(examples) // self.steps_per_epoch(examples))
+
+
+def rank_rate(values: Sequence[float | None]) -> tuple[int, float]:
+    """Give what a learning rate ranks by: how many of its runs came through, then their mean.
+
+    Args:
+        values: the metric of every run, None where it has none.
+    """
+    known = [value for value in values if value is not None]
+    return len(known), mean(known) if known else 0.0
 
 
 def learning_rate_at(step: int, steps: int, warmup: float, schedule: Schedule = "linear") -> float:

@@ -6,7 +6,7 @@ from layerscout.runtime.errors import (
     LayerscoutError,
     escape_controls,
     first_line,
-    unknown,
+    make_unknown_error,
 )
 from layerscout.runtime.files import (
     is_half_written,

@@ -30,7 +30,7 @@ class InputError(LayerscoutError):
     """The input cannot be used as it is; the command line exits with 2."""
 
 
-def unknown(kind: str, got: str, known: Iterable[str]) -> InputError:
+def make_unknown_error(kind: str, got: str, known: Iterable[str]) -> InputError:
     """Build the error for a name that is not one of `known`, with the nearest one as a guess.
 
     Args:

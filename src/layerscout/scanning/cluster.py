@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 from uuid import uuid4
 
 import numpy as np
@@ -28,7 +28,14 @@ from layerscout.data import (
 )
 from layerscout.models import Encoder, Precision
 from layerscout.plans import Pooling, ScanRequest
-from layerscout.runtime import Cluster, InputError, Show, run_on_cluster, show_progress, unknown
+from layerscout.runtime import (
+    Cluster,
+    InputError,
+    Show,
+    make_unknown_error,
+    run_on_cluster,
+    show_progress,
+)
 from layerscout.scanning.description import describe_model, describe_task, diagnose
 from layerscout.scanning.extraction import warn_of_cut_inputs
 from layerscout.scanning.result import Scan
@@ -153,8 +160,8 @@ def _list_settings(work: Work, read: Read) -> dict[str, Any]:
 
 def _check_request(pooling: str, scores: str | Sequence[str] | None, task: str | None) -> list[str]:
     """Return the scores to compute; refuse what a cluster cannot scan."""
-    if pooling not in ("mean", "cls"):
-        raise unknown("pooling", pooling, ("mean", "cls"))
+    if pooling not in get_args(Pooling):
+        raise make_unknown_error("pooling", pooling, get_args(Pooling))
     keys = applicable(scores or SCORED, numbers=False)
     if beyond := [key for key in keys if key not in SCORED]:
         raise InputError(
@@ -162,7 +169,7 @@ def _check_request(pooling: str, scores: str | Sequence[str] | None, task: str |
             f"{beyond[0]}; leave out --backend ray for the others"
         )
     if task is not None and task not in KNOWN:
-        raise unknown("task", task, KNOWN)
+        raise make_unknown_error("task", task, KNOWN)
     return keys
 
 

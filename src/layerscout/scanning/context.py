@@ -45,7 +45,7 @@ class ScanContext:
         """
         if self.task.validation is None:
             raise InputError(
-                f"{self.task.name} has no held-out examples, and too few to set a tenth aside (2 "
-                "of every class stay); use --validation FILE"
+                f"{self.task.name} has no held-out examples, and too few to set a tenth aside (at "
+                "least 2 examples of each class always stay in training); use --validation FILE"
             )
         return self.task.validation

@@ -12,9 +12,9 @@ from typing import Any
 from layerscout.plans import (
     Choice,
     Cost,
+    ListedStrategy,
     Method,
     ModelShape,
-    Option,
     PlanRequest,
     Work,
     apply_method,
@@ -25,8 +25,8 @@ from layerscout.plans import (
     cost,
     describe_method,
     full_cost,
+    list_strategies,
     make_plan,
-    options,
 )
 from layerscout.runtime import InputError, make_output_folder, write_files
 
@@ -73,7 +73,7 @@ class Planning:
     work: Work
     choice: Choice
     cost: Cost
-    options: Sequence[Option]
+    options: Sequence[ListedStrategy]
     untie: bool
     method: Method
     full: Cost
@@ -140,7 +140,7 @@ def compare_strategies(scan: Mapping[str, Any], request: PlanRequest, basis: Bas
             check_tied(plan, shape.weights)
         except InputError:
             shape, untie = _untie(shape), True
-    listed = options(shape, work, best, ranking, extra=(choice.strategy,), method=method)
+    listed = list_strategies(shape, work, best, ranking, extra=(choice.strategy,), method=method)
     counted = cost(choice.plan, shape, work, method)
     full = full_cost(shape, work)
     return Planning(scan, basis, budget, work, choice, counted, listed, untie, method, full)

@@ -9,7 +9,7 @@ import numpy as np
 from layerscout.cache import States
 from layerscout.data import Split, Task, evaluate, pearson_spearman
 from layerscout.models import make_family_head
-from layerscout.plans import FAMILY_RATE, FAMILY_RATES, Pooling
+from layerscout.plans import FAMILY_RATE, FAMILY_RATES, Pooling, first_state
 from layerscout.scanning.context import ScanContext
 from layerscout.scanning.sampling import Sampled
 from layerscout.scores import (
@@ -76,7 +76,7 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
     }
     low, high = zip(*ends, strict=True)
     score = SCORES["probe"].score(found.values, details, low, high)
-    return {"probe": score.without_embeddings() if pooling == "cls" else score}
+    return {"probe": score.without_embeddings() if first_state(pooling) > 0 else score}
 
 
 def _choose_judge(task: Task, held_out: Split) -> Metric:

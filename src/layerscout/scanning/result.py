@@ -16,8 +16,8 @@ from layerscout.runtime import (
     InputError,
     check_integer,
     make_output_folder,
+    make_unknown_error,
     read_json,
-    unknown,
     write_files,
 )
 from layerscout.scanning.planning import Basis, Planning, compare_strategies
@@ -63,7 +63,7 @@ class Scan:
         """
         score = score or self.leading_score()
         if score not in self.scores:
-            raise unknown("score of this scan", score, self.scores)
+            raise make_unknown_error("score of this scan", score, self.scores)
         return self.scores[score].best()
 
     @add_options(PlanRequest)
@@ -111,7 +111,7 @@ class Scan:
         """
         score = score or self.leading_score()
         if score not in self.scores:
-            raise unknown("score of this scan", score, self.scores)
+            raise make_unknown_error("score of this scan", score, self.scores)
         if self.scores[score].of == "blocks":
             of_states = self.leading_score()
             best = self.best(of_states) if self.scores[of_states].of == "states" else None

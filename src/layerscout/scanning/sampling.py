@@ -11,7 +11,7 @@ import torch
 
 from layerscout.cache import States
 from layerscout.data import Split, Task, sample
-from layerscout.plans import Pooling, ScanRequest
+from layerscout.plans import Pooling, ScanRequest, first_state
 from layerscout.runtime import InputError
 from layerscout.scanning.extraction import Extractor, stream_moments
 from layerscout.scanning.scoring import Sample, estimate_states
@@ -208,7 +208,7 @@ class _GrowingSample:
                 deal_groups(split.labels, seed, split.groups),
                 seed,
                 split.groups,
-                first=1 if extractor.poolings[0] == "cls" else 0,
+                first=first_state(extractor.poolings[0]),
                 metric=self._metric,
             ),
             notes=tuple(self._warnings),

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int64
 
 from layerscout.cache import States
-from layerscout.plans import Pooling
+from layerscout.plans import Pooling, first_state
 from layerscout.runtime import InputError
 from layerscout.scores import (
     SCORES,
@@ -143,7 +143,7 @@ def score_moments(
         The scores, and the states that hold values that are not finite.
     """
     scores = {key: SCORES[key].of_moments(moments) for key in keys}
-    if pooling == "cls":
+    if first_state(pooling) > 0:
         scores = {key: score.without_embeddings() for key, score in scores.items()}
     finite = moments.total.isfinite().all(dim=2).all(dim=1)
     return scores, (~finite).nonzero().flatten().tolist()

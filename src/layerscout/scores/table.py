@@ -11,7 +11,7 @@ from jaxtyping import Float64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 from layerscout.scores.cka import StatesLike, score_changes
 from layerscout.scores.estimates import Estimate
 from layerscout.scores.moments import Centred, Moments, nc1s, variability_ratios
@@ -324,7 +324,7 @@ def applicable(scores: str | Sequence[str], *, numbers: bool) -> list[str]:
     keys = [key.strip() for key in scores.split(",")] if isinstance(scores, str) else list(scores)
     for key in keys:
         if key not in SCORES:
-            raise unknown("score", key, SCORES)
+            raise make_unknown_error("score", key, SCORES)
         if key not in fitting:
             raise InputError(
                 f"{key} compares classes, but the labels are numbers; use {', '.join(fitting)}"

@@ -26,7 +26,7 @@ from layerscout.plans import (
 )
 from layerscout.runtime import (
     InputError,
-    unknown,
+    make_unknown_error,
 )
 from layerscout.scores import SCORES
 from layerscout.studies.sweeps import is_sweep
@@ -35,7 +35,7 @@ from layerscout.studies.sweeps import is_sweep
 def _one_of(kind: str, names: Collection[str]) -> AfterValidator:
     def check(value: str) -> str:
         if value not in names:
-            raise ValueError(str(unknown(kind, value, names)))
+            raise ValueError(str(make_unknown_error(kind, value, names)))
         return value
 
     return AfterValidator(check)
@@ -43,7 +43,9 @@ def _one_of(kind: str, names: Collection[str]) -> AfterValidator:
 
 def _check_plan(value: str) -> str:
     if value.strip().lower() == "auto":
-        raise ValueError("auto depends on a budget, so it is not a plan of a study; name others")
+        raise ValueError(
+            "auto depends on a budget and cannot be used in a study; name another strategy"
+        )
     # Whether it fits a model shows once there is one; until then, a model deep enough for any plan.
     ranking: list[float | None] = [None, *[1.0] * 10_000]
     try:
@@ -75,7 +77,7 @@ def _read_scores(value: str | list[str]) -> list[str]:
     keys = value.split(",") if isinstance(value, str) else value
     for key in keys:
         if key not in SCORES:
-            raise ValueError(str(unknown("score", key, SCORES)))
+            raise ValueError(str(make_unknown_error("score", key, SCORES)))
     return keys
 
 
@@ -118,7 +120,7 @@ class Reading(Strict):
     per_class: list[Annotated[int, Field(ge=2)]] | None = Field(
         None, description="training examples of each class"
     )
-    balanced: bool | None = Field(None, description="draw as many of every class")
+    balanced: bool | None = Field(None, description="draw the same number from each class")
     sample_seed: Annotated[int, Field(ge=0)] | None = Field(
         None, description="draws the training examples; by default the trial's seed does"
     )
@@ -184,7 +186,11 @@ VERBS: Mapping[str, type[Reading]] = {
         edits=(Edits | None, Field(None, description="such as reinit:9-12, or a sweep")),
         checkpoints=(
             _EPOCHS,
-            Field(None, description="epochs after which the model is kept too, for a scan of them"),
+            Field(
+                None,
+                description="also keep the model after these epochs, so that another grid can scan "
+                "it",
+            ),
         ),
         predictions=(
             bool | None,
@@ -199,7 +205,8 @@ VERBS: Mapping[str, type[Reading]] = {
             _EPOCHS,
             Field(
                 None,
-                description="of tuned models: scan these epochs, which were kept, after the start",
+                description="scan the untuned model, then the tuned one after each of these kept "
+                "epochs",
             ),
         ),
     ),
@@ -230,7 +237,7 @@ def find_fault(verb: str, name: str, value: Any) -> str | None:
     """Say in a line what is wrong with the value of an argument of a verb, or give None."""
     known = VERBS[verb].model_fields
     if name not in known:
-        return str(unknown("argument", name, known))
+        return str(make_unknown_error("argument", name, known))
     try:
         VERBS[verb].model_validate({name: value})
     except ValidationError as error:
@@ -242,7 +249,7 @@ def find_fault(verb: str, name: str, value: Any) -> str | None:
 def describe_fault(fault: Any, model: type[BaseModel]) -> str:
     """Describe in a line a fault that pydantic found in `model`: the rule and the value."""
     if fault["type"] == "extra_forbidden":
-        return str(unknown("key", str(fault["loc"][-1]), model.model_fields))
+        return str(make_unknown_error("key", str(fault["loc"][-1]), model.model_fields))
     if fault["type"] == "value_error":  # raised by a check of ours, which names the value itself
         return str(fault["ctx"]["error"])
     return f"{fault['msg']}, got {fault['input']!r:.60}"

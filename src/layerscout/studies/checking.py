@@ -13,7 +13,7 @@ from typing import Any
 import pydantic
 
 from layerscout.plans import make_method
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 from layerscout.studies.arguments import VERBS, describe_fault, find_fault
 from layerscout.studies.recipe import DERIVED, PLACES, READ, FigureSpec, Grid, Recipe, TableSpec
 
@@ -125,12 +125,12 @@ def _argument_faults(grid: _Written) -> Iterator[str]:
         return
     for place, name, value in grid.arguments:
         if name in ("model", "task") and value is None:
-            yield f"{place}.{name}: it has an empty value; name one"
+            yield f"{place}.{name}: the value is empty; give one"
         elif fault := find_fault(grid.verb, name, value):
             yield f"{place}.{name}: {fault}"
     for name in grid.axes:
         if name in grid.settings:
-            yield f"axes.{name}: it is among the settings too; leave it out there"
+            yield f"axes.{name}: also given under settings; remove it there"
     needed = {"tune": ("plan", "model", "task"), "scan": ("model", "task")}.get(grid.verb, ())
     for name in needed:
         if name not in grid.given and (name == "plan" or not grid.of):
@@ -142,11 +142,11 @@ def _argument_faults(grid: _Written) -> Iterator[str]:
 def _tuning_faults(grid: _Written) -> Iterator[str]:
     """Find what does not go together in a grid of tune."""
     if grid.rates and "learning_rate" in grid.given:
-        yield "rates: learning_rate gives rates too; leave one out"
+        yield "rates: give rates here or as learning_rate, not both"
     plans = [value for _, name, value in grid.arguments if name == "plan"]
     for plan in grid.rates if plans else ():
         if plan != "other" and plan not in plans:
-            yield f"rates: {unknown('plan of the grid', str(plan), map(str, plans))}"
+            yield f"rates: {make_unknown_error('plan of the grid', str(plan), map(str, plans))}"
     method, options = grid.settings.get("method"), grid.settings.get("method_options")
     if isinstance(method, str) and isinstance(options, Mapping):
         try:
@@ -167,7 +167,7 @@ def _source_faults(grid: _Written, grids: Mapping[str, _Written]) -> Iterator[st
     if grid.verb == "tune":
         yield "of: tune starts from a checkpoint, not from a tuned model"
     elif str(grid.of) not in tuned:
-        yield f"of: {unknown('grid of tune', str(grid.of), tuned)}"
+        yield f"of: {make_unknown_error('grid of tune', str(grid.of), tuned)}"
     elif grid.verb == "scan":
         kept = _checkpoints(grids[str(grid.of)])
         if missing := [epoch for epoch in _checkpoints(grid) if epoch not in kept]:
@@ -192,13 +192,13 @@ def _reference_faults(content: Mapping[str, Any], grids: Mapping[str, _Written])
             spec, where = _mapping(spec), f"{kind}.{number}"
             grid = spec.get("grid")
             if grid is not None and str(grid) not in grids:
-                yield f"{where}.grid: {unknown('grid', str(grid), grids)}"
+                yield f"{where}.grid: {make_unknown_error('grid', str(grid), grids)}"
             for entry in ("rows", "columns", "color", "panels", "x", "where"):
                 if entry == "x" and spec.get("kind") == "fit":
                     continue  # which may be a measure
                 for name in _names(spec.get(entry)):
                     if name not in known:
-                        yield f"{where}.{entry}: {unknown('axis', name, known)}"
+                        yield f"{where}.{entry}: {make_unknown_error('axis', name, known)}"
 
 
 def _names(written: Any) -> list[str]:

@@ -44,7 +44,7 @@ def list_trials(cells: Iterable[Cell]) -> list[Trial]:
     return [cell.trial for cell in cells if cell.trial is not None]
 
 
-def best_cells(
+def select_best_cells(
     cells: Iterable[Cell], read: Callable[[str], Mapping[str, Any] | None]
 ) -> list[Cell]:
     """Give the cells of tune with the best learning rate, where any succeeded."""

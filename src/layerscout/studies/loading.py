@@ -14,7 +14,7 @@ import yaml
 
 from layerscout.runtime import (
     InputError,
-    unknown,
+    make_unknown_error,
 )
 from layerscout.studies.arguments import VERBS, Reading
 from layerscout.studies.checking import make_recipe
@@ -29,7 +29,7 @@ def list_recipes() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
-def recipe_text(name: str | Path) -> str:
+def read_recipe_text(name: str | Path) -> str:
     """Give the text of a recipe, by the name of a shipped one or by its path.
 
     Raises:
@@ -39,7 +39,7 @@ def recipe_text(name: str | Path) -> str:
         return (_SHIPPED / f"{name}.yaml").read_text("utf-8")
     path = Path(name)
     if path.suffix not in (".yaml", ".yml") and not path.exists():
-        raise unknown("recipe", str(name), list_recipes())
+        raise make_unknown_error("recipe", str(name), list_recipes())
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -58,7 +58,7 @@ class _Loader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:
-            problem = f"{twice!s:.60} is there twice"
+            problem = f"{twice!s:.60} appears twice; remove one"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         return super().construct_mapping(node, deep)
 
@@ -97,7 +97,7 @@ def load_recipe(
     Raises:
         InputError: with every fault that it has, a line each.
     """
-    text = recipe_text(name)
+    text = read_recipe_text(name)
     try:
         content = yaml.load(text, Loader=_Loader)
         json.dumps(content)  # raises ValueError where anchors make a circle
@@ -147,7 +147,7 @@ def apply_change(content: dict[str, Any], path: str, value: Any) -> dict[str, An
     entry = path
     if first == "grids":
         if not rest or rest[0] not in grids:
-            raise unknown("grid", rest[0] if rest else "", grids)
+            raise make_unknown_error("grid", rest[0] if rest else "", grids)
         grids, entry = {rest[0]: grids[rest[0]]}, ".".join(rest[1:])
         if entry in Grid.model_fields:
             grids[rest[0]][entry] = value
@@ -160,7 +160,7 @@ def apply_change(content: dict[str, Any], path: str, value: Any) -> dict[str, An
     taken = [_set_argument(grid, entry, value) for grid in grids.values()]
     if not any(taken):
         names = {name for model in VERBS.values() for name in model.model_fields}
-        raise unknown("place in the recipe", path, sorted(names))
+        raise make_unknown_error("place in the recipe", path, sorted(names))
     return content
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from layerscout.runtime import unknown
+from layerscout.runtime import make_unknown_error
 from layerscout.scores import SCORES
 
 # What a table or a figure may show of a grid, by its verb; {score} is a key of a score.
@@ -68,7 +68,9 @@ def check_measure(name: str) -> None:
     else:
         known = name in SCORES or name in _PLAIN
     if not known:
-        raise ValueError(str(unknown("measure", name, dict.fromkeys([*_PLAIN, *_SCORED]))))
+        raise ValueError(
+            str(make_unknown_error("measure", name, dict.fromkeys([*_PLAIN, *_SCORED])))
+        )
 
 
 def has_value_per_state(name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from layerscout.runtime import InputError
 from layerscout.studies.context import TrialContext
-from layerscout.studies.grid import Cell, best_cells, list_trials
+from layerscout.studies.grid import Cell, list_trials, select_best_cells
 from layerscout.studies.points import Point, expand_points
 from layerscout.studies.readings import group_sources, make_reading, make_untuned_scan
 from layerscout.studies.recipe import Grid, Recipe
@@ -131,7 +131,7 @@ class Planner:
     def select_rates(self, cells: Iterable[Cell]) -> list[Cell]:
         """Give the cells with the best learning rate, by the mean over the seeds that finished."""
         cells = list(cells)
-        found = best_cells(cells, self.context.store.read)
+        found = select_best_cells(cells, self.context.store.read)
         if self.context.pretend:  # for what has not run, the first rate stands
             settled = set(map(_name_sweep, found))
             rest = [cell for cell in cells if cell.trial and _name_sweep(cell) not in settled]

@@ -55,7 +55,7 @@ def _check_axis(values: Any) -> Any:
     labels = [label_value(value) for value in values]
     for label in labels:
         if labels.count(label) > 1:
-            raise ValueError(f"{label} is there twice; leave one out")
+            raise ValueError(f"{label} appears twice; remove one")
     return values
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from statistics import mean
 from typing import Any
 
 import pandas as pd
 
+from layerscout.plans import rank_rate
 from layerscout.scores import ranks
 from layerscout.studies.recipe import DERIVED
 
@@ -100,12 +100,7 @@ def choose_rate(rates: Sequence[tuple[Any, Sequence[float | None]]]) -> Any:
     Args:
         rates: an entry for each rate, with the metric of every seed, None where it has none.
     """
-
-    def rank(values: Sequence[float | None]) -> tuple[int, float]:
-        known = [value for value in values if value is not None]
-        return len(known), mean(known) if known else 0.0
-
-    return max(rates, key=lambda rate: rank(rate[1]))[0]
+    return max(rates, key=lambda rate: rank_rate(rate[1]))[0]
 
 
 def get_metric(record: Mapping[str, Any] | None) -> float | None:

@@ -10,8 +10,6 @@ from layerscout.data import (
     Task,
 )
 from layerscout.plans import (
-    Full,
-    LoRA,
     Method,
     Plan,
     TuneRequest,
@@ -93,7 +91,7 @@ def check_readable(given: Mapping[str, Any], method: Method) -> None:
         InputError: if it does not leave what they ask for.
     """
     head = given.get("classifier", _USUAL["classifier"])
-    if head != "family" or not isinstance(method, Full | LoRA):
+    if head != "family" or method.saved == "apart":
         raise InputError(
             f"{method.name} with the classifier {head} leaves no whole checkpoint for the grids "
             "that read it (of); use the method full or lora and the classifier family"
@@ -101,12 +99,12 @@ def check_readable(given: Mapping[str, Any], method: Method) -> None:
     epochs = given.get("checkpoints")
     if not epochs:
         return
-    if isinstance(method, LoRA):
+    if method.saved == "merged":
         raise InputError("LoRA keeps no checkpoints of epochs; use the method full")
     if max(epochs) > given.get("epochs", max(epochs)):
         raise InputError(
-            f"the checkpoints {epochs} are to be kept of {given['epochs']} epochs; name epochs up "
-            "to that"
+            f"checkpoints {epochs} go beyond the {given['epochs']} epochs trained; name epochs up "
+            f"to {given['epochs']}"
         )
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from layerscout.plans import METHODS
+
 
 def summary(content: Mapping[str, Any]) -> str:
     """Say in one line what was tuned, what it cost and how good it is, from `result.json`."""
@@ -35,15 +37,7 @@ def summary(content: Mapping[str, Any]) -> str:
 
 def _say_by_what(content: Mapping[str, Any]) -> str:
     """Say what was trained in the blocks, where it is not all of their weights."""
-    options = content["method_options"]
-    match content["method"]:
-        case "adapter":
-            return f" by adapters (bottleneck {options['bottleneck']})"
-        case "lora":
-            return f" by LoRA (rank {options['rank']})"
-        case "prefix-tuning":
-            return f" by prefix-tuning ({options['virtual_tokens']} virtual tokens)"
-    return ""
+    return METHODS[content["method"]].words.format(**content["method_options"])
 
 
 def model_card(content: Mapping[str, Any]) -> str:

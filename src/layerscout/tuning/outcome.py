@@ -15,7 +15,7 @@ from torch import Tensor
 from layerscout.cache import Examples, Trunk, make_accelerator, predict
 from layerscout.data import evaluate_all, tabulate_predictions
 from layerscout.models import Equipped, export, merge_lora, save_peft, save_trained, unshare_weights
-from layerscout.plans import Choice, LoRA, Plan, cost, describe_method, full_cost
+from layerscout.plans import Choice, Plan, cost, describe_method, full_cost
 from layerscout.scanning import describe_model, describe_task, warn_of_cut_inputs
 from layerscout.tuning.result import Result
 from layerscout.tuning.runs import Run
@@ -44,7 +44,7 @@ class Tuned:
         return self.choice.plan
 
 
-def outcome(
+def make_result(
     setup: TuneSetup,
     tuned: Sequence[Tuned],
     recorded: Mapping[str, Any],
@@ -101,7 +101,7 @@ def _load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:
     equipped = setup.equip(tuned.plan, tuned.runs[tuned.kept].seed)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(equipped.model).load_state_dict(tuned.parameters, strict=False)
-    as_checkpoint = isinstance(setup.method, LoRA) and setup.saved_as == "checkpoint"
+    as_checkpoint = setup.method.saved == "merged" and setup.saved_as == "checkpoint"
     return equipped, merge_lora(equipped) if as_checkpoint else equipped.model
 
 

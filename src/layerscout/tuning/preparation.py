@@ -25,9 +25,7 @@ from layerscout.plans import (
     Choice,
     Classifier,
     EditSpec,
-    LoRA,
     Plan,
-    PrefixTuning,
     Settings,
     TuneRequest,
     WeightInit,
@@ -37,7 +35,7 @@ from layerscout.plans import (
     preset_rates,
     ranges,
 )
-from layerscout.runtime import InputError, unknown
+from layerscout.runtime import InputError, make_unknown_error
 from layerscout.scanning import Scan
 from layerscout.scores import SCORES, usual_scores
 from layerscout.tuning.choice import (
@@ -82,7 +80,7 @@ class Prepared:
             InputError: if only what was trained is saved, or LoRA is merged at the end.
         """
         setup = self.setup
-        if setup.saved_as != "checkpoint" or isinstance(setup.method, LoRA):
+        if setup.saved_as != "checkpoint" or setup.method.saved == "merged":
             raise InputError(
                 f"`checkpoints` are whole models, which {setup.method.name} with the classifier "
                 f"{setup.head} does not give; use the method full and the family's classifier"
@@ -135,7 +133,7 @@ def prepare(
     request = request.with_method(written)
     scan = Scan.load(scan) if isinstance(scan, str | Path) else scan
     if request.score is not None and request.score not in tuple(SCORES):
-        raise unknown("score", str(request.score), SCORES)
+        raise make_unknown_error("score", str(request.score), SCORES)
     available = ensure_validation(task, request.seed[0])
     task = draw_examples(available, request.examples, request.seed[0])
     settings, head = request.settle(task.name, task.train.examples, task.metric)
@@ -165,7 +163,11 @@ def prepare(
         cache_limit=cache_limit,
     )
     choices, warnings = _settle_plans(asked, context, setup)
-    rates = [_rates(choice, setup) for choice in choices]
+    width = encoder.model.config.hidden_size
+    rates = [
+        _list_rates(choice, setup) or (default_learning_rate(choice.plan, width, setup.method),)
+        for choice in choices
+    ]
     sweeps = [Sweep(*pair, request.seed) for pair in zip(choices, rates, strict=True)]
     return Prepared(setup, sweeps, _record(context, setup), warnings)
 
@@ -189,10 +191,9 @@ def _settle_plans(
     ]
     for choice in choices:
         check_method(context.encoder.model.config, choice.plan, setup.method)
-    unlisted = isinstance(setup.method, LoRA | PrefixTuning)
-    if request.preset == "xie2022" and request.learning_rate is None and unlisted:
+    if request.preset is not None and _list_rates(choices[0], setup) is None:
         warnings.append(
-            f"xie2022 has no learning rates for {setup.method.name}; a usual one was taken"
+            f"{request.preset} has no learning rates for {setup.method.name}; a usual one was taken"
         )
     return choices, warnings
 
@@ -227,15 +228,14 @@ def _scan_first(
         )
 
 
-def _rates(choice: Choice, setup: TuneSetup) -> Sequence[float]:
-    """Return the learning rates of a plan: those asked for, the preset's, or a usual one."""
+def _list_rates(choice: Choice, setup: TuneSetup) -> Sequence[float] | None:
+    """List the learning rates of a plan: those asked for, or the preset's, if it has some."""
     request, rates = setup.request, setup.request.learning_rate
     if rates is None and request.preset is not None:
         rates = preset_rates(
             request.preset, choice.strategy, choice.plan, setup.method, setup.task.name
         )
-    width = setup.encoder.model.config.hidden_size
-    return rates or (default_learning_rate(choice.plan, width, setup.method),)
+    return rates
 
 
 def _record(context: PlanContext, setup: TuneSetup) -> dict[str, Any]:

@@ -21,11 +21,11 @@ from layerscout.runtime import (
     check_number,
     check_output_folder,
     lock_folder,
+    make_unknown_error,
     show_progress,
-    unknown,
 )
 from layerscout.scanning import Scan
-from layerscout.tuning.outcome import Measure, Tuned, outcome
+from layerscout.tuning.outcome import Measure, Tuned, make_result
 from layerscout.tuning.preparation import Prepared, prepare
 from layerscout.tuning.result import Result
 from layerscout.tuning.snapshots import Snapshots
@@ -90,7 +90,7 @@ def tune(
     )
     _check_checkpoints(checkpoints or {}, request)
     if measure not in get_args(Measure):
-        raise unknown("value of `measure`", str(measure), get_args(Measure))
+        raise make_unknown_error("value of `measure`", str(measure), get_args(Measure))
     if resume and snapshots is None:
         raise InputError("`resume` continues from `snapshots`, and none are given; name the folder")
     if track is not None:
@@ -112,7 +112,7 @@ def tune(
         recording = Recording(show, opened, "plan-1-", track, Path(logs), checkpoints or {})
         tuned, failures = _run_sweeps(prepared, recording)
         show("measuring the speed" if measure == "all" else "done", 0, 1)
-        result = outcome(
+        result = make_result(
             prepared.setup, tuned, prepared.recorded, [*notes, *failures], measure=measure
         )
         return replace(result, snapshots=opened)

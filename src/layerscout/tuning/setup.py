@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from layerscout.data import Targets, Task
 from layerscout.models import Encoder, Equipped, Tokens, equip, list_reinitialized, make_classifier
-from layerscout.plans import Classifier, Full, LoRA, Method, Plan, Settings, TuneRequest, Work
+from layerscout.plans import Classifier, Method, Plan, Settings, TuneRequest, Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +60,13 @@ class TuneSetup:
     @property
     def saved_as(self) -> Literal["checkpoint", "peft", "ours"]:
         """How the tuned model is written: only what was trained, or a whole checkpoint."""
-        if isinstance(self.method, LoRA):
-            return "peft" if self.request.keep_adapter else "checkpoint"
-        plain = isinstance(self.method, Full) and self.head == "family"
-        return "checkpoint" if plain else "ours"
+        match self.method.saved:
+            case "whole":
+                return "checkpoint" if self.head == "family" else "ours"
+            case "merged":
+                return "peft" if self.request.keep_adapter else "checkpoint"
+            case "apart":
+                return "ours"
 
     def equip(self, plan: Plan, seed: int) -> Equipped:
         """Make what a run of a plan trains; see `make_classifier` and `equip`."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from layerscout.cache import Examples, Trunk, join_team, make_accelerator
 from layerscout.models import Encoder, export
-from layerscout.plans import Choice, Plan
+from layerscout.plans import Choice, Plan, rank_rate
 from layerscout.runtime import LayerscoutError, Show
 from layerscout.tuning.outcome import Tuned
 from layerscout.tuning.setup import Part, TuneSetup
@@ -85,7 +84,7 @@ def run_sweep(setup: TuneSetup, sweep: Sweep, recording: Recording) -> Tuned:
                     best = _Champion((0, values[-1]), len(runs), parameters)
             runs.append(run)
         if best is not None:
-            best = replace(best, rank=(len(values), mean(values)))
+            best = replace(best, rank=rank_rate(values))
             champion = best if champion is None or best.rank > champion.rank else champion
     if champion is None:
         raise NothingFinishedError(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from layerscout.runtime import InputError, LayerscoutError, unknown
+from layerscout.runtime import InputError, LayerscoutError, make_unknown_error
 
 # The trackers, and the option of each that names a run.
 TRACKERS: Mapping[str, str | None] = {
@@ -28,7 +28,7 @@ def check_tracker(name: str) -> None:
         InputError: if there is no such tracker, or it is not installed.
     """
     if name not in TRACKERS:
-        raise unknown("tracker", str(name), TRACKERS)
+        raise make_unknown_error("tracker", str(name), TRACKERS)
     from accelerate.tracking import get_available_trackers
 
     if name not in {str(kind.value) for kind in get_available_trackers()}:

@@ -20,7 +20,14 @@ from layerscout.cache.fingerprints import fingerprint_encoder, hash_content
 from layerscout.cache.states import States
 from layerscout.models import Encoder, Tokens
 from layerscout.plans import Pooling
-from layerscout.runtime import CacheError, InputError, cache_path, find_cached, unknown, write_entry
+from layerscout.runtime import (
+    CacheError,
+    InputError,
+    cache_path,
+    find_cached,
+    make_unknown_error,
+    write_entry,
+)
 
 # Bytes of states that may be held in memory if the cache cannot keep them.
 MEMORY = 4 * 10**9
@@ -75,7 +82,7 @@ def pool_states(
     """
     for pooling in poolings:
         if pooling not in get_args(Pooling):
-            raise unknown("pooling", pooling, get_args(Pooling))
+            raise make_unknown_error("pooling", pooling, get_args(Pooling))
     if limit < 0:
         raise InputError(f"`limit` must be 0 bytes or more, got {limit}; 0 switches the cache off")
     shape = (encoder.blocks + 1, len(tokens), encoder.model.config.hidden_size)
@@ -115,7 +122,8 @@ def _paths(
     return {
         pooling: cache_path(
             "states",
-            hash_content(fingerprint, tokens, {"pooling": pooling}, ordinary=pooling == "mean"),
+            # Which tokens are ordinary matters to all but the one that takes the first token.
+            hash_content(fingerprint, tokens, {"pooling": pooling}, ordinary=pooling != "cls"),
         )
         for pooling in poolings
     }

@@ -165,6 +165,8 @@ def evaluate(
         if original is not None:
             below = replace(extractor, encoder=original)
             curves["tuned_original"] = tune_fresh(below, few, judge, asked.seed)
+    skips = _judge_spans(found.ablated, judge, encoder.blocks) if "skip" in ablations else None
+    tuned_heads = describe_heads(few) if heads else None
     content = {
         "layerscout": version("layerscout"),
         "verb": "evaluate",
@@ -175,16 +177,12 @@ def evaluate(
         "metrics": judge.metrics(found.outputs[""]),
         "majority": judge.majority(),
         "truncation": curves,
-        "skips": _judge_spans(found.ablated, judge, encoder.blocks)
-        if "skip" in ablations
-        else None,
+        "skips": skips,
         "edits": [
             {"edit": format_edits(one), "metrics": judge.metrics(found.outputs[format_edits(one)])}
             for one in single
         ],
-        "settings": _list_settings(
-            extractor, task, asked.seed, describe_heads(few) if heads else None
-        ),
+        "settings": _list_settings(extractor, task, asked.seed, tuned_heads),
         "warnings": _list_warnings(found, model, task, asked.max_length),
         "seconds": extractor.seconds,
     }

@@ -87,8 +87,7 @@ def scan_shards(
     Raises:
         InputError: if the model or the data cannot be used as requested.
     """
-    keys = _check_request(pooling, scores, task)
-    cluster = cluster or Cluster()
+    keys, cluster = _check_request(pooling, scores, task), cluster or Cluster()
     shards = Shards.find(data)
     inputs = _choose_inputs(shards, task, text, text_pair, label)
     encoder = Encoder.load(model, device="cpu")
@@ -111,8 +110,8 @@ def scan_shards(
             pooling=pooling,
             max_length=max_length,
         )
-        total, started = sum(classes.counts), perf_counter()
         run = partial(run_on_cluster, ray, cpus=cluster.cpus, gpus=gpus, in_order=True)
+        total, started = sum(classes.counts), perf_counter()
         moments, read = _sum_all(run, work, total, show)
         forward = perf_counter() - started
     results, broken = score_moments(moments, keys, pooling)
@@ -121,8 +120,7 @@ def scan_shards(
         model=describe_model(encoder, described),
         task={
             **describe_task(described, described.train, np.array([read.tokens / total])),
-            "examples_used": total,
-            "examples_available": total,
+            **{"examples_used": total, "examples_available": total},
             "examples_per_class": list(classes.counts),
         },
         settings={

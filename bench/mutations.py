@@ -121,9 +121,9 @@ FAULTS = (
     ),
     Fault(
         "scores/decisions.py",
-        "chance = level / (max(1, compared) * looks)",
-        "chance = level / max(1, compared)",
-        "looks are not paid for",
+        "chance = level / max(1, chances)",
+        "chance = level",
+        "looks and comparisons are not paid for",
         SCORES,
     ),
     Fault(

@@ -96,8 +96,7 @@ def scan_shards(
         counts = _count_all(ray, shards, inputs.label, show)
         counted = [(json.loads(written), count) for written, count in counts.items()]
         classes = count_classes(counted, shards.source, inputs.label, task)
-        counting = perf_counter() - started
-        gpus = cluster.gpus_of_task(ray)
+        counting, gpus = perf_counter() - started, cluster.gpus_of_task(ray)
         work = Work(
             key=uuid4().hex,
             shards=shards,

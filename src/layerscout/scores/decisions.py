@@ -109,7 +109,7 @@ def decide_within(
         looks: as for `find_separable`.
         within: in units of the score: 0.01 is a point of accuracy.
     """
-    places = {state: place for state, (place, _) in _select_defined(results).items() if state > 0}
+    places = _place_states(results)
     if not places:
         return Decision(None, decided=False, close=False, rest=())
     best = max(places, key=lambda state: places[state])
@@ -118,6 +118,11 @@ def decide_within(
     rest = tuple(state for state, gap in others.items() if gap.difference <= gap.half_width)
     close = all(gap.half_width - gap.difference <= within for gap in others.values())
     return Decision(best, decided=not rest, close=close, rest=rest)
+
+
+def _place_states(results: Sequence[Estimate | None]) -> dict[int, float]:
+    """Give the position of each state among 1..L that has one."""
+    return {state: place for state, (place, _) in _select_defined(results).items() if state > 0}
 
 
 def _count_others(defined: Mapping[int, tuple[float, Array]], best: int) -> int:
@@ -153,7 +158,7 @@ def decide_best(
         looks: as for `find_separable`.
         tolerance: how much larger than the best a ratio may be to count as close.
     """
-    places = {state: place for state, (place, _) in _select_defined(results).items() if state > 0}
+    places = _place_states(results)
     if not places:
         return Decision(None, decided=False, close=False, rest=())
     best = min(places, key=lambda state: places[state])

@@ -64,6 +64,21 @@ def names_read(module: str) -> set[str]:
     return {node.id for node in inside if isinstance(node, ast.Name)}
 
 
+@functools.cache
+def names_read_late() -> set[tuple[str, str]]:
+    """List (module, name) of what is looked up in a room's surface only when a function runs."""
+    found: set[tuple[str, str]] = set()
+    for path in SOURCE.glob("layerscout/**/*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            for node in ast.walk(function):
+                if isinstance(node, ast.ImportFrom):
+                    found |= {(node.module or "", alias.name) for alias in node.names}
+                elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    found.add((f"layerscout.{node.value.id}", node.attr))
+    return found
+
+
 @pytest.fixture
 def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Refuse to patch a name of layerscout where nothing reads it: such a test tests nothing."""
@@ -73,7 +88,8 @@ def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         place, name = target.rsplit(".", 1) if isinstance(target, str) else (target, given[0])
         module = place if isinstance(place, str) else getattr(place, "__name__", "")
         if module in sys.modules and module.startswith("layerscout."):
-            assert name in names_read(module), f"{module} does not read {name}: patch its reader"
+            read = name in names_read(module) or (module, name) in names_read_late()
+            assert read, f"{module} does not read {name}: patch its reader"
         patch(target, *given, **options)
 
     monkeypatch.setattr = checked  # type: ignore[method-assign]

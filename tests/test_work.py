@@ -62,7 +62,7 @@ def test_a_tuning_above_a_trunk(tiny, task, work, cache):
     encoder = ls.Encoder.load(tiny)
     lengths = [encoder.tokenize(split.texts).lengths for split in (task.train, task.validation)]
     real, epochs = sum(int(one.sum()) for one in lengths), 3
-    options = {"epochs": epochs, "batch_size": 16, "learning_rate": 1e-3, "measure": False}
+    options = {"epochs": epochs, "batch_size": 16, "learning_rate": 1e-3, "measure": "metric"}
     ls.tune(encoder, task, "(3, 3, 4)", **options, progress=False)
     once = ROWS + HELD_OUT
     # The trunk once, blocks 3 and 4 in every epoch.

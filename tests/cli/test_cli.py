@@ -43,7 +43,7 @@ def test_all_scores_stand_in_one_table(run, tiny, telling, tmp_path):
     code, printed, errors = run("scan", tiny, telling, "-o", tmp_path, "--score", "all")
     assert (code, errors) == (0, "")
     content = json.loads((tmp_path / "scan.json").read_text())
-    assert len(content["scores"]) == 16
+    assert len(content["scores"]) == 17
     lines = {line.split()[0]: line.split() for line in printed.splitlines() if "█" in line}
     for key, best in content["best"].items():
         assert lines[key][1] in ("↑", "↓")
@@ -294,7 +294,7 @@ def test_help_and_version_load_nothing_heavy():
         "for sys.argv in [['layerscout', *words.split()] for words in sys.argv[1:]]:\n"
         "    try: main()\n"
         "    except SystemExit as ended: assert not ended.code\n"
-        "heavy = {'numpy', 'torch', 'transformers', 'pandas', 'altair', 'pyarrow', 'pydantic'}\n"
+        "heavy = {'numpy', 'torch', 'transformers', 'pandas', 'altair', 'pyarrow', 'datasets'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     verbs = ("scan", "plan", "tune", "truncate", "cache", "demo")

@@ -244,7 +244,7 @@ def check_for_several(check: Check, read: type[int] | type[float]) -> Check:
 
     def check_all(name: str, value: Any) -> tuple[Any, ...]:
         value = read_numbers(name, value, read) if isinstance(value, str) else value
-        many = isinstance(value, Sequence) or hasattr(value, "__array__")
+        many = isinstance(value, Sequence) or getattr(value, "ndim", 0) > 0  # an array of numpy
         numbers = tuple(check(name, one) for one in (value if many else [value]))
         if not numbers or len(set(numbers)) < len(numbers):
             raise InputError(

@@ -25,6 +25,7 @@ class Fault(NamedTuple):
 
 
 SCORES = ("scores",)
+DECISIONS = ("scores/test_head_quality.py", "scores/test_variability.py")
 PLANS = ("plans",)
 TRUNKS = ("cache",)
 RESUME = ("tuning/test_snapshots.py", "tuning/test_resuming.py")
@@ -40,21 +41,21 @@ FAULTS = (
         "residuals[rows] = np.linalg.solve(missing, residuals[rows])",
         "pass",
         "a head is judged on the examples that it was fitted to",
-        SCORES,
+        DECISIONS,
     ),
     Fault(
         "scores/head_quality.py",
         "(part * kept) @ part.T + 1 / len(H)",
         "(part * kept) @ part.T",
         "a fit without a fold keeps the intercept of all",
-        SCORES,
+        DECISIONS,
     ),
     Fault(
         "scores/decisions.py",
         "gap.half_width - gap.difference <= within",
         "-gap.difference <= within",
         "a stop within points takes the gaps for certain",
-        SCORES,
+        DECISIONS,
     ),
     Fault(
         "studies/regrets.py",
@@ -110,7 +111,7 @@ FAULTS = (
         "np.sqrt((B - 1) * replicates.var())",
         "np.sqrt(replicates.var())",
         "the jackknife's error is too small",
-        SCORES,
+        DECISIONS,
     ),
     Fault(
         "scores/variability.py",
@@ -124,10 +125,14 @@ FAULTS = (
         "chance = level / max(1, chances)",
         "chance = level",
         "looks and comparisons are not paid for",
-        SCORES,
+        DECISIONS,
     ),
     Fault(
-        "scores/decisions.py", "if state > 0}", "}", "the embeddings may be the best state", SCORES
+        "scores/decisions.py",
+        "if state > 0}",
+        "}",
+        "the embeddings may be the best state",
+        DECISIONS,
     ),
     Fault(
         "scores/neighbours.py",

@@ -120,3 +120,17 @@ def test_a_gap_is_the_paired_difference():
     assert gaps[2].half_width == pytest.approx(2.0930 * by_fold.std(ddof=1) / np.sqrt(20), rel=1e-3)
     assert gaps[1].difference == 0 and gaps[1].half_width == 0 and gaps[3] is None
     assert accuracy_score(hits[:, 1], np.ones(500)) == pytest.approx(states[1].value)
+
+
+def test_a_stop_waits_until_no_other_state_can_be_much_better():
+    rng = np.random.default_rng(4)
+    hits = (rng.random((500, 3)) < [0.9, 0.70, 0.69]).astype(float)
+    states = [made_up(hits[:, s], np.arange(500) % 20) for s in range(3)]
+    best = 1 if states[1].value >= states[2].value else 2
+    gap = measure_gaps(states, best)[3 - best]
+    least = gap.half_width - gap.difference
+    assert gap.difference > 0 and least > 0  # so that the next two lines tell the ends apart
+    assert not decide_within(states, within=0.99 * least).close
+    found = decide_within(states, within=1.01 * least)
+    assert found.close and not found.decided and found.best == best and found.rest == (3 - best,)
+    assert decide_within([None, None]).best is None

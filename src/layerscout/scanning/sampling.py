@@ -164,7 +164,8 @@ def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> tu
         words = f"the states that are not told apart from state {found.best} lie within {CLOSE:.0%}"
         return found, f"{words} of it"
     found = decide_within(results, looks, within / 100)
-    return found, f"no state can be more than {within:g} points above state {found.best}"
+    points = f"{within:g} point{'' if within == 1 else 's'}"
+    return found, f"no state can be more than {points} above state {found.best}"
 
 
 class _GrowingSample:

@@ -122,7 +122,7 @@ FAULTS = (
     ),
     Fault(
         "scores/decisions.py",
-        "chance = level / max(1, chances)",
+        "chance = level / max(1, compared * looks)",
         "chance = level",
         "looks and comparisons are not paid for",
         DECISIONS,
@@ -538,7 +538,7 @@ def main() -> None:
     parser.add_argument("-m", dest="marker", default="not whole", help="as of pytest")
     given = parser.parse_args()
     faults = [fault for fault in FAULTS if given.only in fault.file]
-    with tempfile.TemporaryDirectory() as folder:  # before hours go by
+    with tempfile.TemporaryDirectory() as folder:  # an hour of runs follows
         for fault in faults:
             shutil.rmtree(Path(folder) / "layerscout", ignore_errors=True)
             seed(fault, copy_tree(folder))

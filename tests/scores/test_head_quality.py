@@ -7,7 +7,7 @@ from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from layerscout.scores.decisions import decide_within, measure_gaps
 from layerscout.scores.estimates import Estimate
-from layerscout.scores.grouping import deal_folds
+from layerscout.scores.grouping import deal_groups
 from layerscout.scores.head_quality import RIDGE_TERMS, cross_fit, measure_quality
 
 
@@ -28,7 +28,7 @@ def test_predictions_are_those_of_fits_without_the_fold(n, d, kind):
         targets = y[:, None]
     else:
         targets = np.eye(kind)[y]
-    folds = deal_folds(y, 0, folds=7)
+    folds = deal_groups(y, 0, groups=7, least=0)
     scale = ((H - H.mean(axis=0)) ** 2).sum() / d
     least, expected = np.inf, None
     for term in RIDGE_TERMS:
@@ -44,7 +44,7 @@ def test_predictions_are_those_of_fits_without_the_fold(n, d, kind):
 
 def test_the_metric_and_its_replicates():
     H, y = blobs(80, 5, 2, 3.0)
-    folds = deal_folds(y, 0, folds=8)
+    folds = deal_groups(y, 0, groups=8, least=0)
     found = measure_quality(H, y, folds, "matthews_correlation")
     predicted = cross_fit(H, y, folds).argmax(axis=1)
     assert found.value == pytest.approx(matthews_corrcoef(y, predicted), abs=1e-12)
@@ -59,22 +59,22 @@ def test_the_metric_and_its_replicates():
 def test_labels_without_meaning_score_chance():
     H, _ = blobs(400, 300, 2, 0.0)
     y = np.random.default_rng(5).integers(0, 2, 400)
-    found = measure_quality(H, y, deal_folds(y, 0), "accuracy")
+    found = measure_quality(H, y, deal_groups(y, 0, least=0), "accuracy")
     assert abs(found.value - 0.5) < 0.08
 
 
 def test_a_class_with_few_rows_refuses_nothing():
     H, y = blobs(200, 20, 10, 12.0)
     H, y = np.concatenate([H, H[:3] + 50.0]), np.concatenate([y, [10, 10, 11]])
-    found = measure_quality(H, y, deal_folds(y, 0), "accuracy")
+    found = measure_quality(H, y, deal_groups(y, 0, least=0), "accuracy")
     assert found.value > 0.5 and np.isfinite(found.replicates).all()
 
 
 def test_rows_of_an_example_stay_together():
     examples = np.repeat(np.arange(30), 2)
-    folds = deal_folds(np.tile([0, 1], 30), 0, examples)
+    folds = deal_groups(np.tile([0, 1], 30), 0, examples, least=0)
     assert (folds[::2] == folds[1::2]).all() and np.bincount(folds).max() <= 4
-    assert len(np.unique(deal_folds(np.zeros(5, np.int64), 0))) == 5
+    assert len(np.unique(deal_groups(np.zeros(5, np.int64), 0, least=0))) == 5
 
 
 def made_up(hits, folds):

@@ -579,7 +579,8 @@ def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path):
     same = [
         {"method": "full", "max_length": 128, "keep_layer_norm": False, "metric": "accuracy"},
         {"reinit_rate_factor": 1.0, "edits": "", "warmup": 0.06, "keep": "best", "seed": 0},
-        {"classifier": "family", "trunk_dropout": False, "schedule": "linear"},
+        {"classifier": "family", "trunk_dropout": False, "predictions": False},
+        {"schedule": "linear"},
     ]
     assert {tuple(keys(**one)) for one in same} == {tuple(keys())}
     assert keys(edits="reinit: 3-4") == keys(edits="reinit:3-4")

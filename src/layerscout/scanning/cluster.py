@@ -87,7 +87,8 @@ def scan_shards(
     Raises:
         InputError: if the model or the data cannot be used as requested.
     """
-    keys, cluster = _check_request(pooling, scores, task), cluster or Cluster()
+    keys = _check_request(pooling, scores, task)
+    cluster = cluster or Cluster()
     shards = Shards.find(data)
     inputs = _choose_inputs(shards, task, text, text_pair, label)
     encoder = Encoder.load(model, device="cpu")
@@ -96,7 +97,8 @@ def scan_shards(
         counts = _count_all(ray, shards, inputs.label, show)
         counted = [(json.loads(written), count) for written, count in counts.items()]
         classes = count_classes(counted, shards.source, inputs.label, task)
-        counting, gpus = perf_counter() - started, cluster.gpus_of_task(ray)
+        counting = perf_counter() - started
+        gpus = cluster.gpus_of_task(ray)
         work = Work(
             key=uuid4().hex,
             shards=shards,
@@ -117,11 +119,7 @@ def scan_shards(
     described = _describe_rows(work, task, classes.labels)
     return Scan(
         model=describe_model(encoder, described),
-        task={
-            **describe_task(described, described.train, np.array([read.tokens / total])),
-            **{"examples_used": total, "examples_available": total},
-            "examples_per_class": list(classes.counts),
-        },
+        task=_describe_examples(described, classes.counts, read.tokens),
         settings={
             **{"data": str(data), "validation": None, "task": task},
             **{"text": text, "text_pair": text_pair, "label": label, "regression": False},
@@ -140,6 +138,17 @@ def _describe_rows(work: Work, task: str | None, labels: Sequence[str]) -> Task:
     rows = Split([], None, np.empty(0, np.int64))
     name = task or work.shards.name
     return Task(name, "classification", tuple(labels), metric, rows, None, work.inputs.written)
+
+
+def _describe_examples(task: Task, counts: Sequence[int], tokens: int) -> dict[str, Any]:
+    """Return what `scan.json` says of the task, all of whose examples were read."""
+    total = sum(counts)
+    return {
+        **describe_task(task, task.train, np.array([tokens / total])),
+        "examples_used": total,
+        "examples_available": total,
+        "examples_per_class": list(counts),
+    }
 
 
 def _list_settings(work: Work, read: Read) -> dict[str, Any]:

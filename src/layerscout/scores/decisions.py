@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,9 +50,7 @@ def find_separable(
 ) -> list[bool | None]:
     """Tell which states differ from the best one by more than chance; None where undefined.
 
-    Paired jackknife of the difference of their positions (for a ratio, the logarithm), two-sided,
-    adjusted (Bonferroni) for the number of states among 1..L that are compared and for the number
-    of looks at growing data.
+    Two-sided, by the intervals of `measure_gaps`.
 
     Args:
         results: of states 0..L, over the same groups; None for a state that is not scored.
@@ -63,15 +61,8 @@ def find_separable(
     Raises:
         InputError: if the best state is undefined.
     """
-    defined = _select_defined(results)
-    if best not in defined:
-        raise InputError(f"state {best} has no value to compare with; choose a defined state")
-    limit = _limit(defined, best, level, _count_others(defined, best) * looks)
-    found: list[bool | None] = [None] * len(results)
-    for state in defined:
-        difference, error = _compare(defined, state, best)
-        found[state] = abs(difference) > limit * error
-    return found
+    gaps = measure_gaps(results, best, looks, level)
+    return [None if gap is None else abs(gap.difference) > gap.half_width for gap in gaps]
 
 
 def measure_gaps(
@@ -79,20 +70,29 @@ def measure_gaps(
 ) -> list[Gap | None]:
     """Measure how far each state falls behind the best one; None where it is undefined.
 
-    The intervals hold together: all of them, at all looks, with a chance of 1 − `level`.
+    Paired jackknife of the difference of their positions (for a ratio, the logarithm). The
+    intervals hold together, with a chance of 1 − `level`: they are adjusted (Bonferroni) for the
+    number of states among 1..L that are compared and for the number of looks at growing data.
 
     Args:
         results: as for `find_separable`, and so are the others.
         best: the state that the others are compared with.
         looks: how many times such gaps may be looked at.
         level: the chance that any of the intervals misses.
+
+    Raises:
+        InputError: if the best state is undefined.
     """
     defined = _select_defined(results)
-    limit = _limit(defined, best, level, _count_others(defined, best) * looks)
+    if best not in defined:
+        raise InputError(f"state {best} has no value to compare with; choose a defined state")
+    place, without = defined[best]
+    compared = sum(state not in (0, best) for state in defined)
+    chance = level / max(1, compared * looks)
+    limit = float(stdtrit(len(without) - 1, 1 - chance / 2))
     found: list[Gap | None] = [None] * len(results)
-    for state in defined:
-        difference, error = _compare(defined, best, state)
-        found[state] = Gap(difference, limit * error)
+    for state, (other, replicates) in defined.items():
+        found[state] = Gap(place - other, limit * standard_error(without - replicates))
     return found
 
 
@@ -123,26 +123,6 @@ def decide_within(
 def _place_states(results: Sequence[Estimate | None]) -> dict[int, float]:
     """Give the position of each state among 1..L that has one."""
     return {state: place for state, (place, _) in _select_defined(results).items() if state > 0}
-
-
-def _count_others(defined: Mapping[int, tuple[float, Array]], best: int) -> int:
-    return sum(state not in (0, best) for state in defined)
-
-
-def _compare(
-    defined: Mapping[int, tuple[float, Array]], one: int, other: int
-) -> tuple[float, float]:
-    """Give the difference of two states' positions, and its standard error over the groups."""
-    (a, without_a), (b, without_b) = defined[one], defined[other]
-    return a - b, standard_error(without_a - without_b)
-
-
-def _limit(
-    defined: Mapping[int, tuple[float, Array]], best: int, level: float, chances: int
-) -> float:
-    """Give the quantile of Student's t for two-sided tests that err in `level` of all cases."""
-    chance = level / max(1, chances)
-    return float(stdtrit(len(defined[best][1]) - 1, 1 - chance / 2))
 
 
 def decide_best(

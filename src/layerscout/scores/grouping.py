@@ -9,7 +9,6 @@ same sums give a jackknife.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +29,11 @@ def deal_groups(
     seed: int,
     examples: NDArray[np.int64] | None = None,
     groups: int = GROUPS,
+    least: int = 2,
 ) -> NDArray[np.int64]:
     """Deal the examples into groups that all have every class in proportion, to within one.
 
-    There are as many groups as leave 2 examples of every class in each, at most `groups`, at
+    There are as many groups as leave `least` examples of every class in each, at most `groups`, at
     least 1.
 
     Args:
@@ -41,43 +41,10 @@ def deal_groups(
         seed: the same one deals the same groups.
         examples: (n,); rows with the same number stay together.
         groups: how many at most.
+        least: of every class in each group; 0 if a class may be missing from some.
 
     Returns:
         The group of each row, 0..B−1, (n,).
-    """
-    example, stratum, smallest = _find_units(y, examples)
-    return _deal(stratum, max(1, min(groups, smallest // 2)), seed)[example]
-
-
-def deal_folds(
-    y: NDArray[np.int64] | NDArray[np.float64],
-    seed: int,
-    examples: NDArray[np.int64] | None = None,
-    folds: int = GROUPS,
-) -> NDArray[np.int64]:
-    """Deal the examples into folds as even as classes allow, however few of a class there are.
-
-    Args:
-        y: as for `deal_groups`, and so are the others.
-        seed: the same one deals the same folds.
-        examples: (n,); rows with the same number stay together.
-        folds: how many at most; no more than examples.
-
-    Returns:
-        The fold of each row, 0..B−1, (n,).
-    """
-    example, stratum, _ = _find_units(y, examples)
-    return _deal(stratum, min(folds, len(stratum)), seed)[example]
-
-
-def _find_units(
-    y: NDArray[Any], examples: NDArray[np.int64] | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Find what is dealt as one.
-
-    Returns:
-        The unit of each row (n,), the stratum of each unit (u,), and how many units have something
-        of the smallest class.
     """
     stratum = np.zeros(len(y), np.int64) if y.dtype.kind == "f" else y.astype(np.int64)
     example, smallest = np.arange(len(y)), np.bincount(stratum).min()
@@ -87,16 +54,13 @@ def _find_units(
         np.add.at(makeup, (example, stratum), 1)
         smallest = (makeup > 0).sum(axis=0).min()
         stratum = np.unique(makeup, axis=0, return_inverse=True)[1].reshape(-1)
-    return example, stratum, int(smallest)
-
-
-def _deal(stratum: NDArray[np.int64], groups: int, seed: int) -> NDArray[np.int64]:
     shuffled = np.random.default_rng(seed).permutation(len(stratum))
     order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
+    most = int(smallest) // least if least else len(stratum)
     # The deal continues where the class before stopped, so the groups are as large as each other.
     dealt = np.empty(len(stratum), np.int64)
-    dealt[order] = np.arange(len(stratum)) % groups
-    return dealt
+    dealt[order] = np.arange(len(stratum)) % max(1, min(groups, most))
+    return dealt[example]
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,10 +104,8 @@ def _decompose(
 ) -> tuple[Float64[np.ndarray, "n r"], Float64[np.ndarray, " r"]]:
     """Give the left singular vectors and the squared singular values, from the smaller product."""
     n, d = centred.shape
-    if n <= d:
-        variances, left = eigh(centred @ centred.T, driver="evd", overwrite_a=True)
-        kept = variances > WEAKEST * max(float(variances[-1]), np.finfo(float).tiny)
-        return left[:, kept], variances[kept]
-    variances, right = eigh(centred.T @ centred, driver="evd", overwrite_a=True)
+    product = centred @ centred.T if n <= d else centred.T @ centred
+    variances, vectors = eigh(product, driver="evd", overwrite_a=True)
     kept = variances > WEAKEST * max(float(variances[-1]), np.finfo(float).tiny)
-    return centred @ right[:, kept] / np.sqrt(variances[kept]), variances[kept]
+    variances, vectors = variances[kept], vectors[:, kept]
+    return (vectors if n <= d else centred @ vectors / np.sqrt(variances)), variances

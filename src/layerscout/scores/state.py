@@ -11,7 +11,7 @@ from jaxtyping import Float, Float64, Int64
 
 from layerscout.scores.estimates import Estimate
 from layerscout.scores.folds import FoldScores, score_folds
-from layerscout.scores.grouping import deal_folds
+from layerscout.scores.grouping import deal_groups
 from layerscout.scores.head_quality import measure_quality
 from layerscout.scores.moments import Centred
 from layerscout.scores.transferability import centred_scatter
@@ -108,6 +108,6 @@ class State:
     @_once
     def quality(self) -> Estimate:
         """How well a head on the state does on examples left out, with jackknife replicates."""
-        folds = deal_folds(self.labels, self.seed, self.examples)
+        folds = deal_groups(self.labels, self.seed, self.examples, least=0)
         usual = "pearson_spearman" if self.labels.dtype.kind == "f" else "accuracy"
         return measure_quality(self.exact, self.labels, folds, self.metric or usual)

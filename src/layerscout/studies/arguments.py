@@ -194,7 +194,7 @@ VERBS: Mapping[str, type[Reading]] = {
         ),
         predictions=(
             bool | None,
-            Field(None, description="keep row, label and prediction of every validation example"),
+            Field(None, description="keep label and prediction of every validation example"),
         ),
     ),
     "scan": make_arguments(

@@ -27,7 +27,7 @@ BUDGETS = (0.1, 0.25, 0.5, 0.75)
 DRAWS = 100
 
 # A cell of a grid, and the record of its trial.
-Cell = tuple[Mapping[str, Any], Mapping[str, Any]]
+CellRecord = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,6 @@ class Pair:
     """A model and a task.
 
     Attributes:
-        model, task: their names.
         blocks: of the model.
         metric: a key of `layerscout.data.METRICS`.
         labels: of the validation examples.
@@ -61,8 +60,6 @@ class Pair:
         scan_share: FLOPs of the scan over those of full fine-tuning.
     """
 
-    model: str
-    task: str
     blocks: int
     metric: str
     labels: NDArray[np.int64]
@@ -75,14 +72,17 @@ class Pair:
         common = set.intersection(*(set(plan.predictions) for plan in self.plans))
         return sorted(common)
 
+    def list_fitting(self, budget: float) -> list[int]:
+        """List which plans fit into a budget."""
+        return [i for i, plan in enumerate(self.plans) if plan.share <= budget]
+
     def choose(self, state: int, budget: float) -> int | None:
         """Give which plan a state leads to within a budget; None if nothing fits."""
-        fitting = [i for i, plan in enumerate(self.plans) if plan.share <= budget]
 
         def distance(i: int) -> tuple[int, int]:
             return abs(self.plans[i].head - state), -self.plans[i].tuned
 
-        return min(fitting, key=distance, default=None)
+        return min(self.list_fitting(budget), key=distance, default=None)
 
     def judge(self, seed: int, rows: NDArray[np.int64]) -> list[float]:
         """Give the metric of every plan, tuned with a seed, on some of the examples."""
@@ -118,7 +118,7 @@ class Draw:
     def measure_regret(self, adviser: str, budget: float) -> float | None:
         """Give what an adviser's plan loses within a budget; None if it has none."""
         pair = self.pair
-        fitting = [i for i, plan in enumerate(pair.plans) if plan.share <= budget]
+        fitting = pair.list_fitting(budget)
         if not fitting:
             return None
         best = max(fitting, key=lambda i: self.chosen[i])
@@ -142,23 +142,25 @@ RULES: Mapping[str, Callable[[int], int]] = {
 }
 
 
-def tabulate_regrets(tuned: Iterable[Cell], scanned: Iterable[Cell]) -> Table:
+def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) -> Table:
     """Give a row for each adviser: its regret at every budget, in points, with 95 % intervals.
 
     Args:
         tuned: cells of grids of tune and their records, which hold predictions.
         scanned: cells of grids of scan and their records.
     """
-    pairs = collect_pairs(tuned, scanned)
+    headings = ["adviser", *(f"points lost at {budget:.0%}" for budget in BUDGETS), "pairs"]
+    if not (pairs := collect_pairs(tuned, scanned)):
+        return Table("", headings, [], sortable=True)
     advisers = dict.fromkeys([*(name for pair in pairs for name in pair.best), *RULES, "any plan"])
     rng = np.random.default_rng(0)
     # Each draw takes pairs with replacement, and examples of each: both are chance.
     draws = [
         [Draw.of(pairs[i], rng) for i in rng.integers(len(pairs), size=len(pairs))]
-        for _ in range(DRAWS if pairs else 0)
+        for _ in range(DRAWS)
     ]
     rows = []
-    for name in advisers if pairs else ():
+    for name in advisers:
         cells = [estimate_regret(draws, name, budget) for budget in BUDGETS]
         title = SCORES[name].title if name in SCORES else name
         shown = [
@@ -166,11 +168,10 @@ def tabulate_regrets(tuned: Iterable[Cell], scanned: Iterable[Cell]) -> Table:
             for cell in cells
         ]
         rows.append([title, *shown, str(len(pairs))])
-    headings = ["adviser", *(f"points lost at {budget:.0%}" for budget in BUDGETS), "pairs"]
     return Table("", headings, rows, sortable=True)
 
 
-def collect_pairs(tuned: Iterable[Cell], scanned: Iterable[Cell]) -> list[Pair]:
+def collect_pairs(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) -> list[Pair]:
     """Bring together what was tuned and what was scanned of each model and task.
 
     A pair needs a scan, and two plans or more that share two seeds or more.
@@ -187,12 +188,12 @@ def collect_pairs(tuned: Iterable[Cell], scanned: Iterable[Cell]) -> list[Pair]:
             by_seed = plans.setdefault(_name_pair(cell), {}).setdefault(plan, {})
             by_seed[int(cell["values"].get("seed", 0))] = found
     pairs = []
-    for (model, task), by_plan in plans.items():
+    for name, by_plan in plans.items():
         most = max(map(len, by_plan.values()))
         whole = {plan: seeds for plan, seeds in by_plan.items() if len(seeds) == most}
-        if (model, task) in scans and most > 1 and len(whole) > 1:
-            pairs.append(_make_pair(model, task, whole, scans[model, task]))
-    return pairs
+        if name in scans and len(whole) > 1:
+            pairs.append(_make_pair(whole, scans[name]))
+    return [pair for pair in pairs if len(pair.seeds()) > 1]
 
 
 def estimate_regret(
@@ -219,10 +220,7 @@ def _name_pair(cell: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _make_pair(
-    model: str,
-    task: str,
-    plans: Mapping[Any, Mapping[int, Mapping[str, Any]]],
-    scans: Mapping[int, Mapping[str, Any]],
+    plans: Mapping[Any, Mapping[int, Mapping[str, Any]]], scans: Mapping[int, Mapping[str, Any]]
 ) -> Pair:
     found = [
         Tuned(
@@ -238,8 +236,6 @@ def _make_pair(
     best = {key: {s: scan["best"].get(key) for s, scan in scans.items()} for key in keys}
     pass_over = some["examples"] * some["flops"]["full_inference"]
     return Pair(
-        model,
-        task,
         some["blocks"],
         some["metric"],
         np.array(some["labels"]),

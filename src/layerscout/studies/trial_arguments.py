@@ -46,6 +46,7 @@ def list_rates(
 _USUAL: Mapping[str, Any] = {
     **{f.name: f.default for f in fields(TuneRequest)},
     **{"classifier": "family", "edits": "", "precision": "float32"},
+    "predictions": False,
 }
 
 # Given apart, or of no use for the training itself.

@@ -163,10 +163,15 @@ def prepare(
         cache_limit=cache_limit,
     )
     choices, warnings = _settle_plans(asked, context, setup)
+    listed = [_list_rates(choice, setup) for choice in choices]
+    if request.preset is not None and listed[0] is None:
+        warnings.append(
+            f"{request.preset} has no learning rates for {setup.method.name}; a usual one was taken"
+        )
     width = encoder.model.config.hidden_size
     rates = [
-        _list_rates(choice, setup) or (default_learning_rate(choice.plan, width, setup.method),)
-        for choice in choices
+        found or (default_learning_rate(choice.plan, width, setup.method),)
+        for choice, found in zip(choices, listed, strict=True)
     ]
     sweeps = [Sweep(*pair, request.seed) for pair in zip(choices, rates, strict=True)]
     return Prepared(setup, sweeps, _record(context, setup), warnings)
@@ -191,10 +196,6 @@ def _settle_plans(
     ]
     for choice in choices:
         check_method(context.encoder.model.config, choice.plan, setup.method)
-    if request.preset is not None and _list_rates(choices[0], setup) is None:
-        warnings.append(
-            f"{request.preset} has no learning rates for {setup.method.name}; a usual one was taken"
-        )
     return choices, warnings
 
 

@@ -38,7 +38,7 @@ FAULTS = (
     # --- Scores
     Fault(
         "scores/head_quality.py",
-        "residuals[rows] = np.linalg.solve(missing, residuals[rows])",
+        "residuals[rows], _ = dpotrs(factor, residuals[rows])",
         "pass",
         "a head is judged on the examples that it was fitted to",
         DECISIONS,

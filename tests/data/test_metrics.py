@@ -9,7 +9,7 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from inputs import expect_refused
-from layerscout.data.metrics import METRICS_OF, evaluate, evaluate_all
+from layerscout.data.metrics import METRICS_OF, evaluate, evaluate_all, evaluate_without
 
 NAMES = tuple(METRICS_OF["classification"])
 
@@ -136,3 +136,13 @@ def test_metrics_are_those_of_the_kind():
 def test_other_metrics_are_refused():
     labels, logits = np.array([0, 1]), np.eye(2)
     expect_refused("metric … 'acuracy' … accuracy", evaluate, "acuracy", labels, logits)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "pearson_spearman"])
+def test_without_each_group(name):
+    rng = np.random.default_rng(0)
+    labels, groups = rng.integers(0, 3, 60), rng.integers(0, 4, 60)
+    labels = labels if name in NAMES else rng.normal(size=60)
+    logits = rng.normal(size=(60, 3 if name in NAMES else 1))
+    expected = [evaluate(name, labels[groups != g], logits[groups != g]) for g in range(4)]
+    assert evaluate_without(name, labels, logits, groups) == pytest.approx(expected, abs=1e-12)

@@ -4,7 +4,13 @@ from layerscout.data.batches import batch_by_length, shuffle_batches
 from layerscout.data.columns import Inputs, choose_inputs
 from layerscout.data.known_tasks import KNOWN
 from layerscout.data.labels import count_classes
-from layerscout.data.metrics import METRICS, evaluate, evaluate_all, pearson_spearman
+from layerscout.data.metrics import (
+    METRICS,
+    evaluate,
+    evaluate_all,
+    evaluate_without,
+    pearson_spearman,
+)
 from layerscout.data.sampling import sample
 from layerscout.data.shards import Shards
 from layerscout.data.split import Split

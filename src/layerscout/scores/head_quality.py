@@ -3,8 +3,8 @@
 Ridge regression on the one-hot label (or on the number), cross-fitted: every example is predicted
 from a fit to the other folds. The fits without a fold follow from the one with all examples, by the
 block form of the leave-one-out identity for linear smoothers (Cook & Weisberg 1982, §2.2): with the
-hat matrix H and residuals e, those of fold k without fold k are (I − H_kk)⁻¹ e_k. So a state costs
-one decomposition, where one for each fold would cost more than the forward pass.
+hat matrix H and residuals e, those of fold k without fold k are (I − H_kk)⁻¹ e_k. All ridge terms
+share one reduction to tridiagonal form: a fit for each fold would cost more than the forward pass.
 
 States are compared on the same examples. What makes an example hard is then in both of two states
 and leaves their difference: that tells states apart where the intervals around each overlap.
@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float64, Int64
-from scipy.linalg import eigh
+from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 
-from layerscout.data import evaluate
+from layerscout.data import evaluate, evaluate_without
 from layerscout.scores.estimates import Estimate
+from layerscout.scores.tridiagonal import Tridiagonal
 
 # Shares of the mean variance of a feature; the strongest first, so that it wins ties.
 RIDGE_TERMS = tuple(10.0**exponent for exponent in range(1, -7, -1))
-# Directions whose variance is below this share of the largest are rounding of float32 states.
-WEAKEST = 1e-12
+# A scatter below this share of the squares that it is computed from is rounding.
+ROUNDING = 1e-14
 # I − H_kk is singular where a fold holds the only examples of a direction and nothing shrinks it.
 SINGULAR = 1e-10
 
@@ -49,11 +50,7 @@ def measure_quality(
     if predicted is None:
         return Estimate(None, None)
     value = evaluate(metric, y, predicted)
-    replicates = [
-        evaluate(metric, y[folds != fold], predicted[folds != fold])
-        for fold in range(int(folds.max()) + 1)
-    ]
-    return Estimate(value, np.array(replicates))
+    return Estimate(value, evaluate_without(metric, y, predicted, folds))
 
 
 def cross_fit(
@@ -75,37 +72,42 @@ def cross_fit(
     """
     parts = [np.flatnonzero(folds == fold) for fold in range(int(folds.max()) + 1)]
     centred = H - H.mean(axis=0)
-    left, variances = _decompose(centred)
-    if len(parts) < 2 or not len(variances):
+    scatter = centred.T @ centred
+    scale = float(scatter.trace()) / len(scatter)
+    if len(parts) < 2 or scale <= ROUNDING * float((H * H).sum()) / len(scatter):
         return None
     targets = y[:, None] if y.dtype.kind == "f" else np.eye(int(y.max()) + 1)[y]
-    mean, scale = targets.mean(axis=0), variances.sum() / H.shape[1]
-    along = left.T @ (targets - mean)
+    mean = targets.mean(axis=0)
+    reduced = Tridiagonal.of(scatter)
+    turned = reduced.turn(centred.T)
     least, best = np.inf, None
     for term in RIDGE_TERMS:
-        kept = variances / (variances + term * scale)
-        residuals = targets - mean - left @ (kept[:, None] * along)
-        for rows in parts:
-            part = left[rows]
-            hat = (part * kept) @ part.T + 1 / len(H)
-            missing = np.eye(len(rows)) - hat
-            if np.linalg.eigvalsh(missing)[0] < SINGULAR:
-                break  # these rows alone decide a direction: it takes a stronger term
-            residuals[rows] = np.linalg.solve(missing, residuals[rows])
-        else:
+        whitened = reduced.whiten(term * scale, turned)
+        if whitened is None:
+            break  # as every weaker term will
+        residuals = targets - mean - whitened.T @ (whitened @ (targets - mean))
+        if all(_leave_out(rows, whitened[:, rows], residuals, len(H)) for rows in parts):
             error = float((residuals**2).sum())
             if error < least * (1 - 1e-9):
                 least, best = error, targets - residuals
     return best
 
 
-def _decompose(
-    centred: Float64[np.ndarray, "n d"],
-) -> tuple[Float64[np.ndarray, "n r"], Float64[np.ndarray, " r"]]:
-    """Give the left singular vectors and the squared singular values, from the smaller product."""
-    n, d = centred.shape
-    product = centred @ centred.T if n <= d else centred.T @ centred
-    variances, vectors = eigh(product, driver="evd", overwrite_a=True)
-    kept = variances > WEAKEST * max(float(variances[-1]), np.finfo(float).tiny)
-    variances, vectors = variances[kept], vectors[:, kept]
-    return (vectors if n <= d else centred @ vectors / np.sqrt(variances)), variances
+def _leave_out(
+    rows: Int64[np.ndarray, " m"],
+    whitened: Float64[np.ndarray, "d m"],
+    residuals: Float64[np.ndarray, "n T"],
+    n: int,
+) -> bool:
+    """Turn the residuals of some rows, in place, into those of the fit without these rows.
+
+    Returns:
+        Whether that is possible: rows that alone decide a direction take a stronger ridge term.
+    """
+    missing = np.eye(len(rows)) - whitened.T @ whitened - 1 / n
+    factor, failed = dpotrf(missing)
+    # All eigenvalues are in (0, 1], so the reciprocal condition number bounds the least one.
+    if failed or dpocon(factor, np.abs(missing).sum(axis=0).max())[0] < SINGULAR:
+        return False
+    residuals[rows], _ = dpotrs(factor, residuals[rows])
+    return True

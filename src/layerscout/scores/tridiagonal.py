@@ -123,13 +123,23 @@ class Tridiagonal:
             R⁻ᵀ and R⁻¹R⁻ᵀ times `turned`, RᵀR being the Cholesky factors of T + shift · I; None
             where that is not positive definite.
         """
-        bands = self.bands + np.array([[shift], [0.0]])
-        factor, failed = dpbtrf(bands, lower=1)
-        if failed:
+        factor = self._factor(shift)
+        if factor is None:
             return None
         whitened, _ = dtbtrs(factor, turned, uplo="L")
         solution, _ = dtbtrs(factor, whitened, uplo="L", trans="T")
         return whitened, solution
+
+    def whiten(
+        self, shift: float, turned: Float64[np.ndarray, "d m"]
+    ) -> Float64[np.ndarray, "d m"] | None:
+        """Give the first half of what `solve` gives."""
+        factor = self._factor(shift)
+        return None if factor is None else dtbtrs(factor, turned, uplo="L")[0]
+
+    def _factor(self, shift: float) -> Float64[np.ndarray, "2 d"] | None:
+        factor, failed = dpbtrf(self.bands + np.array([[shift], [0.0]]), lower=1)
+        return None if failed else factor
 
     def _halves(self) -> tuple[np.ndarray, np.ndarray]:
         diagonal, below = self.bands

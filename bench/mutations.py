@@ -45,8 +45,8 @@ FAULTS = (
     ),
     Fault(
         "scores/head_quality.py",
-        "(part * kept) @ part.T + 1 / len(H)",
-        "(part * kept) @ part.T",
+        "- whitened.T @ whitened - 1 / n",
+        "- whitened.T @ whitened",
         "a fit without a fold keeps the intercept of all",
         DECISIONS,
     ),

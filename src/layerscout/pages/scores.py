@@ -45,7 +45,7 @@ def list_scores(scan: Mapping[str, Any], of: str) -> list[str]:
 def choose_leading(scan: Mapping[str, Any]) -> str | None:
     """Choose the score that leads the report: the default, else the first with a best state."""
     keys = [*list_scores(scan, "states"), *list_scores(scan, "blocks")]
-    order = [DEFAULT, "variability_ratio", *keys]
+    order = [DEFAULT, "variability_ratio_debiased", "variability_ratio", *keys]
     return next((key for key in order if scan["best"].get(key) is not None), None)
 
 

@@ -1,4 +1,4 @@
-"""The rule of `auto`: the plan that is chosen under a budget of training FLOPs."""
+"""The rule of `auto`: where the head belongs, and the plan that is chosen under a budget."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import ceil
 
 from layerscout.plans.costs import Work, cost, full_cost
 from layerscout.plans.methods import FULL, Full, Method, apply_method, check_untied
-from layerscout.plans.plan import ModelShape, Plan, check_tied, make_plan
+from layerscout.plans.plan import ModelShape, Plan, check_tied
 from layerscout.runtime import InputError, check_number
 
 
@@ -22,43 +22,47 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Clause:
-    """A clause of the rule, with its possible plans by strategy, k descending.
+class Named:
+    """A state that a head should read, and why."""
 
-    Attributes:
-        shares: the training FLOPs of each plan as a share of full fine-tuning's.
-        tied: some plans are not possible, since they separate blocks that share weights.
+    state: int
+    because: str
+
+
+def name_state(blocks: int, tied: Iterable[int] = ()) -> int:
+    """Name the state that a head should read: the one nearest to two thirds of the depth.
+
+    Of the rules that look at no example, two thirds lost the fewest points; what examples show goes
+    before it, see docs/advice.md. Of two states the upper one is named.
+
+    Args:
+        blocks: of the model.
+        tied: states that may be the best; all of 1..L unless some are given.
     """
+    states = tuple(tied) or range(1, blocks + 1)
+    return min(states, key=lambda state: (abs(3 * state - 2 * blocks), -state))
 
-    name: str
-    shares: Mapping[str, float]
-    tied: bool
 
-    def refusal(self) -> str:
-        """Say why the budget let no plan of this clause through."""
-        if self.shares:
-            more = " or more" if len(self.shares) > 1 else ""
-            return f"{self.name} needs {_percent(min(self.shares.values()))}{more}"
-        return f"{self.name} {'needs --untie' if self.tied else 'finds no block above ℓ*'}"
+def name_blindly(blocks: int, because: str) -> Named:
+    """Name a state where no examples say which."""
+    state = name_state(blocks)
+    return Named(state, f"{because}: state {state} is two thirds of the way up")
 
 
 def choose(
-    shape: ModelShape,
-    work: Work,
-    best: int | None,
-    budget: float = 0.5,
-    method: Method = FULL,
+    shape: ModelShape, work: Work, named: Named, budget: float = 0.5, method: Method = FULL
 ) -> Choice:
-    """Choose a plan by the rule of `auto`, which predicts nothing.
+    """Choose a plan by the rule of `auto`.
 
-    It is the first of best-up, best-down:k@top, best-down:k@best and top:k, with k as large as
-    fits, that trains within the budget. The order is that of the results in Xie et al. 2022,
-    Table 6. Plans that tune shared weights in some blocks only are passed over.
+    Of all plans that train within the budget it is one whose head is nearest to the named state,
+    and of those the one that tunes the most blocks below the head, or none. This is how every
+    adviser was judged in docs/advice.md. Plans that tune shared weights in some blocks only are
+    passed over.
 
     Args:
         shape: the model.
         work: the data and the epochs.
-        best: ℓ*; None if no state is better than the others, which leaves top:k.
+        named: the state that the head should read.
         budget: training FLOPs allowed, as a share of those of full fine-tuning.
         method: how the blocks are tuned; the share is always of full fine-tuning with all weights.
 
@@ -68,25 +72,21 @@ def choose(
     """
     budget = check_budget(budget)
     check_untied(shape.family, shape.weights, method)
-    clauses = list_clauses(shape, work, best, method)
-    strategy = find_first(clauses, budget)
-    if strategy is None:
-        least = min(share for clause in clauses for share in clause.shares.values())
+    shares = price_plans(shape, work, method)
+    plan = find_nearest(shares, named.state, budget)
+    if plan is None:
+        least = ceil(1000 * min(shares.values())) / 1000
         other = "" if isinstance(method, Full) else f" with {method.name}"
         raise InputError(
-            f"no plan of auto fits into a budget of {budget:g}; the least is "
-            f"{ceil(1000 * least) / 1000:g}{other}, and head:{best or shape.blocks} tunes no block "
-            f"at all{' (--method full)' if other else ''}"
-            + ("; --untie allows more plans" if any(clause.tied for clause in clauses) else "")
+            f"no plan of auto fits into a budget of {budget:g}; the least is {least:g}{other}"
+            + (f", and head:{named.state} tunes no block at all (--method full)" if other else "")
+            + ("; --untie allows more plans" if _is_tied(shape) else "")
         )
-    taken = next(i for i, clause in enumerate(clauses) if strategy in clause.shares)
-    share = _percent(clauses[taken].shares[strategy])
-    reason = [f"{strategy} needs {share} of full fine-tuning (budget {_percent(budget)})"]
-    reason += [clause.refusal() for clause in clauses[:taken]]
-    if best is None:
-        reason.append("there is no ℓ*: no state has a value, or none is told apart from the rest")
-    plan = apply_method(make_plan(strategy, shape.blocks, best=best), method, shape.blocks)
-    return Choice(plan, strategy, "; ".join(reason))
+    place = f"(budget {_percent(budget)})"
+    if plan.head != named.state:
+        place = f"(no head nearer to state {named.state} fits into the budget, {_percent(budget)})"
+    share = f"{plan.notation} needs {_percent(shares[plan])} of full fine-tuning"
+    return Choice(plan, plan.notation, f"{named.because}; {share} {place}")
 
 
 def check_budget(budget: float) -> float:
@@ -99,34 +99,37 @@ def check_budget(budget: float) -> float:
     return check_number("budget", budget, rule, lambda share: 0 < share <= 1, "0.5 is half of them")
 
 
-def list_clauses(shape: ModelShape, work: Work, best: int | None, method: Method) -> list[Clause]:
-    """List the clauses of the rule in their order; see `choose`."""
-    L = shape.blocks
-    strategies = {"top:k": [f"top:{k}" for k in range(L, 0, -1)]}
-    if best is not None:
-        down = [f"best-down:{k}@" for k in range(best, 0, -1)]
-        strategies = {
-            "best-up": ["best-up"] if best < L else [],
-            "best-down:k@top": [f"{strategy}top" for strategy in down],
-            "best-down:k@best": [f"{strategy}best" for strategy in down],
-        } | strategies
+def price_plans(shape: ModelShape, work: Work, method: Method) -> dict[Plan, float]:
+    """Give what "auto" may choose, the k blocks below a head for every head and k, with its price.
+
+    A head alone is possible where it is not all that is left by a method for blocks, or by weights
+    that blocks share.
+
+    Returns:
+        Training FLOPs as a share of full fine-tuning's, by plan.
+    """
+    fewest = 0 if isinstance(method, Full) and not _is_tied(shape) else 1
+    found = [
+        apply_method(Plan(tuple(range(head - k + 1, head + 1)), head), method, shape.blocks)
+        for head in range(1, shape.blocks + 1)
+        for k in range(fewest, head + 1)
+    ]
     full = full_cost(shape, work).train
-    clauses = []
-    for name, listed in strategies.items():
-        plans = {strategy: make_plan(strategy, L, best=best) for strategy in listed}
-        shares = {
-            strategy: cost(plan, shape, work, method).train / full
-            for strategy, plan in plans.items()
-            if is_possible(plan, shape)
-        }
-        clauses.append(Clause(name, shares, tied=len(shares) < len(plans)))
-    return clauses
+    return {
+        plan: cost(plan, shape, work, method).train / full
+        for plan in found
+        if is_possible(plan, shape)
+    }
 
 
-def find_first(clauses: Iterable[Clause], budget: float) -> str | None:
-    """Give the first strategy of the clauses that fits into a budget; None if there is none."""
-    fitting = (s for clause in clauses for s, share in clause.shares.items() if share <= budget)
-    return next(fitting, None)
+def find_nearest(shares: Mapping[Plan, float], state: int, budget: float) -> Plan | None:
+    """Give the plan within a budget whose head is nearest to a state, and widest; None if none."""
+    fitting = (plan for plan, share in shares.items() if share <= budget)
+
+    def distance(plan: Plan) -> tuple[int, int, int]:
+        return abs(plan.head - state), plan.head, -len(plan.tuned)
+
+    return min(fitting, key=distance, default=None)
 
 
 def is_possible(plan: Plan, shape: ModelShape) -> bool:
@@ -136,6 +139,10 @@ def is_possible(plan: Plan, shape: ModelShape) -> bool:
     except InputError:
         return False
     return True
+
+
+def _is_tied(shape: ModelShape) -> bool:
+    return len(set(shape.weights)) < len(shape.weights)
 
 
 def _percent(share: float) -> str:

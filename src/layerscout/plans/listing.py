@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from layerscout.plans.auto import find_first, is_possible, list_clauses
+from layerscout.plans.auto import find_nearest, is_possible, name_state, price_plans
 from layerscout.plans.costs import Cost, Work, cost, full_cost
 from layerscout.plans.methods import FULL, Full, Method, apply_method, check_untied
 from layerscout.plans.plan import ModelShape, Plan, make_plan
@@ -39,6 +39,7 @@ def list_strategies(
     ranking: Sequence[float | None] | None = None,
     extra: Iterable[str] = (),
     method: Method = FULL,
+    named: int | None = None,
 ) -> list[ListedStrategy]:
     """List the strategies worth a look for a model, the dearest first and equal plans once.
 
@@ -52,13 +53,14 @@ def list_strategies(
         ranking: a block score's values, as `make_plan` takes them.
         extra: strategies to list besides, tied weights or not.
         method: how the blocks are tuned.
+        named: the state that `choose` is given; ℓ* unless it is another.
 
     Raises:
         InputError: if the method needs blocks that share no weights, or does nothing with a
             strategy that is asked for.
     """
     check_untied(shape.family, shape.weights, method)
-    clauses = list_clauses(shape, work, best, method)
+    shares, state = price_plans(shape, work, method), named or best or name_state(shape.blocks)
     full = full_cost(shape, work).train
     ranked = sum(value is not None for value in ranking or ())
 
@@ -74,8 +76,7 @@ def list_strategies(
             continue
         counted = cost(plan, shape, work, method)
         relative = counted.train / full
-        first = find_first(clauses, relative)
-        efficient = first is not None and make(first) == plan
+        efficient = find_nearest(shares, state, relative) == plan
         built_on = {"best": best, "middle": shape.blocks // 2 + 1}.get(strategy.split("-")[0])
         found[plan] = ListedStrategy(
             strategy, plan, counted, relative, efficient, built_on or plan.head

@@ -29,7 +29,7 @@ STRATEGIES: Mapping[str, str] = {
     "head:ℓ": "nothing but the head, at state ℓ",
     "blocks:3,7-9@12": "exactly these blocks, head at state 12",
     "(b, t, h)": "blocks b to t, head at state h",
-    "auto": "the first of best-up, best-down:k@top, best-down:k@best, top:k within the budget",
+    "auto": "within the budget, the head nearest to the best place for it, and the blocks below",
 }
 
 # No model has 10⁹ blocks, and Python refuses to read numbers of thousands of digits.

@@ -15,6 +15,7 @@ from layerscout.plans import (
     ListedStrategy,
     Method,
     ModelShape,
+    Named,
     PlanRequest,
     Work,
     apply_method,
@@ -38,14 +39,14 @@ class Basis:
     Attributes:
         score: what ℓ* is the best state by, or what ranks the blocks.
         best: ℓ*; None where it is undefined.
-        detected: ℓ* if any state can be told apart from it, else None.
+        named: the state that a head should read, which "auto" follows.
         ranking: the values of a score of blocks, if there is one.
         shown: the score of states that is shown beside the strategies, and its values.
     """
 
     score: str
     best: int | None
-    detected: int | None
+    named: Named
     ranking: Sequence[float | None] | None
     shown: tuple[str, Sequence[float | None]] | None
 
@@ -131,7 +132,7 @@ def compare_strategies(scan: Mapping[str, Any], request: PlanRequest, basis: Bas
     shape, untie = _untie_for(shape, method)
     best, ranking = basis.best, basis.ranking
     if strategy == "auto":
-        choice = choose(shape, work, basis.detected, budget, method)
+        choice = choose(shape, work, basis.named, budget, method)
     else:
         plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
         plan = apply_method(plan, method, shape.blocks)
@@ -140,7 +141,8 @@ def compare_strategies(scan: Mapping[str, Any], request: PlanRequest, basis: Bas
             check_tied(plan, shape.weights)
         except InputError:
             shape, untie = _untie(shape), True
-    listed = list_strategies(shape, work, best, ranking, extra=(choice.strategy,), method=method)
+    extra, named = (choice.strategy,), basis.named.state
+    listed = list_strategies(shape, work, best, ranking, extra, method, named)
     counted = cost(choice.plan, shape, work, method)
     full = full_cost(shape, work)
     return Planning(scan, basis, budget, work, choice, counted, listed, untie, method, full)

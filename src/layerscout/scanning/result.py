@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscout.pages import render_result
-from layerscout.plans import Plan, PlanRequest, add_options, place_request
+from layerscout.plans import (
+    Named,
+    Plan,
+    PlanRequest,
+    add_options,
+    name_blindly,
+    place_request,
+)
 from layerscout.runtime import (
     InputError,
     check_integer,
@@ -20,6 +27,7 @@ from layerscout.runtime import (
     read_json,
     write_files,
 )
+from layerscout.scanning.advice import name_head
 from layerscout.scanning.planning import Basis, Planning, compare_strategies
 from layerscout.scores import DEFAULT, Score
 
@@ -88,7 +96,7 @@ class Scan:
         request = place_request(PlanRequest, "strategy", strategy, options)
         score = request.score or self.leading_score()
         best, ranking = self.basis(score)
-        basis = Basis(score, best, self.detected(score), ranking, self._shown(score))
+        basis = Basis(score, best, self.name_head(score), ranking, self._shown(score))
         return compare_strategies(self.as_dict(), request, basis)
 
     def leading_score(self) -> str:
@@ -119,19 +127,21 @@ class Scan:
         ranks = (s for s in self.scores.values() if s.of == "blocks" and s.best() is not None)
         return self.best(score), next((s.values for s in ranks), None)
 
-    def detected(self, score: str | None = None) -> int | None:
-        """Give ℓ* if any state can be told apart from it; None if it might be any of them.
-
-        A score that comes without intervals cannot say so: then it is ℓ*.
+    def name_head(self, score: str | None = None) -> Named:
+        """Name the state that a head should read, which `auto` follows, and say why.
 
         Args:
             score: as for `basis`.
+
+        Raises:
+            InputError: as `basis`.
         """
-        best = self.basis(score)[0]
+        self.basis(score)
         key = score or self.leading_score()
         key = key if self.scores[key].of == "states" else self.leading_score()
-        apart = self.scores[key].details.get("separable_from_best")
-        return best if apart is None or any(apart[1:]) else None
+        if self.scores[key].of == "blocks":
+            return name_blindly(self.model["blocks"], "no score of states was computed")
+        return name_head(key, self.scores[key], self.model["blocks"])
 
     def _shown(self, score: str) -> tuple[str, Sequence[float | None]] | None:
         """Give the score of states that is shown beside the strategies, and its values."""

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int64
 
 from layerscout.cache import States
-from layerscout.plans import Pooling, first_state
+from layerscout.plans import Pooling, first_state, name_state
 from layerscout.runtime import InputError
 from layerscout.scores import (
     SCORES,
@@ -184,10 +184,13 @@ def _with_intervals(score: Score, results: Sequence[Estimate | None], looks: int
     if any(isinstance(r, Debiased) for r in results):
         details["signal_fraction"] = [getattr(r, "signal_fraction", None) for r in results]
     if best is not None:
-        details["separable_from_best"] = find_separable(results, best, looks)
+        apart = details["separable_from_best"] = find_separable(results, best, looks)
+        tied = [s for s in range(1, len(apart)) if s == best or apart[s] is False]
+        details["named"] = name_state(len(apart) - 1, tied)
         if "signal_fraction" not in details:  # a ratio has no points to fall behind by
-            gaps = measure_gaps(results, best, looks)
-            details["behind_best"] = [gap and [gap.difference, gap.half_width] for gap in gaps]
+            for key, state in (("behind_best", best), ("behind_named", details["named"])):
+                gaps = measure_gaps(results, state, looks)
+                details[key] = [gap and [gap.difference, gap.half_width] for gap in gaps]
     low, high = zip(*ends, strict=True)
     return replace(score, low=low, high=high, details=details)
 

@@ -22,7 +22,7 @@ from layerscout.plans import (
     make_plan,
 )
 from layerscout.runtime import InputError
-from layerscout.scores import SCORES, usual_scores
+from layerscout.scores import DEFAULT, SCORES
 from layerscout.studies.context import TrialContext
 from layerscout.studies.grid import Cell
 from layerscout.studies.points import Point
@@ -43,11 +43,11 @@ def make_scan(point: Point, context: TrialContext) -> Trial:
         InputError: if its model or task cannot be loaded.
     """
     given = point.arguments
-    score, usual = _name_scores(given, context)
+    score = given.get("score", DEFAULT)
     of_states = SCORES[score].of == "states"
     kept = (*DRAWING, "seed", "max_length", "precision")
     arguments = {name: given[name] for name in kept if name in given}
-    arguments["scores"] = [score] if of_states else [score, usual]
+    arguments["scores"] = [score] if of_states else [score, DEFAULT]
     if "scan_examples" in given:
         for name in ("per_class", "balanced", "examples"):
             arguments.pop(name, None)
@@ -55,13 +55,6 @@ def make_scan(point: Point, context: TrialContext) -> Trial:
     if of_states:
         arguments.pop("seed", None)  # which these scores do not depend on
     return make_trial(context, "scan", (given["model"],), given["task"], arguments, given["seed"])
-
-
-def _name_scores(given: Mapping[str, Any], context: TrialContext) -> tuple[str, str]:
-    """Name the score that plans use, and that of states where it ranks blocks."""
-    numbers = context.task(given["task"]).kind == "regression"
-    usual = usual_scores(numbers=numbers)[0]
-    return given.get("score", usual), usual
 
 
 def make_tunings(
@@ -140,8 +133,8 @@ def _resolve_plan(point: Point, blocks: int, context: TrialContext) -> tuple[Pla
         return make_plan(strategy, blocks, best=blocks // 2 + 1, ranking=ranking), None
     if record["status"] == "failed":
         raise InputError(f"the scan that it needs failed: {record['error']}")
-    score, usual = _name_scores(point.arguments, context)
+    score = point.arguments.get("score", DEFAULT)
     of_blocks = SCORES[score].of == "blocks"
-    best = record["result"]["best"].get(usual if of_blocks else score)
+    best = record["result"]["best"].get(DEFAULT if of_blocks else score)
     values = record["result"]["scores"][score]["values"] if of_blocks else None
     return make_plan(strategy, blocks, best=best, ranking=values), best

@@ -29,6 +29,7 @@ from layerscout.plans import (
     Settings,
     TuneRequest,
     WeightInit,
+    Work,
     default_learning_rate,
     describe_method,
     options_of,
@@ -37,13 +38,13 @@ from layerscout.plans import (
 )
 from layerscout.runtime import InputError, make_unknown_error
 from layerscout.scanning import Scan
-from layerscout.scores import SCORES, usual_scores
+from layerscout.scores import DEFAULT, SCORES
 from layerscout.tuning.choice import (
     Asked,
     PlanContext,
     PlanFile,
     check_plan,
-    needs_scan,
+    is_worth_scan,
     read_plan,
     settle_plan,
 )
@@ -139,14 +140,10 @@ def prepare(
     settings, head = request.settle(task.name, task.train.examples, task.metric)
     check_metric(settings.metric, task.kind)
     encoder = _load_encoder(encoder, request, task, head)
-    usual = usual_scores(numbers=task.kind == "regression")[0]
-    score = request.score or (usual if scan is None else scan.leading_score())
+    score = request.score or (DEFAULT if scan is None else scan.leading_score())
     context = PlanContext(encoder, task, scan, score, request.budget, request.method or FULL, head)
     for one in asked:
         check_plan(one, context)
-    if scan is None and any(map(needs_scan, asked)):
-        scan = _scan_first(context, request, usual, cache_limit, progress)
-        context = replace(context, scan=scan)
     training, validation = (
         _tokenize(encoder, split, task.kind, request.max_length)
         for split in (task.train, require_validation(task))
@@ -162,7 +159,10 @@ def prepare(
         head=head,
         cache_limit=cache_limit,
     )
-    choices, warnings = _settle_plans(asked, context, setup)
+    work = setup.work(cached=setup.cache_limit > 0 and not request.trunk_dropout)
+    if scan is None and any(is_worth_scan(one, context, work) for one in asked):
+        context = replace(context, scan=_scan_first(context, request, cache_limit, progress))
+    choices, warnings = _settle_plans(asked, context, setup, work)
     listed = [_list_rates(choice, setup) for choice in choices]
     if request.preset is not None and listed[0] is None:
         warnings.append(
@@ -178,11 +178,9 @@ def prepare(
 
 
 def _settle_plans(
-    asked: Sequence[Asked], context: PlanContext, setup: TuneSetup
+    asked: Sequence[Asked], context: PlanContext, setup: TuneSetup, work: Work
 ) -> tuple[list[Choice], list[str]]:
     """Settle the plan and the one to compare with; and say what the reader should know."""
-    request = setup.request
-    work = setup.work(cached=setup.cache_limit > 0 and not request.trunk_dropout)
     choices, warnings = [], []
     for one in asked:
         choice, notes = settle_plan(one, context, work)
@@ -213,7 +211,7 @@ def _load_encoder(
 
 
 def _scan_first(
-    context: PlanContext, request: TuneRequest, usual: str, cache_limit: int, progress: bool
+    context: PlanContext, request: TuneRequest, cache_limit: int, progress: bool
 ) -> Scan:
     """Scan the training examples; a score of blocks needs one of states for the best state."""
     score = context.score
@@ -221,7 +219,7 @@ def _scan_first(
         return scanning.scan(
             context.encoder,
             context.task,
-            scores=(score,) if SCORES[score].of == "states" else (score, usual),
+            scores=(score,) if SCORES[score].of == "states" else (score, DEFAULT),
             max_length=request.max_length,
             seed=request.seed[0],
             cache_limit=cache_limit,

@@ -1,0 +1,62 @@
+"""Where the head belongs by a score of a scan, in a sentence that gives the evidence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layerscout.plans import Named, name_blindly
+from layerscout.scores import SCORES, Score
+
+
+def name_head(key: str, score: Score, blocks: int) -> Named:
+    """Name the state that a head should read by a score of states, and say why.
+
+    It is the one that the score's intervals name (see `plans.name_state`), or ℓ* where the score
+    comes without any.
+
+    Args:
+        key: of the score.
+        score: its values and details.
+        blocks: of the model.
+    """
+    best = score.best()
+    if best is None:
+        return name_blindly(blocks, f"{SCORES[key].title} has no value for any state")
+    state = score.details.get("named", best)
+    if _is_tied(score, blocks):
+        because = f"by {SCORES[key].title} no state is told apart from state {best}, the best"
+        return name_blindly(blocks, because)
+    words = f"state {state}: {_describe_value(key, score, state)}"
+    if state != blocks and score.values[blocks] is not None:
+        words += f", at the top {_format(score.values[blocks])}{_describe_gap(score, blocks)}"
+    if state != best:
+        words += (
+            f"; state {best} with {_format(score.values[best])} is the best but not told apart "
+            "from it"
+        )
+    return Named(state, words)
+
+
+def _is_tied(score: Score, blocks: int) -> bool:
+    """Say whether every state that has a value may be the best one."""
+    apart = score.details.get("separable_from_best")
+    return apart is not None and not any(apart[1:]) and blocks > 1
+
+
+def _describe_value(key: str, score: Score, state: int) -> str:
+    value = _format(score.values[state])
+    if "behind_named" in score.details:
+        return f"a head there reads {value}"
+    return f"{SCORES[key].title} is {value} there"
+
+
+def _describe_gap(score: Score, top: int) -> str:
+    gaps: Any = score.details.get("behind_named")
+    if not gaps or gaps[top] is None:
+        return ""
+    difference, half_width = gaps[top]
+    return f" (difference {difference:.2f} ± {half_width:.2f})"
+
+
+def _format(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

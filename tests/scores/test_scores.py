@@ -168,6 +168,21 @@ def test_refuses_what_has_no_answer(key, H, y, rule):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("key", ON_ARRAYS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_score_needs_the_examples_that_its_row_says(key, seed):
+    fewest = SCORES[key].fewest
+    H, y = examples(seed, n=60 + (fewest or 2))
+    y = np.repeat([0, 2, 1], [30, 30, fewest or 2])
+    assert by_key(key, H, y) is not None or key == DEFAULT
+    if fewest == 8:
+        with pytest.raises(InputError, match="8 .* of every class|8 in all"):
+            by_key(key, H[:-1], y[:-1])
+    if fewest:
+        with pytest.raises(InputError, match="of every class"):
+            by_key(key, H[: 60 + 7], y[: 60 + 7])
+
+
 @pytest.mark.parametrize("key", OF_NUMBERS)
 @pytest.mark.parametrize(
     ("H", "y", "rule"),

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from layerscout.runtime.errors import InputError
 from layerscout.scores.decisions import Decision, decide_best, find_separable
-from layerscout.scores.grouping import Grouped, deal_groups
+from layerscout.scores.grouping import Grouped, deal_groups, find_rare
 from layerscout.scores.moments import Centred
 from layerscout.scores.variability import Debiased, estimate_debiased
 from reference import debiased as loops, naive
@@ -314,6 +314,27 @@ def test_choices_of_one_example_stay_together():
     assert set(np.bincount(groups)) == {8, 12}
     numbers = deal_groups(y.astype(np.float64), 0, question)
     assert all(len(set(numbers[question == q])) == 1 for q in question)
+
+
+def test_rare_classes_are_those_with_fewer_examples():
+    y = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 3, 4], [20, 7, 8, 3, 30]))
+    assert find_rare(y, None, 8) == (1, 3)
+    assert find_rare(y, None, 20) == (1, 2, 3)
+    assert find_rare(y, None, 0) == find_rare(y.astype(np.float64), None, 8) == ()
+    # One class alone is told from nothing: then none is left out, and the score refuses.
+    assert find_rare(y, None, 21) == ()
+    assert find_rare(np.repeat([0, 1], [50, 7]), None, 8) == ()
+    # A class without any rows is rare, too.
+    assert find_rare(np.repeat([0, 2], 8), None, 8) == (1,)
+
+
+def test_rows_of_one_example_count_once():
+    y, example = np.repeat([0, 1, 2], 40), np.r_[np.arange(80), np.arange(40) // 8]
+    assert find_rare(y, None, 8) == ()
+    assert find_rare(y, example, 8) == (2,)
+    both = np.r_[np.arange(40), np.arange(40), np.arange(40) // 8]  # examples with several classes
+    assert find_rare(y, both, 8) == (2,)
+    assert find_rare(y, both + 5, 5) == ()
 
 
 def test_a_class_within_few_examples_limits_the_groups():

@@ -29,7 +29,12 @@ from layerscout.scanning.sampling import (
     stream_sample,
     tokenize_sample,
 )
-from layerscout.scanning.scoring import refuse_score, score_moments, score_states
+from layerscout.scanning.scoring import (
+    refuse_score,
+    score_moments,
+    score_states,
+    warn_of_rare_classes,
+)
 from layerscout.scores import (
     LARGEST,
     SCORES,
@@ -242,6 +247,7 @@ def _collect_warnings(
         )
     if broken:
         found.append(f"states {broken} hold values that are not finite and have no score")
+    found += warn_of_rare_classes(scores, context.task.labels)
     for key, score in scores.items():
         if "refused" in score.details:
             found.append(f"{key} was left out: {score.details['refused']}")

@@ -16,6 +16,7 @@ from layerscout.runtime import InputError
 from layerscout.scanning.extraction import Extractor, stream_moments
 from layerscout.scanning.scoring import Sample, estimate_states
 from layerscout.scores import (
+    SCORES,
     Debiased,
     Decision,
     Estimate,
@@ -24,6 +25,7 @@ from layerscout.scores import (
     deal_groups,
     decide_best,
     decide_within,
+    find_rare,
 )
 
 # What "auto" reads where no score says when there are enough.
@@ -137,12 +139,16 @@ def keep_sample(extractor: Extractor, sampling: Sampling, *, decide: str | None)
     grown = _GrowingSample(extractor, sampling.task)
     if decide is None or sizes is None:
         return grown.extend(sampling.draw_fixed(), sampling.request.seed)
+    # More reading brings enough examples of all classes but these.
+    train = sampling.task.train
+    rare = find_rare(train.labels, train.groups, SCORES[decide].fewest)
     for size in sizes:
         sampled = grown.extend(sampling.draw(size), sampling.request.seed)
         assert sampled.sample is not None, "its states were kept"
         found, close = None, ""
         with extractor.timed("scores"), suppress(InputError):  # with more examples there are enough
-            results = estimate_states(decide, sampled.states[extractor.poolings[0]], sampled.sample)
+            states = sampled.states[extractor.poolings[0]]
+            results = estimate_states(decide, states, sampled.sample, rare)
             sampled = replace(sampled, known={decide: results})
             found, close = _decide(results, len(sizes), sampling.request.within)
         if found is not None and found.decided:

@@ -22,6 +22,8 @@ from layerscout.scores import (
     Moments,
     Score,
     State,
+    deal_groups,
+    find_rare,
     find_separable,
     measure_gaps,
 )
@@ -29,6 +31,9 @@ from layerscout.scores import (
 # An entry of a score: its value, alone or with its replicates, None where it is undefined, or why
 # the whole score is refused.
 Entry = Estimate | float | InputError | None
+
+# Names of rare classes that a warning lists for a score.
+NAMED = 5
 
 T = TypeVar("T")
 
@@ -62,17 +67,42 @@ class Sample:
             return None
         return State(found, self.labels, self.groups, self.seed, self.examples, self.metric)
 
+    def leave_out(self, classes: Sequence[int]) -> Callable[[State], State]:
+        """Make what takes the rows of some classes out of a state of the sample.
 
-def estimate_states(key: str, states: States, sample: Sample) -> list[Estimate | None]:
+        The other classes are numbered anew, and their examples dealt into groups anew. Without
+        classes it gives the state itself, so that scores share what they compute of it.
+        """
+        if not classes:
+            return lambda state: state
+        rows = np.flatnonzero(~np.isin(self.labels, classes))
+        labels = np.unique(self.labels[rows], return_inverse=True)[1].reshape(-1)
+        examples = None if self.examples is None else self.examples[rows]
+        groups = deal_groups(labels, self.seed, examples)
+        return lambda state: replace(
+            state, states=state.states[rows], labels=labels, groups=groups, examples=examples
+        )
+
+
+def estimate_states(
+    key: str, states: States, sample: Sample, left_out: Sequence[int] = ()
+) -> list[Estimate | None]:
     """Compute a score that has jackknife replicates; None for states that are not scored.
 
+    Args:
+        key: of the score.
+        states: the kept states.
+        sample: what belongs to them.
+        left_out: the classes whose examples do not count.
+
     Raises:
-        InputError: if a class has too few examples for it.
+        InputError: if another class has too few examples for it.
     """
+    select = sample.leave_out(left_out)
 
     def estimate(s: int) -> Estimate | None:
         state = sample.state(states, s)
-        entry = None if state is None else _entry(key, state)
+        entry = None if state is None else _entry(key, select(state))
         if isinstance(entry, InputError):
             raise entry
         return entry if isinstance(entry, Estimate) else None
@@ -91,8 +121,9 @@ def score_states(
 ) -> tuple[dict[str, Score], list[int]]:
     """Compute the scores of the sources "moments", "state" and "states".
 
-    A score that refuses these examples does not keep the others from being computed: its values
-    are all None, and its details say why.
+    A score is computed without the classes that have too few examples for it, which its details
+    name, as long as two others are left. One that refuses all the same does not keep the others
+    from being computed: its values are all None, and its details say why.
 
     Args:
         states: the kept states.
@@ -107,6 +138,9 @@ def score_states(
     """
     known = known or {}
     single = [key for key in keys if SCORES[key].source in ("moments", "state")]
+    rare = {key: find_rare(sample.labels, sample.examples, SCORES[key].fewest) for key in single}
+    asked = {rare[key] for key in single if key not in known}
+    selections = {classes: sample.leave_out(classes) for classes in asked}
 
     def score_state(s: int) -> dict[str, Entry]:
         state = sample.state(states, s)
@@ -114,7 +148,10 @@ def score_states(
             if s >= sample.first:
                 broken.append(s)
             return dict.fromkeys(single)
-        return {key: known[key][s] if key in known else _entry(key, state) for key in single}
+        parts = {classes: select(state) for classes, select in selections.items()}
+        return {
+            key: known[key][s] if key in known else _entry(key, parts[rare[key]]) for key in single
+        }
 
     broken: list[int] = []
     rows: list[dict[str, Entry]] = []
@@ -122,7 +159,7 @@ def score_states(
         rows.append(row)
         if progress:
             progress(len(rows), len(states))
-    scores = {key: _score(key, [row[key] for row in rows], looks) for key in single}
+    scores = {key: _score(key, [row[key] for row in rows], looks, rare[key]) for key in single}
     for key in keys:
         if (from_states := SCORES[key].from_states) is None:
             continue
@@ -154,6 +191,31 @@ def refuse_score(key: str, blocks: int, reason: InputError) -> Score:
     return SCORES[key].score([None] * (blocks + 1), {"refused": str(reason)})
 
 
+def warn_of_rare_classes(scores: Mapping[str, Score], names: Sequence[str]) -> list[str]:
+    """Warn once of all classes that scores were computed without; nothing if there are none.
+
+    Args:
+        scores: by key.
+        names: of the classes.
+    """
+    by_need: dict[int, list[str]] = {}
+    for key, score in scores.items():
+        if score.details.get("left_out"):
+            by_need.setdefault(SCORES[key].fewest, []).append(key)
+    told = []
+    for fewest, keys in sorted(by_need.items()):
+        rare = [repr(names[k]) for k in scores[keys[0]].details["left_out"]]
+        more = f" and {len(rare) - NAMED} more" if len(rare) > NAMED else ""
+        classes = ", ".join(rare[:NAMED]) + more
+        told.append(f"{classes} from {', '.join(keys)} (fewer than {fewest})")
+    if not told:
+        return []
+    return [
+        f"classes with too few examples were left out: {'; '.join(told)}; use more examples, or "
+        "other scores, which use all classes"
+    ]
+
+
 def _entry(key: str, state: State) -> Entry:
     row = SCORES[key]
     try:
@@ -164,13 +226,13 @@ def _entry(key: str, state: State) -> Entry:
         return None
 
 
-def _score(key: str, entries: Sequence[Entry], looks: int) -> Score:
+def _score(key: str, entries: Sequence[Entry], looks: int, left_out: Sequence[int]) -> Score:
     values: list[float | None] = []
     for entry in entries:
         if isinstance(entry, InputError):
             return refuse_score(key, len(entries) - 1, entry)
         values.append(entry.value if isinstance(entry, Estimate) else entry)
-    score = SCORES[key].score(values)
+    score = SCORES[key].score(values, {"left_out": list(left_out)} if left_out else None)
     if SCORES[key].jackknife is None:
         return score
     estimates = [entry if isinstance(entry, Estimate) else None for entry in entries]
@@ -180,7 +242,7 @@ def _score(key: str, entries: Sequence[Entry], looks: int) -> Score:
 def _with_intervals(score: Score, results: Sequence[Estimate | None], looks: int) -> Score:
     ends = [(None, None) if r is None else r.interval() for r in results]
     best = score.best()
-    details: dict[str, Any] = {"level": 0.95}
+    details: dict[str, Any] = {**score.details, "level": 0.95}
     if any(isinstance(r, Debiased) for r in results):
         details["signal_fraction"] = [getattr(r, "signal_fraction", None) for r in results]
     if best is not None:

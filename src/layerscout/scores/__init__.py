@@ -27,7 +27,7 @@ from layerscout.scores.decisions import (
 from layerscout.scores.diagnostics import against_probe, agreement, rank_movement, ranks, smoothness
 from layerscout.scores.estimates import Estimate
 from layerscout.scores.family_probes import train_family_probes
-from layerscout.scores.grouping import deal_groups
+from layerscout.scores.grouping import deal_groups, find_rare
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.moments import Moments, class_weights
 from layerscout.scores.probes import Metric, Probes, majority

@@ -47,12 +47,11 @@ def deal_groups(
         The group of each row, 0..B−1, (n,).
     """
     stratum = np.zeros(len(y), np.int64) if y.dtype.kind == "f" else y.astype(np.int64)
-    example, smallest = np.arange(len(y)), np.bincount(stratum).min()
+    example, smallest = np.arange(len(y)), count_examples(stratum, examples).min()
     if examples is not None:
         example = np.unique(examples, return_inverse=True)[1].reshape(-1)
         makeup = np.zeros((example.max() + 1, stratum.max() + 1), np.int64)
         np.add.at(makeup, (example, stratum), 1)
-        smallest = (makeup > 0).sum(axis=0).min()
         stratum = np.unique(makeup, axis=0, return_inverse=True)[1].reshape(-1)
     shuffled = np.random.default_rng(seed).permutation(len(stratum))
     order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
@@ -61,6 +60,37 @@ def deal_groups(
     dealt = np.empty(len(stratum), np.int64)
     dealt[order] = np.arange(len(stratum)) % max(1, min(groups, most))
     return dealt[example]
+
+
+def count_examples(y: np.ndarray, examples: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Count the examples that have rows of each class, (K,).
+
+    Args:
+        y: class ids (n,).
+        examples: (n,), or None; rows with the same number are one example.
+    """
+    if examples is None:
+        return np.bincount(y).astype(np.int64)
+    example = np.unique(examples, return_inverse=True)[1].reshape(-1)
+    seen = np.zeros((example.max() + 1, y.max() + 1), bool)
+    seen[example, y] = True
+    counts: NDArray[np.int64] = seen.sum(axis=0)
+    return counts
+
+
+def find_rare(y: np.ndarray, examples: NDArray[np.int64] | None, fewest: int) -> tuple[int, ...]:
+    """Find the classes with fewer than `fewest` examples; none if fewer than 2 others remain.
+
+    Args:
+        y: class ids (n,), or targets as floats, which have no classes.
+        examples: as of `count_examples`.
+        fewest: what is enough.
+    """
+    if y.dtype.kind == "f":
+        return ()
+    counts = count_examples(y, examples)
+    rare = np.flatnonzero(counts < fewest)
+    return tuple(rare.tolist()) if len(counts) - len(rare) >= 2 else ()
 
 
 @dataclass(frozen=True, eq=False)

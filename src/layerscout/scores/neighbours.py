@@ -13,6 +13,9 @@ from layerscout.runtime import InputError
 # Rows that are compared at a time, so that memory does not grow with n².
 CHUNK = 256
 
+# Two rows of every class are held out; of 20 that follow each other a tenth is always two.
+FEWEST_ROWS = 20
+
 # Clusters that take minutes a state to find, and the products of rows and clusters from which on
 # they are found in small batches.
 MOST_CLUSTERS = 2000
@@ -121,8 +124,8 @@ def mutual_information(
     held, fitted = (_balance(np.flatnonzero(part), y, classes, rng) for part in (aside, ~aside))
     if len(held) < 2 * classes or len(fitted) < 10 * classes:
         raise InputError(
-            "mutual_information needs about 20 rows of every class, of which it holds out a "
-            f"tenth; got {np.bincount(y).min()} of the smallest; take more examples"
+            f"mutual_information needs about {FEWEST_ROWS} rows of every class, of which it holds "
+            f"out a tenth; got {np.bincount(y).min()} of the smallest; take more examples"
         )
     distinct = len(np.unique(H[fitted], axis=0))
     clusters = min(10 * classes, distinct)

@@ -14,8 +14,10 @@ from torch import Tensor
 from layerscout.runtime import InputError, make_unknown_error
 from layerscout.scores.cka import StatesLike, score_changes
 from layerscout.scores.estimates import Estimate
+from layerscout.scores.fold_sums import FEWEST_FOLDS
+from layerscout.scores.grouping import FEWEST_GROUPS
 from layerscout.scores.moments import Centred, Moments, nc1s, variability_ratios
-from layerscout.scores.neighbours import knn, mutual_information
+from layerscout.scores.neighbours import FEWEST_ROWS, knn, mutual_information
 from layerscout.scores.score import Better, Score
 from layerscout.scores.spectra import score_spectra
 from layerscout.scores.state import State
@@ -45,6 +47,8 @@ class Definition:
         source: what it is computed from.
         numbers: whether it is defined for tasks whose labels are numbers.
         usual: for which labels a scan computes it unless told otherwise.
+        fewest: examples of every class that it needs; a scan computes it without the classes that
+            have fewer.
         from_moments: for the source "moments", the values (S,), NaN if undefined.
         from_state: for the source "state", the value of one; None if undefined.
         jackknife: in place of `from_state`, the value with the replicates that intervals need, and
@@ -61,6 +65,7 @@ class Definition:
     source: Source
     numbers: bool = False
     usual: Literal["classes", "numbers", "all"] | None = None
+    fewest: int = 0
     from_moments: Callable[[Moments | Centred], Float64[Tensor, " S"]] | None = None
     from_state: Callable[[State], float | None] | None = None
     jackknife: Callable[[State], Estimate] | None = None
@@ -135,6 +140,7 @@ SCORES: Mapping[str, Definition] = {
         better="lower",
         source="state",
         usual="classes",
+        fewest=2 * FEWEST_GROUPS,
         jackknife=lambda state: state.debiased,
     ),
     "variability_ratio": Definition(
@@ -167,6 +173,7 @@ SCORES: Mapping[str, Definition] = {
         source="state",
         numbers=True,
         usual="numbers",
+        fewest=2 * FEWEST_FOLDS,
         from_state=lambda state: state.folds.cca,
     ),
     "ridge": Definition(
@@ -178,6 +185,7 @@ SCORES: Mapping[str, Definition] = {
         source="state",
         numbers=True,
         usual="numbers",
+        fewest=2 * FEWEST_FOLDS,
         from_state=lambda state: state.folds.ridge,
     ),
     "logme": Definition(
@@ -227,6 +235,7 @@ SCORES: Mapping[str, Definition] = {
         "the labels. Small held-out parts make it too large, and clusters follow whatever varies "
         "most, which need not be the task.",
         source="state",
+        fewest=FEWEST_ROWS,
         from_state=lambda state: mutual_information(
             state.exact, state.labels, state.seed, state.examples
         ),

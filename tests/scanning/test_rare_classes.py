@@ -1,0 +1,286 @@
+"""Classes with too few examples for a score are left out of it, and of no other score."""
+
+import numpy as np
+import pytest
+
+import layerscout as ls
+from layerscout.cache.states import States
+from layerscout.models.encoder import Encoder
+from layerscout.runtime.errors import InputError
+from layerscout.scanning import sampling as module
+from layerscout.scanning.extraction import Extractor
+from layerscout.scanning.sampling import Sampling, keep_sample
+from layerscout.scanning.scoring import (
+    Sample,
+    estimate_states,
+    score_states,
+    warn_of_rare_classes,
+)
+from layerscout.scores import arrays, folds
+from layerscout.scores.grouping import deal_groups
+from layerscout.scores.moments import Centred
+from layerscout.scores.table import DEFAULT, SCORES
+from telling import WORDS, telling_task, texts_of
+from tiny import tiny_checkpoint
+
+OF_STATES = tuple(key for key, row in SCORES.items() if row.source in ("moments", "state"))
+EIGHT = (DEFAULT, "cca", "ridge")
+PICKY = (*EIGHT, "mutual_information")
+COUNTS = (60, 7, 50, 12, 40)
+
+
+def material(counts=COUNTS, S=3, d=6, seed=0):
+    """Kept states of classes of these sizes, and the sample that belongs to them."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    signal = 4 * rng.normal(size=(len(counts), d))[y]
+    H = np.stack([signal + (1 + s) * rng.normal(size=(len(y), d)) for s in range(S)])
+    H = H.astype(np.float32)
+    return H, States((H,), np.arange(len(y))), Sample(y, deal_groups(y, seed), seed, None, 0)
+
+
+def without(H, sample, classes):
+    """Remove the rows of some classes by hand."""
+    rows = np.flatnonzero(~np.isin(sample.labels, classes))
+    y = np.unique(sample.labels[rows], return_inverse=True)[1]
+    own = None if sample.examples is None else sample.examples[rows]
+    states = States((H[:, rows],), np.arange(len(rows)))
+    return states, Sample(y, deal_groups(y, sample.seed, own), sample.seed, own, 0)
+
+
+def drop_note(score):
+    return {k: v for k, v in score.details.items() if k != "left_out"}
+
+
+def assert_same(found, expected):
+    for part in ("values", "low", "high"):
+        assert getattr(found, part) == getattr(expected, part)
+    assert drop_note(found) == drop_note(expected)
+
+
+# --- What is scored ------------------------------------------------------------------------------
+
+
+def test_scores_leave_out_the_classes_that_are_too_rare_for_them_and_no_other():
+    H, states, sample = material()
+    found, _ = score_states(states, sample, OF_STATES)
+    for keys, rare in ((EIGHT, [1]), (["mutual_information"], [1, 3])):
+        expected, _ = score_states(*without(H, sample, rare), keys)
+        kept = ~np.isin(sample.labels, rare)
+        for key in keys:
+            assert_same(found[key], expected[key])
+            assert found[key].details["left_out"] == rare
+            assert "left_out" not in expected[key].details
+            direct = [getattr(arrays, key)(state[kept], sample.labels[kept]) for state in H]
+            assert found[key].values == pytest.approx(direct, rel=1e-5)
+            with pytest.raises(InputError, match="of every class"):  # as arrays still do
+                getattr(arrays, key)(H[0], sample.labels)
+    for key in set(OF_STATES) - set(PICKY):
+        direct = [getattr(arrays, key)(state, sample.labels) for state in H]
+        assert found[key].values == pytest.approx(direct, rel=1e-5)
+        assert "left_out" not in found[key].details
+
+
+def test_examples_count_where_rows_depend_on_each_other():
+    H, states, sample = material((60, 48, 50))
+    # All 48 rows of class 1 are of 6 examples.
+    own = np.arange(len(sample.labels))
+    own[sample.labels == 1] = np.arange(48) // 8
+    together = Sample(sample.labels, deal_groups(sample.labels, 0, own), 0, own, 0)
+    found, _ = score_states(states, together, OF_STATES)
+    expected, _ = score_states(*without(H, together, [1]), PICKY)
+    for key in PICKY:
+        assert found[key].details["left_out"] == [1]
+        assert_same(found[key], expected[key])
+        assert None not in found[key].values or key == DEFAULT
+    apart, _ = score_states(states, sample, OF_STATES)
+    assert not any("left_out" in score.details for score in apart.values())
+
+
+@pytest.mark.parametrize("counts", [(60, 7), (60, 7, 5), (7, 7, 7)])
+def test_fewer_than_two_frequent_classes_refuse(counts):
+    H, states, sample = material(counts)
+    found, _ = score_states(states, sample, OF_STATES)
+    for key in PICKY:
+        with pytest.raises(InputError) as reason:
+            getattr(arrays, key)(H[0], sample.labels)
+        assert found[key].details == {"refused": str(reason.value)}
+    assert not any("refused" in found[key].details for key in set(OF_STATES) - set(PICKY))
+    assert warn_of_rare_classes(found, ["a", "b", "c"]) == []
+
+
+def test_numbers_have_no_rare_classes():
+    H, states, sample = material()
+    y = sample.labels.astype(np.float64)
+    found, _ = score_states(states, Sample(y, deal_groups(y, 0), 0, None, 0), ["cca", "ridge"])
+    for key in ("cca", "ridge"):
+        direct = [getattr(arrays, key)(state, y, regression=True) for state in H]
+        assert found[key].values == pytest.approx(direct, rel=1e-5)
+        assert found[key].details == {}
+
+
+def test_states_that_are_not_finite_have_no_value_whichever_class_they_are_of():
+    H, _, sample = material()
+    H[1, np.flatnonzero(sample.labels == 1)[0], 0] = np.nan
+    found, broken = score_states(States((H,), np.arange(H.shape[1])), sample, OF_STATES)
+    assert broken == [1]
+    assert all(score.values[1] is None for score in found.values())
+    assert found["cca"].values[2] is not None
+
+
+def test_what_scores_share_is_computed_once(monkeypatch):
+    seen = []
+
+    def watch(name, function):
+        def watched(*arguments):
+            seen.append(name)
+            return function(*arguments)
+
+        return watched
+
+    monkeypatch.setattr("layerscout.scores.state.score_folds", watch("folds", folds.score_folds))
+    monkeypatch.setattr(Centred, "of", watch("centred", Centred.of))
+    monkeypatch.setattr(Sample, "leave_out", watch("parts", Sample.leave_out))
+    for counts, parts in (((60, 50, 40), 1), ((60, 7, 40), 2), (COUNTS, 3)):
+        _, states, sample = material(counts)
+        seen.clear()
+        score_states(states, sample, OF_STATES)
+        assert (seen.count("folds"), seen.count("parts")) == (3, parts)
+        assert seen.count("centred") == 3 * min(parts, 2)  # which clusters do without
+    seen.clear()
+    known = {DEFAULT: estimate_states(DEFAULT, states, sample, [1])}
+    seen.clear()
+    score_states(states, sample, [DEFAULT, "nc1"], known=known)
+    assert (seen.count("centred"), seen.count("parts")) == (3, 1)
+
+
+# --- When there are enough -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny):
+    return Encoder.load(tiny)
+
+
+def skewed(counts):
+    """Make a task whose texts tell classes of these sizes apart."""
+    y = np.repeat(np.arange(len(counts)), counts)
+    names = [f"class {k}" for k in y]
+    return ls.Task.from_lists(texts_of(y, 1.0, 0), names, name="skewed")
+
+
+def look(encoder, task, monkeypatch, **options):
+    """Read as "auto" does; give also what was left out, and of how many rows, at each look."""
+    seen = []
+    estimate = module.estimate_states
+
+    def watched(key, states, sample, left_out):
+        seen.append((len(sample.labels), left_out))
+        return estimate(key, states, sample, left_out)
+
+    monkeypatch.setattr(module, "estimate_states", watched)
+    extractor = Extractor(encoder, ("mean",), 128, 10**9, lambda *_: None)
+    return keep_sample(extractor, Sampling(task, ls.plans.ScanRequest()), **options), seen
+
+
+def test_looks_leave_out_classes_that_are_rare_in_all_data(encoder, monkeypatch):
+    found, seen = look(encoder, skewed((700, 7, 700)), monkeypatch, decide=DEFAULT)
+    assert seen == [(500, (1,)), (1000, (1,))]  # not to the end, as for want of class 1
+    assert found.because.endswith("lie within 2% of it")
+    H = np.stack(list(found.states["mean"]))
+    expected = estimate_states(DEFAULT, *without(H, found.sample, [1]))
+    for one, other in zip(found.known[DEFAULT], expected, strict=True):
+        assert one.value == other.value
+        assert (one.replicates == other.replicates).all()
+
+
+def test_looks_read_on_where_more_data_has_enough_of_a_class(encoder, monkeypatch):
+    # At 500 rows class 1 has 7 of its 20, which refuses as it did.
+    found, seen = look(encoder, skewed((700, 20, 700)), monkeypatch, decide=DEFAULT)
+    assert seen[:2] == [(500, ()), (1000, ())]
+    assert np.bincount(found.sample.labels)[1] >= 8 and found.known
+    scores, _ = score_states(found.states["mean"], found.sample, [DEFAULT], known=found.known)
+    assert "left_out" not in scores[DEFAULT].details
+
+
+def test_two_classes_of_which_one_is_rare_are_read_to_the_end(encoder, monkeypatch):
+    found, seen = look(encoder, skewed((700, 7)), monkeypatch, decide=DEFAULT)
+    assert seen == [(500, ()), (707, ())] and not found.known
+    assert found.because == "these are all there are"
+
+
+def test_scores_that_need_no_number_of_a_class_decide_with_all(encoder, monkeypatch):
+    _, seen = look(encoder, skewed((700, 7, 700)), monkeypatch, decide="head_quality")
+    assert seen[0] == (500, ())
+
+
+# --- Scans ---------------------------------------------------------------------------------------
+
+
+def scan(encoder, task, scores, **options):
+    return ls.scan(encoder, task, scores=scores, progress=False, **options)
+
+
+def test_a_scan_names_the_classes_in_one_warning(encoder, tmp_path):
+    task = skewed(COUNTS)
+    found = scan(encoder, task, OF_STATES)
+    assert found.warnings == (
+        "classes with too few examples were left out: 'class 1' from "
+        "variability_ratio_debiased, cca, ridge (fewer than 8); 'class 1', 'class 3' from "
+        "mutual_information (fewer than 20); use more examples, or other scores, which use all "
+        "classes",
+    )
+    left_out = {key: score.details.get("left_out") for key, score in found.scores.items()}
+    assert left_out == dict.fromkeys(OF_STATES) | {key: [1] for key in EIGHT} | {
+        "mutual_information": [1, 3]
+    }
+    found.save(tmp_path)
+    assert ls.Scan.load(tmp_path).scores["cca"].details["left_out"] == [1]
+    rows = np.flatnonzero(task.train.labels != 1)
+    texts = [task.train.texts[row] for row in rows]
+    rest = ls.Task.from_lists(texts, [f"class {k}" for k in task.train.labels[rows]])
+    expected = scan(encoder, rest, ("cca", "ridge"))
+    assert expected.warnings == ()
+    for key in ("cca", "ridge"):  # other batches, so other rounding
+        assert found.scores[key].values == pytest.approx(expected.scores[key].values, rel=1e-3)
+
+
+def test_a_warning_does_not_list_every_class():
+    left_out = {"left_out": list(range(1, 9))}
+    scores = {"cca": SCORES["cca"].score([None, 0.5], left_out)}
+    (line,) = warn_of_rare_classes(scores, [f"intent {k}" for k in range(20)])
+    assert "'intent 5' and 3 more from cca (fewer than 8)" in line
+    assert "'intent 6'" not in line
+    assert warn_of_rare_classes({"nc1": SCORES["nc1"].score([None, 0.5])}, []) == []
+
+
+def test_scans_without_rare_classes_say_nothing(encoder):
+    found = scan(encoder, telling_task(n=90, classes=3), OF_STATES)
+    assert found.warnings == ()
+    assert not any("left_out" in score.details for score in found.scores.values())
+
+
+def test_one_rare_class_of_many_refuses_nothing(tmp_path):
+    counts = np.full(77, 26)
+    counts[:17] += 1
+    counts[40] = 7
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(77), counts))
+    assert len(y) == 2000
+    # A word of its own and one that it shares with another class.
+    texts = [f"{WORDS[k]} {WORDS[(3 * k + n) % 89]} {WORDS[k]}" for n, k in enumerate(y)]
+    task = ls.Task.from_lists(texts, [f"intent {k:02}" for k in y], name="intents")
+    folder = tiny_checkpoint(tmp_path / "wide", "bert", blocks=2, width=96)
+    encoder = Encoder.load(folder)
+    found = scan(encoder, task, OF_STATES)
+    assert not any("refused" in score.details for score in found.scores.values())
+    assert all(None not in score.values for key, score in found.scores.items() if key != DEFAULT)
+    (line,) = found.warnings
+    assert "'intent 40' from variability_ratio_debiased, cca, ridge (fewer than 8)" in line
+    assert found.task["examples_used"] == 2000
+    H, kept = encoder.states(texts, pooling="mean").numpy(), y != 40
+    for key in ("cca", "ridge"):
+        direct = [getattr(arrays, key)(state[kept], y[kept]) for state in H]
+        assert found.scores[key].values == pytest.approx(direct, rel=1e-3)
+    for key in ("variability_ratio", "h_score"):
+        direct = [getattr(arrays, key)(state, y) for state in H]
+        assert found.scores[key].values == pytest.approx(direct, rel=1e-3)

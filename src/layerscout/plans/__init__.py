@@ -1,6 +1,14 @@
 """What is tuned and how, as values: plans, edits, methods, training settings, costs."""
 
-from layerscout.plans.auto import Choice, Named, check_budget, choose, name_blindly, name_state
+from layerscout.plans.auto import (
+    Choice,
+    Named,
+    check_budget,
+    choose,
+    name_blindly,
+    name_state,
+    pays_for_scan,
+)
 from layerscout.plans.costs import Cost, Work, block_flops, cost, full_cost, trunk_flops
 from layerscout.plans.edits import (
     Arrangement,

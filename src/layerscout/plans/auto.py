@@ -11,6 +11,11 @@ from layerscout.plans.methods import FULL, Full, Method, apply_method, check_unt
 from layerscout.plans.plan import ModelShape, Plan, check_tied
 from layerscout.runtime import InputError, check_number
 
+# The share of its budget that "auto" spends on a scan at the most. At a tenth and a quarter of full
+# fine-tuning, nothing that a scan showed made up for what it took from the training: two thirds of
+# the depth lost fewer points than any adviser with a scan, see docs/measured/advice.md.
+SCAN_SHARE = 0.25
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -33,7 +38,7 @@ def name_state(blocks: int, tied: Iterable[int] = ()) -> int:
     """Name the state that a head should read: the one nearest to two thirds of the depth.
 
     Of the rules that look at no example, two thirds lost the fewest points; what examples show goes
-    before it, see docs/advice.md. Of two states the upper one is named.
+    before it, see docs/measured/advice.md. Of two states the upper one is named.
 
     Args:
         blocks: of the model.
@@ -49,6 +54,11 @@ def name_blindly(blocks: int, because: str) -> Named:
     return Named(state, f"{because}: state {state} is two thirds of the way up")
 
 
+def pays_for_scan(share: float, budget: float) -> bool:
+    """Tell whether "auto" scans first, by the FLOPs of the scan and the budget, as shares."""
+    return share <= SCAN_SHARE * budget
+
+
 def choose(
     shape: ModelShape, work: Work, named: Named, budget: float = 0.5, method: Method = FULL
 ) -> Choice:
@@ -56,8 +66,8 @@ def choose(
 
     Of all plans that train within the budget it is one whose head is nearest to the named state,
     and of those the one that tunes the most blocks below the head, or none. This is how every
-    adviser was judged in docs/advice.md. Plans that tune shared weights in some blocks only are
-    passed over.
+    adviser was judged in docs/measured/advice.md. Plans that tune shared weights in some blocks
+    only are passed over.
 
     Args:
         shape: the model.

@@ -314,8 +314,8 @@ def usual_scores(*, numbers: bool) -> tuple[str, ...]:
     return tuple(key for key, row in SCORES.items() if row.usual in (labels, "all"))
 
 
-# Says which state is best unless the user names another score: the board in docs/advice.md found
-# none that led to better plans, and it is the one in points of the task's own metric.
+# Says which state is best unless the user names another score: the board in docs/measured/advice.md
+# found none that led to clearly better plans, and it is in points of the task's own metric.
 DEFAULT = "head_quality"
 
 

@@ -1,10 +1,11 @@
 """Whose advice to follow: what tuning an advised plan loses against the best plan of a grid.
 
-An adviser names a state; its plan is the one of the grid within the budget whose head is nearest to
-that state, and of those the one that tunes the most blocks. Its regret is the metric of the best
-plan within the budget less that of its own. The best plan is chosen by one half of the validation
-examples and one seed; both plans are judged by the other half and another seed, so that neither
-gains by luck, and a regret may be negative.
+An adviser names a state: a score its best one, or a rule one by the number of blocks. Its plan is
+the one of the grid within the budget whose head is nearest to that state, and of those the one that
+tunes the most blocks. Its regret is the metric of the best plan within the budget less that of its
+own. The best plan is chosen by one half of the validation examples and one seed; both plans are
+judged by the other half and another seed, so that neither gains by luck, and a regret may be
+negative.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from layerscout.data import METRICS
 from layerscout.pages import Table
-from layerscout.scores import SCORES
+from layerscout.plans import name_state, pays_for_scan
+from layerscout.scores import DEFAULT, SCORES
 
 # Training FLOPs, and those of the scan that an adviser needs, as shares of full fine-tuning's.
 BUDGETS = (0.1, 0.25, 0.5, 0.75)
 # Halvings of the validation examples, each resampled: what intervals are made from.
-DRAWS = 100
+DRAWS = 400
+# What `auto` names, the mean rank over all scores, and the adviser that lost least elsewhere.
+AUTO, RANKS, ELSEWHERE = "auto", "mean rank of all scores", "the best adviser elsewhere"
 
 # A cell of a grid, and the record of its trial.
 CellRecord = tuple[Mapping[str, Any], Mapping[str, Any]]
@@ -52,6 +57,7 @@ class Pair:
     """A model and a task.
 
     Attributes:
+        name: of the model and of the task.
         blocks: of the model.
         metric: a key of `layerscout.data.METRICS`.
         labels: of the validation examples.
@@ -60,6 +66,7 @@ class Pair:
         scan_share: FLOPs of the scan over those of full fine-tuning.
     """
 
+    name: tuple[str, str]
     blocks: int
     metric: str
     labels: NDArray[np.int64]
@@ -126,6 +133,8 @@ class Draw:
             return self.judged[best] - mean(self.judged[i] for i in fitting)
         if adviser in RULES:
             advised = pair.choose(RULES[adviser](pair.blocks), budget)
+        elif adviser == AUTO and not pays_for_scan(pair.scan_share, budget):
+            advised = pair.choose(name_state(pair.blocks), budget)
         else:
             # Without a best state `auto` tunes the top.
             state = pair.best.get(adviser, {}).get(self.seed) or pair.blocks
@@ -136,7 +145,7 @@ class Draw:
 # What needs no scan: the state by the number of blocks.
 RULES: Mapping[str, Callable[[int], int]] = {
     "the top": lambda blocks: blocks,
-    "two thirds": lambda blocks: round(2 * blocks / 3),
+    "two thirds": name_state,
     "the middle": lambda blocks: blocks // 2,
     "a quarter": lambda blocks: max(1, round(blocks / 4)),
 }
@@ -152,16 +161,25 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
     headings = ["adviser", *(f"points lost at {budget:.0%}" for budget in BUDGETS), "pairs"]
     if not (pairs := collect_pairs(tuned, scanned)):
         return Table("", headings, [], sortable=True)
-    advisers = dict.fromkeys([*(name for pair in pairs for name in pair.best), *RULES, "any plan"])
+    scored = dict.fromkeys(name for pair in pairs for name in pair.best)
     rng = np.random.default_rng(0)
     # Each draw takes pairs with replacement, and examples of each: both are chance.
     draws = [
         [Draw.of(pairs[i], rng) for i in rng.integers(len(pairs), size=len(pairs))]
         for _ in range(DRAWS)
     ]
+    followed: dict[str, list[str | Mapping[tuple[str, str], str]]]
+    followed = {name: [name] * len(BUDGETS) for name in (*scored, *RULES, "any plan")}
+    known = [*(name for name in scored if name != AUTO), *RULES]  # `auto` was made from them
+    elsewhere = [choose_elsewhere(pairs, known, budget) for budget in BUDGETS]
+    if any(elsewhere):
+        followed[ELSEWHERE] = [*elsewhere]
     rows = []
-    for name in advisers:
-        cells = [estimate_regret(draws, name, budget) for budget in BUDGETS]
+    for name, advisers in followed.items():
+        cells = [
+            estimate_regret(draws, adviser, budget)
+            for adviser, budget in zip(advisers, BUDGETS, strict=True)
+        ]
         title = SCORES[name].title if name in SCORES else name
         shown = [
             "–" if cell is None else f"{cell[0]:.1f} ({cell[1]:.1f} to {cell[2]:.1f})"
@@ -174,7 +192,8 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
 def collect_pairs(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) -> list[Pair]:
     """Bring together what was tuned and what was scanned of each model and task.
 
-    A pair needs a scan, and two plans or more that share two seeds or more.
+    A pair needs a scan, two plans or more that share two seeds or more, and every plan that other
+    pairs with so many blocks have: a study on its way would choose the best of a few.
     """
     scans: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for cell, record in scanned:
@@ -192,21 +211,69 @@ def collect_pairs(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) ->
         most = max(map(len, by_plan.values()))
         whole = {plan: seeds for plan, seeds in by_plan.items() if len(seeds) == most}
         if name in scans and len(whole) > 1:
-            pairs.append(_make_pair(whole, scans[name]))
-    return [pair for pair in pairs if len(pair.seeds()) > 1]
+            pairs.append(_make_pair(name, whole, scans[name]))
+    pairs = [pair for pair in pairs if len(pair.seeds()) > 1]
+    most_plans = {
+        pair.blocks: max(len(other.plans) for other in pairs if other.blocks == pair.blocks)
+        for pair in pairs
+    }
+    return [pair for pair in pairs if len(pair.plans) == most_plans[pair.blocks]]
+
+
+def choose_elsewhere(
+    pairs: Sequence[Pair], advisers: Iterable[str], budget: float
+) -> dict[tuple[str, str], str]:
+    """Choose an adviser for each pair by what following it lost on other models and other tasks.
+
+    Pairs that share the model or the task have no say, so that nothing is fitted to what judges it.
+
+    Returns:
+        By the name of a pair; those without others are missing.
+    """
+    rng = np.random.default_rng(1)
+    lost: dict[str, dict[tuple[str, str], float]] = {}
+    drawn = {pair.name: [Draw.of(pair, rng) for _ in range(DRAWS // 8)] for pair in pairs}
+    for adviser in advisers:
+        for name, draws in drawn.items():
+            found = [draw.measure_regret(adviser, budget) for draw in draws]
+            if known := [one for one in found if one is not None]:
+                lost.setdefault(adviser, {})[name] = mean(known)
+    chosen = {}
+    for pair in pairs:
+        others = {
+            adviser: [
+                value
+                for name, value in by_pair.items()
+                if name[0] != pair.name[0] and name[1] != pair.name[1]
+            ]
+            for adviser, by_pair in lost.items()
+        }
+        most = max(map(len, others.values()), default=0)
+        means = {
+            adviser: mean(found) for adviser, found in others.items() if 0 < len(found) == most
+        }
+        if means:
+            chosen[pair.name] = min(means, key=lambda adviser: means[adviser])
+    return chosen
 
 
 def estimate_regret(
-    draws: Sequence[Sequence[Draw]], adviser: str, budget: float
+    draws: Sequence[Sequence[Draw]],
+    adviser: str | Mapping[tuple[str, str], str],
+    budget: float,
 ) -> tuple[float, float, float] | None:
     """Give the mean regret of an adviser, in points, and the ends of its 95 % interval.
 
-    None where the adviser has no plan in any pair, as where the scan alone costs more than the
-    budget.
+    The adviser may be another one for each pair, by its name. None where it has no plan in any
+    pair, as where the scan alone costs more than the budget.
     """
     found = []
     for pairs in draws:
-        regrets = [draw.measure_regret(adviser, budget) for draw in pairs]
+        regrets = [
+            draw.measure_regret(one, budget)
+            for draw in pairs
+            if (one := adviser if isinstance(adviser, str) else adviser.get(draw.pair.name))
+        ]
         if known := [one for one in regrets if one is not None]:
             found.append(100 * mean(known))
     if not found:
@@ -220,7 +287,9 @@ def _name_pair(cell: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _make_pair(
-    plans: Mapping[Any, Mapping[int, Mapping[str, Any]]], scans: Mapping[int, Mapping[str, Any]]
+    name: tuple[str, str],
+    plans: Mapping[Any, Mapping[int, Mapping[str, Any]]],
+    scans: Mapping[int, Mapping[str, Any]],
 ) -> Pair:
     found = [
         Tuned(
@@ -234,8 +303,13 @@ def _make_pair(
     some = next(iter(next(iter(plans.values())).values()))
     keys = [key for scan in scans.values() for key in scan["best"] if SCORES[key].of == "states"]
     best = {key: {s: scan["best"].get(key) for s, scan in scans.items()} for key in keys}
+    for combined, find in ((AUTO, _find_named), (RANKS, _rank_states)):
+        found_states = {seed: find(scan, some["blocks"]) for seed, scan in scans.items()}
+        if any(found_states.values()):
+            best[combined] = found_states
     pass_over = some["examples"] * some["flops"]["full_inference"]
     return Pair(
+        name,
         some["blocks"],
         some["metric"],
         np.array(some["labels"]),
@@ -243,3 +317,30 @@ def _make_pair(
         best,
         pass_over / some["flops"]["full_train"],
     )
+
+
+def _find_named(scan: Mapping[str, Any], blocks: int) -> int | None:
+    """Give the state that `auto` names by a scan; see `name_state`."""
+    best = scan["best"].get(DEFAULT)
+    if best is None:
+        return None
+    apart = scan["scores"][DEFAULT]["details"].get("separable_from_best") or [True] * (blocks + 1)
+    return name_state(blocks, [s for s in range(1, blocks + 1) if s == best or apart[s] is False])
+
+
+def _rank_states(scan: Mapping[str, Any], blocks: int) -> int | None:
+    """Give the state whose mean rank over all scores of states is best; of ties the lowest."""
+    ranks = [
+        rankdata([_place(score, state) for state in range(1, blocks + 1)])
+        for score in scan.get("scores", {}).values()
+        if score["of"] == "states"
+    ]
+    return int(np.mean(ranks, axis=0).argmin()) + 1 if ranks else None
+
+
+def _place(score: Mapping[str, Any], state: int) -> float:
+    """Give a value of which less is better; a state without one comes last."""
+    value = score["values"][state]
+    if value is None:
+        return float("inf")
+    return float(value if score["better"] == "lower" else -value)

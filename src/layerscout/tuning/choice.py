@@ -30,15 +30,11 @@ from layerscout.plans import (
     make_method,
     make_plan,
     name_blindly,
+    pays_for_scan,
 )
 from layerscout.runtime import InputError, read_json
 from layerscout.scanning import Scan
 from layerscout.scores import SCORES
-
-# The share of its budget that "auto" spends on a scan at the most. Below that, no adviser with a
-# scan made up for what the scan took from the training: at budgets of 0.1 and 0.25 two thirds of
-# the depth lost fewer points than any, see docs/advice.md.
-SCAN_SHARE = 0.25
 
 # What two models have in common if a plan for the one is one for the other.
 SAME = ("family", "blocks", "hidden_size", "feed_forward")
@@ -136,7 +132,7 @@ def is_worth_scan(plan: Asked, context: PlanContext, work: Work) -> bool:
     if not needs_scan(plan) or not _is_auto(plan):
         return needs_scan(plan)
     full = full_cost(context.shape, work)
-    return work.examples * full.inference <= SCAN_SHARE * context.budget * full.train
+    return pays_for_scan(work.examples * full.inference / full.train, context.budget)
 
 
 def check_plan(plan: Asked, context: PlanContext) -> None:

@@ -10,9 +10,10 @@ from layerscout.plans.methods import Adapter, make_method
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.errors import InputError
 from layerscout.scanning.run import Scan, scan
-from layerscout.scores.table import DEFAULT
 from layerscout.tuning.choice import read_plan
 from tiny import tiny_checkpoint
+
+DEBIASED = "variability_ratio_debiased"
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def scanned(tiny, tmp_path_factory):
     scan(str(tiny), "demo", examples=64, progress=False).save(folder)
     path = folder / "scan.json"
     content = json.loads(path.read_text())
-    content["scores"][DEFAULT]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
+    content["scores"][DEBIASED]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
     path.write_text(json.dumps(content))
     return folder
 
@@ -44,7 +45,7 @@ def test_a_plan_from_one_command(run, scanned, tiny):
     code, printed, errors = run("plan", scanned)
     assert (code, errors) == (0, "")
     content = json.loads((scanned / "plan.json").read_text())
-    assert (content["verb"], content["best"], content["score"]) == ("plan", 2, DEFAULT)
+    assert (content["verb"], content["best"], content["score"]) == ("plan", 2, DEBIASED)
     assert content["strategy"] == "best-down:2@best"
     assert content["plan"] == {"tuned": [1, 2], "head": 2, "notation": "(1, 2, 2)"}
     assert (content["budget"], content["untie"]) == (0.5, False)
@@ -119,7 +120,7 @@ def test_validation_examples_are_known_or_a_tenth(changed):
 
 def test_no_signal_leaves_the_top(run, changed):
     def change(content):
-        content["scores"][DEFAULT]["values"] = [None] * 5
+        content["scores"][DEBIASED]["values"] = [None] * 5
 
     code, printed, _ = run("plan", changed(change))
     assert code == 0
@@ -129,14 +130,14 @@ def test_no_signal_leaves_the_top(run, changed):
 
 def test_a_best_state_that_might_be_any_other_leaves_the_top(run, changed):
     def close(content):
-        content["scores"][DEFAULT] |= {
+        content["scores"][DEBIASED] |= {
             "values": [None, 2.0, 1.0, 3.0, 4.0],
             "details": {"separable_from_best": [None, False, False, False, False]},
         }
 
     def apart(content):
         close(content)
-        content["scores"][DEFAULT]["details"]["separable_from_best"][3] = True
+        content["scores"][DEBIASED]["details"]["separable_from_best"][3] = True
 
     assert "plan (4, 4, 4): top:1 needs" in run("plan", changed(close))[1]
     assert "top:1 needs" not in run("plan", changed(apart))[1].split("plan (")[1]
@@ -259,7 +260,7 @@ MISTAKES = {
     "older model": (drop("model", "weights"), [], "lacks 'weights'; scan again"),
     "older task": (drop("task", "validation_examples"), [], "scan again"),
     "no best": (
-        lambda content: content["scores"][DEFAULT].update(values=[None] * 5),
+        lambda content: content["scores"][DEBIASED].update(values=[None] * 5),
         ["--strategy", "best-up"],
         "the score found none",
     ),
@@ -298,9 +299,9 @@ def put(part, value):
         (put("task", "x"), "its task is 'x'"),
         (put("task", [1]), "its task is [1]"),
         (put("scores", 3), "its scores is 3"),
-        (lambda content: content["scores"][DEFAULT].update(values=[1.0]), "5 finite values"),
+        (lambda content: content["scores"][DEBIASED].update(values=[1.0]), "5 finite values"),
         (
-            lambda content: content["scores"][DEFAULT].update(values=[float("nan")] * 5),
+            lambda content: content["scores"][DEBIASED].update(values=[float("nan")] * 5),
             "NaN is not finite",
         ),
         (lambda content: content["model"].update(blocks="4"), "`blocks` must be a whole number"),

@@ -1,6 +1,5 @@
 """The choice of a plan under a budget, and the list of plans with their costs."""
 
-import re
 from dataclasses import replace
 from functools import cache
 
@@ -8,10 +7,10 @@ import pytest
 from transformers import AlbertConfig, BertConfig
 
 from layerscout.models.architecture import model_shape
-from layerscout.plans.auto import choose
+from layerscout.plans.auto import Named, choose, name_blindly, name_state, pays_for_scan
 from layerscout.plans.costs import Work, cost
 from layerscout.plans.listing import list_strategies
-from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
+from layerscout.plans.methods import FULL, Adapter, LoRA, PrefixTuning
 from layerscout.plans.plan import make_plan
 from layerscout.runtime.errors import InputError
 
@@ -30,120 +29,108 @@ def albert(groups):
     return model_shape(AlbertConfig(num_hidden_groups=groups, **ALBERT), labels=2)
 
 
-def share(strategy, shape=None, best=8):
+def at(state):
+    return Named(state, f"state {state}: because")
+
+
+def share(strategy, shape=None, method=FULL):
     shape = shape or bert()
-    plan, full = (make_plan(s, shape.blocks, best=best) for s in (strategy, "full"))
-    return cost(plan, shape, WORK).train / cost(full, shape, WORK).train
+    plan, full = (make_plan(s, shape.blocks) for s in (strategy, "full"))
+    return cost(plan, shape, WORK, method).train / cost(full, shape, WORK).train
 
 
-@pytest.mark.parametrize(
-    ("budget", "best", "strategy"),
-    [
-        (1.0, 8, "best-up"),
-        (0.5, 8, "best-up"),
-        (0.35, 8, "best-down:1@top"),
-        (0.3, 8, "best-down:3@best"),
-        (0.2, 8, "best-down:2@best"),
-        (0.12, 8, "best-down:1@best"),
-        (0.5, 12, "best-down:5@top"),
-        (1.0, 12, "best-down:12@top"),
-        (0.5, None, "top:5"),
-        (0.14, None, "top:1"),
-        (0.5, 1, "best-down:1@best"),
-    ],
-)
-def test_auto_takes_the_first_clause_that_fits(budget, best, strategy):
-    choice = choose(bert(), WORK, best, budget)
-    assert choice.strategy == strategy
-    assert choice.plan == make_plan(strategy, 12, best=best)
-    found = share(strategy, best=best)
-    assert found <= budget
-    assert choice.reason.startswith(f"{strategy} needs {100 * found:.1f} % of full fine-tuning")
+@pytest.mark.parametrize("state", [1, 5, 8, 12])
+@pytest.mark.parametrize("budget", [0.04, 0.12, 0.3, 0.5, 1.0])
+def test_auto_takes_the_nearest_head_and_then_the_most_blocks(budget, state):
+    choice = choose(bert(), WORK, at(state), budget)
+    plan, found = choice.plan, share(choice.plan.notation)
+    assert found <= budget and choice.strategy == plan.notation
+    assert choice.reason.startswith(
+        f"state {state}: because; {plan.notation} needs {100 * found:.1f} % of full fine-tuning"
+    )
+    # Neither a head that is nearer nor one more block below it fits.
+    away = abs(plan.head - state)
+    for head in range(state - away + 1, min(12, state + away - 1) + 1):
+        assert share(f"head:{head}") > budget
+    if len(plan.tuned) < plan.head:
+        lowest = plan.head - len(plan.tuned)
+        assert share(f"({lowest}, {plan.head}, {plan.head})") > budget
+    assert plan.tuned == tuple(range(plan.head - len(plan.tuned) + 1, plan.head + 1))
 
 
-def test_auto_says_why_earlier_clauses_did_not_apply():
-    reason = choose(bert(), WORK, 8, 0.3).reason
-    up, down = 100 * share("best-up"), 100 * share("best-down:1@top")
-    assert f"; best-up needs {up:.1f} %; best-down:k@top needs {down:.1f} % or more" in reason
-    assert "best-up finds no block above ℓ*" in choose(bert(), WORK, 12, 0.5).reason
-    assert "there is no ℓ*" in choose(bert(), WORK, None, 0.5).reason
-    assert ";" not in choose(bert(), WORK, 8, 0.5).reason
+def test_auto_says_which_head_did_not_fit():
+    choice = choose(bert(), WORK, at(12), share("head:9"))
+    assert choice.plan.notation == "head:9"
+    assert "no head nearer to state 12 fits into the budget, " in choice.reason
 
 
 def test_the_smallest_budget_is_named_and_works():
-    with pytest.raises(InputError, match=r"the least is 0\.\d+, and head:8 tunes") as caught:
-        choose(bert(), WORK, 8, 0.05)
-    least = float(str(caught.value).split("least is ")[1].split(",")[0])
-    assert choose(bert(), WORK, 8, least).strategy == "best-down:1@best"
-    with pytest.raises(InputError, match="head:12"):
-        choose(bert(), WORK, None, 0.05)
+    with pytest.raises(InputError, match=r"the least is 0\.\d+$") as caught:
+        choose(bert(), WORK, at(8), 0.001)
+    least = float(str(caught.value).split("least is ")[1])
+    assert choose(bert(), WORK, at(8), least).plan.notation == "head:1"
+
+
+def test_a_head_goes_where_the_best_states_are_nearest_to_two_thirds():
+    assert name_state(12) == 8 and name_state(6) == 4 and name_state(1) == 1
+    assert name_state(12, [3, 6, 11]) == 6
+    assert name_state(12, [7, 9]) == 9  # of two, the upper one
+    assert name_state(12, [12]) == 12
+    assert name_blindly(12, "why") == Named(8, "why: state 8 is two thirds of the way up")
+
+
+def test_a_scan_takes_a_quarter_of_the_budget_at_most():
+    assert pays_for_scan(0.1, 0.4) and not pays_for_scan(0.11, 0.4)
 
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, 50.0, float("nan"), float("inf")])
 def test_a_budget_is_a_share(budget):
     with pytest.raises(InputError, match="above 0 and up to 1"):
-        choose(bert(), WORK, 8, budget)
+        choose(bert(), WORK, at(8), budget)
 
 
 def test_auto_leaves_shared_weights_together():
-    choice = choose(albert(1), WORK, 8, 0.7)
+    choice = choose(albert(1), WORK, at(8), 0.7)
     assert choice.plan.notation == "(1, 8, 8)"
-    assert "best-up needs --untie; best-down:k@top needs --untie" in choice.reason
-    with pytest.raises(InputError, match="the least is 0.66.*--untie"):
-        choose(albert(1), WORK, 8, 0.5)
-    assert choose(albert(3), WORK, 8, 0.5).plan.notation == "(9, 12, 12)"
-    assert (
-        choose(
-            replace(albert(1), weights=tuple(range(12))),
-            WORK,
-            8,
-            0.5,
-        ).strategy
-        == "best-up"
-    )
+    with pytest.raises(InputError, match="the least is 0.0.*--untie"):
+        choose(albert(1), WORK, at(8), 0.01)
+    assert choose(albert(1), WORK, at(8), 0.5).plan.notation == "(1, 6, 6)"
+    untied = replace(albert(1), weights=tuple(range(12)))
+    assert len(choose(untied, WORK, at(8), 0.5).plan.tuned) < 8
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-@pytest.mark.parametrize(
-    ("budget", "best"), [(0.5, 8), (0.3, 8), (0.12, 8), (0.3, 12), (0.3, None)]
-)
-def test_auto_weighs_the_method(method, budget, best):
-    full = cost(make_plan("full", 12), bert(), WORK).train
-    choice = choose(bert(), WORK, best, budget, method)
-    plan = make_plan(choice.strategy, 12, best=best)
-    assert (choice.plan.tuned, choice.plan.head) == (plan.tuned, plan.head)
-    assert choice.plan.embeddings is False
-    found = cost(plan, bert(), WORK, method).train / full
-    assert found <= budget
+@pytest.mark.parametrize(("budget", "state"), [(0.5, 8), (0.3, 8), (0.12, 8), (0.3, 12)])
+def test_auto_weighs_the_method(method, budget, state):
+    choice = choose(bert(), WORK, at(state), budget, method)
+    assert choice.plan.embeddings is False and choice.plan.tuned
+    found = cost(choice.plan, bert(), WORK, method).train
+    assert found <= budget * cost(make_plan("full", 12), bert(), WORK).train
     # The same plan costs less than with all weights, so at least what fitted then fits now.
-    before = choose(bert(), WORK, best, budget).strategy
-    clauses = ["best-up", "best-down@top", "best-down@best", "top"]
-    now, then = (
-        (-clauses.index(re.sub(":[0-9]+", "", name)), len(make_plan(name, 12, best=best).tuned))
-        for name in (choice.strategy, before)
-    )
-    assert now >= then
+    before = choose(bert(), WORK, at(state), budget).plan
+    assert abs(choice.plan.head - state) <= abs(before.head - state)
+    assert choice.plan.head != before.head or len(choice.plan.tuned) >= len(before.tuned)
 
 
 def test_auto_tunes_all_blocks_but_never_the_embeddings():
     shape = bert()
-    choice = choose(shape, WORK, 12, 1.0, Adapter())
+    choice = choose(shape, WORK, at(12), 1.0, Adapter())
     assert (choice.plan.notation, choice.plan.embeddings) == ("(1, 12, 12)", False)
     assert choice.plan.cut == 0
     with pytest.raises(InputError, match=r"head:8 tunes no block at all \(--method full\)"):
-        choose(shape, WORK, 8, 0.01, Adapter())
+        choose(shape, WORK, at(8), 0.01, Adapter())
 
 
 @pytest.mark.parametrize("method", [Adapter(), PrefixTuning()], ids=lambda method: method.name)
 def test_shared_weights_cannot_have_something_of_their_own(method):
     for attempt in (
-        lambda: choose(albert(1), WORK, 8, 0.9, method),
+        lambda: choose(albert(1), WORK, at(8), 0.9, method),
         lambda: list_strategies(albert(3), WORK, 8, method=method),
     ):
         with pytest.raises(InputError, match=f"^{method.name} needs blocks.* albert .*--untie"):
             attempt()
     untied = replace(albert(1), weights=tuple(range(12)))
-    assert choose(untied, WORK, 8, 0.5, method).plan.tuned
+    assert choose(untied, WORK, at(8), 0.5, method).plan.tuned
 
 
 # --- The list ----------------------------------------------------------------------------------
@@ -178,16 +165,13 @@ def test_the_list_knows_what_each_plan_is_built_on():
 
 def test_efficient_is_what_auto_takes_at_that_budget():
     listed = list_strategies(bert(), WORK, 8)
-    assert [option.strategy for option in listed if option.efficient] == [
-        "best-up",
-        "best-down:1@top",
-        "best-down:3@best",
-        "best-down:2@best",
-        "best-down:1@best",
-    ]
+    efficient = [option for option in listed if option.efficient]
+    assert "best-down:3@best" in [option.strategy for option in efficient]
     for option in listed:
-        if option.efficient:
-            assert choose(bert(), WORK, 8, option.relative).plan == option.plan
+        taken = choose(bert(), WORK, at(8), option.relative).plan == option.plan
+        assert taken == option.efficient
+    above = list_strategies(bert(), WORK, 8, named=12)
+    assert "top:2" in [option.strategy for option in above if option.efficient]
 
 
 def test_models_of_few_blocks_have_few_plans():
@@ -217,7 +201,7 @@ def test_the_list_of_a_method(method):
         assert option.cost == cost(option.plan, bert(), WORK, method)
         assert option.relative == option.cost.train / full.train
         if option.efficient:
-            assert choose(bert(), WORK, 8, option.relative, method).plan == option.plan
+            assert choose(bert(), WORK, at(8), option.relative, method).plan == option.plan
     assert any(option.efficient for option in listed)
     with pytest.raises(InputError, match=f"{method.name} tunes blocks, and head:8 tunes none"):
         list_strategies(bert(), WORK, 8, extra=("head:8",), method=method)

@@ -19,12 +19,14 @@ from layerscout.scanning.scoring import (
 from layerscout.scores import arrays, folds
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.moments import Centred
-from layerscout.scores.table import DEFAULT, SCORES
+from layerscout.scores.table import SCORES
 from telling import WORDS, telling_task, texts_of
 from tiny import tiny_checkpoint
 
+DEBIASED = "variability_ratio_debiased"
+
 OF_STATES = tuple(key for key, row in SCORES.items() if row.source in ("moments", "state"))
-EIGHT = (DEFAULT, "cca", "ridge")
+EIGHT = (DEBIASED, "cca", "ridge")
 PICKY = (*EIGHT, "mutual_information")
 COUNTS = (60, 7, 50, 12, 40)
 
@@ -92,7 +94,7 @@ def test_examples_count_where_rows_depend_on_each_other():
     for key in PICKY:
         assert found[key].details["left_out"] == [1]
         assert_same(found[key], expected[key])
-        assert None not in found[key].values or key == DEFAULT
+        assert None not in found[key].values or key == DEBIASED
     apart, _ = score_states(states, sample, OF_STATES)
     assert not any("left_out" in score.details for score in apart.values())
 
@@ -148,9 +150,9 @@ def test_what_scores_share_is_computed_once(monkeypatch):
         assert (seen.count("folds"), seen.count("parts")) == (3, parts)
         assert seen.count("centred") == 3 * min(parts, 2)  # which clusters do without
     seen.clear()
-    known = {DEFAULT: estimate_states(DEFAULT, states, sample, [1])}
+    known = {DEBIASED: estimate_states(DEBIASED, states, sample, [1])}
     seen.clear()
-    score_states(states, sample, [DEFAULT, "nc1"], known=known)
+    score_states(states, sample, [DEBIASED, "nc1"], known=known)
     assert (seen.count("centred"), seen.count("parts")) == (3, 1)
 
 
@@ -184,27 +186,27 @@ def look(encoder, task, monkeypatch, **options):
 
 
 def test_looks_leave_out_classes_that_are_rare_in_all_data(encoder, monkeypatch):
-    found, seen = look(encoder, skewed((700, 7, 700)), monkeypatch, decide=DEFAULT)
+    found, seen = look(encoder, skewed((700, 7, 700)), monkeypatch, decide=DEBIASED)
     assert seen == [(500, (1,)), (1000, (1,))]  # not to the end, as for want of class 1
     assert found.because.endswith("lie within 2% of it")
     H = np.stack(list(found.states["mean"]))
-    expected = estimate_states(DEFAULT, *without(H, found.sample, [1]))
-    for one, other in zip(found.known[DEFAULT], expected, strict=True):
+    expected = estimate_states(DEBIASED, *without(H, found.sample, [1]))
+    for one, other in zip(found.known[DEBIASED], expected, strict=True):
         assert one.value == other.value
         assert (one.replicates == other.replicates).all()
 
 
 def test_looks_read_on_where_more_data_has_enough_of_a_class(encoder, monkeypatch):
     # At 500 rows class 1 has 7 of its 20, which refuses as it did.
-    found, seen = look(encoder, skewed((700, 20, 700)), monkeypatch, decide=DEFAULT)
+    found, seen = look(encoder, skewed((700, 20, 700)), monkeypatch, decide=DEBIASED)
     assert seen[:2] == [(500, ()), (1000, ())]
     assert np.bincount(found.sample.labels)[1] >= 8 and found.known
-    scores, _ = score_states(found.states["mean"], found.sample, [DEFAULT], known=found.known)
-    assert "left_out" not in scores[DEFAULT].details
+    scores, _ = score_states(found.states["mean"], found.sample, [DEBIASED], known=found.known)
+    assert "left_out" not in scores[DEBIASED].details
 
 
 def test_two_classes_of_which_one_is_rare_are_read_to_the_end(encoder, monkeypatch):
-    found, seen = look(encoder, skewed((700, 7)), monkeypatch, decide=DEFAULT)
+    found, seen = look(encoder, skewed((700, 7)), monkeypatch, decide=DEBIASED)
     assert seen == [(500, ()), (707, ())] and not found.known
     assert found.because == "these are all there are"
 
@@ -273,7 +275,7 @@ def test_one_rare_class_of_many_refuses_nothing(tmp_path):
     encoder = Encoder.load(folder)
     found = scan(encoder, task, OF_STATES)
     assert not any("refused" in score.details for score in found.scores.values())
-    assert all(None not in score.values for key, score in found.scores.items() if key != DEFAULT)
+    assert all(None not in score.values for key, score in found.scores.items() if key != DEBIASED)
     (line,) = found.warnings
     assert "'intent 40' from variability_ratio_debiased, cca, ridge (fewer than 8)" in line
     assert found.task["examples_used"] == 2000

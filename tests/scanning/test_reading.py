@@ -12,8 +12,9 @@ from layerscout.scanning import sampling as module
 from layerscout.scanning.extraction import Extractor
 from layerscout.scanning.sampling import Sampling, keep_sample, stream_sample, tokenize_sample
 from layerscout.scores.decisions import Decision
-from layerscout.scores.table import DEFAULT
 from telling import numbers_task, telling_task
+
+DEBIASED = "variability_ratio_debiased"
 
 LIMIT = 10**9
 
@@ -181,7 +182,7 @@ def test_nothing_is_kept_without_room(encoder, cache):
 
 
 def test_times_and_progress_are_told(extractor, shown):
-    keep_sample(extractor, sampling(telling_task(n=60)), decide=DEFAULT)
+    keep_sample(extractor, sampling(telling_task(n=60)), decide=DEBIASED)
     assert {"tokenize", "forward", "scores"} == set(extractor.seconds)
     assert min(extractor.seconds.values()) > 0
     stages = [what[0] for what in shown]
@@ -195,7 +196,7 @@ def test_times_and_progress_are_told(extractor, shown):
 
 
 def test_a_clear_best_state_is_enough(extractor, forwarded):
-    found = keep_sample(extractor, sampling(telling_task(n=2300, signal=1.0)), decide=DEFAULT)
+    found = keep_sample(extractor, sampling(telling_task(n=2300, signal=1.0)), decide=DEBIASED)
     assert found.because == "state 1 is told apart from all others"
     assert len(found.split) == sum(forwarded) == 500
     assert found.looks == 4  # that there could have been
@@ -203,7 +204,7 @@ def test_a_clear_best_state_is_enough(extractor, forwarded):
 
 def test_noise_is_read_to_the_end_and_every_row_once(extractor, forwarded, monkeypatch):
     monkeypatch.setattr(module, "FIRST_LOOK", 100)
-    found = keep_sample(extractor, sampling(telling_task(n=700, signal=0.0)), decide=DEFAULT)
+    found = keep_sample(extractor, sampling(telling_task(n=700, signal=0.0)), decide=DEBIASED)
     assert found.because == "these are all there are"
     assert len(found.split) == sum(forwarded) == 700
     assert len(np.unique(found.states["mean"].rows)) == 700
@@ -213,7 +214,7 @@ def test_noise_is_read_to_the_end_and_every_row_once(extractor, forwarded, monke
 def test_rows_that_were_read_in_turns_are_in_their_place(encoder, extractor, monkeypatch):
     monkeypatch.setattr(module, "FIRST_LOOK", 50)
     task = telling_task(n=330, signal=0.0)
-    grown = keep_sample(extractor, sampling(task), decide=DEFAULT)
+    grown = keep_sample(extractor, sampling(task), decide=DEBIASED)
     whole = keep_sample(make_extractor(encoder, limit=0), sampling(task, "all"), decide=None)
     assert grown.split.texts == whole.split.texts == task.train.texts
     assert len(grown.states["mean"].parts) == 4
@@ -255,7 +256,7 @@ NONE = Decision(None, decided=False, close=False, rest=())
 )
 def test_reading_stops_at_the_first_look_that_decides(monkeypatch, extractor, found, size, because):
     asked = decisions(monkeypatch, *found)
-    got = keep_sample(extractor, sampling(telling_task(n=240)), decide=DEFAULT)
+    got = keep_sample(extractor, sampling(telling_task(n=240)), decide=DEBIASED)
     assert len(got.split) == size and because in got.because
     assert set(asked) == {(5, 4, 0.02)}  # 5 states, as many looks as there may be, 2 %
     assert got.looks == 4
@@ -265,7 +266,7 @@ def test_too_few_of_a_class_do_not_stop_the_reading(extractor, forwarded):
     task = telling_task(n=240)
     rows = np.flatnonzero((task.train.labels == 0) | (np.arange(240) < 6))
     scarce = task.__class__(**vars(task) | {"train": task.train.take(rows)})
-    found = keep_sample(extractor, sampling(scarce), decide=DEFAULT)
+    found = keep_sample(extractor, sampling(scarce), decide=DEBIASED)
     assert found.because == "these are all there are"
     assert np.bincount(found.split.labels).tolist() == [120, 3]
 

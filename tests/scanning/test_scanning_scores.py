@@ -17,10 +17,12 @@ from layerscout.scanning.block_scores import GRADIENT_EXAMPLES
 from layerscout.scanning.result import Scan
 from layerscout.scores import arrays
 from layerscout.scores.spectra import weight_snr
-from layerscout.scores.table import DEFAULT, SCORES
+from layerscout.scores.table import SCORES
 from reference import naive
 from telling import numbers_task, telling_task, texts_of
 from tiny import tiny_checkpoint
+
+DEBIASED = "variability_ratio_debiased"
 
 CLASSES_ONLY = {key for key, row in SCORES.items() if not row.numbers}
 OF_BLOCKS = {key for key, row in SCORES.items() if row.of == "blocks"}
@@ -121,7 +123,7 @@ def test_values_are_those_of_plain_arrays(encoder, whole):
     for key in ("variability_ratio", "nc1"):
         expected = [getattr(naive, key)(state.astype(np.float64), split.labels) for state in H]
         assert whole.scores[key].values == pytest.approx(expected, rel=1e-4)
-    for key in (DEFAULT, *ARRAYS):
+    for key in (DEBIASED, *ARRAYS):
         expected = [getattr(arrays, key)(state, split.labels) for state in H]
         tolerance = 0.05 if key in ("knn", "ridge", "mutual_information") else 1e-3
         assert whole.scores[key].values == pytest.approx(expected, rel=tolerance)
@@ -205,7 +207,7 @@ def test_first_token_pooling_has_no_score_for_the_embeddings(encoder):
         assert {s for s, value in enumerate(score.values) if value is None} >= blank
         for ends in (score.low, score.high):
             assert not ends or ends[0] is None
-        if key != DEFAULT:
+        if key != DEBIASED:
             assert undefined(score) == [s in blank for s in range(5)]
 
 
@@ -259,7 +261,7 @@ def test_choices_of_an_example_are_never_split(encoder, tmp_path, monkeypatch):
     assert all(len(groups) == 1 for groups in of_example.values())
     for key, score in found.scores.items():
         assert "refused" not in score.details
-        if key != DEFAULT:
+        if key != DEBIASED:
             assert undefined(score) == [score.of == "blocks", *[False] * 4]
     # One of two choices is right: half of the examples by chance, all by the words.
     assert found.scores["probe"].values[0] > 0.8
@@ -344,7 +346,7 @@ def test_other_families_have_all_scores(tmp_path, family):
     found = scan(tiny_checkpoint(tmp_path / family, family), telling_task(), "all")
     for key, score in found.scores.items():
         assert "refused" not in score.details
-        if key != DEFAULT:
+        if key != DEBIASED:
             assert undefined(score) == [score.of == "blocks", *[False] * 4]
 
 
@@ -385,12 +387,12 @@ def test_weights_and_gradients_alone_need_no_states(encoder):
 
 def test_an_obvious_best_state_ends_the_reading(encoder):
     task = telling_task(n=2300, signal=1.0)
-    found, texts = forwards(encoder, lambda: scan(encoder, task, f"{DEFAULT},cca,knn"))
+    found, texts = forwards(encoder, lambda: scan(encoder, task, f"{DEBIASED},cca,knn"))
     assert texts == found.task["examples_used"] == 500
     assert found.task["examples_available"] == 2300
     assert found.settings["examples"] == "auto"
     assert found.settings["examples_because"] == "state 1 is told apart from all others"
-    separable = found.scores[DEFAULT].details["separable_from_best"]
+    separable = found.scores[DEBIASED].details["separable_from_best"]
     assert separable[1:] == [False, True, True, True]
     # Without that score there is nothing to decide by.
     assert scan(encoder, task, "logme").task["examples_used"] == 2300
@@ -399,7 +401,7 @@ def test_an_obvious_best_state_ends_the_reading(encoder):
 def test_noise_is_read_to_the_end(encoder, monkeypatch):
     monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 100)
     task = telling_task(n=700, signal=0.0)
-    found, texts = forwards(encoder, lambda: scan(encoder, task, DEFAULT))
+    found, texts = forwards(encoder, lambda: scan(encoder, task, DEBIASED))
     assert texts == found.task["examples_used"] == 700
     assert found.settings["examples_because"] == "these are all there are"
     # Looks that were taken on the way make it harder to tell states apart: they are counted.
@@ -410,8 +412,8 @@ def test_noise_is_read_to_the_end(encoder, monkeypatch):
     monkeypatch.setattr(
         scanning, "score_states", lambda *a, **o: seen.append(o["looks"]) or score_states(*a, **o)
     )
-    scan(encoder, task, DEFAULT)
-    scan(encoder, task, DEFAULT, examples="all")
+    scan(encoder, task, DEBIASED)
+    scan(encoder, task, DEBIASED, examples="all")
     assert seen == [4, 1]
 
 
@@ -437,14 +439,14 @@ def test_states_that_are_not_finite_have_no_score_and_the_others_do(tiny):
 
 def test_a_score_that_refuses_is_left_out_and_alone_it_is_an_error(encoder):
     task = telling_task(n=12)
-    found = scan(encoder, task, f"variability_ratio,{DEFAULT},cca,mutual_information")
+    found = scan(encoder, task, f"variability_ratio,{DEBIASED},cca,mutual_information")
     assert undefined(found.scores["variability_ratio"]) == [False] * 5
-    for key in (DEFAULT, "cca", "mutual_information"):
+    for key in (DEBIASED, "cca", "mutual_information"):
         assert set(found.scores[key].values) == {None}
         reason = found.scores[key].details["refused"]
         assert f"{key} was left out: {reason}" in found.warnings
         assert expect_refused("", scan, encoder, task, key) == reason
-    expect_refused("examples", scan, encoder, task, f"{DEFAULT},cca")
+    expect_refused("examples", scan, encoder, task, f"{DEBIASED},cca")
 
 
 def few(labels, **options):
@@ -458,15 +460,15 @@ def few(labels, **options):
 FEW = {
     "a thousand classes": (
         np.arange(2000) % 1000,
-        {DEFAULT, "cca", "ridge", "mutual_information", "probe", *GRADIENTS},
+        {DEBIASED, "cca", "ridge", "mutual_information", "probe", *GRADIENTS},
     ),
     "3 and 2 of a class": (
         np.concatenate([np.zeros(60, int), [1] * 3, [2] * 2]),
-        {DEFAULT, "cca", "ridge", "mutual_information"},
+        {DEBIASED, "cca", "ridge", "mutual_information"},
     ),
     "fewer examples than features": (
         np.arange(12) % 2,
-        {DEFAULT, "cca", "ridge", "mutual_information"},
+        {DEBIASED, "cca", "ridge", "mutual_information"},
     ),
 }
 
@@ -524,7 +526,7 @@ def test_features_that_are_constant_or_the_same_are_no_trouble(tiny):
     found = scan(odd, telling_task())
     for key, score in found.scores.items():
         assert "refused" not in score.details
-        if key != DEFAULT:
+        if key != DEBIASED:
             assert undefined(score) == [score.of == "blocks", *[False] * 4], key
 
 
@@ -550,7 +552,7 @@ def test_plans_rest_on_any_score(whole):
 def test_without_signal_plans_say_what_to_do(encoder):
     texts = list(telling_task(n=120).train.texts)
     task = ls.Task.from_lists([*texts, *texts], ["a"] * 120 + ["b"] * 120)
-    found = scan(encoder, task, f"{DEFAULT},numerical_rank")
+    found = scan(encoder, task, f"{DEBIASED},numerical_rank")
     assert found.best() is None
     expect_refused("--score variability_ratio", found.plan, "best-down:1@top")
     planned = found.planning("auto")
@@ -622,7 +624,7 @@ def test_real_models_have_all_scores(model):
     for key, score in found.scores.items():
         assert "refused" not in score.details
         # Of so few examples the debiased ratio may not see any signal.
-        if key != DEFAULT:
+        if key != DEBIASED:
             assert undefined(score)[1:] == [False] * found.model["blocks"], key
         else:
             assert len(score.details["signal_fraction"]) == len(score.values)

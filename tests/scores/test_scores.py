@@ -15,9 +15,11 @@ from layerscout.scores.grouping import deal_groups
 from layerscout.scores.moments import Centred, Moments, class_weights
 from layerscout.scores.neighbours import knn, mutual_information
 from layerscout.scores.score import Score
-from layerscout.scores.table import DEFAULT, SCORES, applicable
+from layerscout.scores.table import SCORES, applicable
 from layerscout.scores.variability import estimate_debiased
 from reference import naive
+
+DEBIASED = "variability_ratio_debiased"
 
 # The published ratios, which sums answer.
 KEYS = ("nc1", "variability_ratio")
@@ -174,7 +176,7 @@ def test_a_score_needs_the_examples_that_its_row_says(key, seed):
     fewest = SCORES[key].fewest
     H, y = examples(seed, n=60 + (fewest or 2))
     y = np.repeat([0, 2, 1], [30, 30, fewest or 2])
-    assert by_key(key, H, y) is not None or key == DEFAULT
+    assert by_key(key, H, y) is not None or key == DEBIASED
     if fewest == 8:
         with pytest.raises(InputError, match="8 .* of every class|8 in all"):
             by_key(key, H[:-1], y[:-1])
@@ -307,9 +309,9 @@ def awkward():
 
 # What refuses; every other score has an answer, be it that it is undefined.
 REFUSED = {
-    "a thousand classes": {DEFAULT, "cca", "ridge", "mutual_information"},
-    "classes of 2 and 3": {DEFAULT, "cca", "ridge", "mutual_information"},
-    "two examples a class": {DEFAULT, "cca", "ridge", "mutual_information"},
+    "a thousand classes": {DEBIASED, "cca", "ridge", "mutual_information"},
+    "classes of 2 and 3": {DEBIASED, "cca", "ridge", "mutual_information"},
+    "two examples a class": {DEBIASED, "cca", "ridge", "mutual_information"},
 }
 # Where there is nothing to tell classes by, so that scores that compare states are undefined.
 UNDEFINED = {"no variance", "all zero"}
@@ -332,9 +334,9 @@ def test_awkward_examples_have_an_answer_or_a_clear_refusal(case):
         assert undefined == set(ON_ARRAYS) - {"mutual_information"}
         assert found["mutual_information"] == 0
     elif case == "the same states in both classes":
-        assert undefined == {DEFAULT, *KEYS}
+        assert undefined == {DEBIASED, *KEYS}
     elif case == "no spread within the classes":
-        assert undefined == {DEFAULT}
+        assert undefined == {DEBIASED}
     elif case == "one class at zero":
         assert undefined == {"numerical_rank"}
     elif case == "far from the origin":  # where all states point the same way
@@ -370,7 +372,7 @@ def test_keys_are_read_from_text_and_lists():
     assert applicable("all", numbers=False) == list(SCORES)
     left = applicable("all", numbers=True)
     assert set(SCORES) - set(left) == {
-        *KEYS, DEFAULT, "h_score", "numerical_rank", "mutual_information",
+        *KEYS, DEBIASED, "h_score", "numerical_rank", "mutual_information",
     }  # fmt: skip
     line = expect_refused("compares classes", applicable, "cca,h_score", numbers=True)
     assert line.startswith("h_score") and all(key in line for key in OF_NUMBERS)

@@ -12,8 +12,9 @@ from layerscout.data.task import Task
 from layerscout.models.encoder import Encoder
 from layerscout.plans.plan import Plan
 from layerscout.runtime.errors import InputError
-from layerscout.scores.table import DEFAULT
 from tuned import cheaply, copied, differing, lists, load, task_of
+
+DEBIASED = "variability_ratio_debiased"
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +197,7 @@ def test_a_scan_for_a_rank_finds_the_best_state_too(bert, monkeypatch):
     monkeypatch.setattr(scanning, "scan", refuse)
     for score in ("fisher", "nc1"):
         expect_refused("no", cheaply, bert, task_of(), "auto", score=score)
-    assert asked == [("fisher", DEFAULT), ("nc1",)]
+    assert asked == [("fisher", DEBIASED), ("nc1",)]
 
 
 def test_plans_that_cannot_be_used(bert, scan, tmp_path):

@@ -11,7 +11,7 @@ from layerscout.data.metrics import (
     evaluate_without,
     pearson_spearman,
 )
-from layerscout.data.sampling import sample
+from layerscout.data.sampling import sample, stratify
 from layerscout.data.shards import Shards
 from layerscout.data.split import Split
 from layerscout.data.tables import Table, join_names

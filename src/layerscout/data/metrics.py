@@ -175,9 +175,9 @@ def _check_for(metric: str, labels: np.ndarray) -> None:
     """Refuse a metric that there is not, or that is for other labels."""
     numbers = labels.dtype.kind == "f"
     kinds = ("regression",) if numbers else ("classification", "multiple_choice")
-    known = {name for kind in kinds for name in METRICS_OF[kind]}
+    known = dict.fromkeys(name for kind in kinds for name in METRICS_OF[kind])
     if metric not in known:
-        raise make_unknown_error("metric", metric, sorted(known))
+        raise make_unknown_error("metric", metric, known)
 
 
 def evaluate_all(kind: str, labels: np.ndarray, logits: np.ndarray) -> dict[str, float]:

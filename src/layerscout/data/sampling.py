@@ -24,7 +24,7 @@ def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
     """
     if not 0 < fraction < 1:
         raise InputError(f"`fraction` must be between 0 and 1, got {fraction}; 0.1 is a tenth")
-    example, strata = _strata(split)
+    example, strata = stratify(split.labels, split.groups)
     counts = np.bincount(strata)
     total = round(fraction * len(strata))
     seats = np.minimum(_apportion(counts, total, floor=0), np.maximum(counts - 2, 0))
@@ -64,7 +64,7 @@ def sample(
     Raises:
         InputError: if there are not so many examples, or they would be too few.
     """
-    example, strata = _strata(split)
+    example, strata = stratify(split.labels, split.groups)
     counts = np.bincount(strata, minlength=0 if split.groups is not None else classes)
     if (balanced or per_class is not None) and (classes == 0 or split.groups is not None):
         raise InputError(
@@ -80,16 +80,20 @@ def sample(
     return np.flatnonzero(_draw(strata, seats, seed)[example])
 
 
-def _strata(split: Split) -> tuple[np.ndarray, np.ndarray]:
+def stratify(labels: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the example of each row (n,) and the stratum of each example (m,).
 
     Examples are of one stratum when their rows have the same classes; numbers are all of one.
+
+    Args:
+        labels: class ids (n,), or targets as floats.
+        groups: (n,), or None; rows with the same number are one example.
     """
-    numbers = split.labels.dtype.kind == "f"
-    classes = np.zeros(len(split), np.int64) if numbers else split.labels
-    if split.groups is None:
-        return np.arange(len(split)), classes
-    example: np.ndarray = np.unique(split.groups, return_inverse=True)[1]
+    numbers = labels.dtype.kind == "f"
+    classes = np.zeros(len(labels), np.int64) if numbers else labels
+    if groups is None:
+        return np.arange(len(labels)), classes
+    example: np.ndarray = np.unique(groups, return_inverse=True)[1].reshape(-1)
     makeup = np.zeros((example.max() + 1, classes.max() + 1), np.int64)
     np.add.at(makeup, (example, classes), 1)
     return example, np.unique(makeup, axis=0, return_inverse=True)[1].reshape(-1)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import helmert
 
+from layerscout.data import stratify
 from layerscout.runtime import InputError
 from layerscout.scores.moments import Centred
 
@@ -46,20 +47,17 @@ def deal_groups(
     Returns:
         The group of each row, 0..B−1, (n,).
     """
-    stratum = np.zeros(len(y), np.int64) if y.dtype.kind == "f" else y.astype(np.int64)
-    example, smallest = np.arange(len(y)), count_examples(stratum, examples).min()
-    if examples is not None:
-        example = np.unique(examples, return_inverse=True)[1].reshape(-1)
-        makeup = np.zeros((example.max() + 1, stratum.max() + 1), np.int64)
-        np.add.at(makeup, (example, stratum), 1)
-        stratum = np.unique(makeup, axis=0, return_inverse=True)[1].reshape(-1)
+    example, stratum = stratify(y, examples)
+    classes = np.zeros(len(y), np.int64) if y.dtype.kind == "f" else y
+    smallest = count_examples(classes, examples).min()
     shuffled = np.random.default_rng(seed).permutation(len(stratum))
     order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
     most = int(smallest) // least if least else len(stratum)
     # The deal continues where the class before stopped, so the groups are as large as each other.
     dealt = np.empty(len(stratum), np.int64)
     dealt[order] = np.arange(len(stratum)) % max(1, min(groups, most))
-    return dealt[example]
+    found: NDArray[np.int64] = dealt[example]
+    return found
 
 
 def count_examples(y: np.ndarray, examples: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -70,12 +68,9 @@ def count_examples(y: np.ndarray, examples: NDArray[np.int64] | None) -> NDArray
         examples: (n,), or None; rows with the same number are one example.
     """
     if examples is None:
-        return np.bincount(y).astype(np.int64)
-    example = np.unique(examples, return_inverse=True)[1].reshape(-1)
-    seen = np.zeros((example.max() + 1, y.max() + 1), bool)
-    seen[example, y] = True
-    counts: NDArray[np.int64] = seen.sum(axis=0)
-    return counts
+        return np.bincount(y)
+    classes = int(y.max()) + 1
+    return np.bincount(np.unique(examples * classes + y) % classes)
 
 
 def find_rare(y: np.ndarray, examples: NDArray[np.int64] | None, fewest: int) -> tuple[int, ...]:

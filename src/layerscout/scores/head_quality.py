@@ -18,12 +18,11 @@ from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 
 from layerscout.data import evaluate, evaluate_without
 from layerscout.scores.estimates import Estimate
+from layerscout.scores.folds import ROUNDING
 from layerscout.scores.tridiagonal import Tridiagonal
 
 # Shares of the mean variance of a feature; the strongest first, so that it wins ties.
 RIDGE_TERMS = tuple(10.0**exponent for exponent in range(1, -7, -1))
-# A scatter below this share of the squares that it is computed from is rounding.
-ROUNDING = 1e-14
 # I − H_kk is singular where a fold holds the only examples of a direction and nothing shrinks it.
 SINGULAR = 1e-10
 
@@ -73,11 +72,11 @@ def cross_fit(
     parts = [np.flatnonzero(folds == fold) for fold in range(int(folds.max()) + 1)]
     centred = H - H.mean(axis=0)
     scatter = centred.T @ centred
-    scale = float(scatter.trace()) / len(scatter)
-    if len(parts) < 2 or scale <= ROUNDING * float((H * H).sum()) / len(scatter):
+    spread = float(scatter.trace())
+    if len(parts) < 2 or spread <= ROUNDING * float((H * H).sum()):
         return None
     targets = y[:, None] if y.dtype.kind == "f" else np.eye(int(y.max()) + 1)[y]
-    mean = targets.mean(axis=0)
+    mean, scale = targets.mean(axis=0), spread / len(scatter)
     reduced = Tridiagonal.of(scatter)
     turned = reduced.turn(centred.T)
     least, best = np.inf, None

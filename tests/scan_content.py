@@ -94,11 +94,12 @@ def quality(blocks: int) -> dict[str, Any]:
             "level": 0.95,
             "separable_from_best": [gap > width for gap, width in gaps],
             "behind_best": gaps,
+            "majority": 0.55,
         },
     )
 
 
-def full(blocks: int = 12) -> dict[str, Any]:
+def full(blocks: int = 12, without: Sequence[str] = ()) -> dict[str, Any]:
     """A scan with every score: a refused one, an undefined one, numbers small, large, negative."""
     entries = range(blocks + 1)
 
@@ -114,12 +115,12 @@ def full(blocks: int = 12) -> dict[str, Any]:
     fisher = hump(blocks, 1.2e-7, 5.9e-3)
     spread = [None, *(0.3 * v for v in fisher[1:])]
     scores = {
+        "head_quality": quality(blocks),
         "variability_ratio_debiased": debiased_ratio,
         "variability_ratio": score([1.4 * v for v in debiased_ratio["values"]]),
         "nc1": score([120.0 * v for v in debiased_ratio["values"]]),
         "cca": score(hump(2 * third, 0.31, 0.66), "higher"),
         "ridge": score(hump(2 * third + 1, 0.55, 0.81), "higher"),
-        "head_quality": quality(blocks),
         "logme": score(hump(2 * third + 1, -0.71, -0.522), "higher"),
         "h_score": score(hump(third, 0.1, 0.62), "higher"),
         "numerical_rank": score([3 + 15000 / (1 + i) ** 2 for i in entries]),
@@ -168,6 +169,7 @@ def full(blocks: int = 12) -> dict[str, Any]:
         "cka_change": by_block(hump(1, 0.01, 0.33), debiased=[None, *hump(1, 0.02, 0.4)[1:]]),
     }
     assert scores.keys() == SCORES.keys()
+    scores = {key: found for key, found in scores.items() if key not in without}
     of_states = [key for key, found in scores.items() if found["of"] == "states"]
     of_blocks = [key for key in scores if key not in of_states]
     best = {key: best_entry(found) for key, found in scores.items()}
@@ -208,6 +210,11 @@ def full(blocks: int = 12) -> dict[str, Any]:
             "scores": {key: moved(scores[key], blocks) for key in (*of_states[:2], "fisher")},
         },
     )
+
+
+def without_quality(blocks: int = 12) -> dict[str, Any]:
+    """A scan with all other scores, which the debiased ratio leads."""
+    return full(blocks, ["head_quality"])
 
 
 def moved(content: Mapping[str, Any], blocks: int) -> dict[str, Any]:

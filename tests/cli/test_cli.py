@@ -24,13 +24,13 @@ def test_a_scan_from_one_command(run, tiny, telling, tmp_path):
     assert sorted(os.listdir(out)) == ["scan.html", "scan.json"]
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
     content = json.loads((out / "scan.json").read_text())
-    best = content["best"]["variability_ratio_debiased"]
-    value = content["scores"]["variability_ratio_debiased"]["values"][best]
+    best = content["best"]["head_quality"]
+    value = content["scores"]["head_quality"]["values"][best]
     assert "300 of 300 examples: these are all there are" in printed
-    assert f"State {best} of 4 is best by debiased variability ratio ν: {value:#.4g}" in printed
+    assert f"State {best} of 4 is best by held-out quality of a head: {value:#.4g}" in printed
     rows = [line.split()[0] for line in printed.splitlines() if line.strip()[:1].isdigit()]
     assert [row for row in rows if row in "01234"] == list("01234")
-    apart = content["scores"]["variability_ratio_debiased"]["details"]["separable_from_best"]
+    apart = content["scores"]["head_quality"]["details"]["separable_from_best"]
     for mark, states in {
         "█ ◀ best": [best],
         "█ ≈ best": [s for s in range(1, 5) if s != best and not apart[s]],

@@ -10,10 +10,16 @@ from layerscout.plans.methods import Adapter, make_method
 from layerscout.plans.plan import Plan, make_plan
 from layerscout.runtime.errors import InputError
 from layerscout.scanning.run import Scan, scan
+from layerscout.scores import DEFAULT
 from layerscout.tuning.choice import read_plan
 from tiny import tiny_checkpoint
 
-DEBIASED = "variability_ratio_debiased"
+READS = {
+    "values": [0.5, 0.6, 0.9, 0.8, 0.65],
+    "low": [0.45, 0.55, 0.85, 0.75, 0.6],
+    "high": [0.55, 0.65, 0.95, 0.85, 0.7],
+    "details": {"separable_from_best": [True] * 5, "named": 2, "majority": 0.5},
+}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +29,7 @@ def scanned(tiny, tmp_path_factory):
     scan(str(tiny), "demo", examples=64, progress=False).save(folder)
     path = folder / "scan.json"
     content = json.loads(path.read_text())
-    content["scores"][DEBIASED]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
+    content["scores"][DEFAULT] |= READS
     path.write_text(json.dumps(content))
     return folder
 
@@ -45,8 +51,8 @@ def test_a_plan_from_one_command(run, scanned, tiny):
     code, printed, errors = run("plan", scanned)
     assert (code, errors) == (0, "")
     content = json.loads((scanned / "plan.json").read_text())
-    assert (content["verb"], content["best"], content["score"]) == ("plan", 2, DEBIASED)
-    assert content["strategy"] == "best-down:2@best"
+    assert (content["verb"], content["best"], content["score"]) == ("plan", 2, DEFAULT)
+    assert content["strategy"] == "(1, 2, 2)"
     assert content["plan"] == {"tuned": [1, 2], "head": 2, "notation": "(1, 2, 2)"}
     assert (content["budget"], content["untie"]) == (0.5, False)
     assert f"plan (1, 2, 2): {content['reason']}" in printed
@@ -76,7 +82,7 @@ def test_the_budget_and_the_strategy_decide(run, scanned, tmp_path):
         assert run("plan", scanned, *options, "-o", tmp_path / name, "-q") == (0, "", "")
         chosen[name] = json.loads((tmp_path / name / "plan.json").read_text())
     notations = {name: content["plan"]["notation"] for name, content in chosen.items()}
-    assert notations["large"] == "(3, 4, 4)"
+    assert notations["large"] == "(1, 2, 2)"
     assert notations["small"] == "(2, 2, 2)"
     assert notations["asked"] == "(3, 3, 3)"
     assert notations["notation"] == "blocks:1,3@4"
@@ -118,29 +124,32 @@ def test_validation_examples_are_known_or_a_tenth(changed):
     assert [(work.examples, work.validation) for work in works] == [(900, 100), (1000, 70)]
 
 
-def test_no_signal_leaves_the_top(run, changed):
-    def change(content):
-        content["scores"][DEBIASED]["values"] = [None] * 5
+def test_where_nothing_is_read_two_thirds_are_taken(run, changed):
+    def blind(content):
+        content["scores"][DEFAULT]["details"]["majority"] = 0.9
 
-    code, printed, _ = run("plan", changed(change))
-    assert code == 0
-    assert "plan (4, 4, 4): top:1 needs" in printed
-    assert "there is no ℓ*" in printed
+    def undefined(content):
+        content["scores"][DEFAULT] |= {"values": [None] * 5, "low": [], "high": [], "details": {}}
+
+    for change, why in (
+        (blind, "a head on no state is seen to read more than always predicting the commonest "),
+        (undefined, "held-out quality of a head has no value for any state: state 3 is two thirds"),
+    ):
+        code, printed, _ = run("plan", changed(change))
+        assert code == 0
+        assert f"plan (3, 3, 3): {why}" in printed
 
 
-def test_a_best_state_that_might_be_any_other_leaves_the_top(run, changed):
+def test_the_state_named_decides_and_not_the_best(run, changed):
     def close(content):
-        content["scores"][DEBIASED] |= {
-            "values": [None, 2.0, 1.0, 3.0, 4.0],
-            "details": {"separable_from_best": [None, False, False, False, False]},
+        content["scores"][DEFAULT]["details"] |= {
+            "separable_from_best": [True, True, False, False, True],
+            "named": 3,
         }
 
-    def apart(content):
-        close(content)
-        content["scores"][DEBIASED]["details"]["separable_from_best"][3] = True
-
-    assert "plan (4, 4, 4): top:1 needs" in run("plan", changed(close))[1]
-    assert "top:1 needs" not in run("plan", changed(apart))[1].split("plan (")[1]
+    reason = run("plan", changed(close))[1].split("plan (")[1]
+    assert reason.startswith("3, 3, 3): state 3: held-out quality of a head is 0.80 there, at the")
+    assert "state 2 with 0.90 is the best but not told apart from it" in reason
     code, printed, _ = run("plan", changed(close), "--strategy", "best-down:1@top")
     assert code == 0
     assert "plan (2, 2, 4): best-down:1@top was asked for" in printed
@@ -260,7 +269,7 @@ MISTAKES = {
     "older model": (drop("model", "weights"), [], "lacks 'weights'; scan again"),
     "older task": (drop("task", "validation_examples"), [], "scan again"),
     "no best": (
-        lambda content: content["scores"][DEBIASED].update(values=[None] * 5),
+        lambda content: content["scores"][DEFAULT].update(values=[None] * 5),
         ["--strategy", "best-up"],
         "the score found none",
     ),
@@ -299,9 +308,9 @@ def put(part, value):
         (put("task", "x"), "its task is 'x'"),
         (put("task", [1]), "its task is [1]"),
         (put("scores", 3), "its scores is 3"),
-        (lambda content: content["scores"][DEBIASED].update(values=[1.0]), "5 finite values"),
+        (lambda content: content["scores"][DEFAULT].update(values=[1.0]), "5 finite values"),
         (
-            lambda content: content["scores"][DEBIASED].update(values=[float("nan")] * 5),
+            lambda content: content["scores"][DEFAULT].update(values=[float("nan")] * 5),
             "NaN is not finite",
         ),
         (lambda content: content["model"].update(blocks="4"), "`blocks` must be a whole number"),
@@ -334,7 +343,7 @@ def test_the_file_of_a_scan_will_do(run, changed):
 def test_plans_in_python(scanned):
     found = Scan.load(scanned)
     assert found.plan("best-down:1@top") == make_plan("(2, 2, 4)", 4)
-    assert found.plan(budget=0.9) == make_plan("best-up", 4, best=2)
+    assert found.plan(budget=0.3) == Plan((2,), 2).on(4)
     assert found.plan() == found.planning().choice.plan == Plan((1, 2), 2).on(4)
     with pytest.raises(InputError, match="unknown score of this scan"):
         found.plan(score="cca")

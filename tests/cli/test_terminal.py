@@ -11,7 +11,7 @@ from rich.console import Console
 
 from layerscout.cli.terminal import report_cache, show_scan
 from layerscout.runtime.store import cache_path, write_entry
-from scan_content import CURVE, full, scan, score
+from scan_content import CURVE, full, scan, score, without_quality
 
 
 def shown(given: Mapping[str, Any], encoding: str = "utf-8", width: int = 80) -> list[str]:
@@ -60,11 +60,11 @@ def test_long_numbers_fit_80_columns():
 def test_the_leading_score_is_drawn_with_its_interval():
     lines = shown(full())
     heading = next(line for line in lines if line.startswith("state"))
-    assert heading.split() == ["state", "value", "95%", "interval", "variability_ratio_debiased"]
+    assert heading.split() == ["state", "value", "95%", "interval", "head_quality"]
     at = {int(line[:5]): line for line in lines if line[:5].strip().isdigit()}
-    assert at[8].split() == ["8", "0.8000", "0.7200", "–", "0.9040", "████", "◀", "best"]
-    assert [state for state, line in at.items() if "≈ best" in line] == [7, 9]
-    assert at[0].endswith("█" * 32)
+    assert at[8].split() == ["8", "0.8000", "0.7700", "–", "0.8300", "█" * 32, "◀", "best"]
+    assert [state for state, line in at.items() if "≈ best" in line] == [5, 6, 7, 9, 10, 11]
+    assert at[0].endswith("█" * 28)
 
 
 def test_each_score_has_a_row_with_its_curve():
@@ -95,18 +95,55 @@ def test_the_verdict_says_how_sure_it_is():
     given["settings"]["examples_because"] = "these are all there are"
     text = " ".join(" ".join(shown(given)).split())
     for said in (
-        "State 8 of 12 is best by debiased variability ratio ν: 0.8000, 29% lower than the 1.133",
-        "95% of the distance between the class means of state 8 is signal, the rest is noise",
-        "States 7, 9 (≈) cannot be told apart from state 8.",
+        "State 8 of 12 is best by held-out quality of a head: 0.8000, 4% higher than the 0.7685",
+        "States 5–7, 9–11 (≈) cannot be told apart from state 8.",
         "2,000 of 67,349 examples: these are all there are",
-        "Best state: 8 by debiased variability ratio ν, variability ratio ν, neural collapse NC1, "
-        "canonical correlation, held-out quality of a head, probe; 9 by ridge regression, LogME; "
+        "Best state: 8 by held-out quality of a head, debiased variability ratio ν, variability "
+        "ratio ν, neural collapse NC1, canonical correlation, probe; 9 by ridge regression, LogME; "
         "4 by H-score; 12 by numerical rank.",
         "Best block: 1 by gradient norm, saliency, change of the states (1 − CKA); 4 by weight "
         "signal-to-noise; 12 by Fisher information.",
         "Mutual information was refused: mutual information needs 20 or more examples",
     ):
         assert said in text
+
+
+def test_the_signal_of_a_ratio_is_said_where_it_leads():
+    text = " ".join(" ".join(shown(without_quality())).split())
+    for said in (
+        "State 8 of 12 is best by debiased variability ratio ν: 0.8000, 29% lower than the 1.133",
+        "95% of the distance between the class means of state 8 is signal, the rest is noise",
+        "States 7, 9 (≈) cannot be told apart from state 8.",
+    ):
+        assert said in text
+
+
+def test_the_advice_ends_with_the_command():
+    because = "state 8: a head there reads 0.80"
+    advice = {"head": 8, "because": because, "plan": None, "relative": None}
+    text = " ".join(" ".join(shown(full() | {"advice": advice})).split())
+    assert f"The head belongs on state 8 of 12. Why: {because}." in text and "next:" not in text
+    plan = {"tuned": [6, 7, 8], "head": 8, "notation": "(6, 8, 8)"}
+    lines = shown(full() | {"advice": advice | {"plan": plan, "relative": 0.274}}, width=200)
+    assert lines[-3:] == [
+        "Tune blocks 6–8 with the head on state 8 of 12: 27% of the training cost of full "
+        "fine-tuning, and a model without the 4 blocks above.",
+        f"Why: {because}.",
+        "next: layerscout tune tiny DATA --plan '(6, 8, 8)'",
+    ]
+    whole = {"tuned": [], "head": 12, "notation": "head:12"}
+    lines = shown(full() | {"advice": advice | {"plan": whole, "relative": 0.07}}, width=200)
+    assert lines[-3].startswith("Tune no block with the head on state 12 of 12: 7% of")
+    assert lines[-3].endswith("full fine-tuning.")
+
+
+def test_a_head_that_reads_no_more_than_the_majority_is_said_first():
+    given = full()
+    given["scores"]["head_quality"]["details"]["majority"] = 0.78
+    said = "than always predicting the commonest class (0.7800) with 2,000 examples; --examples all"
+    assert said in " ".join(" ".join(shown(given)).split())
+    given["task"]["examples_available"] = 2000
+    assert "--examples" not in " ".join(shown(given))
 
 
 def test_a_reason_that_was_a_warning_is_not_repeated():
@@ -117,7 +154,7 @@ def test_a_reason_that_was_a_warning_is_not_repeated():
 
 
 def test_no_signal_is_said_first_and_another_score_leads():
-    given = full()
+    given = without_quality()
     given["scores"]["variability_ratio_debiased"] |= {"values": [None] * 13, "low": [], "high": []}
     given["best"]["variability_ratio_debiased"] = None
     given["scores"]["variability_ratio_debiased"]["details"]["signal_fraction"] = [0.4] * 13

@@ -19,7 +19,7 @@ from layerscout.pages.html import render_page, render_result
 from layerscout.pages.plotting import check_plot, draw_all_scores, save_chart
 from layerscout.pages.scores import draw_sparkline
 from layerscout.runtime.errors import InputError
-from scan_content import CURVE, full, scan, score
+from scan_content import CURVE, full, scan, score, without_quality
 
 HOSTILE = (
     """</script><script>alert(1)</script><img src="https://x.example/a.png" onerror='a'>{{7*7}}🦊"""
@@ -170,17 +170,42 @@ def test_nothing_scored_is_said_and_drawn_without_a_mark():
     assert draw_all_scores(given).to_dict()["concat"]
 
 
+ADVICE = {
+    "head": 2,
+    "because": "state 2: a head there reads <b>",
+    "plan": {"tuned": [1, 2], "head": 2, "notation": "(1, 2, 2)"},
+    "relative": 0.3,
+}
+
+
+def test_the_page_opens_with_the_advice():
+    html = render_result(scan(advice=ADVICE))
+    found = sections(html)
+    assert next(iter(found)) == "Advice"
+    text = found["Advice"].inside("p")
+    assert "Tune blocks 1, 2 with the head on state 2 of 6: 30% of the training cost" in text
+    assert "Why: state 2: a head there reads <b>." in text
+    assert found["Advice"].inside("code") == "layerscout tune tiny DATA --plan '(1, 2, 2)'"
+    assert "Advice" not in sections(render_result(scan())), "of an older scan"
+
+
 @pytest.mark.parametrize(
     ("changes", "there", "absent"),
     [
         (
             {},
-            ["layerscout plan .", "--plan auto", "--pooling cls", "--examples all", "--precision"],
+            [
+                "layerscout plan .",
+                "--plan '(1, 2, 2)'",
+                "--pooling cls",
+                "--examples all",
+                "--precision",
+            ],
             ["--task", "--max-length"],
         ),
         (
             {"task": "sst2", "text": "a b", "max_length": 64, "seed": 0},
-            ["--task sst2 --text 'a b' --max-length 64 --plan auto"],
+            ["--task sst2 --text 'a b' --max-length 64 --plan '(1, 2, 2)'"],
             ["--seed"],
         ),
         (
@@ -191,14 +216,14 @@ def test_nothing_scored_is_said_and_drawn_without_a_mark():
         (
             {"pooling": "cls", "balanced": True, "regression": True},
             ["--regression --pooling cls --balanced --examples all"],
-            ["tune demo --regression", "True"],
+            ["tune tiny DATA --regression", "True"],
         ),
     ],
 )
 def test_only_what_was_not_done_is_advised(
     changes: dict[str, Any], there: list[str], absent: list[str]
 ):
-    given = scan()
+    given = scan(advice=ADVICE)
     for key, value in changes.items():
         given["task" if key == "examples_used" else "settings"][key] = value
     commands = Page(render_result(given)).inside("code")
@@ -213,7 +238,7 @@ def test_tuning_is_advised_for_classes_only():
 
 
 def test_a_name_in_a_command_stays_one_word():
-    given = scan()
+    given = scan(advice=ADVICE)
     given["model"]["name"] = "a'; rm -rf $HOME"
     commands = Page(render_result(given)).inside("code").split("layerscout ")
     [line] = [command for command in commands if "--plan" in command]
@@ -420,7 +445,7 @@ def all_scores() -> str:
 def test_all_scores_stand_in_one_table(all_scores: str):
     found = {row[0]: row[1:] for row in table(sections(all_scores)["All scores"])}
     assert len(found) == 17
-    assert found["Canonical correlation"] == ["higher", "state 8", "0.6600", "0.4388", "+0.55"]
+    assert found["Canonical correlation"] == ["higher", "state 8", "0.6600", "0.4388", "+0.40"]
     assert found["Weight signal-to-noise"] == ["higher", "block 4", "7.000", "2.092", "–"]
     assert found["Nearest neighbours"][-1] == "undefined everywhere"
     assert found["Mutual information"][-1].startswith("refused: mutual information needs 20")
@@ -451,8 +476,8 @@ def test_the_curves_of_states_and_of_blocks_stand_apart(all_scores: str):
     assert len(labels) == 1 + 10 + 5 + 3 and all(labels)
 
 
-def test_states_that_are_not_told_apart_are_hollow_and_named(all_scores: str):
-    html = Page(all_scores)
+def test_states_that_are_not_told_apart_are_hollow_and_named():
+    html = Page(render_result(without_quality()))
     chart = html.json("chart-1-1")
     [rings] = [layer for layer in chart["layer"] if layer.get("name") == "hollow"]
     assert [row["index"] for row in rows(chart, rings)] == [7, 9]
@@ -471,7 +496,7 @@ def test_states_that_are_not_told_apart_are_hollow_and_named(all_scores: str):
 
 
 def test_what_is_told_apart_from_all_others_is_said():
-    given = full()
+    given = without_quality()
     told = given["scores"]["variability_ratio_debiased"]["details"]
     told["separable_from_best"] = [i != 8 for i in range(13)]
     text = Page(render_result(given)).inside("p")
@@ -485,7 +510,7 @@ def test_what_is_told_apart_from_all_others_is_said():
 
 
 def test_no_signal_is_said_and_another_score_leads():
-    given = full()
+    given = without_quality()
     given["scores"]["variability_ratio_debiased"] |= {"values": [None] * 13, "low": [], "high": []}
     given["best"]["variability_ratio_debiased"] = None
     details = given["scores"]["variability_ratio_debiased"]["details"]
@@ -519,19 +544,19 @@ def test_the_probe_is_set_against_the_scores(all_scores: str):
     given = full()
     del given["diagnostics"]["against_probe"]
     part = sections(render_result(given))["Smoothness"]
-    assert table(part)[0] == ["Debiased variability ratio ν", "0.7000"]
+    assert table(part)[0] == ["Held-out quality of a head", "0.7000"]
 
 
 def test_agreement_is_shaded_by_how_strong_it_is(all_scores: str):
     parts = sections(all_scores)
     part = parts["Agreement on the states"]
     assert [row[0] for row in table(part)] == [
-        "1. Debiased variability ratio ν",
-        "2. Variability ratio ν",
-        "3. Neural collapse NC1",
-        "4. Canonical correlation",
-        "5. Ridge regression",
-        "6. Held-out quality of a head",
+        "1. Held-out quality of a head",
+        "2. Debiased variability ratio ν",
+        "3. Variability ratio ν",
+        "4. Neural collapse NC1",
+        "5. Canonical correlation",
+        "6. Ridge regression",
         "7. LogME",
         "8. H-score",
         "9. Numerical rank",
@@ -577,8 +602,8 @@ def test_a_score_that_no_checkpoint_defines_is_left_out_of_the_stability():
     }
     part = sections(render_result(given))["Stability"]
     assert {row[0] for row in table(part)} == {
+        "Held-out quality of a head",
         "Debiased variability ratio ν",
-        "Variability ratio ν",
         "Fisher information",
     }
 

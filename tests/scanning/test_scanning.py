@@ -258,7 +258,7 @@ def test_bad_questions(encoder):
     with pytest.raises(InputError, match="`seed` must be a whole number in 0"):
         ls.scan(encoder, task, seed=-1)
     numbers = ls.Task.from_lists(["a", "b", "c"], [0.5, 1.5, 2.5], regression=True)
-    with pytest.raises(InputError, match="compares classes, but the labels are numbers; use cca"):
+    with pytest.raises(InputError, match="compares classes, but the labels are numbers; use head_"):
         ls.scan(encoder, numbers, scores="nc1")
 
 
@@ -267,7 +267,7 @@ def test_scores_by_name(encoder):
     for scores in ("variability_ratio, nc1", "variability_ratio,nc1,nc1", KEYS):
         assert tuple(ls.scan(encoder, task, scores=scores).scores) == KEYS
     assert tuple(ls.scan(encoder, task, scores="nc1").scores) == ("nc1",)
-    default = ("variability_ratio_debiased", "variability_ratio")
+    default = ("head_quality", "variability_ratio_debiased", "variability_ratio")
     assert tuple(ls.scan(encoder, task).scores) == default
 
 

@@ -222,9 +222,14 @@ def test_numbers_leave_the_class_scores_out(encoder):
     for key in CLASSES_ONLY:
         line = expect_refused("compares classes", scan, encoder, numbers_task(), key)
         assert line.startswith(key) and "logme" in line and "probe" in line
-    assert found.leading_score() == "cca"
+    assert found.leading_score() == "head_quality"
     assert found.plan("best-down:1@top").notation == "(1, 1, 4)"
-    assert list(ls.scan(encoder, numbers_task()).scores) == ["cca", "ridge", "logme"]
+    assert list(ls.scan(encoder, numbers_task()).scores) == [
+        "head_quality",
+        "cca",
+        "ridge",
+        "logme",
+    ]
 
 
 def copa(n=60, seed=0):
@@ -556,7 +561,8 @@ def test_without_signal_plans_say_what_to_do(encoder):
     assert found.best() is None
     expect_refused("--score variability_ratio", found.plan, "best-down:1@top")
     planned = found.planning("auto")
-    assert planned.choice.strategy.startswith("top:")
+    assert planned.choice.plan.head == 3, "two thirds of the depth"
+    assert f"{SCORES[DEBIASED].title} has no value for any state" in planned.choice.reason
     assert found.plan("best-down:1@top", score="numerical_rank").head == 4
 
 

@@ -56,6 +56,44 @@ def test_the_metric_and_its_replicates():
     assert same.value is None and same.replicates is None and same.interval() == (None, None)
 
 
+@pytest.mark.parametrize("choices", [2, 4])
+def test_what_is_judged_of_choices_is_the_one_picked(choices):
+    rng = np.random.default_rng(choices)
+    m = 90
+    right = rng.integers(0, choices, m)
+    y = np.eye(choices, dtype=np.int64)[right].reshape(-1)
+    shared = np.repeat(3 * rng.normal(size=(m, 5)), choices, axis=0)  # of all rows of an example
+    H = np.hstack([y[:, None] + 0.7 * rng.normal(size=(len(y), 3)), shared])
+    order = rng.permutation(len(y))
+    examples = np.repeat(rng.permutation(m), choices)[order]
+    H, y = H[order], y[order]
+    folds = deal_groups(y, 0, examples, least=0)
+    found = measure_quality(H, y, folds, "accuracy", examples)
+    predicted = cross_fit(H, y, folds)
+    hits = {}
+    for example in range(m):
+        rows = np.flatnonzero(examples == example)
+        picked = max(rows, key=lambda row: predicted[row, 1] - predicted[row, 0])
+        hits[example] = (int(y[picked]), folds[rows[0]])
+    assert found.value == pytest.approx(np.mean([hit for hit, _ in hits.values()]))
+    for fold, without in enumerate(found.replicates):
+        left = [hit for hit, of in hits.values() if of != fold]
+        assert without == pytest.approx(np.mean(left))
+    places = [int(np.flatnonzero(y[examples == e] == 1)[0]) for e in range(m)]
+    assert found.majority == pytest.approx(np.bincount(places).max() / m)
+    assert found.value > found.majority + 0.2
+
+
+def test_the_majority_is_what_one_answer_scores():
+    H, y = blobs(60, 4, 3, 1.0)
+    y[:30] = 1
+    found = measure_quality(H, y, deal_groups(y, 0, least=0), "accuracy")
+    assert found.majority == pytest.approx(np.bincount(y).max() / 60)
+    numbers = np.random.default_rng(0).normal(size=60)
+    folds = deal_groups(numbers, 0, least=0)
+    assert measure_quality(H, numbers, folds, "pearson").majority == 0.0
+
+
 def test_labels_without_meaning_score_chance():
     H, _ = blobs(400, 300, 2, 0.0)
     y = np.random.default_rng(5).integers(0, 2, 400)

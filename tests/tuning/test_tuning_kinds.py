@@ -340,17 +340,14 @@ def test_everything_else_works_too(bert, kind):
 )
 def test_plans_that_a_scan_decides(bert, kind, plan):
     """Without a scan, one is made by a score that the task has."""
-    numbers = kind == "regression"
-    task, options = numbers_task(60) if numbers else choices_task(n=30), {"budget": 0.9}
-    expected = "cca" if numbers else "variability_ratio_debiased"
+    task = numbers_task(60) if kind == "regression" else choices_task(n=30)
+    options = {"budget": 0.9}
+    expected = "head_quality"
     if plan == "rank:1":
         options["score"] = expected = "weight_snr"
-    elif plan != "auto" and not numbers:  # the texts of which say nothing about what is right
-        options["score"] = expected = "variability_ratio"
     result = cheaply(bert, task, plan, **options)
     assert result.content["settings"]["score"] == expected and result.content["plan"]["tuned"]
-    nothing = plan != "best-down:1@best" and not numbers
-    assert (result.content["settings"]["best"] is None) == nothing
+    assert result.content["settings"]["best"] is not None
 
 
 def test_metrics_that_do_not_fit_are_refused_before_any_work(bert, monkeypatch):

@@ -12,9 +12,8 @@ from layerscout.data.task import Task
 from layerscout.models.encoder import Encoder
 from layerscout.plans.plan import Plan
 from layerscout.runtime.errors import InputError
+from layerscout.scores import DEFAULT
 from tuned import cheaply, copied, differing, lists, load, task_of
-
-DEBIASED = "variability_ratio_debiased"
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +51,14 @@ def test_plans_of_a_scan(bert, scan, scans, plan):
     assert fixed.best() == 2
     result = cheaply(bert, task_of(), plan, scan=fixed, budget=0.9)
     assert scans == []
-    # Under 0.9 all that lies above ℓ* fits, which is what auto takes first.
-    expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,), "auto": (3, 4)}
+    expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,), "auto": (1, 2)}
     assert result.plan.tuned == expected[plan]
 
 
 def replace_best(score, state):
     sign = -1.0 if score.better == "lower" else 1.0
-    return replace(score, values=tuple(sign * (at == state) for at in range(5)))
+    values = tuple(sign * (at == state) for at in range(5))
+    return replace(score, values=values, low=(), high=(), details={})
 
 
 def test_without_a_scan_the_training_rows_that_are_left_are_scanned(bert, scans):
@@ -195,9 +194,9 @@ def test_a_scan_for_a_rank_finds_the_best_state_too(bert, monkeypatch):
         raise InputError("no")
 
     monkeypatch.setattr(scanning, "scan", refuse)
-    for score in ("fisher", "nc1"):
-        expect_refused("no", cheaply, bert, task_of(), "auto", score=score)
-    assert asked == [("fisher", DEBIASED), ("nc1",)]
+    for score, plan in (("fisher", "rank:1"), ("nc1", "best-up")):
+        expect_refused("no", cheaply, bert, task_of(), plan, score=score)
+    assert asked == [("fisher", DEFAULT), ("nc1",)]
 
 
 def test_plans_that_cannot_be_used(bert, scan, tmp_path):
@@ -234,7 +233,7 @@ def test_a_scan_made_with_shared_weights_serves_the_untied_model(albert, plan):
     scan = scanning.scan(albert, task_of(), progress=False)
     fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
     result = cheaply(albert, task_of(), plan, scan=fixed, untie=True, epochs=1, budget=0.6)
-    assert set(result.plan.tuned) == ({4} if plan == "auto" else {3})
+    assert result.plan.head == (3 if plan == "auto" else 4) and 3 in result.plan.tuned
 
 
 # --- Of another model, or another task ------------------------------------------------------------
@@ -286,10 +285,12 @@ def test_embeddings_train_in_full_only(bert, plan):
 def test_auto_counts_the_trunk_where_it_is_not_kept(bert, scan):
     fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
     shares = {option.strategy: option.relative for option in fixed.planning(epochs=5).options}
-    options = {"scan": fixed, "epochs": 5, "budget": shares["best-up"] + 0.03}
-    assert cheaply(bert, task_of(), "auto", **options).content["plan"]["strategy"] == "best-up"
-    words = "no plan of auto fits into a budget"
-    expect_refused(words, cheaply, bert, task_of(), "auto", trunk_dropout=True, **options)
+    options = {"scan": fixed, "epochs": 5, "budget": shares["best-down:1@best"] + 0.01}
+    strategies = [
+        cheaply(bert, task_of(), "auto", **options, **more).content["plan"]["strategy"]
+        for more in ({}, {"trunk_dropout": True})
+    ]
+    assert strategies == ["(3, 3, 3)", "head:2"]
 
 
 def test_what_accelerate_was_told_elsewhere_changes_nothing(bert, monkeypatch):

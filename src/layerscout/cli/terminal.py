@@ -106,6 +106,9 @@ def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
     console.print()
     say_wrapped(console, pages.describe_scan(scan, drawn, "(≈)"))
     say_wrapped(console, pages.describe_refusals(scan))
+    say_wrapped(console, pages.describe_advice(scan))
+    if command := pages.write_advice(scan):
+        say(console, f"next: {command}")
 
 
 def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: bool) -> None:

@@ -10,6 +10,7 @@ from layerscout.data.metrics import (
     evaluate_all,
     evaluate_without,
     pearson_spearman,
+    pick_choices,
 )
 from layerscout.data.sampling import sample, stratify
 from layerscout.data.shards import Shards

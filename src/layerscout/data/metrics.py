@@ -171,6 +171,31 @@ def evaluate_without(
     return np.array([METRICS[metric](labels[rows], predicted[rows], classes) for rows in left])
 
 
+def pick_choices(
+    labels: np.ndarray, logits: np.ndarray, examples: np.ndarray
+) -> tuple[np.ndarray, Float64[np.ndarray, "m C"]]:
+    """Turn what is said of each choice into a pick among the choices of each example.
+
+    Args:
+        labels: 1 for the right row of an example, 0 for its others (n,).
+        logits: (n, 2), of being wrong and of being right.
+        examples: (n,); rows with the same number are the choices of one example.
+
+    Returns:
+        For the examples in the order of their numbers, the right choice (m,), counted from 0 in
+        the order of the rows, and how much says that each one is right, −∞ where there is none.
+    """
+    example = np.unique(examples, return_inverse=True)[1].reshape(-1)
+    order = np.argsort(example, kind="stable")
+    counts = np.bincount(example)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    margins = np.full((len(counts), counts.max()), -np.inf)
+    right = np.zeros(margins.shape, np.int64)
+    margins[example[order], place] = (logits[:, 1] - logits[:, 0])[order]
+    right[example[order], place] = labels[order]
+    return right.argmax(axis=1), margins
+
+
 def _check_for(metric: str, labels: np.ndarray) -> None:
     """Refuse a metric that there is not, or that is for other labels."""
     numbers = labels.dtype.kind == "f"

@@ -40,4 +40,9 @@ from layerscout.pages.scores import (
     title_score,
 )
 from layerscout.pages.tuned import describe_training, tabulate_epochs, tabulate_runs
-from layerscout.pages.wording import describe_refusals, describe_scan
+from layerscout.pages.wording import (
+    describe_advice,
+    describe_refusals,
+    describe_scan,
+    write_advice,
+)

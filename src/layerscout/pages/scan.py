@@ -22,7 +22,7 @@ from layerscout.pages.scores import (
     list_scores,
     title_score,
 )
-from layerscout.pages.wording import describe_scan
+from layerscout.pages.wording import describe_advice, describe_scan, write_advice
 from layerscout.scores import SCORES
 
 # With fewer scores than this, the others are worth a look; with more, a table of values is long.
@@ -42,6 +42,7 @@ def build_scan(scan: Mapping[str, Any]) -> tuple[str, list[Section]]:
     fitted = (scan.get("diagnostics") or {}).get("against_probe")
     meanings = [(title_score(key), SCORES[key].meaning) for key in scores if key in SCORES]
     sections = [
+        _show_advice(scan),
         Section("Found", describe_scan(scan, [first], "(hollow)"), [draw_panel(scan, first)]),
         Section("Warnings", scan.get("warnings", [])),
         *(_show_scores(scan) if len(scores) > 1 else ()),
@@ -63,6 +64,13 @@ def build_scan(scan: Mapping[str, Any]) -> tuple[str, list[Section]]:
         Section("Facts", facts=_list_facts(scan)),
     ]
     return f"{scan['model']['name']} on {scan['task']['name']}", sections
+
+
+def _show_advice(scan: Mapping[str, Any]) -> Section:
+    """Show what to do, before what it rests on."""
+    command = write_advice(scan)
+    commands = [] if command is None else [("Tune like that:", command)]
+    return Section("Advice", describe_advice(scan), commands=commands)
 
 
 def _show_scores(scan: Mapping[str, Any]) -> list[Section]:
@@ -99,18 +107,12 @@ def _show_stability(scan: Mapping[str, Any]) -> Section:
 def _list_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List what is worth trying after this scan; only what it did not do already."""
     settings, task = scan["settings"], scan["task"]
-    commands = []
-    if task["kind"] == "classification":
-        commands = [
-            (
-                "List what could be tuned and what it costs (run this in the folder of the scan):",
-                "layerscout plan .",
-            ),
-            (
-                "Tune with a plan that costs at most half of full fine-tuning:",
-                write_command("tune", scan, "--plan", "auto"),
-            ),
-        ]
+    commands = [
+        (
+            "List what could be tuned and what it costs (run this in the folder of the scan):",
+            "layerscout plan .",
+        )
+    ]
     if len(scan["scores"]) < FEW:
         everything = write_command("scan", scan, "--score", "all")
         commands.append(("See whether the other scores agree:", everything))

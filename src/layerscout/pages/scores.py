@@ -9,6 +9,9 @@ from typing import Any
 
 from layerscout.scores import DEFAULT, SCORES
 
+# The scores that may lead a report, the first of them that has a best state.
+LEADING = (DEFAULT, "variability_ratio_debiased", "variability_ratio")
+
 
 def name_score(key: str) -> str:
     """Name a score within a sentence."""
@@ -45,7 +48,7 @@ def list_scores(scan: Mapping[str, Any], of: str) -> list[str]:
 def choose_leading(scan: Mapping[str, Any]) -> str | None:
     """Choose the score that leads the report: the default, else the first with a best state."""
     keys = [*list_scores(scan, "states"), *list_scores(scan, "blocks")]
-    order = [DEFAULT, "variability_ratio_debiased", "variability_ratio", *keys]
+    order = [*LEADING, *keys]
     return next((key for key in order if scan["best"].get(key) is not None), None)
 
 

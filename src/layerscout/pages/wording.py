@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from layerscout.pages.commands import write_command
 from layerscout.pages.formats import format_entries, format_number
 from layerscout.pages.scores import (
+    LEADING,
     choose_leading,
     find_tied,
     get_details,
@@ -17,7 +19,6 @@ from layerscout.pages.scores import (
     name_score,
     title_score,
 )
-from layerscout.scores import DEFAULT
 
 # From this signal fraction on, noise in the class means is not what keeps a ratio from being
 # measured.
@@ -46,7 +47,7 @@ def describe_scan(scan: Mapping[str, Any], keys: Sequence[str], mark: str) -> li
     for key in keys:
         if scan["best"].get(key) is not None:
             lines += [_describe_best(scan, key), *_describe_certainty(scan, key, mark)]
-        elif not get_refusal(scan["scores"][key]) and not (key == DEFAULT and nothing):
+        elif not get_refusal(scan["scores"][key]) and not nothing:
             name = name_entry(scan["scores"][key])
             lines.append(f"{title_score(key)} is undefined at every {name}.")
     lines += _describe_examples(scan)
@@ -70,14 +71,55 @@ def describe_refusals(scan: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def describe_advice(scan: Mapping[str, Any]) -> list[str]:
+    """Say what to tune, where the head belongs, what that costs, and why; older scans say nothing.
+
+    The command for it is that of `write_advice`.
+    """
+    advice, blocks = scan.get("advice"), scan["model"]["blocks"]
+    if advice is None:
+        return []
+    because = f"Why: {advice['because']}."
+    if advice["plan"] is None:
+        return [f"The head belongs on state {advice['head']} of {blocks}.", because]
+    tuned, head = advice["plan"]["tuned"], advice["plan"]["head"]
+    what = f"block{'s' if len(tuned) > 1 else ''} {format_entries(tuned)}" if tuned else "no block"
+    text = f"Tune {what} with the head on state {head} of {blocks}: "
+    text += f"{advice['relative']:.0%} of the training cost of full fine-tuning"
+    if (cut := blocks - head) > 0:
+        text += f", and a model without the {'block' if cut == 1 else f'{cut} blocks'} above"
+    return [f"{text}.", because]
+
+
+def write_advice(scan: Mapping[str, Any]) -> str | None:
+    """Write the command that follows the advice; None where there is none."""
+    plan = (scan.get("advice") or {}).get("plan")
+    return None if plan is None else write_command("tune", scan, "--plan", plan["notation"])
+
+
 def describe_no_signal(scan: Mapping[str, Any]) -> str | None:
-    """Say that the default score finds no signal anywhere, if that is so."""
-    score = scan["scores"].get(DEFAULT)
-    if score is None or any(v is not None for v in score["values"]) or get_refusal(score):
+    """Say that the leading score finds no signal anywhere, if that is so.
+
+    That is the first of `LEADING` that was computed: no head reads more than the majority class,
+    or no ratio has a value.
+    """
+    key = next((key for key in LEADING if key in scan["scores"]), None)
+    if key is None or get_refusal(scan["scores"][key]):
         return None
-    used = scan["task"]["examples_used"]
+    score, used = scan["scores"][key], scan["task"]["examples_used"]
+    details = get_details(score)
+    if (majority := details.get("majority")) is not None:
+        if any(low is not None and low > majority for low in score["low"][1:]):
+            return None
+        always = "mean" if scan["task"]["kind"] == "regression" else "commonest class"
+        found = f"No state is seen to read more than always predicting the {always} "
+        found += f"({format_number(majority)}) with {used:,} examples"
+        more = used < scan["task"]["examples_available"]
+        return f"{found}; --examples all reads the others." if more else f"{found}."
+    if any(value is not None for value in score["values"]) or "signal_fraction" not in details:
+        return None
     remedy = "--score variability_ratio ranks the states anyway"
-    if any(share is not None and share > CLEAR for share in get_details(score)["signal_fraction"]):
+    if any(share is not None and share > CLEAR for share in details["signal_fraction"]):
         return f"{used:,} examples show that the classes lie apart, but not how far; {remedy}."
     return f"No state's classes can be told apart beyond noise with {used:,} examples; {remedy}."
 

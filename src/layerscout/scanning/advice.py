@@ -22,6 +22,10 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
     best = score.best()
     if best is None:
         return name_blindly(blocks, f"{SCORES[key].title} has no value for any state")
+    majority = score.details.get("majority")
+    if majority is not None and not any(low is not None and low > majority for low in score.low):
+        always = f"always predicting the commonest class or the mean ({majority:.2f})"
+        return name_blindly(blocks, f"a head on no state is seen to read more than {always}")
     state = score.details.get("named", best)
     if _is_tied(score, blocks):
         because = f"by {SCORES[key].title} no state is told apart from state {best}, the best"

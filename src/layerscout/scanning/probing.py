@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from layerscout.cache import States
-from layerscout.data import Split, Task, evaluate, pearson_spearman
+from layerscout.data import Split, Task, evaluate, pearson_spearman, pick_choices
 from layerscout.models import make_family_head
 from layerscout.plans import FAMILY_RATE, FAMILY_RATES, Pooling, first_state
 from layerscout.scanning.context import ScanContext
@@ -85,15 +85,12 @@ def _choose_judge(task: Task, held_out: Split) -> Metric:
         return pearson_spearman
     if held_out.groups is None:
         return partial(evaluate, task.metric)
-    examples = np.unique(held_out.groups, return_inverse=True)[1].reshape(-1)
+    examples = held_out.groups
 
-    def right_choices(labels: np.ndarray, logits: np.ndarray) -> float:
-        """Give the share of examples whose right choice is taken for right the most."""
-        order = np.lexsort((np.arange(len(labels)), logits[:, 0] - logits[:, 1], examples))
-        first = np.searchsorted(examples[order], np.arange(examples.max() + 1))
-        return float(labels[order[first]].mean())
+    def judge_picks(labels: np.ndarray, logits: np.ndarray) -> float:
+        return evaluate(task.metric, *pick_choices(labels, logits, examples))
 
-    return right_choices
+    return judge_picks
 
 
 def read_states(states: States) -> np.ndarray:

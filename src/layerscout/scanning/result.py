@@ -97,7 +97,7 @@ class Scan:
         score = request.score or self.leading_score()
         best, ranking = self.basis(score)
         basis = Basis(score, best, self.name_head(score), ranking, self._shown(score))
-        return compare_strategies(self.as_dict(), request, basis)
+        return compare_strategies(self._content(), request, basis)
 
     def leading_score(self) -> str:
         """Return the score that plans rest on by default: the default one, if it is there.
@@ -143,6 +143,25 @@ class Scan:
             return name_blindly(self.model["blocks"], "no score of states was computed")
         return name_head(key, self.scores[key], self.model["blocks"])
 
+    def advise(self) -> dict[str, Any]:
+        """Give the advice that opens the report: the state for the head, and the plan of "auto".
+
+        Returns:
+            "head" and "because", "plan" as in `plan.json`, and "relative", its training FLOPs as a
+            share of those of full fine-tuning; both are None where "auto" finds no plan.
+        """
+        named = self.name_head()
+        found: dict[str, Any] = {"head": named.state, "because": named.because}
+        try:
+            made = self.planning()
+        except InputError:  # what is shared or unknown in this model; `planning` says it
+            return {**found, "plan": None, "relative": None}
+        return {
+            **found,
+            "plan": made.choice.plan.as_dict(),
+            "relative": made.cost.train / made.full.train,
+        }
+
     def _shown(self, score: str) -> tuple[str, Sequence[float | None]] | None:
         """Give the score of states that is shown beside the strategies, and its values."""
         of_states = (k for k in (score, DEFAULT) if k in self.scores)
@@ -158,6 +177,9 @@ class Scan:
 
     def as_dict(self) -> dict[str, Any]:
         """Give the content of `scan.json`."""
+        return {**self._content(), "advice": self.advise()}
+
+    def _content(self) -> dict[str, Any]:
         return {
             "layerscout": version("layerscout"),
             "verb": "scan",

@@ -178,7 +178,7 @@ class _GrowingSample:
     """The kept states of the rows that were read so far; each row is read once."""
 
     def __init__(self, extractor: Extractor, task: Task) -> None:
-        self._extractor, self._train, self._metric = extractor, task.train, task.metric
+        self._extractor, self._task = extractor, task
         self._rows = np.empty(0, np.int64)
         self._lengths = np.empty(0, np.int64)
         self._truncated = self._empty = 0
@@ -190,7 +190,7 @@ class _GrowingSample:
         extractor = self._extractor
         new = np.setdiff1d(rows, self._rows)
         if len(new):
-            tokens = extractor.tokenize(self._train.take(new))
+            tokens = extractor.tokenize(self._task.train.take(new))
             found = extractor.extract(tokens, f"scanning {len(rows):,}")
             for pooling, states in found.states.items():
                 before = self._states.get(pooling)
@@ -203,7 +203,7 @@ class _GrowingSample:
             self._empty += tokens.empty
         by_row = np.argsort(self._rows, kind="stable")
         order = by_row[np.searchsorted(self._rows[by_row], rows)]
-        split = self._train.take(rows)
+        split = self._task.train.take(rows)
         return Sampled(
             split,
             self._lengths[order],
@@ -216,7 +216,8 @@ class _GrowingSample:
                 seed,
                 split.groups,
                 first=first_state(extractor.poolings[0]),
-                metric=self._metric,
+                metric=self._task.metric,
+                picks=self._task.kind == "multiple_choice",
             ),
             notes=tuple(self._warnings),
         )

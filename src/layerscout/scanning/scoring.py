@@ -20,6 +20,7 @@ from layerscout.scores import (
     Debiased,
     Estimate,
     Moments,
+    Quality,
     Score,
     State,
     deal_groups,
@@ -49,6 +50,7 @@ class Sample:
         examples: (n,), or None; rows with the same number are the choices of one example.
         first: the first state that is scored: 1 where state 0 is the same for every example.
         metric: of the task.
+        picks: the rows are choices, and the metric is of the ones picked.
     """
 
     labels: np.ndarray
@@ -57,6 +59,7 @@ class Sample:
     examples: Int64[np.ndarray, " n"] | None
     first: int
     metric: str | None = None
+    picks: bool = False
 
     def state(self, states: States, s: int) -> State | None:
         """Give state s; None if it is not scored or holds values that are not finite."""
@@ -65,7 +68,9 @@ class Sample:
         found = states[s]
         if not np.isfinite(found).all():
             return None
-        return State(found, self.labels, self.groups, self.seed, self.examples, self.metric)
+        return State(
+            found, self.labels, self.groups, self.seed, self.examples, self.metric, self.picks
+        )
 
     def leave_out(self, classes: Sequence[int]) -> Callable[[State], State]:
         """Make what takes the rows of some classes out of a state of the sample.
@@ -245,11 +250,13 @@ def _with_intervals(score: Score, results: Sequence[Estimate | None], looks: int
     details: dict[str, Any] = {**score.details, "level": 0.95}
     if any(isinstance(r, Debiased) for r in results):
         details["signal_fraction"] = [getattr(r, "signal_fraction", None) for r in results]
+    majorities = [r.majority for r in results if isinstance(r, Quality) and r.value is not None]
     if best is not None:
         apart = details["separable_from_best"] = find_separable(results, best, looks)
         tied = [s for s in range(1, len(apart)) if s == best or apart[s] is False]
         details["named"] = name_state(len(apart) - 1, tied)
-        if "signal_fraction" not in details:  # a ratio has no points to fall behind by
+        if majorities:  # in points of the metric, by which a state may fall behind
+            details["majority"] = majorities[0]
             for key, state in (("behind_best", best), ("behind_named", details["named"])):
                 gaps = measure_gaps(results, state, looks)
                 details[key] = [gap and [gap.difference, gap.half_width] for gap in gaps]

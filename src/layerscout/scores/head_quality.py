@@ -12,13 +12,16 @@ and leaves their difference: that tells states apart where the intervals around 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from jaxtyping import Float64, Int64
 from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 
-from layerscout.data import evaluate, evaluate_without
+from layerscout.data import evaluate, evaluate_without, pick_choices
 from layerscout.scores.estimates import Estimate
 from layerscout.scores.folds import ROUNDING
+from layerscout.scores.probes import majority
 from layerscout.scores.tridiagonal import Tridiagonal
 
 # Shares of the mean variance of a feature; the strongest first, so that it wins ties.
@@ -27,12 +30,24 @@ RIDGE_TERMS = tuple(10.0**exponent for exponent in range(1, -7, -1))
 SINGULAR = 1e-10
 
 
+@dataclass(frozen=True, eq=False)
+class Quality(Estimate):
+    """What a head on a state reads.
+
+    Attributes:
+        majority: the metric of always predicting the commonest class (or the mean).
+    """
+
+    majority: float | None = None
+
+
 def measure_quality(
     H: Float64[np.ndarray, "n d"],
     y: np.ndarray,
     folds: Int64[np.ndarray, " n"],
     metric: str,
-) -> Estimate:
+    examples: Int64[np.ndarray, " n"] | None = None,
+) -> Quality:
     """Judge a cross-fitted linear head on a state by a metric.
 
     Args:
@@ -40,6 +55,8 @@ def measure_quality(
         y: class ids or targets (n,).
         folds: of each row, 0..B−1 (n,); rows that depend on each other are in the same one.
         metric: a key of `layerscout.data.METRICS`.
+        examples: (n,), where the rows are choices: those with the same number are one example, and
+            what is judged is the choice that the head picks. None where each row is an example.
 
     Returns:
         The metric on the predictions of examples left out, and without those of each fold;
@@ -47,9 +64,16 @@ def measure_quality(
     """
     predicted = cross_fit(H, y, folds)
     if predicted is None:
-        return Estimate(None, None)
-    value = evaluate(metric, y, predicted)
-    return Estimate(value, evaluate_without(metric, y, predicted, folds))
+        return Quality(None, None)
+    if examples is not None:
+        folds = folds[np.unique(examples, return_index=True)[1]]
+        y, predicted = pick_choices(y, predicted, examples)
+
+    def judge(labels: np.ndarray, outputs: np.ndarray) -> float:
+        return evaluate(metric, labels, outputs.reshape(len(labels), -1))
+
+    without = evaluate_without(metric, y, predicted, folds)
+    return Quality(judge(y, predicted), without, majority(y, y, judge))
 
 
 def cross_fit(

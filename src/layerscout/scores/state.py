@@ -9,10 +9,9 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
-from layerscout.scores.estimates import Estimate
 from layerscout.scores.folds import FoldScores, score_folds
 from layerscout.scores.grouping import deal_groups
-from layerscout.scores.head_quality import measure_quality
+from layerscout.scores.head_quality import Quality, measure_quality
 from layerscout.scores.moments import Centred
 from layerscout.scores.transferability import centred_scatter
 from layerscout.scores.variability import Debiased, estimate_debiased
@@ -63,6 +62,8 @@ class State:
         examples: (n,), or None; rows with the same number are the choices of one example.
         metric: a key of `layerscout.data.METRICS`, what a head on the state is judged by; by
             default accuracy, or for numbers the mean of both correlations.
+        picks: a head on the state is judged by which row of each example it takes for the right
+            one, that of class 1.
     """
 
     states: Float[np.ndarray, "n d"]
@@ -71,6 +72,7 @@ class State:
     seed: int = 0
     examples: Int64[np.ndarray, " n"] | None = None
     metric: str | None = None
+    picks: bool = False
 
     @_once
     def exact(self) -> Float64[np.ndarray, "n d"]:
@@ -106,8 +108,9 @@ class State:
         return score_folds(self.centred)
 
     @_once
-    def quality(self) -> Estimate:
+    def quality(self) -> Quality:
         """How well a head on the state does on examples left out, with jackknife replicates."""
         folds = deal_groups(self.labels, self.seed, self.examples, least=0)
         usual = "pearson_spearman" if self.labels.dtype.kind == "f" else "accuracy"
-        return measure_quality(self.exact, self.labels, folds, self.metric or usual)
+        picked = self.examples if self.picks else None
+        return measure_quality(self.exact, self.labels, folds, self.metric or usual, picked)

@@ -1,0 +1,90 @@
+"""The advice of a scan: which state a head should read, why, and the plan that follows."""
+
+from dataclasses import replace
+
+import pytest
+
+from layerscout.scanning.advice import name_head
+from layerscout.scanning.run import Scan, scan
+from layerscout.scores import DEFAULT, Score
+from telling import telling_task
+
+VALUES = (0.5, 0.6, 0.91, 0.92, 0.7)
+APART = (True, True, False, False, True)
+GAPS = [[0.41, 0.04], [0.31, 0.04], [0.0, 0.0], [-0.01, 0.03], [0.21, 0.05]]
+
+
+def read(values=VALUES, apart=APART, **details):
+    """What heads on five states read, of which states 2 and 3 are not told apart."""
+    low, high = ([v and v + shift for v in values] for shift in (-0.05, 0.05))
+    details = {
+        "separable_from_best": list(apart),
+        "named": 2,
+        "behind_named": GAPS,
+        "majority": 0.5,
+        **details,
+    }
+    return Score("states", "higher", tuple(values), tuple(low), tuple(high), details)
+
+
+@pytest.mark.parametrize(
+    ("score", "state", "because"),
+    [
+        (
+            read(),
+            2,
+            "state 2: a head there reads 0.91, at the top 0.70 (difference 0.21 ± 0.05); state 3 "
+            "with 0.92 is the best but not told apart from it",
+        ),
+        (
+            read(named=3),
+            3,
+            "state 3: a head there reads 0.92, at the top 0.70 (difference 0.21 ± 0.05)",
+        ),
+        (
+            read(apart=[None, False, False, False, False]),
+            3,
+            "by held-out quality of a head no state is told apart from state 3, the best: state 3 "
+            "is two thirds of the way up",
+        ),
+        (
+            read(majority=0.88),
+            3,
+            "a head on no state is seen to read more than always predicting the commonest class "
+            "or the mean (0.88): state 3 is two thirds of the way up",
+        ),
+        (
+            Score("states", "higher", (None,) * 5),
+            3,
+            "held-out quality of a head has no value for any state: state 3 is two thirds of the "
+            "way up",
+        ),
+        (read((0.5, 0.6, 0.91, 0.92, None)), 2, "state 2: a head there reads 0.91; state 3 with"),
+    ],
+)
+def test_the_state_and_the_reason(score, state, because):
+    named = name_head(DEFAULT, score, 4)
+    assert named.state == state
+    assert named.because.startswith(because)
+
+
+def test_a_score_without_intervals_is_followed_to_its_best():
+    named = name_head("nc1", Score("states", "lower", (None, 9.0, 3.0, 4.0, 8.0)), 4)
+    assert (named.state, named.because) == (
+        2,
+        "state 2: neural collapse NC1 is 3.00 there, at the top 8.00",
+    )
+
+
+def test_a_scan_holds_the_advice_of_auto(tiny, tmp_path):
+    found = scan(str(tiny), telling_task(), progress=False)
+    advice, planned = found.as_dict()["advice"], found.planning()
+    assert advice["plan"] == planned.choice.plan.as_dict()
+    assert planned.choice.reason.startswith(advice["because"])
+    assert advice["head"] == found.name_head().state
+    chosen = [o for o in planned.options if o.plan == planned.choice.plan]
+    assert advice["relative"] == pytest.approx(chosen[0].relative)
+    found.save(tmp_path)
+    assert Scan.load(tmp_path).as_dict()["advice"] == advice
+    older = replace(found, task={k: v for k, v in found.task.items() if k != "validation_examples"})
+    assert older.as_dict()["advice"] == {**advice, "plan": None, "relative": None}

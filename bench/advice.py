@@ -84,21 +84,24 @@ def write_page(rows: list[list[str]], columns: list[str], pairs: Sequence[Pair])
         counts towards the budget. The best plan is chosen on one half of the validation examples
         and one seed, and both are judged on the other half and the other seed. The intervals (95 %)
         hold the chance of pairs, examples and seeds.""",
-        f"""**What `auto` does.** It scans if that takes no more than a quarter of the budget, and
-        puts the head at the state where a cross-fitted head reads most; among the states that are
-        not told apart from that one, it takes the one nearest to two thirds of the depth. At half
+        f"""**What `auto` does.** It puts the head at two thirds of the depth; or above, at a state
+        where a cross-fitted head reads more, if a scan tells that apart. It scans if that takes no
+        more than a quarter of the budget. At half
         of full fine-tuning that lost {lost["auto"]} points, the best state by `head_quality`
         {lost["held-out quality of a head"]}, by the debiased ν
         {lost["debiased variability ratio ν"]}, by the published ν {lost["variability ratio ν"]},
         the top {lost["the top"]}, the middle {lost["the middle"]} and a random plan
         {lost["any plan"]}.""",
-        f"""**What it does not show.** Two thirds of the depth, a rule that looks at no example,
-        lost {lost["two thirds"]}: no score was clearly better than that on these pairs, and with
-        less to spend a scan takes too much of the budget. `auto` was made when most of these pairs
+        f"""**Why not the best state by a score.** Two thirds of the depth, a rule that looks at no
+        example, lost {lost["two thirds"]}: no score lost less, and with less to spend a scan takes
+        too much of the budget. So the rule is the default. What a head reads below two thirds does
+        not move it: scores that point further down lost by that. Of these pairs none has a state
+        above that a scan tells apart for both seeds, so they say nothing of the second half of the
+        rule, which is for tasks such as those with many classes. `auto` was made when most of these pairs
         had been seen; "{ELSEWHERE}" was not: for each pair it follows the adviser that lost the
         fewest points on other models and other tasks, and it lost {lost[ELSEWHERE]}. With so few
         pairs the intervals are several points wide. A task of many classes is not among them, nor
-        is a decoder: there what a head reads may be far from two thirds of the depth.""",
+        is a decoder.""",
         """**What else was seen.** MiniLM on CoLA stays at chance with nearly every plan, so that
         pair tells no adviser from another. A head by itself does the same on models whose states
         were averaged when they were trained: the tables of `layerscout study advice` show the

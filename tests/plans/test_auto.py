@@ -71,11 +71,13 @@ def test_the_smallest_budget_is_named_and_works():
     assert choose(bert(), WORK, at(8), least).plan.notation == "head:1"
 
 
-def test_a_head_goes_where_the_best_states_are_nearest_to_two_thirds():
-    assert name_state(12) == 8 and name_state(6) == 4 and name_state(1) == 1
-    assert name_state(12, [3, 6, 11]) == 6
-    assert name_state(12, [7, 9]) == 9  # of two, the upper one
-    assert name_state(12, [12]) == 12
+def test_a_head_goes_to_two_thirds_or_above_where_more_is_read():
+    assert [name_state(blocks) for blocks in (1, 2, 4, 5, 6, 12)] == [1, 1, 3, 3, 4, 8]
+    assert name_state(12, 8) == name_state(12, 3) == 8
+    assert name_state(12, 3, [6, 11]) == 8, "the best is below"
+    assert name_state(12, 12) == 12
+    assert name_state(12, 12, [3, 7]) == 12, "these are below"
+    assert name_state(12, 12, [9, 11]) == 9 and name_state(12, 11, [8, 9]) == 8
     assert name_blindly(12, "why") == Named(8, "why: state 8 is two thirds of the way up")
 
 

@@ -34,18 +34,23 @@ class Named:
     because: str
 
 
-def name_state(blocks: int, tied: Iterable[int] = ()) -> int:
-    """Name the state that a head should read: the one nearest to two thirds of the depth.
+def name_state(blocks: int, best: int | None = None, tied: Iterable[int] = ()) -> int:
+    """Name the state that a head should read: at two thirds of the depth, or above.
 
-    Of the rules that look at no example, two thirds lost the fewest points; what examples show goes
-    before it, see docs/measured/advice.md. Of two states the upper one is named.
+    It is the one nearest to two thirds, of two the upper one, unless a state above that reads more
+    for sure. What is read below it is passed over: the fewer blocks are below the head, the less
+    there is to tune. The rules for heads further down lost more points than two thirds did, and no
+    score lost fewer; see docs/measured/advice.md.
 
     Args:
         blocks: of the model.
-        tied: states that may be the best; all of 1..L unless some are given.
+        best: the state that a score calls best.
+        tied: states that cannot be told apart from that one.
     """
-    states = tuple(tied) or range(1, blocks + 1)
-    return min(states, key=lambda state: (abs(3 * state - 2 * blocks), -state))
+    middle = min(range(1, blocks + 1), key=lambda state: (abs(3 * state - 2 * blocks), -state))
+    if best is None or best <= middle:
+        return middle
+    return min(state for state in (best, *tied) if state >= middle)
 
 
 def name_blindly(blocks: int, because: str) -> Named:

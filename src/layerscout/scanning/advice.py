@@ -34,9 +34,12 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
     if state != blocks and score.values[blocks] is not None:
         words += f", at the top {_format(score.values[blocks])}{_describe_gap(score, blocks)}"
     if state != best:
+        words += f"; state {best} with {_format(score.values[best])} is the best"
+        apart = score.details.get("separable_from_best")
         words += (
-            f"; state {best} with {_format(score.values[best])} is the best but not told apart "
-            "from it"
+            ", but so far down little is left to tune"
+            if apart and apart[state]
+            else " but not told apart from it"
         )
     return Named(state, words)
 

@@ -253,8 +253,9 @@ def _with_intervals(score: Score, results: Sequence[Estimate | None], looks: int
     majorities = [r.majority for r in results if isinstance(r, Quality) and r.value is not None]
     if best is not None:
         apart = details["separable_from_best"] = find_separable(results, best, looks)
-        tied = [s for s in range(1, len(apart)) if s == best or apart[s] is False]
-        details["named"] = name_state(len(apart) - 1, tied)
+        tied = [s for s in range(1, len(apart)) if apart[s] is False]
+        named = name_state(len(apart) - 1, best, tied)
+        details["named"] = best if score.values[named] is None else named
         if majorities:  # in points of the metric, by which a state may fall behind
             details["majority"] = majorities[0]
             for key, state in (("behind_best", best), ("behind_named", details["named"])):

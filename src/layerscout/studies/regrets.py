@@ -325,7 +325,7 @@ def _find_named(scan: Mapping[str, Any], blocks: int) -> int | None:
     if best is None:
         return None
     apart = scan["scores"][DEFAULT]["details"].get("separable_from_best") or [True] * (blocks + 1)
-    return name_state(blocks, [s for s in range(1, blocks + 1) if s == best or apart[s] is False])
+    return name_state(blocks, best, [s for s in range(1, blocks + 1) if apart[s] is False])
 
 
 def _rank_states(scan: Mapping[str, Any], blocks: int) -> int | None:

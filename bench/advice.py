@@ -95,10 +95,10 @@ def write_page(rows: list[list[str]], columns: list[str], pairs: Sequence[Pair])
         f"""**Why not the best state by a score.** Two thirds of the depth, a rule that looks at no
         example, lost {lost["two thirds"]}: no score lost less, and with less to spend a scan takes
         too much of the budget. So the rule is the default. What a head reads below two thirds does
-        not move it: scores that point further down lost by that. Of these pairs none has a state
-        above that a scan tells apart for both seeds, so they say nothing of the second half of the
-        rule, which is for tasks such as those with many classes. `auto` was made when most of these pairs
-        had been seen; "{ELSEWHERE}" was not: for each pair it follows the adviser that lost the
+        not move it: scores that point further down lost by that. No pair has a state above that a
+        scan told apart, so they say nothing of the second half of the rule, which is for tasks such
+        as those with many classes. `auto` was made when most of these pairs had been seen;
+        "{ELSEWHERE}" was not: for each pair it follows the adviser that lost the
         fewest points on other models and other tasks, and it lost {lost[ELSEWHERE]}. With so few
         pairs the intervals are several points wide. A task of many classes is not among them, nor
         is a decoder.""",

@@ -30,6 +30,7 @@ STRATEGIES: Mapping[str, str] = {
     "blocks:3,7-9@12": "exactly these blocks, head at state 12",
     "(b, t, h)": "blocks b to t, head at state h",
     "auto": "within the budget, the head nearest to the best place for it, and the blocks below",
+    "race": "found by tuning: two or three plans are tried for an epoch, and one is finished",
 }
 
 # No model has 10⁹ blocks, and Python refuses to read numbers of thousands of digits.
@@ -416,6 +417,11 @@ def _misspelt(text: str) -> InputError:
     if name == "auto":
         return InputError(
             "auto weighs costs and needs a scan; use layerscout plan (in Python: scan.plan())"
+        )
+    if name == "race":
+        return InputError(
+            "a race trains the plans that it tries; use layerscout tune --plan race (in Python: "
+            "layerscout.tune)"
         )
     forms = [form for form in STRATEGIES if re.split("[:@]", form)[0] == name]
     shown = text if len(text) <= 60 else f"{text[:57]}..."

@@ -87,6 +87,7 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
         "Plan": f"{plan['notation']}: blocks tuned: {tuned}{_say_by_what(content)}; the head reads "
         f"state {plan['head']}"
         + (f"; removed above it: {removed} of {model['blocks']} blocks" if removed else ""),
+        **_say_what_was_tried(content),
         "Parameters": f"{parameters['total']:,}, of which {parameters['trainable']:,} were trained",
         "Training": f"{task['examples_used']:,} examples, inputs cut at {settings['max_length']} "
         f"tokens, batches of {settings['batch_size']}, learning rate {run['learning_rate']:g}, "
@@ -101,6 +102,20 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
             f"{speed['full_model']:.0f}"
         )
     return facts
+
+
+def _say_what_was_tried(content: Mapping[str, Any]) -> dict[str, str]:
+    """Say which plans were tried where this one was found by a race."""
+    if (race := content.get("race")) is None:
+        return {}
+    listed = ", ".join(
+        one["plan"]["notation"] + (" (–)" if one["value"] is None else f" ({one['value']:.4f})")
+        for one in race["tried"]
+    )
+    return {
+        "Tried": f"{listed}, by {content['metric']} on the validation examples after epoch "
+        f"{race['epochs']}, which the cost includes"
+    }
 
 
 def _say_what_is_predicted(task: Mapping[str, Any]) -> str:

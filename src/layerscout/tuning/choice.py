@@ -18,6 +18,7 @@ from layerscout.plans import (
     Full,
     Method,
     ModelShape,
+    Named,
     Plan,
     Work,
     apply_method,
@@ -27,6 +28,7 @@ from layerscout.plans import (
     check_untied,
     choose,
     full_cost,
+    list_candidates,
     make_method,
     make_plan,
     name_blindly,
@@ -124,7 +126,8 @@ def read_plan(plan: Any) -> Asked:
 
 def needs_scan(plan: Asked) -> bool:
     """Return whether a plan follows from a scan: from its best state, or its rank of blocks."""
-    return isinstance(plan, str) and plan.strip().lower().startswith(("auto", "best", "rank"))
+    starts = ("auto", "race", "best", "rank")
+    return isinstance(plan, str) and plan.strip().lower().startswith(starts)
 
 
 def is_worth_scan(plan: Asked, context: PlanContext, work: Work) -> bool:
@@ -182,19 +185,46 @@ def settle_plan(plan: Asked, context: PlanContext, work: Work) -> tuple[Choice, 
     _check_model(context)
     if not _is_auto(plan):
         return _fit(*_explicit(plan, context), context)
-    if context.scan is None:
-        because = "a scan would take too much of the budget"
-        named = name_blindly(context.shape.blocks, because)
-    else:
-        named = context.scan.name_head(context.score)
-    choice, warnings = choose(context.shape, work, named, context.budget, context.method), []
+    choice = choose(context.shape, work, name_head(context), context.budget, context.method)
+    return _fit(choice, _check_scan(context), context)
+
+
+def settle_race(context: PlanContext, work: Work) -> list[Choice]:
+    """List the plans of a race, the one that the guide names first.
+
+    Raises:
+        InputError: if the budget does not hold two plans.
+    """
+    named = name_head(context)
+    plans = list_candidates(context.shape, work, named, context.budget, context.method)
+    if not plans:
+        raise InputError(
+            f"a budget of {context.budget:g} does not hold a race of two plans; raise it, or use "
+            "--plan auto, which trains one"
+        )
+    return [_fit(Choice(plan, plan.notation, named.because), [], context)[0] for plan in plans]
+
+
+def name_head(context: PlanContext) -> Named:
+    """Name the state that a head should read, by the scan if there is one."""
     if context.scan is not None:
-        warnings = _check_same("the scan", context.scan.as_dict(), context)
-    return _fit(choice, warnings, context)
+        return context.scan.name_head(context.score)
+    because = "a scan would take too much of the budget"
+    return name_blindly(context.shape.blocks, because)
+
+
+def _check_scan(context: PlanContext) -> list[str]:
+    scan = context.scan
+    return [] if scan is None else _check_same("the scan", scan.as_dict(), context)
+
+
+def is_race(plan: Asked) -> bool:
+    """Return whether plans are to be tried."""
+    return isinstance(plan, str) and plan.strip().lower() == "race"
 
 
 def _is_auto(plan: Asked) -> bool:
-    return isinstance(plan, str) and plan.strip().lower() == "auto"
+    return is_race(plan) or (isinstance(plan, str) and plan.strip().lower() == "auto")
 
 
 def _check_model(context: PlanContext) -> None:

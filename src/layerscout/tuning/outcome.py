@@ -29,7 +29,17 @@ Measure = Literal["metric", "predictions", "all"]
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """A plan after all of its runs; `parameters` are the trained ones of the run that counts."""
+    """A plan after all of its runs.
+
+    Attributes:
+        choice: the plan and why.
+        runs: all of them.
+        kept: the number of the run that counts.
+        parameters: the trained ones of that run.
+        trunks: of both splits, if they were computed apart.
+        validation: what it was judged on.
+        race: the plans that were tried, as of `run_race`; None where there was no race.
+    """
 
     choice: Choice
     runs: tuple[Run, ...]
@@ -37,6 +47,7 @@ class Tuned:
     parameters: Mapping[str, Tensor]
     trunks: tuple[Trunk, ...]
     validation: Examples
+    race: Mapping[str, Any] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -63,7 +74,7 @@ def make_result(
             predictions and all metrics, and whether its speed is measured.
     """
     ours, max_length = tuned[0], recorded["max_length"]
-    equipped, model = _load_kept(setup, ours)
+    equipped, model = load_kept(setup, ours)
     run, keep = ours.runs[ours.kept], setup.settings.keep
     metrics = {setup.settings.metric: run.choose_epoch(keep).value}
     speeds: dict[str, float] | None = None
@@ -96,7 +107,7 @@ def make_result(
     return Result(model, setup.encoder.tokenizer, content, predictions, write)
 
 
-def _load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:
+def load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:
     """Give what was trained, with the parameters that count, and the model that is saved of it."""
     equipped = setup.equip(tuned.plan, tuned.runs[tuned.kept].seed)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
@@ -171,6 +182,7 @@ def _describe_plan(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
             "strategy": tuned.choice.strategy,
             "reason": tuned.choice.reason,
         },
+        **({} if tuned.race is None else {"race": _describe_race(tuned.race)}),
         "runs": runs,
         "kept": tuned.kept,
         "keep": keep,
@@ -178,7 +190,7 @@ def _describe_plan(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
         "last": runs[tuned.kept]["last"],
         "parameters": {"total": costs.total, "trainable": costs.trainable},
         "flops": {
-            "train": costs.train,
+            "train": costs.train if tuned.race is None else tuned.race["flops"],
             "full_train": full.train,
             "inference": choices * costs.inference,
             "full_inference": choices * full.inference,
@@ -196,6 +208,10 @@ def _describe_plan(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
             "evaluate": sum(run.seconds["evaluate"] for run in tuned.runs),
         },
     }
+
+
+def _describe_race(race: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: race[name] for name in ("epochs", "tried", "won")}
 
 
 def _list_warnings(setup: TuneSetup, tuned: Sequence[Tuned], max_length: int) -> list[str]:

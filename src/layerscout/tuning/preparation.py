@@ -44,9 +44,11 @@ from layerscout.tuning.choice import (
     PlanContext,
     PlanFile,
     check_plan,
+    is_race,
     is_worth_scan,
     read_plan,
     settle_plan,
+    settle_race,
 )
 from layerscout.tuning.setup import Part, TuneSetup
 from layerscout.tuning.sweep import Sweep
@@ -65,12 +67,14 @@ class Prepared:
     Attributes:
         setup: what every run starts from.
         sweeps: the plan, and perhaps the one to compare with, with their rates and seeds.
+        race: the plans that are tried for the first of these; none unless a race was asked for.
         recorded: what `settings` of `result.json` holds of the request.
         warnings: what the reader of the result should know.
     """
 
     setup: TuneSetup
     sweeps: Sequence[Sweep]
+    race: Sequence[Sweep]
     recorded: Mapping[str, Any]
     warnings: Sequence[str]
 
@@ -100,6 +104,7 @@ class Prepared:
         }
         return {
             "plan": ours.choice.plan.notation,
+            "race": [sweep.choice.plan.notation for sweep in self.race],
             "second plan": others[0].choice.plan.notation if others else None,
             "method": {"name": setup.method.name, **describe_method(setup.method)},
             **asdict(setup.settings),
@@ -144,6 +149,8 @@ def prepare(
     context = PlanContext(encoder, task, scan, score, request.budget, request.method or FULL, head)
     for one in asked:
         check_plan(one, context)
+    if any(map(is_race, asked)):
+        _check_race(asked, request, settings.passes(task.train.examples))
     training, validation = (
         _tokenize(encoder, split, task.kind, request.max_length)
         for split in (task.train, require_validation(task))
@@ -163,18 +170,23 @@ def prepare(
     if scan is None and any(is_worth_scan(one, context, work) for one in asked):
         context = replace(context, scan=_scan_first(context, request, cache_limit, progress))
     choices, warnings = _settle_plans(asked, context, setup, work)
+    racing = settle_race(context, work) if is_race(asked[0]) else []
     listed = [_list_rates(choice, setup) for choice in choices]
     if request.preset is not None and listed[0] is None:
         warnings.append(
             f"{request.preset} has no learning rates for {setup.method.name}; a usual one was taken"
         )
     width = encoder.model.config.hidden_size
-    rates = [
-        found or (default_learning_rate(choice.plan, width, setup.method),)
-        for choice, found in zip(choices, listed, strict=True)
-    ]
-    sweeps = [Sweep(*pair, request.seed) for pair in zip(choices, rates, strict=True)]
-    return Prepared(setup, sweeps, _record(context, setup), warnings)
+
+    def make_sweep(choice: Choice, found: Sequence[float] | None) -> Sweep:
+        usual = (default_learning_rate(choice.plan, width, setup.method),)
+        return Sweep(choice, found or usual, request.seed)
+
+    sweeps = [make_sweep(*pair) for pair in zip(choices, listed, strict=True)]
+    race = [make_sweep(choice, _list_rates(choice, setup)) for choice in racing]
+    if race:
+        sweeps[0] = race[0]
+    return Prepared(setup, sweeps, race, _record(context, setup), warnings)
 
 
 def _settle_plans(
@@ -224,6 +236,23 @@ def _scan_first(
             seed=request.seed[0],
             cache_limit=cache_limit,
             progress=progress,
+        )
+
+
+def _check_race(asked: Sequence[Asked], request: TuneRequest, epochs: int) -> None:
+    """Refuse what a race cannot be."""
+    if is_race(asked[-1]) and len(asked) > 1:
+        raise InputError(
+            "`against` is one plan to compare with, got race; use --plan race --against full"
+        )
+    if len(request.seed) > 1 or len(request.learning_rate or ()) > 1 or request.preset is not None:
+        raise InputError(
+            "a race trains every plan once; give one learning rate, one seed and no preset"
+        )
+    if epochs < 2:
+        raise InputError(
+            f"a race tries plans for an epoch and finishes one, got {epochs} epoch; use --epochs 2 "
+            "or more, or --plan auto"
         )
 
 

@@ -25,8 +25,10 @@ from layerscout.runtime import (
     show_progress,
 )
 from layerscout.scanning import Scan
+from layerscout.tuning.choice import is_race, read_plan
 from layerscout.tuning.outcome import Measure, Tuned, make_result
 from layerscout.tuning.preparation import Prepared, prepare
+from layerscout.tuning.race import run_race
 from layerscout.tuning.result import Result
 from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.sweep import NothingFinishedError, Recording, run_sweep
@@ -101,6 +103,8 @@ def tune(
     prepared = prepare(request, encoder, task, scan, cache_limit, progress)
     if checkpoints:
         prepared.check_whole_checkpoints()
+    if prepared.race and snapshots is None and accelerator.num_processes > 1:
+        raise InputError("a race of several processes needs `snapshots`; name a folder for them")
     with ExitStack() as holding:
         show = holding.enter_context(show_progress(progress))
         opened, notes = None, list(prepared.warnings)
@@ -120,7 +124,8 @@ def tune(
 
 def _check_checkpoints(checkpoints: Mapping[int, str | Path], request: TuneRequest) -> None:
     rates = request.learning_rate or ()
-    if checkpoints and (len(request.seed) > 1 or len(rates) > 1 or request.against is not None):
+    several = len(request.seed) > 1 or len(rates) > 1 or request.against is not None
+    if checkpoints and (several or is_race(read_plan(request.plan))):
         raise InputError(
             "`checkpoints` are of a single training; give one plan, one learning rate and one seed"
         )
@@ -149,11 +154,15 @@ def _run_sweeps(prepared: Prepared, recording: Recording) -> tuple[Sequence[Tune
     """Tune the plan, and the one to compare with; the comparison may fail, with a warning."""
     first, *others = prepared.sweeps
     try:
-        tuned, failures = [run_sweep(prepared.setup, first, recording)], []
+        if prepared.race:
+            tuned = [run_race(prepared.setup, prepared.race, recording)]
+        else:
+            tuned = [run_sweep(prepared.setup, first, recording)]
     except NothingFinishedError:
         if recording.snapshots is not None:  # nothing in them is worth continuing
             recording.snapshots.discard()
         raise
+    failures = []
     for sweep in others:
         try:
             beside = replace(recording, prefix="plan-2-", checkpoints={})

@@ -106,6 +106,23 @@ class Snapshots:
         """Give those of a run by its name, which is that of its folder."""
         return RunSnapshots(self.folder / run)
 
+    def remember(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write down what was decided on the way, which a tuning that goes on must not change.
+
+        Raises:
+            InputError: if it cannot be written.
+        """
+        write_files({self.folder / f"{name}.json": json.dumps(content, allow_nan=False) + "\n"})
+
+    def recall(self, name: str) -> dict[str, Any] | None:
+        """Give what was decided; None if nothing was yet.
+
+        Raises:
+            InputError: if it cannot be read.
+        """
+        path = self.folder / f"{name}.json"
+        return read_object(path) if path.exists() else None
+
     def discard(self) -> None:
         """Remove all of them: the tuning is done."""
         remove_folder(self.folder)

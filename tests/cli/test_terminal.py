@@ -133,8 +133,9 @@ def test_the_advice_ends_with_the_command():
     ]
     whole = {"tuned": [], "head": 12, "notation": "head:12"}
     lines = shown(full() | {"advice": advice | {"plan": whole, "relative": 0.07}}, width=200)
-    assert lines[-3].startswith("Tune no block with the head on state 12 of 12: 7% of")
-    assert lines[-3].endswith("full fine-tuning.")
+    assert lines[-4].startswith("Tune no block with the head on state 12 of 12: 7% of")
+    assert lines[-4].endswith("full fine-tuning.")
+    assert lines[-2] == "No head nearer to state 8 fits into the budget."
 
 
 def test_a_head_that_reads_no_more_than_the_majority_is_said_first():

@@ -74,12 +74,17 @@ def test_the_state_and_the_reason(score, state, because):
     assert named.because.startswith(because)
 
 
-def test_a_score_without_intervals_is_followed_to_its_best():
-    named = name_head("nc1", Score("states", "lower", (None, 9.0, 3.0, 4.0, 8.0)), 4)
-    assert (named.state, named.because) == (
-        2,
-        "state 2: neural collapse NC1 is 3.00 there, at the top 8.00",
+def test_a_score_without_intervals_is_followed_where_its_best_is_above_two_thirds():
+    low, high = ((None, 9.0, 3.0, 4.0, 8.0), (None, 9.0, 8.0, 4.0, 3.0))
+    named = name_head("nc1", Score("states", "lower", low), 4)
+    assert named.state == 3 and named.because == (
+        "state 3: neural collapse NC1 is 4.00 there, at the top 8.00; state 2 with 3.00 is the "
+        "best, but so far down little is left to tune"
     )
+    named = name_head("nc1", Score("states", "lower", high), 4)
+    assert (named.state, named.because) == (4, "state 4: neural collapse NC1 is 3.00 there")
+    named = name_head("nc1", Score("states", "lower", (None, 9.0, 3.0, None, 8.0)), 4)
+    assert named.state == 2, "state 3 has no value"
 
 
 def test_a_scan_holds_the_advice_of_auto(tiny, tmp_path):

@@ -51,7 +51,7 @@ def test_plans_of_a_scan(bert, scan, scans, plan):
     assert fixed.best() == 2
     result = cheaply(bert, task_of(), plan, scan=fixed, budget=0.9)
     assert scans == []
-    expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,), "auto": (1, 2)}
+    expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,), "auto": (1, 2, 3)}
     assert result.plan.tuned == expected[plan]
 
 

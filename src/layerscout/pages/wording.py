@@ -88,7 +88,10 @@ def describe_advice(scan: Mapping[str, Any]) -> list[str]:
     text += f"{advice['relative']:.0%} of the training cost of full fine-tuning"
     if (cut := blocks - head) > 0:
         text += f", and a model without the {'block' if cut == 1 else f'{cut} blocks'} above"
-    return [f"{text}.", because]
+    if head == advice["head"]:
+        return [f"{text}.", because]
+    nearest = f"No head nearer to state {advice['head']} fits into the budget."
+    return [f"{text}.", because, nearest]
 
 
 def write_advice(scan: Mapping[str, Any]) -> str | None:

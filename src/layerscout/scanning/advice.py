@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from layerscout.plans import Named, name_blindly
+from layerscout.plans import Named, name_blindly, name_state
 from layerscout.scores import SCORES, Score
 
 
 def name_head(key: str, score: Score, blocks: int) -> Named:
     """Name the state that a head should read by a score of states, and say why.
 
-    It is the one that the score's intervals name (see `plans.name_state`), or ℓ* where the score
-    comes without any.
+    It is the one of `plans.name_state`, by the score's intervals if it has some, else by ℓ* alone.
 
     Args:
         key: of the score.
@@ -26,7 +25,8 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
     if majority is not None and not any(low is not None and low > majority for low in score.low):
         always = f"always predicting the commonest class or the mean ({majority:.2f})"
         return name_blindly(blocks, f"a head on no state is seen to read more than {always}")
-    state = score.details.get("named", best)
+    state = score.details.get("named", name_state(blocks, best))
+    state = best if score.values[state] is None else state
     if _is_tied(score, blocks):
         because = f"by {SCORES[key].title} no state is told apart from state {best}, the best"
         return name_blindly(blocks, because)
@@ -37,9 +37,9 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
         words += f"; state {best} with {_format(score.values[best])} is the best"
         apart = score.details.get("separable_from_best")
         words += (
-            ", but so far down little is left to tune"
-            if apart and apart[state]
-            else " but not told apart from it"
+            " but not told apart from it"
+            if apart and not apart[state]
+            else ", but so far down little is left to tune"
         )
     return Named(state, words)
 

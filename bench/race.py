@@ -17,7 +17,7 @@ from scipy.special import stdtrit
 import layerscout as ls
 
 KEPT = Path(__file__).with_suffix(".jsonl")
-TASKS = ("cola", "sst2", "wic", "mrpc", "mnli")
+TASKS = ("cola", "sst2", "wic", "mrpc")
 SEEDS = (0, 1)
 WAYS = ("auto", "race")
 # As the trials of docs/measured/advice.md, so that both can be read side by side.

@@ -19,6 +19,7 @@ from layerscout.cache.forward import compute_logits
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.plans.plan import make_plan
+from layerscout.scores import DEFAULT
 
 pytestmark = [pytest.mark.real, pytest.mark.whole]
 
@@ -65,7 +66,7 @@ def test_numbers_of_stsb(tmp_path):
     result = ls.tune(encoder, task, epochs=2, batch_size=8, progress=False)
     result.save(tmp_path)
     content = json.loads((tmp_path / "result.json").read_text())
-    assert (content["metric"], content["settings"]["score"]) == ("pearson_spearman", "cca")
+    assert (content["metric"], content["settings"]["score"]) == ("pearson_spearman", DEFAULT)
     before, after = (content["runs"][0]["curve"][at]["training_loss"] for at in (0, -1))
     assert after < before
     found, held = result.predictions["prediction"][:4], task.validation

@@ -9,11 +9,12 @@ from hypothesis import given, strategies as st
 
 from inputs import expect_refused
 from layerscout.runtime.errors import InputError
-from layerscout.scores import arrays as scores, transferability
+from layerscout.scores import arrays as scores, isotropy, transferability
 from layerscout.scores.folds import score_folds
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.moments import Centred, Moments, class_weights
 from layerscout.scores.neighbours import knn, mutual_information
+from layerscout.scores.online_code import codelength
 from layerscout.scores.score import Score
 from layerscout.scores.table import SCORES, applicable
 from layerscout.scores.variability import estimate_debiased
@@ -34,9 +35,12 @@ ON_ARRAYS = (
     "numerical_rank",
     "knn",
     "mutual_information",
+    "codelength",
+    "loes",
+    "entropy",
 )
 OF_NUMBERS = ("cca", "ridge", "logme", "knn")
-SEEDED = ("variability_ratio_debiased", "cca", "ridge", "mutual_information")
+SEEDED = ("variability_ratio_debiased", "cca", "ridge", "mutual_information", "codelength")
 
 
 def examples(seed, n=60, d=6, K=3, skew=False, signal=1.0):
@@ -214,6 +218,10 @@ def expected_by_key(key, H, y, seed=0):
             return mutual_information(H, y, seed)
         case "knn":
             return knn(H, y)
+        case "codelength":
+            return codelength(H, y, seed)
+        case "loes" | "entropy":
+            return getattr(isotropy, key)(states, H.T @ H - len(H) * np.outer(*2 * [H.mean(0)]))
         case "logme" | "h_score" | "numerical_rank":
             return getattr(transferability, key)(states)
     return getattr(naive, key)(H, y)
@@ -340,7 +348,9 @@ def test_awkward_examples_have_an_answer_or_a_clear_refusal(case):
     elif case == "one class at zero":
         assert undefined == {"numerical_rank"}
     elif case == "far from the origin":  # where all states point the same way
-        assert undefined == {"knn"}
+        assert undefined == {"knn", "codelength"}
+    elif case == "one feature":  # whose one eigenvalue has no deviation
+        assert undefined == {"loes"}
     else:
         assert not undefined
 
@@ -372,7 +382,7 @@ def test_keys_are_read_from_text_and_lists():
     assert applicable("all", numbers=False) == list(SCORES)
     left = applicable("all", numbers=True)
     assert set(SCORES) - set(left) == {
-        *KEYS, DEBIASED, "h_score", "numerical_rank", "mutual_information",
+        *KEYS, DEBIASED, "h_score", "numerical_rank", "mutual_information", "codelength",
     }  # fmt: skip
     line = expect_refused("compares classes", applicable, "cca,h_score", numbers=True)
     assert line.startswith("h_score") and all(key in line for key in OF_NUMBERS)

@@ -3,9 +3,12 @@
 from layerscout.scores.arrays import (
     LARGEST,
     cca,
+    codelength,
+    entropy,
     h_score,
     head_quality,
     knn,
+    loes,
     logme,
     mutual_information,
     nc1,

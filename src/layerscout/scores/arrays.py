@@ -178,6 +178,39 @@ def mutual_information(
     return _on_arrays("mutual_information", H, y, seed)
 
 
+def codelength(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0) -> float | None:
+    """Online code length of the labels in nats an example; lower is better.
+
+    Voita & Titov 2020, §2.2.2, with a softmax regression; see
+    `layerscout.scores.online_code.codelength`.
+
+    Args and errors: as `variability_ratio`; `seed` draws the order.
+    """
+    return _on_arrays("codelength", H, y, seed)
+
+
+def loes(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False) -> float | None:
+    """Training error of a ridge regression plus a penalty for uneven spread; lower is better.
+
+    Batra et al. 2026, for the first layer; see `layerscout.scores.isotropy.loes`.
+
+    Args and errors: as `cca`.
+    """
+    return _on_arrays("loes", H, y, regression=regression)
+
+
+def entropy(
+    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False
+) -> float | None:
+    """Entropy (nats) of the eigenvalues of HHᵀ, as shares; higher is better.
+
+    The labels change nothing. Skean et al. 2025, §3; see `layerscout.scores.isotropy.entropy`.
+
+    Args and errors: as `cca`.
+    """
+    return _on_arrays("entropy", H, y, regression=regression)
+
+
 def _on_arrays(
     key: str,
     H: ArrayLike | Tensor,

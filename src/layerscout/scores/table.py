@@ -16,8 +16,10 @@ from layerscout.scores.cka import StatesLike, score_changes
 from layerscout.scores.estimates import Estimate
 from layerscout.scores.fold_sums import FEWEST_FOLDS
 from layerscout.scores.grouping import FEWEST_GROUPS
+from layerscout.scores.isotropy import entropy, loes
 from layerscout.scores.moments import Centred, Moments, nc1s, variability_ratios
 from layerscout.scores.neighbours import FEWEST_ROWS, knn, mutual_information
+from layerscout.scores.online_code import codelength
 from layerscout.scores.score import Better, Score
 from layerscout.scores.spectra import score_spectra
 from layerscout.scores.state import State
@@ -239,6 +241,39 @@ SCORES: Mapping[str, Definition] = {
         from_state=lambda state: mutual_information(
             state.exact, state.labels, state.seed, state.examples
         ),
+    ),
+    "codelength": Definition(
+        title="online code length",
+        summary="nats an example to send the labels while a classifier is learnt",
+        meaning="How many nats the labels take if they are sent in portions and a classifier on "
+        "the state is fitted to what was sent before. It asks how soon a state can be read as well "
+        "as how well. The order of the examples is drawn, and with a few hundred of them that "
+        "order moves it.",
+        better="lower",
+        source="state",
+        from_state=lambda state: codelength(state.exact, state.labels, state.seed, state.examples),
+    ),
+    "loes": Definition(
+        title="LOES",
+        summary="error of a linear fit on its own examples, and how unevenly the state spreads",
+        meaning="What LOES (2026) chooses its first layer by: the error of a linear fit on the "
+        "examples that it was fitted to, plus a penalty for states that spread unevenly. With "
+        "fewer examples than features the fit is perfect at every state, and the spread alone "
+        "decides, which never sees the labels.",
+        better="lower",
+        source="state",
+        numbers=True,
+        from_state=lambda state: loes(state.centred, state.scatter),
+    ),
+    "entropy": Definition(
+        title="entropy of the states",
+        summary="over how many directions all examples spread",
+        meaning="Over how many directions the states of all examples spread, not centred, as an "
+        "entropy in nats. More is taken for a sign of a state that holds more. It never sees the "
+        "labels, so it is the same for every task on the same texts.",
+        source="state",
+        numbers=True,
+        from_state=lambda state: entropy(state.centred, state.scatter),
     ),
     "probe": Definition(
         title="probe",

@@ -9,7 +9,13 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from inputs import expect_refused
-from layerscout.data.metrics import METRICS_OF, evaluate, evaluate_all, evaluate_without
+from layerscout.data.metrics import (
+    METRICS_OF,
+    evaluate,
+    evaluate_all,
+    evaluate_groups,
+    evaluate_without,
+)
 
 NAMES = tuple(METRICS_OF["classification"])
 
@@ -146,3 +152,15 @@ def test_without_each_group(name):
     logits = rng.normal(size=(60, 3 if name in NAMES else 1))
     expected = [evaluate(name, labels[groups != g], logits[groups != g]) for g in range(4)]
     assert evaluate_without(name, labels, logits, groups) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "pearson_spearman"])
+def test_of_each_group(name):
+    rng = np.random.default_rng(1)
+    labels, groups = rng.integers(0, 3, 60), rng.integers(0, 4, 60)
+    labels = labels if name in NAMES else rng.normal(size=60)
+    predicted = rng.integers(0, 3, 60) if name in NAMES else rng.normal(size=60)
+    logits = one_hot(predicted, 3) if name in NAMES else predicted[:, None]
+    expected = [evaluate(name, labels[groups == g], logits[groups == g]) for g in range(4)]
+    found = evaluate_groups(name, labels, predicted, 3, groups)
+    assert found == pytest.approx(expected, abs=1e-12)

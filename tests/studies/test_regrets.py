@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
+from layerscout.studies import regrets as module
 from layerscout.studies.regrets import RULES, tabulate_regrets
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch):
+    monkeypatch.setattr(module, "DRAWS", 40)
+    monkeypatch.setattr(module, "MANY_HALVINGS", 30)
 
 
 def cells(plans, best, examples=4000, metric="accuracy", seeds=(0, 1)):
@@ -79,3 +86,39 @@ def test_one_seed_is_no_pair():
     tuned, scans = cells(PLANS, {"cca": 7}, seeds=(0, 1, 2))
     ended = [one for i, one in enumerate(tuned) if i % 3 != (2 if i < 3 else 0)]
     assert tabulate_regrets(ended, scans).rows == []
+
+
+def test_scans_of_a_pair_are_put_together():
+    tuned, scans = cells(PLANS, {"cca": 7})
+    more = [(cell, {"result": {"best": {"loes": 12}}}) for cell, _ in scans]
+    found = {row[0]: row[3] for row in tabulate_regrets(tuned, [*scans, *more]).rows}
+    assert float(found["LOES"].split(" ")[0]) == pytest.approx(20, abs=2)
+    assert float(found["canonical correlation"].split(" ")[0]) == pytest.approx(0, abs=1.5)
+
+
+def test_a_study_on_its_way_is_left_out_until_most_of_its_plans_are_there():
+    whole = {f"plan {i}": (1 + i, 1, 0.2, 0.6 + i / 50) for i in range(9)}
+    tuned, scans = cells(whole, {"cca": 5}, examples=200)
+    for kept, pairs in ((5, 1), (6, 2)):
+        parts = [
+            ({"values": {**cell["values"], "task": "other"}}, record)
+            for cell, record in tuned[: 2 * kept]
+        ]
+        others = [({"values": {**c["values"], "task": "other"}}, record) for c, record in scans]
+        found = tabulate_regrets([*tuned, *parts], [*scans, *others])
+        assert {row[-1] for row in found.rows} == {str(pairs)}
+
+
+def test_an_interval_holds_the_chance_of_tasks():
+    """It loses 20 points on one of two tasks, none on the other: any mean between is possible."""
+    tuned, scans = cells(PLANS, {"cca": 7}, examples=1000)
+    renamed = [({"values": {**cell["values"], "task": "u"}}, record) for cell, record in tuned]
+    others = [
+        ({"values": {**cell["values"], "task": "u"}}, {"result": {"best": {"cca": 12}}})
+        for cell, _ in scans
+    ]
+    found = {row[0]: row[3] for row in tabulate_regrets(tuned + renamed, scans + others).rows}
+    regret, interval = found["canonical correlation"].split(" ", 1)
+    low, high = (float(end) for end in interval.strip("()").split(" to "))
+    assert float(regret) == pytest.approx(10, abs=2)
+    assert low == pytest.approx(0, abs=3) and high == pytest.approx(20, abs=3)

@@ -282,6 +282,21 @@ def test_embeddings_train_in_full_only(bert, plan):
     expect_refused("embeddings … full fine-tuning … leave", cheaply, bert, task_of(), plan)
 
 
+@pytest.mark.parametrize("plan", ["auto", "race"])
+def test_a_scan_made_for_the_choice_is_paid_from_the_budget(bert, plan):
+    """A budget that just holds a plan does not hold the scan too; one brought along is free."""
+    made = scanning.scan(bert, task_of(), progress=False)
+    free = cheaply(bert, task_of(), plan, scan=made, epochs=3, budget=0.9).content
+    full = free["flops"]["full_train"]
+    budget = free["flops"]["train"] / full + 1e-6
+    again = cheaply(bert, task_of(), plan, scan=made, epochs=3, budget=budget).content
+    assert again["plan"]["notation"] == free["plan"]["notation"]
+    paid = cheaply(bert, task_of(), plan, epochs=3, budget=budget).content
+    scanned = len(task_of().train) * paid["flops"]["full_inference"]
+    assert paid["flops"]["train"] + scanned <= budget * full < free["flops"]["train"] + scanned
+    assert plan == "race" or "of that for the scan)" in paid["plan"]["reason"]
+
+
 def test_auto_counts_the_trunk_where_it_is_not_kept(bert, scan):
     fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
     shares = {option.strategy: option.relative for option in fixed.planning(epochs=5).options}

@@ -8,6 +8,7 @@ from layerscout.data.metrics import (
     METRICS,
     evaluate,
     evaluate_all,
+    evaluate_groups,
     evaluate_without,
     pearson_spearman,
     pick_choices,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import isfinite
 from typing import Any
@@ -167,8 +167,38 @@ def evaluate_without(
     if metric in _OF_TABLES:
         tables = tabulate(labels, predicted, classes, groups)
         return _OF_TABLES[metric](tables.sum(axis=0) - tables)
-    left = (groups != group for group in range(int(groups.max()) + 1))
-    return np.array([METRICS[metric](labels[rows], predicted[rows], classes) for rows in left])
+    return _judge_each(metric, labels, predicted, (groups != g for g in _count_up(groups)))
+
+
+def evaluate_groups(
+    metric: str, labels: np.ndarray, predicted: np.ndarray, classes: int, groups: np.ndarray
+) -> Float64[np.ndarray, " G"]:
+    """Judge what was predicted of the examples of each group.
+
+    Args:
+        metric: as for `evaluate`, and so are the labels.
+        predicted: class ids or numbers (n,).
+        classes: how many there are.
+        groups: of each example, 0..G−1 (n,).
+
+    Raises:
+        InputError: as `evaluate`.
+    """
+    _check_for(metric, labels)
+    if metric in _OF_TABLES:
+        return _OF_TABLES[metric](tabulate(labels, predicted, classes, groups))
+    return _judge_each(metric, labels, predicted, (groups == g for g in _count_up(groups)))
+
+
+def _count_up(groups: np.ndarray) -> range:
+    return range(int(groups.max()) + 1)
+
+
+def _judge_each(
+    metric: str, labels: np.ndarray, predicted: np.ndarray, parts: Iterable[np.ndarray]
+) -> Float64[np.ndarray, " G"]:
+    """Judge numbers, which have no table of counts, part by part."""
+    return np.array([METRICS[metric](labels[rows], predicted[rows], 0) for rows in parts])
 
 
 def pick_choices(

@@ -65,7 +65,12 @@ def pays_for_scan(share: float, budget: float) -> bool:
 
 
 def choose(
-    shape: ModelShape, work: Work, named: Named, budget: float = 0.5, method: Method = FULL
+    shape: ModelShape,
+    work: Work,
+    named: Named,
+    budget: float = 0.5,
+    method: Method = FULL,
+    spent: float = 0.0,
 ) -> Choice:
     """Choose a plan by the rule of `auto`.
 
@@ -80,6 +85,7 @@ def choose(
         named: the state that the head should read.
         budget: training FLOPs allowed, as a share of those of full fine-tuning.
         method: how the blocks are tuned; the share is always of full fine-tuning with all weights.
+        spent: what the scan took of the budget, where it was made for this choice.
 
     Raises:
         InputError: if the budget is not in (0, 1], nothing fits into it, or the method needs blocks
@@ -88,7 +94,7 @@ def choose(
     budget = check_budget(budget)
     check_untied(shape.family, shape.weights, method)
     shares = price_plans(shape, work, method)
-    plan = find_nearest(shares, named.state, budget)
+    plan = find_nearest(shares, named.state, budget - spent)
     if plan is None:
         least = ceil(1000 * min(shares.values())) / 1000
         other = "" if isinstance(method, Full) else f" with {method.name}"
@@ -97,9 +103,10 @@ def choose(
             + (f", and head:{named.state} tunes no block at all (--method full)" if other else "")
             + ("; --untie allows more plans" if _is_tied(shape) else "")
         )
-    place = f"(budget {_percent(budget)})"
+    allowed = _percent(budget) + (f", {_percent(spent)} of that for the scan" if spent else "")
+    place = f"(budget {allowed})"
     if plan.head != named.state:
-        place = f"(no head nearer to state {named.state} fits into the budget, {_percent(budget)})"
+        place = f"(no head nearer to state {named.state} fits into the budget, {allowed})"
     share = f"{plan.notation} needs {_percent(shares[plan])} of full fine-tuning"
     return Choice(plan, plan.notation, f"{named.because}; {share} {place}")
 

@@ -18,7 +18,12 @@ TRIED = 1
 
 
 def list_candidates(
-    shape: ModelShape, work: Work, named: Named, budget: float, method: Method
+    shape: ModelShape,
+    work: Work,
+    named: Named,
+    budget: float,
+    method: Method,
+    spent: float = 0.0,
 ) -> list[Plan]:
     """List what a race tries: the same number of blocks below heads at several states.
 
@@ -32,14 +37,15 @@ def list_candidates(
         named: the state that the head should read.
         budget: training FLOPs allowed, as a share of those of full fine-tuning.
         method: how the blocks are tuned.
+        spent: what the scan took of the budget.
 
     Returns:
         The plans, the one that is named first; none if no two fit.
     """
     states = (named.state, shape.blocks, name_state(shape.blocks), max(1, shape.blocks // 2))
     heads = list(dict.fromkeys(states))[:MOST]
-    limit = budget * full_cost(shape, work).train
-    alone = len(choose(shape, work, named, budget, method).plan.tuned)
+    limit = (budget - spent) * full_cost(shape, work).train
+    alone = len(choose(shape, work, named, budget, method, spent).plan.tuned)
     for count in range(len(heads), 1, -1):
         for plans in _widen(shape, heads[:count], method):
             if price_race(plans, shape, work, method) > limit:

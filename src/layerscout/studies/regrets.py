@@ -5,13 +5,14 @@ the one of the grid within the budget whose head is nearest to that state, and o
 tunes the most blocks. Its regret is the metric of the best plan within the budget less that of its
 own. The best plan is chosen by one half of the validation examples and one seed; both plans are
 judged by the other half and another seed, so that neither gains by luck, and a regret may be
-negative.
+negative. Regrets are means over halvings and over the order of the seeds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from statistics import mean
 from typing import Any
 
@@ -19,17 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from layerscout.data import METRICS
+from layerscout.data import evaluate_groups
 from layerscout.pages import Table
 from layerscout.plans import name_state, pays_for_scan
 from layerscout.scores import DEFAULT, SCORES
 
 # Training FLOPs, and those of the scan that an adviser needs, as shares of full fine-tuning's.
 BUDGETS = (0.1, 0.25, 0.5, 0.75)
-# Halvings of the validation examples, each resampled: what intervals are made from.
-DRAWS = 400
+# Samples of tasks, pairs and validation examples, drawn with replacement, that intervals are made
+# from, and the halvings of each; the halvings of the examples as they are.
+DRAWS, HALVINGS, MANY_HALVINGS = 200, 4, 100
+# Plans that a pair must have to be judged, as a share of those of other pairs.
+MOST = 2 / 3
 # What `auto` names, the mean rank over all scores, and the adviser that lost least elsewhere.
 AUTO, RANKS, ELSEWHERE = "auto", "mean rank of all scores", "the best adviser elsewhere"
+# What is expected of a plan that is drawn among all that fit.
+ANY = "any plan"
 
 # A cell of a grid, and the record of its trial.
 CellRecord = tuple[Mapping[str, Any], Mapping[str, Any]]
@@ -91,55 +97,86 @@ class Pair:
 
         return min(self.list_fitting(budget), key=distance, default=None)
 
-    def judge(self, seed: int, rows: NDArray[np.int64]) -> list[float]:
-        """Give the metric of every plan, tuned with a seed, on some of the examples."""
-        metric, labels = METRICS[self.metric], self.labels[rows]
-        classes = int(self.labels.max()) + 1
-        return [metric(labels, plan.predictions[seed][rows], classes) for plan in self.plans]
+    def judge(
+        self, seed: int, rows: NDArray[np.int64], halves: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Give the metric of every plan, tuned with a seed, on two halves of some rows, (2, P)."""
+        plans, classes = len(self.plans), int(self.labels.max()) + 1
+        predicted = np.stack([plan.predictions[seed] for plan in self.plans])[:, rows]
+        groups = plans * halves + np.arange(plans)[:, None]
+        labels = np.broadcast_to(self.labels[rows], predicted.shape)
+        return evaluate_groups(
+            self.metric, labels.ravel(), predicted.ravel(), classes, groups.ravel()
+        ).reshape(2, plans)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """A halving of a pair's validation examples, each half drawn from with replacement.
+    """Examples of a pair, halved in several ways, with every order of two seeds.
 
     Attributes:
         pair: the pair.
-        seed: of the scan, and of the training that chooses the best plan.
-        chosen: the metric of every plan on the first half, with that seed.
-        judged: the metric of every plan on the second half, with another one.
+        seeds: of the scan and of the training that chooses the best plan (T,).
+        chosen: the metric of every plan on a first half, with that seed (T, P).
+        judged: the metric of every plan on the second half, with another seed (T, P).
     """
 
     pair: Pair
-    seed: int
-    chosen: Sequence[float]
-    judged: Sequence[float]
+    seeds: NDArray[np.int64]
+    chosen: NDArray[np.float64]
+    judged: NDArray[np.float64]
 
     @classmethod
-    def of(cls, pair: Pair, rng: np.random.Generator) -> Draw:
-        """Draw seeds and examples, and judge all plans."""
-        one, other = rng.permutation(pair.seeds())[:2].tolist()
-        halves = np.array_split(rng.permutation(len(pair.labels)), 2)
-        first, second = (rng.choice(half, len(half)) for half in halves)
-        return cls(pair, one, pair.judge(one, first), pair.judge(other, second))
+    def of(
+        cls, pair: Pair, rng: np.random.Generator, halvings: int, *, resample: bool = True
+    ) -> Draw:
+        """Draw examples, halve them, and judge all plans with every two seeds in turn.
+
+        Args:
+            pair: the pair.
+            rng: draws.
+            halvings: how many.
+            resample: draw examples with replacement. Copies of one stay in one half.
+        """
+        n = len(pair.labels)
+        rows = rng.integers(n, size=n) if resample else np.arange(n)
+        orders = list(permutations(pair.seeds(), 2))
+        chosen, judged = [], []
+        for _ in range(halvings):
+            halves = (rng.permutation(n) % 2)[rows]
+            found = {seed: pair.judge(seed, rows, halves) for seed in pair.seeds()}
+            chosen += [found[one][0] for one, _ in orders]
+            judged += [found[other][1] for _, other in orders]
+        first = np.array([one for one, _ in orders] * halvings)
+        return cls(pair, first, np.array(chosen), np.array(judged))
 
     def measure_regret(self, adviser: str, budget: float) -> float | None:
-        """Give what an adviser's plan loses within a budget; None if it has none."""
-        pair = self.pair
-        fitting = pair.list_fitting(budget)
-        if not fitting:
+        """Give what an adviser's plan loses within a budget on average; None if it has none."""
+        fitting = self.pair.list_fitting(budget)
+        advised = {seed: self._follow(adviser, budget, seed) for seed in self.pair.seeds()}
+        if not all(advised.values()):  # nothing fits
             return None
-        best = max(fitting, key=lambda i: self.chosen[i])
-        if adviser == "any plan":
-            return self.judged[best] - mean(self.judged[i] for i in fitting)
+        best = np.take(fitting, self.chosen[:, fitting].argmax(axis=1))
+        lost = float(self.judged[np.arange(len(best)), best].sum())
+        for seed, plans in advised.items():
+            judged = self.judged[self.seeds == seed]
+            lost -= sum(float(judged[:, i].sum()) for i in plans) / len(plans)
+        return lost / len(best)
+
+    def _follow(self, adviser: str, budget: float, seed: int) -> Sequence[int]:
+        """Give which plan an adviser leads to, or which ones alike; none if nothing fits."""
+        pair = self.pair
+        if adviser == ANY:
+            return pair.list_fitting(budget)
         if adviser in RULES:
             advised = pair.choose(RULES[adviser](pair.blocks), budget)
         elif adviser == AUTO and not pays_for_scan(pair.scan_share, budget):
             advised = pair.choose(name_state(pair.blocks), budget)
         else:
             # Without a best state `auto` tunes the top.
-            state = pair.best.get(adviser, {}).get(self.seed) or pair.blocks
+            state = pair.best.get(adviser, {}).get(seed) or pair.blocks
             advised = pair.choose(state, budget - pair.scan_share)
-        return None if advised is None else self.judged[best] - self.judged[advised]
+        return [] if advised is None else [advised]
 
 
 # What needs no scan: the state by the number of blocks.
@@ -163,21 +200,20 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
         return Table("", headings, [], sortable=True)
     scored = dict.fromkeys(name for pair in pairs for name in pair.best)
     rng = np.random.default_rng(0)
-    # Each draw takes pairs with replacement, and examples of each: both are chance.
+    whole = [Draw.of(pair, rng, MANY_HALVINGS, resample=False) for pair in pairs]
     draws = [
-        [Draw.of(pairs[i], rng) for i in rng.integers(len(pairs), size=len(pairs))]
-        for _ in range(DRAWS)
+        [Draw.of(pair, rng, HALVINGS) for pair in draw_pairs(pairs, rng)] for _ in range(DRAWS)
     ]
     followed: dict[str, list[str | Mapping[tuple[str, str], str]]]
-    followed = {name: [name] * len(BUDGETS) for name in (*scored, *RULES, "any plan")}
+    followed = {name: [name] * len(BUDGETS) for name in (*scored, *RULES, ANY)}
     known = [*(name for name in scored if name != AUTO), *RULES]  # `auto` was made from them
-    elsewhere = [choose_elsewhere(pairs, known, budget) for budget in BUDGETS]
+    elsewhere = [choose_elsewhere(whole, known, budget) for budget in BUDGETS]
     if any(elsewhere):
         followed[ELSEWHERE] = [*elsewhere]
     rows = []
     for name, advisers in followed.items():
         cells = [
-            estimate_regret(draws, adviser, budget)
+            estimate_regret(whole, draws, adviser, budget)
             for adviser, budget in zip(advisers, BUDGETS, strict=True)
         ]
         title = SCORES[name].title if name in SCORES else name
@@ -192,13 +228,14 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
 def collect_pairs(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) -> list[Pair]:
     """Bring together what was tuned and what was scanned of each model and task.
 
-    A pair needs a scan, two plans or more that share two seeds or more, and every plan that other
-    pairs with so many blocks have: a study on its way would choose the best of a few.
+    A pair needs a scan, two plans or more that share two seeds or more, and `MOST` of the plans
+    that other pairs with so many blocks have: a study on its way would choose the best of a few.
     """
     scans: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for cell, record in scanned:
         seeds = scans.setdefault(_name_pair(cell), {})
-        seeds[int(cell["values"].get("seed", 0))] = record["result"]
+        seed = int(cell["values"].get("seed", 0))
+        seeds[seed] = _merge_scans(seeds.get(seed, {}), record["result"])
     plans: dict[tuple[str, str], dict[Any, dict[int, Mapping[str, Any]]]] = {}
     for cell, record in tuned:
         found = record["result"]
@@ -217,34 +254,53 @@ def collect_pairs(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) ->
         pair.blocks: max(len(other.plans) for other in pairs if other.blocks == pair.blocks)
         for pair in pairs
     }
-    return [pair for pair in pairs if len(pair.plans) == most_plans[pair.blocks]]
+    return [pair for pair in pairs if len(pair.plans) >= MOST * most_plans[pair.blocks]]
+
+
+def draw_pairs(pairs: Sequence[Pair], rng: np.random.Generator) -> list[Pair]:
+    """Draw as many tasks as there are, and of each as many pairs as it has, with replacement.
+
+    Pairs of one task share their validation examples and what is particular to the task. Drawing
+    tasks alone, or pairs alone, gave narrower intervals on the first 13 pairs.
+    """
+    by_task: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        by_task.setdefault(pair.name[1], []).append(pair)
+    groups = list(by_task.values())
+    drawn = [groups[i] for i in rng.integers(len(groups), size=len(groups))]
+    return [group[i] for group in drawn for i in rng.integers(len(group), size=len(group))]
 
 
 def choose_elsewhere(
-    pairs: Sequence[Pair], advisers: Iterable[str], budget: float
+    draws: Sequence[Draw], advisers: Iterable[str], budget: float
 ) -> dict[tuple[str, str], str]:
     """Choose an adviser for each pair by what following it lost on other models and other tasks.
 
     Pairs that share the model or the task have no say, so that nothing is fitted to what judges it.
 
+    Args:
+        draws: one for each pair.
+        advisers: to choose from.
+        budget: a share of full fine-tuning.
+
     Returns:
         By the name of a pair; those without others are missing.
     """
-    rng = np.random.default_rng(1)
-    lost: dict[str, dict[tuple[str, str], float]] = {}
-    drawn = {pair.name: [Draw.of(pair, rng) for _ in range(DRAWS // 8)] for pair in pairs}
-    for adviser in advisers:
-        for name, draws in drawn.items():
-            found = [draw.measure_regret(adviser, budget) for draw in draws]
-            if known := [one for one in found if one is not None]:
-                lost.setdefault(adviser, {})[name] = mean(known)
+    lost = {
+        adviser: {
+            draw.pair.name: regret
+            for draw in draws
+            if (regret := draw.measure_regret(adviser, budget)) is not None
+        }
+        for adviser in advisers
+    }
     chosen = {}
-    for pair in pairs:
+    for name in (draw.pair.name for draw in draws):
         others = {
             adviser: [
-                value
-                for name, value in by_pair.items()
-                if name[0] != pair.name[0] and name[1] != pair.name[1]
+                regret
+                for other, regret in by_pair.items()
+                if other[0] != name[0] and other[1] != name[1]
             ]
             for adviser, by_pair in lost.items()
         }
@@ -253,11 +309,12 @@ def choose_elsewhere(
             adviser: mean(found) for adviser, found in others.items() if 0 < len(found) == most
         }
         if means:
-            chosen[pair.name] = min(means, key=lambda adviser: means[adviser])
+            chosen[name] = min(means, key=lambda adviser: means[adviser])
     return chosen
 
 
 def estimate_regret(
+    whole: Sequence[Draw],
     draws: Sequence[Sequence[Draw]],
     adviser: str | Mapping[tuple[str, str], str],
     budget: float,
@@ -266,24 +323,38 @@ def estimate_regret(
 
     The adviser may be another one for each pair, by its name. None where it has no plan in any
     pair, as where the scan alone costs more than the budget.
+
+    Args:
+        whole: the examples as they are, a draw for each pair.
+        draws: bootstrap samples.
+        adviser: whose plans are followed.
+        budget: a share of full fine-tuning.
     """
-    found = []
-    for pairs in draws:
+
+    def average(pairs: Sequence[Draw]) -> float | None:
         regrets = [
             draw.measure_regret(one, budget)
             for draw in pairs
             if (one := adviser if isinstance(adviser, str) else adviser.get(draw.pair.name))
         ]
-        if known := [one for one in regrets if one is not None]:
-            found.append(100 * mean(known))
-    if not found:
+        known = [one for one in regrets if one is not None]
+        return 100 * mean(known) if known else None
+
+    value = average(whole)
+    if value is None:
         return None
-    low, high = np.percentile(found, [2.5, 97.5])
-    return float(np.mean(found)), float(low), float(high)
+    drawn = [one for pairs in draws if (one := average(pairs)) is not None]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return value, float(low), float(high)
 
 
 def _name_pair(cell: Mapping[str, Any]) -> tuple[str, str]:
     return str(cell["values"]["model"]), str(cell["values"]["task"])
+
+
+def _merge_scans(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Join the scores of two scans of the same model, task and seed."""
+    return {part: {**one.get(part, {}), **other.get(part, {})} for part in ("best", "scores")}
 
 
 def _make_pair(

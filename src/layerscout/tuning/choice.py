@@ -54,6 +54,7 @@ class PlanContext:
         budget: of "auto".
         method: how the blocks of the plan are tuned.
         classifier: what reads the last state.
+        spent: what the scan took of the budget, where it was made for this tuning.
     """
 
     encoder: Encoder
@@ -63,6 +64,7 @@ class PlanContext:
     budget: float
     method: Method = FULL
     classifier: Classifier = "family"
+    spent: float = 0.0
 
     @cached_property
     def shape(self) -> ModelShape:
@@ -134,8 +136,13 @@ def is_worth_scan(plan: Asked, context: PlanContext, work: Work) -> bool:
     """Return whether to scan for a plan: always, but for "auto" only where that is cheap."""
     if not needs_scan(plan) or not _is_auto(plan):
         return needs_scan(plan)
+    return pays_for_scan(price_scan(context, work), context.budget)
+
+
+def price_scan(context: PlanContext, work: Work) -> float:
+    """Give the FLOPs of a scan of the training examples, as a share of full fine-tuning's."""
     full = full_cost(context.shape, work)
-    return pays_for_scan(work.examples * full.inference / full.train, context.budget)
+    return work.examples * full.inference / full.train
 
 
 def check_plan(plan: Asked, context: PlanContext) -> None:
@@ -185,7 +192,8 @@ def settle_plan(plan: Asked, context: PlanContext, work: Work) -> tuple[Choice, 
     _check_model(context)
     if not _is_auto(plan):
         return _fit(*_explicit(plan, context), context)
-    choice = choose(context.shape, work, name_head(context), context.budget, context.method)
+    named, budget = name_head(context), context.budget
+    choice = choose(context.shape, work, named, budget, context.method, context.spent)
     return _fit(choice, _check_scan(context), context)
 
 
@@ -195,8 +203,8 @@ def settle_race(context: PlanContext, work: Work) -> list[Choice]:
     Raises:
         InputError: if the budget does not hold two plans.
     """
-    named = name_head(context)
-    plans = list_candidates(context.shape, work, named, context.budget, context.method)
+    named, budget = name_head(context), context.budget
+    plans = list_candidates(context.shape, work, named, budget, context.method, context.spent)
     if not plans:
         raise InputError(
             f"a budget of {context.budget:g} does not hold a race of two plans; raise it, or use "

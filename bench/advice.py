@@ -4,6 +4,10 @@
 
 The records are those of `layerscout study advice`; `bench/advice/trials` holds the ones of the
 page. To make more of them, run the study into `bench/advice`: it goes on from what lies there.
+
+    python bench/advice.py --emotions go_emotions emotions27
+
+makes the task of many classes: the rows of GoEmotions with one label that is not neutral.
 """
 
 import argparse
@@ -14,11 +18,17 @@ from pathlib import Path
 from textwrap import fill
 
 import altair as alt
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from layerscout.data import METRICS
 from layerscout.pages.plotting import save_chart
 from layerscout.studies.regrets import (
+    AUTO,
     BUDGETS,
     ELSEWHERE,
+    RULES,
     CellRecord,
     Pair,
     collect_pairs,
@@ -63,6 +73,43 @@ def draw(rows: list[list[str]], path: Path) -> None:
     bars = base.mark_rule().encode(x=alt.X("low:Q", title=title), x2="high:Q")
     points = base.mark_point(filled=True, size=60).encode(x="lost:Q")
     save_chart((bars + points).properties(width=420), path)
+
+
+def list_pairs(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[float]]:
+    """List what `auto`, the top and full fine-tuning reached, and the first less the last.
+
+    The metric is that of all validation examples, averaged over the seeds, in points.
+    """
+    rows, gaps = [], []
+    for pair in sorted(pairs, key=lambda pair: pair.name):
+        classes, metric = int(pair.labels.max()) + 1, METRICS[pair.metric]
+        reached = [
+            100 * np.mean([metric(pair.labels, found, classes) for found in plan.predictions.values()])
+            for plan in pair.plans
+        ]
+        states = {seed: pair.best[AUTO][seed] or pair.blocks for seed in pair.seeds()}
+        plans = [pair.choose(state, SHOWN - pair.scan_share) for state in states.values()]
+        top = pair.choose(RULES["the top"](pair.blocks), SHOWN)
+        full = max(range(len(pair.plans)), key=lambda i: pair.plans[i].share)
+        assert top is not None
+        own = float(np.mean([reached[i] for i in plans if i is not None]))
+        heads = ", ".join(str(state) for state in dict.fromkeys(states.values()))
+        gaps.append(own - reached[full])
+        told = [f"{value:.1f}" for value in (own, reached[top], reached[full])]
+        rows.append([*pair.name, pair.metric.replace("_", " "), heads, *told])
+    return rows, gaps
+
+
+def make_emotions(source: Path, target: Path) -> None:
+    """Write the rows of GoEmotions that have one label, which is not neutral."""
+    target.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "validation"):
+        rows = [
+            {"text": row["text"], "label": row["labels"][0]}
+            for row in pq.read_table(source / f"{split}.parquet").to_pylist()
+            if len(row["labels"]) == 1 and row["labels"] != ["neutral"]
+        ]
+        pq.write_table(pa.Table.from_pylist(rows), target / f"{split}.parquet")
 
 
 def write_page(rows: list[list[str]], columns: list[str], pairs: Sequence[Pair]) -> str:

@@ -84,7 +84,8 @@ def list_pairs(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[float]]:
     for pair in sorted(pairs, key=lambda pair: pair.name):
         classes, metric = int(pair.labels.max()) + 1, METRICS[pair.metric]
         reached = [
-            100 * np.mean([metric(pair.labels, found, classes) for found in plan.predictions.values()])
+            100
+            * np.mean([metric(pair.labels, found, classes) for found in plan.predictions.values()])
             for plan in pair.plans
         ]
         states = {seed: pair.best[AUTO][seed] or pair.blocks for seed in pair.seeds()}

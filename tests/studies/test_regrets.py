@@ -122,3 +122,16 @@ def test_an_interval_holds_the_chance_of_tasks():
     low, high = (float(end) for end in interval.strip("()").split(" to "))
     assert float(regret) == pytest.approx(10, abs=2)
     assert low == pytest.approx(0, abs=3) and high == pytest.approx(20, abs=3)
+
+
+def test_who_was_not_scanned_in_a_pair_has_no_say_there():
+    tuned, scans = cells(PLANS, {"cca": 7})
+    renamed = [({"values": {**cell["values"], "task": "u"}}, record) for cell, record in tuned]
+    others = [
+        ({"values": {**cell["values"], "task": "u"}}, {"result": {"best": {"nc1": 12}}})
+        for cell, _ in scans
+    ]
+    found = {row[0]: row for row in tabulate_regrets(tuned + renamed, scans + others).rows}
+    own = found["canonical correlation"]
+    assert own[-1] == "1" and found["the top"][-1] == "2"
+    assert float(own[3].split(" ")[0]) == pytest.approx(0, abs=1.5)

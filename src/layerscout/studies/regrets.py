@@ -172,9 +172,10 @@ class Draw:
             advised = pair.choose(RULES[adviser](pair.blocks), budget)
         elif adviser == AUTO and not pays_for_scan(pair.scan_share, budget):
             advised = pair.choose(name_state(pair.blocks), budget)
+        elif adviser not in pair.best:  # not scanned
+            advised = None
         else:
-            # Without a best state `auto` tunes the top.
-            state = pair.best.get(adviser, {}).get(seed) or pair.blocks
+            state = pair.best[adviser].get(seed) or pair.blocks  # the top, if it names none
             advised = pair.choose(state, budget - pair.scan_share)
         return [] if advised is None else [advised]
 
@@ -206,8 +207,8 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
     ]
     followed: dict[str, list[str | Mapping[tuple[str, str], str]]]
     followed = {name: [name] * len(BUDGETS) for name in (*scored, *RULES, ANY)}
-    known = [*(name for name in scored if name != AUTO), *RULES]  # `auto` was made from them
-    elsewhere = [choose_elsewhere(whole, known, budget) for budget in BUDGETS]
+    others = [*(name for name in scored if name != AUTO), *RULES]  # `auto` was made from them
+    elsewhere = [choose_elsewhere(whole, others, budget) for budget in BUDGETS]
     if any(elsewhere):
         followed[ELSEWHERE] = [*elsewhere]
     rows = []
@@ -221,7 +222,8 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
             "–" if cell is None else f"{cell[0]:.1f} ({cell[1]:.1f} to {cell[2]:.1f})"
             for cell in cells
         ]
-        rows.append([title, *shown, str(len(pairs))])
+        known = sum(name not in scored or name in pair.best for pair in pairs)
+        rows.append([title, *shown, str(known)])
     return Table("", headings, rows, sortable=True)
 
 

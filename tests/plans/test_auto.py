@@ -69,7 +69,11 @@ def test_what_the_scan_took_is_not_there_to_spend():
     assert choose(bert(), WORK, at(8), budget).plan.notation == "(6, 8, 8)"
     choice = choose(bert(), WORK, at(8), budget, FULL, spent)
     assert choice.plan.head == 8 and share(choice.plan.notation) + spent <= budget
-    assert f", {100 * spent:.1f} % of that for the scan)" in choice.reason
+    assert choice.reason.endswith(
+        f"(budget {100 * budget:.1f} % less {100 * spent:.1f} % for the scan)"
+    )
+    with pytest.raises(InputError, match=r"a budget of 0.1 less 0.0999 for the scan; the least"):
+        choose(bert(), WORK, at(8), 0.1, FULL, 0.0999)
     assert choice == choose(bert(), WORK, at(8), budget, spent=spent)
     assert len(choice.plan.tuned) < 3
 

@@ -1,6 +1,7 @@
 """Tuning by every kind of plan: of a scan, from disk, of shared weights; and bad ones."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -294,7 +295,21 @@ def test_a_scan_made_for_the_choice_is_paid_from_the_budget(bert, plan):
     paid = cheaply(bert, task_of(), plan, epochs=3, budget=budget).content
     scanned = len(task_of().train) * paid["flops"]["full_inference"]
     assert paid["flops"]["train"] + scanned <= budget * full < free["flops"]["train"] + scanned
-    assert plan == "race" or "of that for the scan)" in paid["plan"]["reason"]
+    assert plan == "race" or "% for the scan)" in paid["plan"]["reason"]
+
+
+def test_auto_pays_for_what_its_scan_read_and_for_no_scan_of_another_plan(bert, monkeypatch):
+    made = scanning.scan(bert, task_of(), progress=False)
+    half = replace(made, task={**made.task, "examples_used": made.task["examples_available"] // 2})
+    monkeypatch.setattr("layerscout.scanning.scan", lambda *_, **__: half)
+    told = cheaply(bert, task_of(), "auto", epochs=3, budget=0.9).content["plan"]["reason"]
+    (share,) = re.findall(r"less (\S+) % for the scan", told)
+    full = cheaply(bert, task_of(), "full", epochs=3).content["flops"]
+    whole = 100 * len(task_of().train) * full["full_inference"] / full["full_train"]
+    assert float(share) == pytest.approx(whole / 2, abs=0.1)
+    # Too dear for "auto", but "best-down" needs it: "auto" is not charged for that.
+    both = cheaply(bert, task_of(), "best-down:1@top", against="auto", epochs=1, budget=0.3)
+    assert "for the scan" not in both.content["against"]["plan"]["reason"]
 
 
 def test_auto_counts_the_trunk_where_it_is_not_kept(bert, scan):

@@ -98,12 +98,13 @@ def choose(
     if plan is None:
         least = ceil(1000 * min(shares.values())) / 1000
         other = "" if isinstance(method, Full) else f" with {method.name}"
+        less = f" less {spent:.3g} for the scan" if spent else ""
         raise InputError(
-            f"no plan of auto fits into a budget of {budget:g}; the least is {least:g}{other}"
+            f"no plan of auto fits into a budget of {budget:g}{less}; the least is {least:g}{other}"
             + (f", and head:{named.state} tunes no block at all (--method full)" if other else "")
             + ("; --untie allows more plans" if _is_tied(shape) else "")
         )
-    allowed = _percent(budget) + (f", {_percent(spent)} of that for the scan" if spent else "")
+    allowed = _percent(budget) + (f" less {_percent(spent)} for the scan" if spent else "")
     place = f"(budget {allowed})"
     if plan.head != named.state:
         place = f"(no head nearer to state {named.state} fits into the budget, {allowed})"

@@ -82,7 +82,8 @@ class TuneRequest(Settings):
             edits may stand before it, such as "reinit:9-12 + top:3".
         against: a second plan, such as full, that is tuned in the same way for comparison.
         score: the score that says which state is best, or ranks blocks; by default the scan's.
-        budget: training FLOPs for auto, as a share of those of full fine-tuning.
+        budget: training FLOPs for auto or race, and for their scan, as a share of those of full
+            fine-tuning.
         method: tune all weights of the blocks, or a few new ones: full, adapter, lora or
             prefix-tuning.
         method_options: options of the method, by name.

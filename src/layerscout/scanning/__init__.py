@@ -1,5 +1,6 @@
 """Scanning: every layer of an encoder scored on a task, from one forward pass."""
 
+from layerscout.scanning.advice import name_head
 from layerscout.scanning.block_scores import GRADIENT_EXAMPLES
 from layerscout.scanning.cluster import scan_shards
 from layerscout.scanning.description import describe_model, describe_task

@@ -30,9 +30,9 @@ def loes(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
     Returns:
         None if all states are the same, or all numbers, or all eigenvalues (as with one feature).
     """
-    targets = _center_targets(states.labels)
-    if states.same or not targets.any():
+    if states.same or np.ptp(states.labels) == 0:
         return None
+    targets = _center_targets(states.labels)
     reduced = Tridiagonal.of(scatter.copy())
     eigenvalues, along = reduced.along_eigenvectors(states.rows.T @ targets)
     eigenvalues = np.maximum(eigenvalues, 0)
@@ -63,7 +63,7 @@ def entropy(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | Non
     eigenvalues = Tridiagonal.of(scatter + n * np.outer(states.mean, states.mean)).eigenvalues()
     shares = eigenvalues / eigenvalues.sum()
     shares = shares[shares > LEAST_SHARE]
-    return float(-(shares * np.log(shares)).sum())
+    return float(max(-(shares * np.log(shares)).sum(), 0.0))
 
 
 def _center_targets(labels: np.ndarray) -> NDArray[np.float64]:

@@ -23,7 +23,8 @@ from scipy.stats import rankdata
 from layerscout.data import evaluate_groups
 from layerscout.pages import Table
 from layerscout.plans import name_state, pays_for_scan
-from layerscout.scores import DEFAULT, SCORES
+from layerscout.scanning import name_head
+from layerscout.scores import DEFAULT, SCORES, Score
 
 # Training FLOPs, and those of the scan that an adviser needs, as shares of full fine-tuning's.
 BUDGETS = (0.1, 0.25, 0.5, 0.75)
@@ -80,6 +81,11 @@ class Pair:
     best: Mapping[str, Mapping[int, int | None]]
     scan_share: float
 
+    @property
+    def classes(self) -> int:
+        """How many classes there are; 0 for numbers."""
+        return 0 if self.labels.dtype.kind == "f" else int(self.labels.max()) + 1
+
     def seeds(self) -> list[int]:
         """Give the seeds that every plan was tuned with."""
         common = set.intersection(*(set(plan.predictions) for plan in self.plans))
@@ -97,16 +103,37 @@ class Pair:
 
         return min(self.list_fitting(budget), key=distance, default=None)
 
+    def advise(self, adviser: str, budget: float, seed: int) -> Sequence[int]:
+        """Give which plan an adviser leads to, or which ones alike; none if nothing fits.
+
+        Args:
+            adviser: a score, a rule, or what is made of them.
+            budget: a share of full fine-tuning.
+            seed: of the scan.
+        """
+        if adviser == ANY:
+            return self.list_fitting(budget)
+        if adviser in RULES:
+            advised = self.choose(RULES[adviser](self.blocks), budget)
+        elif adviser == AUTO and not pays_for_scan(self.scan_share, budget):
+            advised = self.choose(name_state(self.blocks), budget)
+        elif adviser not in self.best:  # not scanned
+            advised = None
+        else:
+            state = self.best[adviser].get(seed) or self.blocks  # the top, if it names none
+            advised = self.choose(state, budget - self.scan_share)
+        return [] if advised is None else [advised]
+
     def judge(
         self, seed: int, rows: NDArray[np.int64], halves: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Give the metric of every plan, tuned with a seed, on two halves of some rows, (2, P)."""
-        plans, classes = len(self.plans), int(self.labels.max()) + 1
+        plans = len(self.plans)
         predicted = np.stack([plan.predictions[seed] for plan in self.plans])[:, rows]
         groups = plans * halves + np.arange(plans)[:, None]
         labels = np.broadcast_to(self.labels[rows], predicted.shape)
         return evaluate_groups(
-            self.metric, labels.ravel(), predicted.ravel(), classes, groups.ravel()
+            self.metric, labels.ravel(), predicted.ravel(), self.classes, groups.ravel()
         ).reshape(2, plans)
 
 
@@ -153,7 +180,7 @@ class Draw:
     def measure_regret(self, adviser: str, budget: float) -> float | None:
         """Give what an adviser's plan loses within a budget on average; None if it has none."""
         fitting = self.pair.list_fitting(budget)
-        advised = {seed: self._follow(adviser, budget, seed) for seed in self.pair.seeds()}
+        advised = {seed: self.pair.advise(adviser, budget, seed) for seed in self.pair.seeds()}
         if not all(advised.values()):  # nothing fits
             return None
         best = np.take(fitting, self.chosen[:, fitting].argmax(axis=1))
@@ -162,22 +189,6 @@ class Draw:
             judged = self.judged[self.seeds == seed]
             lost -= sum(float(judged[:, i].sum()) for i in plans) / len(plans)
         return lost / len(best)
-
-    def _follow(self, adviser: str, budget: float, seed: int) -> Sequence[int]:
-        """Give which plan an adviser leads to, or which ones alike; none if nothing fits."""
-        pair = self.pair
-        if adviser == ANY:
-            return pair.list_fitting(budget)
-        if adviser in RULES:
-            advised = pair.choose(RULES[adviser](pair.blocks), budget)
-        elif adviser == AUTO and not pays_for_scan(pair.scan_share, budget):
-            advised = pair.choose(name_state(pair.blocks), budget)
-        elif adviser not in pair.best:  # not scanned
-            advised = None
-        else:
-            state = pair.best[adviser].get(seed) or pair.blocks  # the top, if it names none
-            advised = pair.choose(state, budget - pair.scan_share)
-        return [] if advised is None else [advised]
 
 
 # What needs no scan: the state by the number of blocks.
@@ -393,12 +404,9 @@ def _make_pair(
 
 
 def _find_named(scan: Mapping[str, Any], blocks: int) -> int | None:
-    """Give the state that `auto` names by a scan; see `name_state`."""
-    best = scan["best"].get(DEFAULT)
-    if best is None:
-        return None
-    apart = scan["scores"][DEFAULT]["details"].get("separable_from_best") or [True] * (blocks + 1)
-    return name_state(blocks, best, [s for s in range(1, blocks + 1) if apart[s] is False])
+    """Give the state that `auto` names by a scan; None if that lacks the default score."""
+    written = scan.get("scores", {}).get(DEFAULT)
+    return None if written is None else name_head(DEFAULT, Score.from_dict(written), blocks).state
 
 
 def _rank_states(scan: Mapping[str, Any], blocks: int) -> int | None:

@@ -140,9 +140,20 @@ def is_worth_scan(plan: Asked, context: PlanContext, work: Work) -> bool:
 
 
 def price_scan(context: PlanContext, work: Work) -> float:
-    """Give the FLOPs of a scan of the training examples, as a share of full fine-tuning's."""
+    """Give the FLOPs of a scan of all training examples, as a share of full fine-tuning's."""
     full = full_cost(context.shape, work)
     return work.examples * full.inference / full.train
+
+
+def charge_scan(asked: Sequence[Asked], made: Scan, context: PlanContext, work: Work) -> float:
+    """Give what a scan that was made for plans takes of the budget of "auto".
+
+    It is what was read of the examples; nothing where "auto" alone would not have scanned.
+    """
+    if not any(_is_auto(one) and is_worth_scan(one, context, work) for one in asked):
+        return 0.0
+    read = made.task["examples_used"] / made.task["examples_available"]
+    return price_scan(context, work) * float(read)
 
 
 def check_plan(plan: Asked, context: PlanContext) -> None:
@@ -206,9 +217,10 @@ def settle_race(context: PlanContext, work: Work) -> list[Choice]:
     named, budget = name_head(context), context.budget
     plans = list_candidates(context.shape, work, named, budget, context.method, context.spent)
     if not plans:
+        less = f" less {context.spent:.3g} for the scan" if context.spent else ""
         raise InputError(
-            f"a budget of {context.budget:g} does not hold a race of two plans; raise it, or use "
-            "--plan auto, which trains one"
+            f"a budget of {context.budget:g}{less} does not hold a race of two plans; raise it, or "
+            "use --plan auto, which trains one"
         )
     return [_fit(Choice(plan, plan.notation, named.because), [], context)[0] for plan in plans]
 

@@ -43,10 +43,10 @@ from layerscout.tuning.choice import (
     Asked,
     PlanContext,
     PlanFile,
+    charge_scan,
     check_plan,
     is_race,
     is_worth_scan,
-    price_scan,
     read_plan,
     settle_plan,
     settle_race,
@@ -170,7 +170,7 @@ def prepare(
     work = setup.work(cached=setup.cache_limit > 0 and not request.trunk_dropout)
     if scan is None and any(is_worth_scan(one, context, work) for one in asked):
         made = _scan_first(context, request, cache_limit, progress)
-        context = replace(context, scan=made, spent=price_scan(context, work))
+        context = replace(context, scan=made, spent=charge_scan(asked, made, context, work))
     choices, warnings = _settle_plans(asked, context, setup, work)
     racing = settle_race(context, work) if is_race(asked[0]) else []
     listed = [_list_rates(choice, setup) for choice in choices]

@@ -133,6 +133,9 @@ def full(blocks: int = 12, without: Sequence[str] = ()) -> dict[str, Any]:
                 "class 'entailment'; use more examples"
             },
         ),
+        "codelength": score([0.4 + 0.2 / (1 + i) for i in entries]),
+        "loes": score([0.9 - i / 100 for i in entries]),
+        "entropy": score([3 + 1 / (1 + i) for i in entries], "higher"),
         "probe": score(
             probe,
             "higher",

@@ -99,8 +99,9 @@ def test_the_verdict_says_how_sure_it_is():
         "States 5–7, 9–11 (≈) cannot be told apart from state 8.",
         "2,000 of 67,349 examples: these are all there are",
         "Best state: 8 by held-out quality of a head, debiased variability ratio ν, variability "
-        "ratio ν, neural collapse NC1, canonical correlation, probe; 9 by ridge regression, LogME; "
-        "4 by H-score; 12 by numerical rank.",
+        "ratio ν, neural collapse NC1, canonical correlation, probe; 12 by numerical rank, online "
+        "code length, LOES; 9 by ridge regression, LogME; 1 by entropy of the "
+        "states; 4 by H-score.",
         "Best block: 1 by gradient norm, saliency, change of the states (1 − CKA); 4 by weight "
         "signal-to-noise; 12 by Fisher information.",
         "Mutual information was refused: mutual information needs 20 or more examples",

@@ -444,7 +444,7 @@ def all_scores() -> str:
 
 def test_all_scores_stand_in_one_table(all_scores: str):
     found = {row[0]: row[1:] for row in table(sections(all_scores)["All scores"])}
-    assert len(found) == 17
+    assert len(found) == 20
     assert found["Canonical correlation"] == ["higher", "state 8", "0.6600", "0.4388", "+0.40"]
     assert found["Weight signal-to-noise"] == ["higher", "block 4", "7.000", "2.092", "–"]
     assert found["Nearest neighbours"][-1] == "undefined everywhere"
@@ -464,7 +464,7 @@ def test_the_curves_of_states_and_of_blocks_stand_apart(all_scores: str):
         ]
         for name in ("Scores of states", "Scores of blocks")
     }
-    assert len(titles["Scores of states"]) == 10, "knn and mutual information have no best state"
+    assert len(titles["Scores of states"]) == 13, "knn and mutual information have no best state"
     assert titles["Scores of blocks"] == [
         "Fisher information",
         "Gradient norm",
@@ -473,7 +473,7 @@ def test_the_curves_of_states_and_of_blocks_stand_apart(all_scores: str):
         "Change of the states (1 − CKA)",
     ]
     labels = [a["aria-label"] for tag, a in Page(all_scores).elements if tag == "figure"]
-    assert len(labels) == 1 + 10 + 5 + 3 and all(labels)
+    assert len(labels) == 1 + 13 + 5 + 3 and all(labels)
 
 
 def test_states_that_are_not_told_apart_are_hollow_and_named():
@@ -532,7 +532,7 @@ def test_why_so_many_examples_were_read_is_said():
 
 def test_the_scores_are_grouped_by_the_state_that_they_call_best(all_scores: str):
     text = Page(all_scores).inside("p")
-    assert "9 by ridge regression, LogME; 4 by H-score; 12 by numerical rank." in text
+    assert "12 by numerical rank, online code length, LOES; 9 by ridge regression, LogME;" in text
     assert "Best block: 1 by gradient norm, saliency, change of the states (1 − CKA);" in text
     assert "Best state" not in Page(render_result(scan())).inside("p")
 
@@ -560,7 +560,10 @@ def test_agreement_is_shaded_by_how_strong_it_is(all_scores: str):
         "7. LogME",
         "8. H-score",
         "9. Numerical rank",
-        "10. Probe",
+        "10. Online code length",
+        "11. LOES",
+        "12. Entropy of the states",
+        "13. Probe",
     ]
     shades = {
         text: (attributes["class"], attributes["style"])
@@ -618,7 +621,7 @@ def test_the_parts_of_a_score_can_be_opened(all_scores: str):
 
 def test_the_scores_there_are_are_explained(all_scores: str):
     explained = sections(all_scores)["What the numbers mean"]
-    assert len([tag for tag, _ in explained.elements if tag == "dt"]) == 17
+    assert len([tag for tag, _ in explained.elements if tag == "dt"]) == 20
     alone = sections(render_result(scan()))["What the numbers mean"]
     assert alone.inside("dt") == "Variability ratio ν"
     assert "grows with the number of examples" in alone.inside("dd")
@@ -647,7 +650,7 @@ def test_the_other_scores_are_advised_when_few_were_computed(all_scores: str):
 def test_a_scan_of_every_depth_can_be_drawn(blocks: int):
     given = full(blocks)
     assert Page(render_result(given)).json("data") == json.loads(json.dumps(given))
-    assert len(panels(given)) == 15, "knn and mutual information have no best state"
+    assert len(panels(given)) == 18, "knn and mutual information have no best state"
 
 
 def test_scores_alone_that_refuse_are_shown_with_the_reason():

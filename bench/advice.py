@@ -174,7 +174,8 @@ def write_page(
         {lost["debiased variability ratio ν"]}, by the published ν {lost["variability ratio ν"]},
         by LOES {lost["LOES"]}, and a random plan {lost["any plan"]}. It was at least as good as
         full fine-tuning, within 0.5 points, on {as_good} of {len(pairs)} pairs, and
-        {np.mean(gaps):+.1f} points from it on average.""",
+        {np.mean(gaps):+.1f} points from it on average. With three quarters to spend the top lost
+        the fewest points, {found[TOP][1 + BUDGETS.index(0.75)]}.""",
         f"""**Why not the best state by a score.** No score lost fewer points than two thirds of the
         depth, a rule that looks at no example, and with less to spend a scan takes too much of the
         budget. What a head reads below two thirds does not move the rule: scores that point further

@@ -14,6 +14,7 @@ import argparse
 import json
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 
@@ -89,10 +90,9 @@ def list_pairs(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[float]]:
     """
     rows, gaps = [], []
     for pair in sorted(pairs, key=lambda pair: pair.name):
-        classes, metric = int(pair.labels.max()) + 1, METRICS[pair.metric]
+        metric = partial(METRICS[pair.metric], pair.labels)
         reached = [
-            100
-            * np.mean([metric(pair.labels, found, classes) for found in plan.predictions.values()])
+            100 * np.mean([metric(found, pair.classes) for found in plan.predictions.values()])
             for plan in pair.plans
         ]
         plans = [plan for seed in pair.seeds() for plan in pair.advise(AUTO, SHOWN, seed)]
@@ -226,7 +226,7 @@ def main() -> None:
     if asked.write is None:
         return
     tuned, scanned = read_records(TRIALS)
-    whole = {pair.name for pair in collect_pairs(tuned, scanned) if AUTO in pair.best}
+    pairs = [pair for pair in collect_pairs(tuned, scanned) if AUTO in pair.best]
 
     def tabulate(names: Container[tuple[str, str]]) -> tuple[list[str], dict[str, list[str]]]:
         some = [
@@ -240,10 +240,10 @@ def main() -> None:
         table = tabulate_regrets(*some)
         return list(map(str, table.columns)), {str(r[0]): list(map(str, r)) for r in table.rows}
 
+    whole = {pair.name for pair in pairs}
     columns, found = tabulate(whole)
     _, of_later = tabulate({name for name in whole if came_after(name)})
     draw(list(found.values()), asked.write.with_suffix(".svg"))
-    pairs = [pair for pair in collect_pairs(tuned, scanned) if pair.name in whole]
     after = of_later[AUTO][1 + BUDGETS.index(SHOWN)]
     asked.write.write_text(write_page(found, after, columns, pairs, tuned))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from layerscout.cache import Examples, make_batch, make_batches, resume_from_states
 from layerscout.data import expand_choices
-from layerscout.models import Encoder, eval_mode, reads_first_token
+from layerscout.models import Encoder, eval_mode, find_read_token
 from layerscout.runtime import Show
 
 # The ablations that `edits` may name: every state that the head could read, every span of blocks.
@@ -39,9 +39,13 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
     One forward pass gives all states. A span is passed over by starting behind it, at the state
     below it: what lies below never runs again.
     """
-    L, n, first = encoder.blocks, len(data), reads_first_token(model)
+    L, n, reads = encoder.blocks, len(data), find_read_token(model)
     outputs = model.config.num_labels if data.choices == 1 else data.choices
-    read = replace(data, tokens=data.tokens.first()) if first else data
+    places = np.zeros(0, dtype=np.int64)
+    read = data
+    if reads is not None:
+        places = data.tokens.find_read(reads, encoder.tokenizer.pad_token_id)
+        read = replace(data, tokens=data.tokens.keep(places))
     truncated = np.zeros((L + 1, n, outputs), dtype=np.float32)
     inner = [(i, j) for i in range(1, L + 1) for j in range(i, L)] if spans else []
     skipped = {span: np.zeros((n, outputs), dtype=np.float32) for span in inner}
@@ -50,17 +54,19 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
         show("judging", done, len(grouped))
         states: list[Tensor] = []
         with eval_mode(model), torch.inference_mode():
-            flat = encoder.batch(data.tokens, expand_choices(rows, data.choices))
+            texts = expand_choices(rows, data.choices)
+            flat = encoder.batch(data.tokens, texts)
+            at = None if reads is None else (torch.arange(len(texts)), torch.from_numpy(places[texts]))
             # Whole states are kept for spans alone, which go on from them.
             encoder.visit(
                 flat,
                 lambda _, state: states.append(  # noqa: B023  (it is called here)
-                    state if spans or not first else state[:, :1].clone()
+                    state if spans or at is None else state[at][:, None]
                 ),
             )
             inputs = make_batch(encoder, read, rows)
             for s, state in enumerate(states):
-                seen = state[:, :1] if first else state
+                seen = state[at][:, None] if spans and at is not None else state
                 found = resume_from_states(encoder, model, inputs, seen, L)
                 truncated[s, rows] = found.float().cpu()
             inputs = make_batch(encoder, data, rows)

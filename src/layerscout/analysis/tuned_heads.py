@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from torch import nn
 
 from layerscout.analysis.judging import Judge, judge_by
 from layerscout.data import Task, draw_examples, require_validation
-from layerscout.models import Encoder, Head, make_family_head, reads_first_token
+from layerscout.models import Encoder, Head, make_family_head, choose_head_pooling
 from layerscout.plans import FAMILY_RATES
 from layerscout.runtime import InputError
 from layerscout.scanning import Extractor, read_states
@@ -44,11 +45,7 @@ def check_heads(
     if heads and "truncate" not in ablations:
         raise InputError("heads are tuned again at every state; add the edit truncate")
     for encoder in heads:
-        if not reads_first_token(encoder.model):
-            raise InputError(
-                f"the head of {encoder.name} reads all tokens, and heads are tuned again on the "
-                "first one's state; leave out --tune-heads and --original"
-            )
+        choose_head_pooling(encoder)
 
 
 def draw_head_examples(task: Task, examples: int | Literal["all"] | None, seed: int) -> Task:
@@ -85,9 +82,11 @@ def _tune_at_states(
     extractor: Extractor, task: Task, judge: Judge, factory: Callable[[int], nn.Module], seed: int
 ) -> list[float | None]:
     name, validation = extractor.encoder.name, require_validation(task)
+    pooling = choose_head_pooling(extractor.encoder)
+    extractor = replace(extractor, poolings=(pooling,))
     states = [
         read_states(
-            extractor.extract(extractor.tokenize(split), f"reading with {name}").states["cls"]
+            extractor.extract(extractor.tokenize(split), f"reading with {name}").states[pooling]
         )
         for split in (task.train, validation)
     ]

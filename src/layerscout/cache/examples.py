@@ -11,7 +11,7 @@ from torch import Tensor
 from layerscout.cache.processes import Team
 from layerscout.cache.trunks import DEFAULT_LIMIT, Trunk, run_trunk
 from layerscout.data import batch_by_length, expand_choices
-from layerscout.models import Encoder, Tokens, reads_first_token
+from layerscout.models import Encoder, Tokens, find_read_token
 from layerscout.plans import Classifier, Plan
 
 
@@ -64,7 +64,7 @@ class Examples:
             tokens: the n C texts of the examples.
             labels: the targets of the n examples.
             choices: C.
-            head: the classifier, which may read only the first token's state.
+            head: the classifier, which may read only one token's state.
             limit: see `run_trunk`.
             spare: see `run_trunk`.
             progress: see `run_trunk`.
@@ -72,19 +72,20 @@ class Examples:
         """
         if plan.cut is None:
             return cls(tokens, labels, None, choices)
-        family = head == "family" and reads_first_token(encoder.model)
-        first_only = family and not plan.tuned
+        reads = find_read_token(encoder.model) if head == "family" and not plan.tuned else None
         states = run_trunk(
             encoder,
             tokens,
             plan.cut,
-            first_only=first_only,
+            reads=reads,
             limit=limit,
             spare=spare,
             progress=progress,
             team=team,
         )
-        return cls(tokens.first() if first_only else tokens, labels, states, choices)
+        if reads is not None:
+            tokens = tokens.keep(tokens.find_read(reads, encoder.tokenizer.pad_token_id))
+        return cls(tokens, labels, states, choices)
 
 
 def make_batch(encoder: Encoder, examples: Examples, rows: np.ndarray) -> dict[str, Tensor]:

@@ -52,7 +52,7 @@ def resume_from_states(
     Args:
         encoder: what the model was made from.
         model: the model.
-        inputs: from `make_batch`; of the first tokens alone where `states` holds no others.
+        inputs: from `make_batch`; of the tokens that the head reads where `states` holds no others.
         states: (b C, T, d), what block `block` + 1, or the head, reads.
         block: 0 to L.
         run: as for `compute_logits`.

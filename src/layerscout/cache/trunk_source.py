@@ -18,6 +18,7 @@ from torch.nn.functional import embedding
 from layerscout.cache.fingerprints import fingerprint_encoder, hash_content
 from layerscout.data import batch_by_length
 from layerscout.models import Encoder, Tokens, eval_mode
+from layerscout.plans import ReadToken
 from layerscout.runtime import InputError
 
 # How each precision is stored. NumPy has no bfloat16: its bits go as integers.
@@ -39,13 +40,13 @@ class TrunkSource:
     encoder: Encoder
     tokens: Tokens
     cut: int
-    first_only: bool
+    reads: ReadToken | None
 
     @property
     def kept(self) -> Int64[np.ndarray, " n"]:
         """The number of tokens that are kept of each text."""
         lengths = self.tokens.lengths
-        return np.ones_like(lengths) if self.first_only else lengths
+        return lengths if self.reads is None else np.ones_like(lengths)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -68,7 +69,7 @@ class TrunkSource:
             "kind": "trunk",
             "model": self.encoder.name,
             "cut": self.cut,
-            "first_only": self.first_only,
+            "reads": self.reads,
             "texts": len(self.tokens),
             "shape": self.shape,
             "dtype": self.encoder.precision,
@@ -80,11 +81,11 @@ class TrunkSource:
 
     def states(self, rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
         """Compute what `reader` would read, with the same rounding."""
-        state = self._first(rows) if self.first_only else self._compute(rows)
+        state = self._compute(rows) if self.reads is None else self._compute_read(rows)
         return state.to(_STORED[self.encoder.precision][0]).float()
 
-    def _first(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b 1 d"]:
-        """Compute the first tokens' states, in batches: a caller counts one token per text."""
+    def _compute_read(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b 1 d"]:
+        """Compute the states of the tokens that the head reads, in batches: a caller counts one token per text."""
         parts = batch_by_length(self.tokens.lengths[rows], self.encoder.token_budget)
         state = torch.cat([self._compute(rows[part]) for part in parts])
         return state[torch.from_numpy(np.argsort(np.concatenate(parts))).to(state.device)]
@@ -92,7 +93,10 @@ class TrunkSource:
     def _compute(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
         with eval_mode(self.encoder.model):
             state = self.encoder.cut(self.encoder.batch(self.tokens, rows), self.cut)
-        return state[:, :1] if self.first_only else state
+        if self.reads is None:
+            return state
+        places = self.tokens.find_read(self.reads, self.encoder.tokenizer.pad_token_id)[rows]
+        return state[torch.arange(len(rows)), torch.from_numpy(places)][:, None]
 
     def numbers(self, rows: Int64[np.ndarray, " b"]) -> np.ndarray:
         """Compute the states of the texts' kept tokens as they are stored, (t of `rows`, d).
@@ -138,4 +142,4 @@ class TrunkSource:
     def key(self) -> str:
         """Hash all that the states depend on."""
         fingerprint = fingerprint_encoder(self.encoder, self.cut)
-        return hash_content(fingerprint, self.tokens, {"first_only": self.first_only})
+        return hash_content(fingerprint, self.tokens, {"reads": self.reads})

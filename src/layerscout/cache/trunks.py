@@ -22,6 +22,7 @@ from torch import Tensor
 from layerscout.cache.processes import Team
 from layerscout.cache.trunk_source import TrunkSource
 from layerscout.models import Encoder, Tokens
+from layerscout.plans import ReadToken
 from layerscout.runtime import (
     CacheError,
     InputError,
@@ -42,7 +43,8 @@ class Trunk:
 
     Attributes:
         cut: the state, 0 to L.
-        first_only: only the first token's state is kept, which is all that most heads read.
+        reads: the one token of a text whose state is kept, since the head reads no other; None if
+            all are.
         cached: found in the cache; nothing was computed.
         kept: they are in the cache; otherwise `states` computes them again each time.
         seconds: that computing them took, when they were computed.
@@ -52,7 +54,7 @@ class Trunk:
     """
 
     cut: int
-    first_only: bool
+    reads: ReadToken | None
     cached: bool
     kept: bool
     seconds: float
@@ -64,7 +66,7 @@ class Trunk:
     def states(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
         """Return the states of the texts at `rows` on the encoder's device.
 
-        T is the length of the longest of them, or 1 for the first token only. Values beyond the
+        T is the length of the longest of them, or 1 where one token of each is kept. Values beyond the
         end of a text are finite, and otherwise arbitrary.
         """
         return self._read(rows)
@@ -75,7 +77,7 @@ def run_trunk(
     tokens: Tokens,
     cut: int,
     *,
-    first_only: bool = False,
+    reads: ReadToken | None = None,
     limit: int = DEFAULT_LIMIT,
     spare: Trunk | None = None,
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
@@ -90,7 +92,7 @@ def run_trunk(
         encoder: its blocks above `cut` may change afterwards, the rest must not.
         tokens: the n texts.
         cut: 0 (the embedding output) to L.
-        first_only: keep only the first token's state.
+        reads: keep only the state of the token that the head reads; None keeps all.
         limit: bytes that all entries of the cache may take together; 0 keeps nothing.
         spare: a trunk that must not be removed to make room for this one.
         progress: called with the rows of each computed batch.
@@ -104,8 +106,8 @@ def run_trunk(
         raise InputError(f"a cut of {encoder.name} must be in 0..{encoder.blocks}, got {cut}")
     if limit < 0:
         raise InputError(f"`limit` must be 0 bytes or more, got {limit}; 0 switches the cache off")
-    source = TrunkSource(encoder, tokens, cut, first_only)
-    lost = partial(Trunk, cut, first_only, False, False, 0.0, 0, _read=source.states)
+    source = TrunkSource(encoder, tokens, cut, reads)
+    lost = partial(Trunk, cut, reads, False, False, 0.0, 0, _read=source.states)
     if limit == 0:
         return lost(None)
     path = cache_path("trunks", source.key())
@@ -119,7 +121,7 @@ def run_trunk(
         read = source.reader(path)
     except (CacheError, OSError) as error:
         return lost(f"the states at the cut are computed again in every epoch: {error}")
-    return Trunk(cut, first_only, cached, True, about["seconds"], source.bytes, None, read, path)
+    return Trunk(cut, reads, cached, True, about["seconds"], source.bytes, None, read, path)
 
 
 def _store(

@@ -3,7 +3,7 @@
 from layerscout.models.architecture import base_of, make_config, model_class, model_shape
 from layerscout.models.block_scores import BlockScores
 from layerscout.models.checkpoints import load_config
-from layerscout.models.classifiers import build, make_classifier, reads_first_token, unshare_weights
+from layerscout.models.classifiers import build, make_classifier, find_read_token, unshare_weights
 from layerscout.models.devices import Precision, resolve_device, use_seed
 from layerscout.models.edits import apply_edits, arrange_blocks, edit, list_reinitialized
 from layerscout.models.encoder import Encoder
@@ -11,7 +11,12 @@ from layerscout.models.exports import export, truncate
 from layerscout.models.forward import eval_mode, resume_at
 from layerscout.models.freezing import freeze
 from layerscout.models.gradients import fisher, gradient_scores
-from layerscout.models.heads import Head, load_tuned_classifier, make_family_head
+from layerscout.models.heads import (
+    Head,
+    choose_head_pooling,
+    load_tuned_classifier,
+    make_family_head,
+)
 from layerscout.models.locations import list_checkpoint_files
 from layerscout.models.lora import lora_config
 from layerscout.models.saved_adapters import load, save_peft, save_trained

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -159,9 +160,13 @@ def norm_parameters(block: nn.Module) -> list[nn.Parameter]:
     return [parameter for name, parameter in block.named_parameters() if is_norm(name)]
 
 
+# GPT-2 calls its norms ln_1 and ln_2.
+NORM = re.compile(r"norm|\bln_", re.IGNORECASE)
+
+
 def is_norm(name: str) -> bool:
     """Tell by the name of a block's parameter whether it is one of a norm."""
-    return "norm" in name.lower()
+    return NORM.search(name) is not None
 
 
 def _linear(block: nn.Module) -> int:

@@ -9,6 +9,7 @@ from math import isfinite
 from statistics import mean, stdev
 from typing import Any
 
+from layerscout.models.architecture import NORM
 from layerscout.models.places import locate_parameters
 from layerscout.plans import ranges
 
@@ -18,8 +19,8 @@ Combine = Callable[[Sequence[float]], float]
 # Parts of a block, by the first pattern that is found in a weight's name within the block: the
 # norms first, as BERT's are within its "attention" and DistilBERT has an "output_layer_norm".
 PARTS: Mapping[str, re.Pattern[str]] = {
-    "norms": re.compile("norm", re.IGNORECASE),
-    "attention": re.compile(r"\b(attention|attn)\b"),
+    "norms": NORM,
+    "attention": re.compile(r"\b(attention|attn|self_attn)\b"),
     "feed_forward": re.compile(r"\b(intermediate|output|ffn|ffn_output|mlp)\b"),
     "other": re.compile(""),
 }

@@ -44,6 +44,9 @@ def load_checkpoint(name: str) -> Checkpoint:
     folder = locate_checkpoint(name)
     config = _load_config(name, folder)
     tokenizer = _load_tokenizer(name, folder)
+    fit_to_tokenizer(config, tokenizer)
+    if FAMILIES[config.model_type].reads == "last":
+        _separate_pairs(tokenizer)
     _check_size(name, folder, config)
     model = _load_model(name, folder, config)
     embedded = model.get_input_embeddings().num_embeddings
@@ -139,8 +142,53 @@ def _load_tokenizer(name: str, folder: Path) -> Any:
     if not tokenizer.is_fast:
         raise InputError(f"{name} has no fast tokenizer; save one as tokenizer.json beside it")
     if tokenizer.pad_token_id is None:
-        raise InputError(f"the tokenizer of {name} has no padding token; give it one and save it")
+        # Decoders are trained without padding; to borrow the end of a text for it is usual.
+        if tokenizer.eos_token_id is None:
+            raise InputError(
+                f"the tokenizer of {name} has neither a padding token nor one that ends a text, "
+                "which could stand in; give it a pad_token and save it"
+            )
+        tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def fit_to_tokenizer(config: Any, tokenizer: Any) -> None:
+    """Make a decoder's configuration name the padding token that its batches have.
+
+    The library's heads find the last token of a text by it.
+    """
+    if FAMILIES[config.model_type].reads == "last":
+        config.pad_token_id = tokenizer.pad_token_id
+        config.use_cache = False  # of keys and values, which is for generating text
+
+
+def _separate_pairs(tokenizer: Any) -> None:
+    """Make a tokenizer that lays the texts of a pair side by side put a line break in between.
+
+    Those of decoders do so: the second text would go on in the first one's last word. What is
+    between the texts stands in the tokenizer's file, so a checkpoint keeps it.
+    """
+    from tokenizers.processors import TemplateProcessing
+
+    if tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add():
+        return
+    found = tokenizer("a", return_special_tokens_mask=True)
+    ids, special = found["input_ids"], found["special_tokens_mask"]
+    first = special.index(0)
+    around = tokenizer.convert_ids_to_tokens(ids)
+    start, end = around[:first], around[first + len(special) - sum(special) :]
+    breaks = tokenizer("\n", add_special_tokens=False)["input_ids"]
+    between = tokenizer.convert_ids_to_tokens(breaks[-1]) if breaks else tokenizer.eos_token
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=[*start, "$A", *end],
+        pair=[*start, "$A", between, "$B:1", *end],
+        special_tokens=[
+            (token, tokenizer.convert_tokens_to_ids(token))
+            for token in dict.fromkeys([*start, between, *end])
+        ],
+    )
+    for name in ("add_bos_token", "add_eos_token"):  # by these the library would make its own
+        tokenizer.init_kwargs.pop(name, None)
 
 
 def _check_size(name: str, folder: Path, config: Any) -> None:

@@ -17,7 +17,7 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.freezing import train_only
 from layerscout.models.places import locate_parameters, tunes
 from layerscout.models.untying import untie_blocks
-from layerscout.plans import Classifier, Plan, check_tied, make_plan
+from layerscout.plans import FAMILIES, Classifier, Plan, ReadToken, check_tied, make_plan
 from layerscout.runtime import InputError, check_integer
 
 
@@ -122,9 +122,11 @@ def unshare_weights(model: Any) -> Any:
     return model
 
 
-def reads_first_token(model: Any) -> bool:
-    """Tell whether the family's head reads nothing but the first token's state."""
-    return getattr(model.config, "classifier_pooling", "cls") == "cls"
+def find_read_token(model: Any) -> ReadToken | None:
+    """Tell which single token's state the family's head reads; None if it reads all of them."""
+    if getattr(model.config, "classifier_pooling", "cls") not in ("cls", "bos"):
+        return None
+    return FAMILIES[model.config.model_type].reads
 
 
 def _name_labels(count: int | None, labels: Sequence[str] | None) -> list[str]:

@@ -72,7 +72,7 @@ def edit(
     # In ALBERT a module serves several blocks; everywhere else each has its own.
     firsts = {sets[block - 1]: (at, block) for at, block in reversed(list(enumerate(order, 1)))}
     modules = [
-        _reinitialize_block(blocks[group], block, seed, weight_init)
+        _reinitialize_block(blocks[group], block, seed, weight_init, family.norm_start)
         if at in arrangement.fresh
         else blocks[group]
         for group, (at, block) in sorted(firsts.items(), key=lambda item: item[1])
@@ -150,7 +150,7 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
             f"{encoder.blocks}"
         )
     order = arrange_blocks(encoder.model, spec.edits).order
-    if encoder.family.final_norm is not None and (order[0] != 1 or 1 in order[1:]):
+    if encoder.family.first_differs and (order[0] != 1 or 1 in order[1:]):
         raise InputError(
             f"the first block of {encoder.name} has no norm before its attention, so no checkpoint "
             f"can have another one in its place, got {format_edits(spec.edits):.80}; leave block 1 "
@@ -212,7 +212,7 @@ def arrange_blocks(base: Any, edits: Sequence[Edit]) -> Arrangement:
 
 
 def _reinitialize_block(
-    block: nn.Module, number: int, seed: int, weight_init: WeightInit
+    block: nn.Module, number: int, seed: int, weight_init: WeightInit, norm_start: float
 ) -> nn.Module:
     """Copy a block with weights of its own, drawn by the seed and its number."""
     fresh = copy.deepcopy(block)
@@ -220,17 +220,21 @@ def _reinitialize_block(
     generator = torch.Generator().manual_seed(int(state >> np.uint64(1)))
     with torch.no_grad():
         for name, parameter in fresh.named_parameters():
-            _reinitialize_parameter(name, parameter, generator, weight_init)
+            _reinitialize_parameter(name, parameter, generator, weight_init, norm_start)
     return fresh
 
 
 def _reinitialize_parameter(
-    name: str, parameter: Tensor, generator: torch.Generator, weight_init: WeightInit
+    name: str,
+    parameter: Tensor,
+    generator: torch.Generator,
+    weight_init: WeightInit,
+    norm_start: float,
 ) -> None:
     bias = name.endswith("bias")
     if is_norm(name):
         if not weight_init.keep_layer_norm:
-            parameter.fill_(0.0 if bias else 1.0)
+            parameter.fill_(0.0 if bias else norm_start)
     elif not (bias and weight_init.as_released):
         cut = CUT * DEVIATION if weight_init.as_released else CUT
         # By the inverse of the distribution function: ten times as fast as torch.nn.init's way.

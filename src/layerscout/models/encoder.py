@@ -202,12 +202,13 @@ class Encoder:
     ) -> Float32[Tensor, "P S b d"]:
         inputs = self.batch(tokens, rows)
         weights = torch.from_numpy(tokens.mean_weights(rows)).to(self.device)
+        last = torch.from_numpy(tokens.find_last(rows)).to(self.device)
         found: list[Tensor] = []
         exact = torch.autocast(self.device.type, enabled=False)
 
         def pool(_: int, state: Float[Tensor, "b T d"]) -> None:
             with exact:
-                ways = [_pool_state(state, weights, pooling) for pooling in poolings]
+                ways = [_pool_state(state, weights, last, pooling) for pooling in poolings]
                 found.append(torch.stack(ways))
 
         with eval_mode(self.model), torch.inference_mode():
@@ -284,12 +285,17 @@ class Encoder:
 
 
 def _pool_state(
-    state: Float[Tensor, "b T d"], weights: Float32[Tensor, "b T"], pooling: Pooling
+    state: Float[Tensor, "b T d"],
+    weights: Float32[Tensor, "b T"],
+    last: Int64[Tensor, " b"],
+    pooling: Pooling,
 ) -> Float32[Tensor, "b d"]:
     match pooling:
         case "mean":
             return torch.bmm(weights[:, None], state.float()).squeeze(1)
         case "cls":
             return state[:, 0].float()
+        case "last":
+            return state[torch.arange(len(state), device=state.device), last].float()
         case _:
             raise make_unknown_error("pooling", pooling, get_args(Pooling))

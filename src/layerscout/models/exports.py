@@ -11,6 +11,7 @@ from typing import Any
 from layerscout.models.architecture import base_of, cut_config, shared_weights, usable_positions
 from layerscout.models.checkpoints import (
     Checkpoint,
+    fit_to_tokenizer,
     load_checkpoint,
     load_pretrained,
     quiet_transformers,
@@ -67,6 +68,7 @@ def truncate(
         raise InputError(f"{folder} holds the model that is to be cut; choose another folder")
     # As the file says it, which is not how `load_checkpoint` computes.
     config = load_pretrained(AutoConfig, loaded.source, revision=loaded.revision)
+    fit_to_tokenizer(config, loaded.tokenizer)
     dtype = config.dtype
     if not untie:
         check_tied(Plan((), head), shared_weights(config))
@@ -154,6 +156,7 @@ def _save_tokenizer(tokenizer: Any, model: Any, folder: Path) -> None:
     tokenizer.backend_tokenizer.no_padding()
     positions = usable_positions(model.config)
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+    tokenizer.padding_side = "right"  # GPT-2 counts positions from the padding on
     for name in ("is_local", "local_files_only"):  # how it was loaded is not how it should be
         tokenizer.init_kwargs.pop(name, None)
     taken = signature(model.forward).parameters  # DistilBERT's offer types that no model takes

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,9 +14,9 @@ from torch import Tensor, nn
 from layerscout.data import Kind, describe_kind
 from layerscout.models.architecture import base_of, model_class
 from layerscout.models.checkpoints import load_pretrained
-from layerscout.models.classifiers import make_classifier, reads_first_token
+from layerscout.models.classifiers import make_classifier, find_read_token
 from layerscout.models.encoder import Encoder
-from layerscout.plans import Plan
+from layerscout.plans import Plan, Pooling
 from layerscout.runtime import InputError, first_line
 
 # What the names of the classes of models with a head end with; of those for multiple choice last.
@@ -64,9 +66,35 @@ class Head(nn.Module):
         self.model = model
 
     def forward(self, states: Float[Tensor, "b d"]) -> Float[Tensor, "b K"]:
-        """Give the logits for the first token's states."""
+        """Give the logits for the states of the token that the head reads."""
         logits: Tensor = self.model(inputs_embeds=states[:, None]).logits
         return logits[:, self.columns]
+
+
+def choose_head_pooling(encoder: Encoder) -> Pooling:
+    """Choose the pooling that gives the state which the family's head reads.
+
+    Raises:
+        InputError: if the head reads all tokens, or the last one and that is not an ordinary one.
+    """
+    reads = find_read_token(encoder.model)
+    if reads is None:
+        raise InputError(
+            f"the head of {encoder.name} reads all tokens, so it cannot be trained on the state of "
+            "a single one; use a linear probe (--probe linear), or leave out --tune-heads and "
+            "--original"
+        )
+    if reads == "first":
+        return "cls"
+    tokens = encoder.tokenize(["one text"])
+    read = tokens.find_read(reads, encoder.tokenizer.pad_token_id)
+    if (read != tokens.find_last(np.zeros(1, dtype=np.int64))).any():
+        raise InputError(
+            f"the head of {encoder.name} reads a token that its tokenizer adds, and states are "
+            "pooled from the text's own; use a linear probe (--probe linear), or leave out "
+            "--tune-heads and --original"
+        )
+    return "last"
 
 
 def make_family_head(encoder: Encoder, labels: Sequence[str], seed: int) -> Head:
@@ -78,13 +106,9 @@ def make_family_head(encoder: Encoder, labels: Sequence[str], seed: int) -> Head
         seed: draws the random part.
 
     Raises:
-        InputError: if the head reads more than the first token.
+        InputError: as `choose_head_pooling`.
     """
-    if not reads_first_token(encoder.model):
-        raise InputError(
-            f"the head of {encoder.name} reads all tokens, so it cannot be a probe on the first "
-            "one; use --probe linear"
-        )
+    choose_head_pooling(encoder)
     model = make_classifier(encoder, Plan((), encoder.blocks), labels, seed=seed)
     return Head(model, encoder.family.final_norm).requires_grad_(True)
 
@@ -119,6 +143,7 @@ def load_tuned_classifier(
             auto,
             encoder.source,
             revision=encoder.revision,
+            config=copy.deepcopy(config),
             dtype=torch.float32,
             output_loading_info=True,
         )

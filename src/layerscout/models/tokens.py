@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Int32, Int64, UInt8
 
+from layerscout.plans import ReadToken
+
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
@@ -40,9 +42,23 @@ class Tokens:
         """Tokens of each text, (n,)."""
         return np.diff(self.offsets)
 
-    def first(self) -> Tokens:
-        """Give the first token of each text, as n texts of one token."""
-        at = self.offsets[:-1]
+    def find_read(self, reads: ReadToken, padding: int) -> Int64[np.ndarray, " n"]:
+        """Find the token of each text that a head reads: its place in the text, (n,).
+
+        Args:
+            reads: the first token, or the last one that is not the padding token.
+            padding: the id of that token, which may also end texts, as a decoder's often does. A
+                text of nothing else has its first token read.
+        """
+        places = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], self.lengths)
+        if reads == "first" or not len(places):
+            return np.zeros(len(self), dtype=np.int64)
+        places[self.ids == padding] = 0
+        return np.maximum.reduceat(places, self.offsets[:-1])
+
+    def keep(self, places: Int64[np.ndarray, " n"]) -> Tokens:
+        """Give one token of each text, by its place there, as n texts of one token."""
+        at = self.offsets[:-1] + places
         return replace(
             self,
             ids=self.ids[at],
@@ -60,6 +76,13 @@ class Tokens:
         real = steps < lengths[:, None]
         return np.where(real, self.offsets[rows][:, None] + steps, 0), real
 
+    def find_last(self, rows: Int64[np.ndarray, " b"]) -> Int64[np.ndarray, " b"]:
+        """Find the last ordinary token of each text at `rows`: its place in the text."""
+        at, real = self.pad(rows)
+        used = real & self.ordinary[at]
+        last: Int64[np.ndarray, " b"] = used.shape[1] - 1 - used[:, ::-1].argmax(axis=1)
+        return last
+
     def mean_weights(self, rows: Int64[np.ndarray, " b"]) -> Float32[np.ndarray, "b T"]:
         """Give the weights with which mean-pooling adds up the tokens of a padded batch."""
         at, real = self.pad(rows)
@@ -73,6 +96,9 @@ def tokenize_texts(
 ) -> Tokens:
     """Tokenise n texts, or n pairs of texts, cut to `max_length` tokens; see `Encoder.tokenize`."""
     parts = []
+    # Of an empty text, where the tokenizer adds nothing: a model needs a token to run on.
+    known = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    filler = next(token for token in known if token is not None)
     for start in range(0, len(texts), 1000):  # what the library gives back is kept for few at once
         stop = start + 1000
         batch = tokenizer(
@@ -82,7 +108,7 @@ def tokenize_texts(
             max_length=max_length,
             return_attention_mask=False,
         )
-        parts.append(_concatenate(batch.encodings))
+        parts.append(_concatenate(batch.encodings, filler))
     return Tokens(
         np.concatenate([part.ids for part in parts]),
         np.concatenate([part.types for part in parts]),
@@ -93,12 +119,12 @@ def tokenize_texts(
     )
 
 
-def _concatenate(encodings: Sequence[Any]) -> Tokens:
-    """Lay the tokenizer's encodings end to end."""
-    masks = [~np.array(e.special_tokens_mask, dtype=bool) for e in encodings]
+def _concatenate(encodings: Sequence[Any], filler: int) -> Tokens:
+    """Lay the tokenizer's encodings end to end; one without a token becomes `filler`."""
+    masks = [~np.array(e.special_tokens_mask or [1], dtype=bool) for e in encodings]
     return Tokens(
-        np.fromiter(chain.from_iterable(e.ids for e in encodings), dtype=np.int32),
-        np.fromiter(chain.from_iterable(e.type_ids for e in encodings), dtype=np.uint8),
+        np.fromiter(chain.from_iterable(e.ids or [filler] for e in encodings), dtype=np.int32),
+        np.fromiter(chain.from_iterable(e.type_ids or [0] for e in encodings), dtype=np.uint8),
         np.concatenate([mask if mask.any() else ~mask for mask in masks]),
         np.cumsum([0, *map(len, masks)]),
         truncated=sum(bool(e.overflowing) for e in encodings),

@@ -1,14 +1,18 @@
-"""The families of encoders: a row for each holds all that is particular to it."""
+"""The families of models: a row for each holds all that is particular to it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
+
+# Which token the head of a classifier reads: the first one, or the last one that is not padding.
+ReadToken = Literal["first", "last"]
 
 
 @dataclass(frozen=True)
 class Family:
-    """Where a family of encoders keeps what layerscout has to find, and how its blocks are built.
+    """Where a family of models keeps what layerscout has to find, and how its blocks are built.
 
     Attributes:
         blocks: path, from the bare model, of the list whose modules are called once a block.
@@ -25,6 +29,10 @@ class Family:
         float32_only: its forward pass runs in nothing shorter.
         gated: the feed-forward layers have a third matrix, which gates.
         fused: query, key and value are one matrix.
+        reads: the token that the family's head for classes reads: decoders' the last one.
+        first_differs: block 1 has no norm before its attention, as all others have, so that no
+            other block can stand in its place.
+        norm_start: the weight with which a norm changes no scale.
     """
 
     blocks: str = "encoder.layer"
@@ -38,6 +46,9 @@ class Family:
     float32_only: bool = False
     gated: bool = False
     fused: bool = False
+    reads: ReadToken = "first"
+    first_differs: bool = False
+    norm_start: float = 1.0
 
     @property
     def head_parts(self) -> tuple[str, ...]:
@@ -49,6 +60,18 @@ class Family:
         """Path of the module that holds the list of blocks, and the list's name there."""
         owner, _, name = self.blocks.rpartition(".")
         return owner, name
+
+
+def _decoder(**other: Any) -> Family:
+    """Make the row of a decoder built as Llama, from which most others differ in little."""
+    llama: dict[str, Any] = {
+        "blocks": "layers",
+        "final_norm": "norm",
+        "adapted": ("self_attn.o_proj", "mlp"),
+        "gated": True,
+        "reads": "last",
+    }
+    return Family(**llama | other)
 
 
 # By the `model_type` of the configuration. A prefix is left out where attention also depends on
@@ -69,8 +92,14 @@ FAMILIES: Mapping[str, Family] = {
         "transformer.layer", adapted=("attention.out_lin", "ffn"), prefixed="attention"
     ),
     "electra": Family(prefixed="attention.self"),
+    "llama": _decoder(),
     "modernbert": Family(
-        "layers", final_norm="final_norm", adapted=("attn.Wo", "mlp"), gated=True, fused=True
+        "layers",
+        final_norm="final_norm",
+        adapted=("attn.Wo", "mlp"),
+        gated=True,
+        fused=True,
+        first_differs=True,
     ),
     "mpnet": Family(
         adapted=("attention.attn.o", "output.dropout"), tuples=True, positions_after_padding=True

@@ -41,7 +41,7 @@ from layerscout.runtime import InputError, make_unknown_error
 # The heading of these options in the help of the command line.
 EDITS = "Edits"
 
-Pooling = Literal["mean", "cls"]
+Pooling = Literal["mean", "last", "cls"]
 
 
 def first_state(pooling: Pooling) -> int:

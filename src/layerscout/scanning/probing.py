@@ -8,8 +8,8 @@ import numpy as np
 
 from layerscout.cache import States
 from layerscout.data import Split, Task, evaluate, pearson_spearman, pick_choices
-from layerscout.models import make_family_head
-from layerscout.plans import FAMILY_RATE, FAMILY_RATES, Pooling, first_state
+from layerscout.models import choose_head_pooling, make_family_head
+from layerscout.plans import FAMILY_RATE, FAMILY_RATES, first_state
 from layerscout.scanning.context import ScanContext
 from layerscout.scanning.sampling import Sampled
 from layerscout.scores import (
@@ -28,7 +28,9 @@ FAMILY_SEEDS = 3
 def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
     """Fit probes to the training examples, and judge them by all that are held out."""
     held_out, family = context.held_out(), context.request.probe == "family"
-    pooling: Pooling = "cls" if family else context.extractor.poolings[0]
+    encoder, pooling = context.extractor.encoder, context.extractor.poolings[0]
+    if family:
+        pooling = choose_head_pooling(encoder)
     tokens = context.extractor.tokenize(held_out)
     kept = context.extractor.extract(tokens, "scanning the held-out")
     judged = kept.states[pooling]
@@ -43,7 +45,7 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
             labels[0],
             read_states(judged),
             labels[1],
-            partial(make_family_head, context.extractor.encoder, names),
+            partial(make_family_head, encoder, names),
             metric=metric,
             seeds=FAMILY_SEEDS,
             seed=context.request.seed,

@@ -13,7 +13,7 @@ import numpy as np
 
 from layerscout.cache import DEFAULT_LIMIT
 from layerscout.data import HELD_OUT, Task
-from layerscout.models import Encoder
+from layerscout.models import Encoder, choose_head_pooling
 from layerscout.plans import Pooling, ScanRequest, add_options, options_of, resolve_request
 from layerscout.runtime import InputError, show_progress
 from layerscout.scanning.block_scores import score_gradients, score_weights
@@ -122,7 +122,7 @@ def _scan_encoder(
 ) -> Scan:
     poolings: tuple[Pooling, ...] = (request.pooling,)
     if request.probe == "family" and any(SCORES[key].source == "probes" for key in keys):
-        poolings = tuple(dict.fromkeys((request.pooling, "cls")))
+        poolings = tuple(dict.fromkeys((request.pooling, choose_head_pooling(encoder))))
     with show_progress(progress) as show:
         extractor = Extractor(encoder, poolings, request.max_length, cache_limit, show)
         context = ScanContext(task, keys, request, extractor)

@@ -283,7 +283,7 @@ FAULTS = (
     # --- Trunks and the cache
     Fault(
         "cache/trunk_source.py",
-        '{"first_only": self.first_only}',
+        '{"reads": self.reads}',
         "{}",
         "a key of first tokens is that of all",
         TRUNKS,

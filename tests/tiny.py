@@ -55,7 +55,8 @@ class _Family:
     model_type: str
     pieces: Literal["wordpiece", "bytes", "unigram"]
     special: tuple[str, ...]  # in the order of their ids: the padding token's is not 0 everywhere
-    ends: Literal["[SEP]", "</s></s>"] = "[SEP]"  # what stands between the two texts of a pair
+    # What stands between the two texts of a pair; a decoder's: what stands around a text.
+    ends: Literal["[SEP]", "</s></s>", "first", "none"] = "[SEP]"
     type_ids: bool = True
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -119,12 +120,70 @@ _TABLE = {
     ),
 }
 
+# Decoders: nothing is put around a text but where a family begins every one with a token. Heads of
+# queries share two heads of keys. Windows of 4 tokens, in every other block of some, tell short
+# texts apart already. GPT-2's tokenizer has no padding token: the one that ends a text stands in.
+_DECODER = ("<unk>", "<s>", "</s>", "<pad>")
+_GROUPED = {"num_key_value_heads": 2, "head_dim": 4, "attention_dropout": 0.1}
+_WINDOWS = {"sliding_window": 4}
+_WIDE = _GROUPED | {"head_dim": 8}  # queries of more features than a state
+
+_TABLE |= {
+    "camembert": _Family(
+        "camembert", "unigram", _ROBERTA, "</s></s>", False, {"type_vocab_size": 1}
+    ),
+    "xlm-roberta-xl": _Family(
+        "xlm-roberta-xl", "unigram", _ROBERTA, "</s></s>", False, {"type_vocab_size": 1}
+    ),
+    "eurobert": _Family(
+        "eurobert",
+        "bytes",
+        ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"),
+        type_ids=False,
+        settings={"classifier_pooling": "bos", "attention_dropout": 0.1},
+    ),
+    "nomic_bert": _Family("nomic_bert", "wordpiece", _BERT, settings={"head_dim": 4}),
+    "llama": _Family("llama", "bytes", _DECODER, "first", False, _GROUPED),
+    "mistral": _Family(
+        "mistral", "bytes", _DECODER, "first", False, _GROUPED | {"sliding_window": 4}
+    ),
+    "qwen2": _Family(
+        "qwen2",
+        "bytes",
+        _DECODER,
+        "none",
+        False,
+        _GROUPED | _WINDOWS | {"use_sliding_window": True},
+    ),
+    "qwen3": _Family("qwen3", "bytes", _DECODER, "none", False, _WIDE),
+    "gemma2": _Family("gemma2", "bytes", _DECODER, "first", False, _WIDE | _WINDOWS),
+    "gemma3_text": _Family("gemma3_text", "bytes", _DECODER, "first", False, _WIDE | _WINDOWS),
+    "gpt2": _Family("gpt2", "bytes", ("<unk>", "</s>"), "none", False),
+    "gpt_neox": _Family(
+        "gpt_neox",
+        "bytes",
+        _DECODER,
+        "none",
+        False,
+        {"attention_dropout": 0.1, "hidden_dropout": 0.1},
+    ),
+    "olmo2": _Family("olmo2", "bytes", _DECODER, "none", False, _GROUPED),
+    "phi3": _Family(
+        "phi3",
+        "bytes",
+        _DECODER,
+        "first",
+        False,
+        {k: v for k, v in _GROUPED.items() if k != "head_dim"} | {"resid_pdrop": 0.1},
+    ),
+}
+
 FAMILIES: tuple[str, ...] = tuple(_TABLE)
 
 # To parametrise by family. The architectures differ most between absolute positions, relative
-# positions, and windows of attention with a norm above the blocks: every change is tested with
-# one of each, all others in the whole suite.
-FIRST_FAMILIES = ("bert", "deberta-v2", "modernbert")
+# positions, windows of attention with a norm above the blocks, and decoders: every change is tested
+# with one of each, all others in the whole suite.
+FIRST_FAMILIES = ("bert", "deberta-v2", "modernbert", "llama")
 EACH_FAMILY = [
     pytest.param(name, marks=() if name in FIRST_FAMILIES else pytest.mark.whole)
     for name in FAMILIES
@@ -181,7 +240,7 @@ def _config(
         "initializer_range": 0.3,
         "pad_token_id": tokenizer.pad_token_id,
     }
-    if row.model_type in ("roberta", "xlm-roberta", "mpnet"):
+    if row.model_type in ("roberta", "camembert", "xlm-roberta", "xlm-roberta-xl", "mpnet"):
         # These count positions from the padding token's id + 1.
         sizes["max_position_embeddings"] = POSITIONS + tokenizer.pad_token_id + 1
     if row.model_type == "distilbert":
@@ -190,7 +249,25 @@ def _config(
     else:
         sizes |= {"hidden_size": width, "num_hidden_layers": blocks, "num_attention_heads": 4}
         sizes |= {"intermediate_size": 2 * width}
-    if row.model_type == "modernbert":
+    decoder = row.ends in ("first", "none")
+    if decoder or row.model_type == "eurobert":
+        ids = {
+            n: row.special.index(t)
+            for n, t in (("bos", "<s>"), ("eos", "</s>"))
+            if t in row.special
+        }
+        sizes |= {"bos_token_id": None} | {f"{name}_token_id": index for name, index in ids.items()}
+    if row.model_type in ("qwen2", "gemma2", "gemma3_text"):
+        kinds = ("sliding_attention", "full_attention")
+        sizes["layer_types"] = [kinds[block % 2] for block in range(blocks)]
+    if row.model_type == "eurobert":
+        sizes |= {"eos_token_id": tokenizer.sep_token_id, "mask_token_id": tokenizer.mask_token_id}
+    if row.model_type == "gpt2":
+        sizes["n_inner"] = 2 * width
+        del sizes["intermediate_size"]
+    if decoder or row.model_type == "eurobert":
+        pass
+    elif row.model_type == "modernbert":
         sizes |= {"attention_dropout": 0.1, "embedding_dropout": 0.1, "mlp_dropout": 0.1}
         names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")
         ids = (tokenizer.cls_token_id, tokenizer.sep_token_id) * 2
@@ -211,7 +288,11 @@ def _shake(model: PreTrainedModel) -> None:
 def tiny_tokenizer(family: str) -> TokenizersBackend:
     """Build the family's kind of tokenizer from `SENTENCES`; it knows fewer than 400 tokens."""
     row = _TABLE[family]
-    named = {name: _find(row, name) for name in ("pad", "unk", "cls", "sep", "mask")}
+    if row.ends in ("first", "none"):
+        named = {"unk": "<unk>", "eos": "</s>"}
+        named |= {n: t for n, t in (("bos", "<s>"), ("pad", "<pad>")) if t in row.special}
+    else:
+        named = {name: _find(row, name) for name in ("pad", "unk", "cls", "sep", "mask")}
     names = ["input_ids", "token_type_ids", "attention_mask"]
     if not row.type_ids:
         names.remove("token_type_ids")
@@ -235,7 +316,8 @@ def _built(family: str) -> Tokenizer:
     row = _TABLE[family]
     build = {"wordpiece": _wordpiece, "bytes": _bytes, "unigram": _unigram}[row.pieces]
     tokenizer = build(list(row.special), _find(row, "unk"))
-    tokenizer.post_processor = _post_processor(row)
+    if row.ends != "none":
+        tokenizer.post_processor = _post_processor(row)
     return tokenizer
 
 
@@ -284,6 +366,10 @@ def _unigram(special: list[str], unknown: str) -> Tokenizer:
 
 def _post_processor(row: _Family) -> processors.PostProcessor:
     """Build what puts the special tokens around one text and between two, as the family has it."""
+    if row.ends == "first":  # side by side, as Llama's do
+        return processors.TemplateProcessing(
+            single="<s> $A", pair="<s> $A $B:1", special_tokens=[("<s>", row.special.index("<s>"))]
+        )
     first, last = _find(row, "cls"), _find(row, "sep")
     first_id, last_id = row.special.index(first), row.special.index(last)
     if row.model_type == "roberta":

@@ -47,18 +47,21 @@ def tokens(encoder):
     return encoder.tokenize(TEXTS)
 
 
-def expected(encoder, tokens, rows, cut, first_only=False):
+def expected(encoder, tokens, rows, cut, reads=None):
     """Give what a pass to the cut gives, and which entries are real tokens."""
     inputs = encoder.batch(tokens, rows)
     with torch.no_grad():
         state = encoder.cut(inputs, cut).float()
     mask = inputs["attention_mask"].bool()
-    return (state[:, :1], mask[:, :1]) if first_only else (state, mask)
+    if reads is None:
+        return state, mask
+    at = torch.zeros(len(rows), dtype=int) if reads == "first" else mask.sum(dim=1) - 1
+    return state[torch.arange(len(rows)), at][:, None], mask[:, :1]
 
 
 def check(kept, encoder, tokens, rows=ROWS, tolerance=2e-5):
     """Compare all that a trunk gives for some rows with a pass to the cut."""
-    state, mask = expected(encoder, tokens, rows, kept.cut, kept.first_only)
+    state, mask = expected(encoder, tokens, rows, kept.cut, kept.reads)
     found = kept.states(rows)
     assert found.shape == state.shape
     assert found.dtype == torch.float32
@@ -77,13 +80,13 @@ def left():
     return sorted(path.name for path in cache_folder().glob("*/*"))
 
 
-@pytest.mark.parametrize("first_only", [False, True])
-def test_states_are_those_of_a_pass_to_the_cut(family, first_only):
+@pytest.mark.parametrize("reads", [None, "first", "last"])
+def test_states_are_those_of_a_pass_to_the_cut(family, reads):
     tokens = family.tokenize(TEXTS)
     for cut in range(family.blocks + 1):
-        computed = run_trunk(family, tokens, cut, first_only=first_only)
-        found = run_trunk(family, tokens, cut, first_only=first_only)
-        never = run_trunk(family, tokens, cut, first_only=first_only, limit=0)
+        computed = run_trunk(family, tokens, cut, reads=reads)
+        found = run_trunk(family, tokens, cut, reads=reads)
+        never = run_trunk(family, tokens, cut, reads=reads, limit=0)
         assert (computed.cached, found.cached, never.cached) == (False, True, False)
         assert (computed.kept, found.kept, never.kept) == (True, True, False)
         for one in (computed, found, never):
@@ -137,7 +140,7 @@ def test_the_file_holds_the_real_tokens_and_the_entry_says_what_it_is(encoder, t
         "kind": "trunk",
         "model": encoder.name,
         "cut": 3,
-        "first_only": False,
+        "reads": None,
         "texts": len(TEXTS),
         "shape": [len(tokens.ids), 16],
         "dtype": "float32",
@@ -247,7 +250,7 @@ def test_other_tokens_cuts_precisions_and_versions_have_their_own_entries(
         encoder.tokenize(TEXTS[:-1]),
     ]
     found = [run_trunk(encoder, one, 2) for one in (tokens, *others)]
-    found += [run_trunk(encoder, tokens, 1), run_trunk(encoder, tokens, 2, first_only=True)]
+    found += [run_trunk(encoder, tokens, 1), run_trunk(encoder, tokens, 2, reads="first")]
     found.append(run_trunk(Encoder.load(tiny, precision="bfloat16"), tokens, 2))
     monkeypatch.setattr(fingerprints, "version", lambda _: "another")
     found.append(run_trunk(encoder, tokens, 2))
@@ -324,8 +327,8 @@ def test_a_stop_leaves_nothing_behind(encoder, tokens, fault):
 
 def lost(encoder, tokens, **options):
     """Check that states are right though they cannot be kept; returns the warning."""
-    for first_only in (False, True):
-        found = run_trunk(encoder, tokens, 2, first_only=first_only, **options)
+    for reads in (None, "first"):
+        found = run_trunk(encoder, tokens, 2, reads=reads, **options)
         assert (found.kept, found.cached, found.bytes) == (False, False, 0)
         check(found, encoder, tokens)
     assert "\n" not in str(found.warning)
@@ -338,7 +341,7 @@ def test_a_cache_that_is_off_holds_nothing_and_says_nothing(encoder, tokens):
 
 
 def test_states_that_are_larger_than_the_cache(encoder, tokens):
-    run_trunk(encoder, tokens, 1, first_only=True)
+    run_trunk(encoder, tokens, 1, reads="first")
     before = left()
     assert lost(encoder, tokens, limit=1000) == (
         "the states at the cut are computed again in every epoch: the cache may hold 1e-06 GB, and "
@@ -404,8 +407,8 @@ def test_memory_that_is_short_halves_the_batch(encoder, tokens, monkeypatch):
         return cut(self, inputs, block)
 
     monkeypatch.setattr(Encoder, "cut", small)
-    for limit, first_only in ((3, False), (2, True)):
-        kept = run_trunk(encoder, tokens, 2, first_only=first_only)
+    for limit, reads in ((3, None), (2, "first")):
+        kept = run_trunk(encoder, tokens, 2, reads=reads)
         limit = 100
         check(kept, encoder, tokens)
     limit = 0
@@ -435,7 +438,7 @@ def test_a_real_encoder():
 def test_first_tokens_of_many_texts_are_computed_in_small_batches(encoder, monkeypatch):
     monkeypatch.setattr(encoder_module, "CPU_TOKENS", 40)
     tokens = encoder.tokenize(SENTENCES)
-    expected = run_trunk(encoder, tokens, 2, first_only=True).states(np.arange(len(tokens)))
+    expected = run_trunk(encoder, tokens, 2, reads="first").states(np.arange(len(tokens)))
     sizes = []
     original = Encoder.batch
 
@@ -446,7 +449,7 @@ def test_first_tokens_of_many_texts_are_computed_in_small_batches(encoder, monke
 
     monkeypatch.setattr(Encoder, "batch", batch)
     rows = np.array([3, 0, 15, 7, 3])
-    anew = run_trunk(encoder, tokens, 2, first_only=True, limit=0)
+    anew = run_trunk(encoder, tokens, 2, reads="first", limit=0)
     assert torch.allclose(anew.states(rows), expected[rows], atol=1e-5)
     assert len(sizes) > 1 and max(sizes) <= 40
 

@@ -34,7 +34,10 @@ from tiny import EACH_FAMILY, POSITIONS, SENTENCES, tiny_checkpoint
 LABELS = ["bad", "so-so", "très “good”"]
 ADAPTER, IDENTITY = Adapter(bottleneck=3), Adapter(bottleneck=3, adapter_init="identity")
 PREFIX, LORA = PrefixTuning(virtual_tokens=5), LoRA(rank=2)
-STANDARD = ("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta")
+STANDARD = (
+    *("albert", "bert", "camembert", "distilbert", "electra", "eurobert", "nomic_bert", "roberta"),
+    *("xlm-roberta", "xlm-roberta-xl", "gpt2", "gpt_neox", "llama", "olmo2", "phi3", "qwen3"),
+)
 PLAN = make_plan("blocks:2,4@4", 4)
 
 
@@ -93,7 +96,7 @@ def same(found, expected, tolerance=0.0):
 
 def of_blocks(names, blocks):
     """Keep the names of what lies in some blocks, written from the libraries' names."""
-    found = {n: re.search(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.", n) for n in names}
+    found = {n: re.search(r"(?:^|\.)(?:layers?|h|albert_layer_groups)\.(\d+)\.", n) for n in names}
     return {n for n, at in found.items() if at and int(at[1]) + 1 in blocks}
 
 
@@ -164,7 +167,7 @@ def test_every_parameter_is_counted(encoder):
     counts = {
         ADAPTER: 2 * (2 * 3 * d + 3 + d) * 2 + shape.norms[1] + shape.norms[3],
         LORA: 2 * (shape.linear[1] + shape.linear[3]),
-        PREFIX: 2 * (2 * 5 * d),
+        PREFIX: 2 * (2 * 5 * shape.keys),
     }
     for method in methods_for(encoder):
         model = equipped(encoder, method).model
@@ -542,9 +545,40 @@ def test_a_plan_without_blocks(bert, method):
 def test_families_without_standard_attention(encoder):
     family = encoder.model.config.model_type
     if family not in STANDARD:
-        message = f"prefix-tuning .*got {family}; use --method full, adapter or lora"
+        message = f"prefix-tuning .*got {family}.*; use --method full, adapter or lora"
         with pytest.raises(InputError, match=message):
             equipped(encoder, PREFIX)
+
+
+def test_a_prefix_is_what_a_cache_of_keys_and_values_holds(encoder):
+    if encoder.family.reads == "first" or encoder.model.config.model_type not in STANDARD:
+        return
+    from transformers import DynamicCache
+
+    model = equipped(encoder, PREFIX, make_plan("blocks:1-4@4", 4)).model
+    batch = inputs(encoder)
+    expected = logits(model, batch)
+    prefixes = [module for module in model.modules() if isinstance(module, Prefix)]
+    plain = unload(model)
+    rows, texts = batch["input_ids"].shape
+    config, cache = plain.config, DynamicCache()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    for block, prefix in enumerate(prefixes):
+        both = (
+            virtual.detach().view(len(virtual), heads, -1).transpose(0, 1).expand(rows, -1, -1, -1)
+            for virtual in (prefix.key, prefix.value)
+        )
+        cache.update(*both, block)
+    seen = torch.nn.functional.pad(batch["attention_mask"], (len(prefixes[0].key), 0), value=1)
+    with torch.no_grad():
+        found = plain(
+            input_ids=batch["input_ids"],
+            attention_mask=seen,
+            position_ids=torch.arange(texts).expand(rows, -1),
+            past_key_values=cache,
+            use_cache=True,
+        ).logits
+    same(found, expected, 1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

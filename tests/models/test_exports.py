@@ -50,7 +50,7 @@ def test_a_truncated_checkpoint_gives_the_state_of_its_head(folder, tmp_path, ca
     assert type(short.model) is type(whole.model)
     assert short.tokenizer.model_input_names == whole.tokenizer.model_input_names
     assert len(getattr(short.model.config, "layer_types", None) or [0] * 3) == 3
-    known = {"modernbert": "final_norm"}.get(whole.model.config.model_type, "pooler")
+    known = whole.family.final_norm or "pooler"
     with_head = any(name.startswith(known) for name, _ in whole.model.named_parameters())
     assert list(said) == [
         f"the head ({known}) was trained on state 4 and now reads state 3; tune it again"

@@ -59,7 +59,7 @@ def test_from_the_cut_it_gives_the_same(encoder, notation):
     model = make_classifier(encoder, plan, NAMES, head="mean-linear")
     tokens, labels, rows = encoder.tokenize(SENTENCES[:6]), labels_for(6), np.arange(6)
     cut = Examples.prepare(encoder, plan, tokens, labels, head="mean-linear")
-    assert cut.trunk is not None and not cut.trunk.first_only
+    assert cut.trunk is not None and cut.trunk.reads is None
     with torch.no_grad():
         found = compute_logits(encoder, model, cut, rows)
         whole = compute_logits(encoder, model, Examples(tokens, labels, None), rows)

@@ -119,7 +119,7 @@ def test_a_head_needs_the_first_token_only(encoder, notation):
     whole = model(**encoder.batch(encoder.tokenize(SENTENCES[:6]), rows)).logits
     for limit in (10**9, 0):
         examples = examples_of(encoder, plan, labels, limit=limit)
-        assert examples.trunk.first_only and examples.tokens.lengths.max() == 1
+        assert examples.trunk.reads and examples.tokens.lengths.max() == 1
         assert examples.trunk.kept == (limit > 0)
         found = compute_logits(encoder, model, examples, rows)
         torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-5)
@@ -131,7 +131,7 @@ def test_a_head_that_reads_every_token_gets_them(tmp_path):
     examples, rows = examples_of(encoder, plan, labels_for(6)), np.array([3, 0, 5])
     model = make_classifier(encoder, plan, NAMES)
     whole = model(**encoder.batch(encoder.tokenize(SENTENCES[:6]), rows)).logits
-    assert not examples.trunk.first_only and examples.tokens.lengths.min() > 1
+    assert examples.trunk.reads is None and examples.tokens.lengths.min() > 1
     found = compute_logits(encoder, model, examples, rows)
     torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-5)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,7 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
     """
     L, n, reads = encoder.blocks, len(data), find_read_token(model)
     outputs = model.config.num_labels if data.choices == 1 else data.choices
-    places = np.zeros(0, dtype=np.int64)
-    read = data
+    read, places = data, None
     if reads is not None:
         places = data.tokens.find_read(reads, encoder.tokenizer.pad_token_id)
         read = replace(data, tokens=data.tokens.keep(places))
@@ -56,17 +56,17 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
         with eval_mode(model), torch.inference_mode():
             texts = expand_choices(rows, data.choices)
             flat = encoder.batch(data.tokens, texts)
-            at = None if reads is None else (torch.arange(len(texts)), torch.from_numpy(places[texts]))
+            pick = partial(_pick, places=None if places is None else places[texts])
             # Whole states are kept for spans alone, which go on from them.
             encoder.visit(
                 flat,
                 lambda _, state: states.append(  # noqa: B023  (it is called here)
-                    state if spans or at is None else state[at][:, None]
+                    state if spans else pick(state)  # noqa: B023
                 ),
             )
             inputs = make_batch(encoder, read, rows)
             for s, state in enumerate(states):
-                seen = state[at][:, None] if spans and at is not None else state
+                seen = pick(state) if spans else state
                 found = resume_from_states(encoder, model, inputs, seen, L)
                 truncated[s, rows] = found.float().cpu()
             inputs = make_batch(encoder, data, rows)
@@ -76,3 +76,10 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
     if spans:
         skipped |= {(i, L): truncated[i - 1] for i in range(1, L + 1)}
     return Ablated(truncated, skipped)
+
+
+def _pick(state: Tensor, places: np.ndarray | None) -> Tensor:
+    """Give the states of the tokens at these places, one of each text; all where there are none."""
+    if places is None:
+        return state
+    return state[torch.arange(len(state)), torch.from_numpy(places)][:, None]

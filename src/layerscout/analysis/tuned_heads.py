@@ -11,7 +11,7 @@ from torch import nn
 
 from layerscout.analysis.judging import Judge, judge_by
 from layerscout.data import Task, draw_examples, require_validation
-from layerscout.models import Encoder, Head, make_family_head, choose_head_pooling
+from layerscout.models import Encoder, Head, choose_head_pooling, make_family_head
 from layerscout.plans import FAMILY_RATES
 from layerscout.runtime import InputError
 from layerscout.scanning import Extractor, read_states

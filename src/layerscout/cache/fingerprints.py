@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from layerscout.data import Task
-from layerscout.models import Encoder, Tokens
+from layerscout.models import PER_BLOCK, Encoder, Tokens
 from layerscout.plans import weight_sets
 
 
@@ -119,10 +119,12 @@ _IRRELEVANT = {
     "dtype",
     "id2label",
     "label2id",
+    "n_layer",
     "n_layers",
     "num_hidden_layers",
     "problem_type",
     "transformers_version",
+    "use_cache",
 }
 
 
@@ -133,6 +135,5 @@ def _relevant(config: Any, cut: int) -> dict[str, Any]:
         for name, value in config.to_dict().items()
         if name not in _IRRELEVANT and "dropout" not in name
     }
-    if "layer_types" in kept:
-        kept["layer_types"] = kept["layer_types"][:cut]
+    kept |= {name: kept[name][:cut] for name in PER_BLOCK if kept.get(name)}
     return kept | {"attention": config._attn_implementation}

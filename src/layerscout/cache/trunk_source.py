@@ -85,7 +85,10 @@ class TrunkSource:
         return state.to(_STORED[self.encoder.precision][0]).float()
 
     def _compute_read(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b 1 d"]:
-        """Compute the states of the tokens that the head reads, in batches: a caller counts one token per text."""
+        """Compute the states of the tokens that the head reads, one of each text.
+
+        In batches: a caller counts one token per text.
+        """
         parts = batch_by_length(self.tokens.lengths[rows], self.encoder.token_budget)
         state = torch.cat([self._compute(rows[part]) for part in parts])
         return state[torch.from_numpy(np.argsort(np.concatenate(parts))).to(state.device)]

@@ -66,8 +66,8 @@ class Trunk:
     def states(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
         """Return the states of the texts at `rows` on the encoder's device.
 
-        T is the length of the longest of them, or 1 where one token of each is kept. Values beyond the
-        end of a text are finite, and otherwise arbitrary.
+        T is the length of the longest of them, or 1 where one token of each is kept. Values beyond
+        the end of a text are finite, and otherwise arbitrary.
         """
         return self._read(rows)
 

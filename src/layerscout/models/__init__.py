@@ -1,9 +1,15 @@
 """Pretrained models: families, encoders, surgery, adapters, heads, gradients, exports."""
 
-from layerscout.models.architecture import base_of, make_config, model_class, model_shape
+from layerscout.models.architecture import (
+    PER_BLOCK,
+    base_of,
+    make_config,
+    model_class,
+    model_shape,
+)
 from layerscout.models.block_scores import BlockScores
 from layerscout.models.checkpoints import load_config
-from layerscout.models.classifiers import build, make_classifier, find_read_token, unshare_weights
+from layerscout.models.classifiers import build, find_read_token, make_classifier, unshare_weights
 from layerscout.models.devices import Precision, resolve_device, use_seed
 from layerscout.models.edits import apply_edits, arrange_blocks, edit, list_reinitialized
 from layerscout.models.encoder import Encoder

@@ -125,7 +125,9 @@ def model_shape(
         model = model_class(config, kind, head).from_config(config)
     base = getattr(model, model.base_model_prefix)
     blocks = base.get_submodule(family.blocks)
-    after = [m for name in family.head_parts if (m := getattr(base, name, None)) is not None]
+    after = [m for name in family.head_parts if (m := _find_module(base, name)) is not None]
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
     L, total = config.num_hidden_layers, _count(model)
     # ALBERT's list is shorter than L: its groups serve several blocks each.
     weights = weight_sets(L, len(blocks))
@@ -134,7 +136,7 @@ def model_shape(
         family=config.model_type,
         blocks=L,
         hidden_size=config.hidden_size,
-        feed_forward=getattr(config, "intermediate_size", None) or config.hidden_dim,
+        feed_forward=_feed_forward(config),
         vocabulary=config.vocab_size,
         parameters=Parameters(
             embeddings=in_base - in_blocks - in_head,
@@ -142,7 +144,11 @@ def model_shape(
             head=total - in_base + in_head,
             total=total,
         ),
+        queries=heads * size,
+        keys=(getattr(config, "num_key_value_heads", None) or heads) * size,
         gated=family.gated,
+        fused=family.fused,
+        first_normed=(2 if family.first_differs else 1) if family.normed_input else None,
         weights=weights,
         norms=tuple(sum(p.numel() for p in norm_parameters(blocks[i])) for i in weights),
         linear=tuple(_linear(blocks[i]) for i in weights),
@@ -160,6 +166,10 @@ def norm_parameters(block: nn.Module) -> list[nn.Parameter]:
     return [parameter for name, parameter in block.named_parameters() if is_norm(name)]
 
 
+# What a configuration lists for each block: whether it attends to everything or to a window,
+# whether it rotates positions.
+PER_BLOCK = ("layer_types", "mlp_layer_types", "no_rope_layers")
+
 # GPT-2 calls its norms ln_1 and ln_2.
 NORM = re.compile(r"norm|\bln_", re.IGNORECASE)
 
@@ -169,9 +179,30 @@ def is_norm(name: str) -> bool:
     return NORM.search(name) is not None
 
 
+def is_linear(module: nn.Module) -> bool:
+    """Tell whether a module multiplies by a matrix: linear layers, and GPT-2's own kind of them."""
+    from transformers.pytorch_utils import Conv1D
+
+    return isinstance(module, nn.Linear | Conv1D)
+
+
 def _linear(block: nn.Module) -> int:
-    layers = [module for module in block.modules() if isinstance(module, nn.Linear)]
-    return sum(layer.in_features + layer.out_features for layer in layers)
+    weights = [m.get_parameter("weight") for m in block.modules() if is_linear(m)]
+    return sum(sum(weight.shape) for weight in weights)
+
+
+def _feed_forward(config: Any) -> int:
+    names = ("intermediate_size", "hidden_dim", "n_inner")
+    given = [getattr(config, name, None) for name in names]
+    return int(next(filter(None, given), 4 * config.hidden_size))
+
+
+def _find_module(base: Any, path: str) -> Any:
+    """Give a module of a bare model by its path; None where there is none."""
+    try:
+        return base.get_submodule(path)
+    except AttributeError:
+        return None
 
 
 def _count(module: nn.Module) -> int:
@@ -200,8 +231,9 @@ def cut_config(config: Any, head: int) -> Any:
     if groups := getattr(config, "num_hidden_groups", None):  # ALBERT's sets of weights
         config.num_hidden_groups = weight_sets(config.num_hidden_layers, groups)[head - 1] + 1
     config.num_hidden_layers = head
-    if getattr(config, "layer_types", None):  # ModernBERT's: which blocks attend to everything
-        config.layer_types = config.layer_types[:head]
+    for name in PER_BLOCK:
+        if getattr(config, name, None):
+            setattr(config, name, getattr(config, name)[:head])
     return config
 
 

@@ -13,7 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.models.architecture import base_of, family_of, is_norm, shared_weights
+from layerscout.models.architecture import (
+    PER_BLOCK,
+    base_of,
+    family_of,
+    is_norm,
+    shared_weights,
+)
 from layerscout.models.encoder import Encoder
 from layerscout.models.places import locate_parameters
 from layerscout.plans import (
@@ -83,8 +89,11 @@ def edit(
     ]
     if getattr(config, "num_hidden_groups", None):
         changed.append((config, "num_hidden_groups", len(modules)))
-    if types := getattr(config, "layer_types", None):
-        changed.append((config, "layer_types", [types[block - 1] for block in order]))
+    changed += [
+        (config, name, [listed[block - 1] for block in order])
+        for name in PER_BLOCK
+        if (listed := getattr(config, name, None))
+    ]
     convolution = family.convolution
     if convolution and getattr(parent, convolution) is not None and 1 not in order:
         changed += [(parent, convolution, None), (config, "conv_kernel_size", 0)]

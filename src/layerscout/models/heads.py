@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from layerscout.data import Kind, describe_kind
 from layerscout.models.architecture import base_of, model_class
 from layerscout.models.checkpoints import load_pretrained
-from layerscout.models.classifiers import make_classifier, find_read_token
+from layerscout.models.classifiers import find_read_token, make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.plans import Plan, Pooling
 from layerscout.runtime import InputError, first_line
@@ -31,11 +31,14 @@ class _Passing(nn.Module):
         self.pooler, self.norm = pooler, norm
 
     def forward(self, *_: Any, inputs_embeds: Float[Tensor, "b 1 d"], **__: Any) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
+        # Of all kinds, since some heads pass on what a decoder's output also has.
+        from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
         state = inputs_embeds if self.norm is None else self.norm(inputs_embeds)
         pooled = None if self.pooler is None else self.pooler(state)
-        return BaseModelOutputWithPooling(last_hidden_state=state, pooler_output=pooled)
+        return BaseModelOutputWithPoolingAndCrossAttentions(
+            last_hidden_state=state, pooler_output=pooled
+        )
 
 
 class _First(nn.Module):

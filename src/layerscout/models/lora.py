@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
-
+from layerscout.models.architecture import is_linear
 from layerscout.models.places import Place, fit_plan, head_modules, tied_to_embeddings, tunes
 from layerscout.plans import LoRA, Plan
 from layerscout.runtime import InputError, check_integer, first_line
@@ -47,7 +46,7 @@ def lora_config(model: Any, plan: Plan | str, r: int = 8, **options: Any) -> Any
         ) from error
     plan, found = fit_plan(model, plan)
     _check_lora(model, plan, found, r, options)
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    linear = [name for name, module in model.named_modules() if is_linear(module)]
     places_of = {name: found.get(f"{name}.weight") for name in linear}
     # In full, not by `layers_to_transform`: peft 0.21 refuses that with "all-linear", fails with it
     # on a bare ModernBERT, and knows no layer but 0 of an ALBERT.
@@ -59,11 +58,21 @@ def lora_config(model: Any, plan: Plan | str, r: int = 8, **options: Any) -> Any
                 for name, place in places_of.items()
                 if isinstance(place, tuple) and tunes(plan, place)
             ],
-            modules_to_save=head_modules(model, found) or None,
+            modules_to_save=_name_saved(model, head_modules(model, found)) or None,
             **({"task_type": "SEQ_CLS"} | options),
         )
     except (TypeError, ValueError) as error:
         raise InputError(f"peft refuses these options: {first_line(error)}") from error
+
+
+def _name_saved(model: Any, head: Sequence[str]) -> list[str]:
+    """Keep the names of modules that peft takes for no other ones: it compares how names end.
+
+    In a bare decoder the norm after the blocks is called as the norms within are; with a head its
+    name is longer.
+    """
+    names = [name for name, _ in model.named_modules()]
+    return [part for part in head if sum(name.endswith(part) for name in names) == 1]
 
 
 def wrap_with_lora(model: Any, plan: Plan, method: LoRA) -> Any:

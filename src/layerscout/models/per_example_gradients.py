@@ -59,7 +59,7 @@ class SquaredGradientSums:
         """Start at zero for the weights of these names; no weight may ask for its gradient."""
         owners = {name: model.get_submodule(name) for name in _owners(names)}
         # Exactly these: what derives from them may compute something else.
-        known = all(type(layer) in (nn.Linear, nn.LayerNorm) for layer in owners.values())
+        known = all(_is_known(layer) for layer in owners.values())
         sums = {name: torch.zeros_like(model.get_parameter(name)) for name in names}
         return cls(model, sums, owners if known else {})
 
@@ -117,6 +117,33 @@ class SquaredGradientSums:
                 record.add_squares()
 
 
+def _is_known(layer: nn.Module) -> bool:
+    from transformers.pytorch_utils import Conv1D
+
+    return type(layer) in (nn.Linear, nn.LayerNorm, Conv1D) or _is_rms_norm(layer)
+
+
+def _is_rms_norm(layer: nn.Module) -> bool:
+    """Tell whether a layer scales its input to unit size and then each feature by a weight.
+
+    Every family has a class of its own for it; Gemma's adds 1 to the weight.
+    """
+    weights = dict(layer.named_parameters())
+    named = type(layer).__name__.endswith("RMSNorm")
+    return named and list(weights) == ["weight"] and weights["weight"].ndim == 1
+
+
+def _normalize(layer: nn.Module, inputs: Tensor) -> Tensor:
+    """Give the derivative of an RMS norm's output by its weight: its input at unit size."""
+    weight = layer.get_parameter("weight")
+    with_one, with_zero = (
+        torch.func.functional_call(layer, {"weight": start}, (inputs,))
+        for start in (torch.ones_like(weight), torch.zeros_like(weight))
+    )
+    found: Tensor = with_one - with_zero
+    return found
+
+
 def _owners(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name.rpartition(".")[0] for name in names))
 
@@ -166,16 +193,20 @@ class _LayerRecord:
             return
         a, b = (torch.cat(calls, dim=1) for calls in zip(*self.arrived, strict=True))
         self.arrived.clear()
+        if "bias" in self.sums:
+            self.sums["bias"].add_(b.sum(dim=1).square_().sum(dim=0))
         weight = self.sums["weight"]
         if isinstance(self.layer, nn.LayerNorm):
             a = layer_norm(a, self.layer.normalized_shape, eps=self.layer.eps)
             weight.add_((a * b).sum(dim=1).square_().sum(dim=0))
+        elif _is_rms_norm(self.layer):
+            weight.add_((_normalize(self.layer, a) * b).sum(dim=1).square_().sum(dim=0))
         else:
+            if not isinstance(self.layer, nn.Linear):  # GPT-2's has its matrix the other way round
+                a, b = b, a
             # One example after another: a gradient that stays in the processor's cache until it
             # is squared costs less than a batched product that goes through the memory.
             g = torch.empty_like(weight)
             for inputs, gradients in zip(a, b, strict=True):
                 torch.mm(gradients.T, inputs, out=g)
                 weight.addcmul_(g, g)
-        if "bias" in self.sums:
-            self.sums["bias"].add_(b.sum(dim=1).square_().sum(dim=0))

@@ -46,13 +46,13 @@ def locate_parameters(model: Any) -> dict[str, Place]:
 def head_modules(model: Any, found: Mapping[str, Place]) -> list[str]:
     """Name the modules that make up the head, in full."""
     prefix = base_of(model)[1]
+    parts = [f"{prefix}{part}" for part in family_of(model).head_parts]
+
+    def name_module(name: str) -> str:
+        return next((p for p in parts if name.startswith(f"{p}.")), name.split(".")[0])
+
     names = [name for name, place in found.items() if place == "head"]
-    starts = [prefix if name.startswith(prefix) else "" for name in names]
-    modules = [
-        f"{start}{name.removeprefix(start).split('.')[0]}"
-        for name, start in zip(names, starts, strict=True)
-    ]
-    return list(dict.fromkeys(modules))
+    return list(dict.fromkeys(map(name_module, names)))
 
 
 def fit_plan(model: Any, plan: Plan | str) -> tuple[Plan, dict[str, Place]]:

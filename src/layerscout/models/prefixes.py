@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from layerscout.models.adapters import DEVIATION
 from layerscout.models.architecture import usable_positions
 from layerscout.plans import FAMILIES, PrefixTuning
-from layerscout.runtime import check_integer
+from layerscout.runtime import InputError, check_integer
 
 _ATTENTION = "layerscout_prefix"  # under which transformers knows the attention with a prefix
 
 
 class Prefix(nn.Module):
-    """Keys and values, (P, d) each, of P virtual tokens. Li and Liang 2021, §4."""
+    """Keys and values, (P, k) each, of P virtual tokens. Li and Liang 2021, §4."""
 
     def __init__(self, tokens: int, width: int) -> None:
         """Draw them."""
@@ -33,7 +33,9 @@ def add_prefix(config: Any, layer: Any, method: PrefixTuning) -> None:
 
     attention = layer.get_submodule(FAMILIES[config.model_type].prefixed)
     device = next(attention.parameters()).device
-    prefix = Prefix(method.virtual_tokens, config.hidden_size)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    prefix = Prefix(method.virtual_tokens, heads * size)
     attention.prefix = prefix.to(device).train(layer.training)
     AttentionInterface.register(_ATTENTION, attend_with_prefix)
     # Of its own, since the model builds its masks by the implementation that its own one names.
@@ -44,8 +46,8 @@ def add_prefix(config: Any, layer: Any, method: PrefixTuning) -> None:
 def attend_with_prefix(
     module: Any,
     query: Float[Tensor, "b h T s"],
-    key: Float[Tensor, "b h T s"],
-    value: Float[Tensor, "b h T s"],
+    key: Float[Tensor, "b k T s"],
+    value: Float[Tensor, "b k T s"],
     attention_mask: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
@@ -62,6 +64,10 @@ def attend_with_prefix(
         split = virtual.to(text.dtype).view(-1, heads, size).transpose(0, 1)
         return torch.cat([split.expand(batch, -1, -1, -1), text], dim=2)
 
+    if attention_mask is None and getattr(module, "is_causal", False):
+        # The library leaves the mask to the kernel, which would count the prefix as text.
+        attention_mask = torch.ones(query.shape[2], query.shape[2], dtype=torch.bool).tril()
+        attention_mask = attention_mask[None, None].to(query.device)
     if attention_mask is not None:
         seen = True if attention_mask.dtype == torch.bool else 0.0
         tokens = len(prefix.key)
@@ -79,7 +85,12 @@ def attend_with_prefix(
 
 
 def check_virtual_tokens(config: Any, method: PrefixTuning) -> None:
-    """Refuse more virtual tokens than the models of a configuration have positions."""
+    """Refuse windows of attention, and more virtual tokens than a model has positions."""
+    if window := getattr(config, "sliding_window", None):
+        raise InputError(
+            f"prefix-tuning needs attention without windows, got {config.model_type} with one of "
+            f"{window} tokens; use --method full, adapter or lora"
+        )
     positions = usable_positions(config)
     remedy = f"this {config.model_type} has that many positions"
     check_integer("virtual_tokens", method.virtual_tokens, 1, positions, remedy)

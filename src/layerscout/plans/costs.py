@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from layerscout.plans.families import FAMILIES
 from layerscout.plans.methods import (
     FULL,
     Adapter,
@@ -71,23 +70,24 @@ class Cost:
 def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Cost:
     """Count what training by a plan costs, a multiply-add being two FLOPs.
 
-    Per token, a block's forward pass is u = 2 (4 d² + 2 d f), with 3 d f where it is gated, and its
-    attention products are a = 4 T d more. The gradients of its weights and of its input cost u
-    each, and those of the attention products 2 a. A frozen block above a tuned one has no weight
-    gradient; the lowest tuned block does not pass gradients through query, key and value, which
-    saves 6 d², unless the embeddings are tuned too or it norms its input first. The blocks below it
-    run forward only.
+    Per token, a block's forward pass is u = 2 (2 d q + 2 d k + 2 d f), with 3 d f where it is
+    gated, and its attention products are a = 4 T q more, whatever a mask leaves out of them.
+    Queries have q features and keys k: both d, but where heads share keys or have a width of their
+    own. The gradients of a block's weights and of its input cost u each, and those of the attention
+    products 2 a. A frozen block above a tuned one has no weight gradient; the lowest tuned block
+    does not pass gradients through query, key and value, which saves s = 2 d (q + 2 k), unless the
+    embeddings are tuned too or it norms its input first. The blocks below it run forward only.
 
     Where a method freezes the weights of a block, there are no gradients of them; what the method
     adds costs v forward and 2 v backward. With v per token, and what the lowest tuned block saves:
 
     - adapters of bottleneck m: v = 8 d m. Nothing below the first one needs a gradient, and neither
-      does its own input: 8 d² + 2 a + 2 d m; nothing, if the block norms its input first, since
-      the norms are trained;
+      does its own input: s + 2 d q + 2 a + 2 d m; nothing, if the block norms its input first,
+      since the norms are trained;
     - LoRA of rank r: v = 2 r times the features into and out of all linear layers. The inputs of
-      query, key and value need no gradient: 6 d² + 6 r d, or 6 d² + 2 r d if they are one matrix;
-    - prefix-tuning with P virtual tokens: v = 4 P d, the longer attention products. The queries
-      need no gradient: 6 d² + 2 (T + P) d.
+      query, key and value need no gradient: s + 6 r d, or s + 2 r d if they are one matrix;
+    - prefix-tuning with P virtual tokens: v = 4 P q, the longer attention products. The queries
+      need no gradient: s + 2 (T + P) q.
 
     An estimate for examples of equal length. A head is small and reads one token: it counts as a
     matrix of all its parameters. Look-ups, norms and activations count nothing, and neither do the
@@ -151,9 +151,9 @@ def block_flops(shape: ModelShape, tokens: float) -> float:
 
 def _forward(shape: ModelShape, tokens: float) -> tuple[float, float]:
     """Count the FLOPs of a block on one example: of its matrices, and of its attention."""
-    d, f = shape.hidden_size, shape.feed_forward
-    dense = tokens * 2 * (4 * d**2 + (3 if shape.gated else 2) * d * f)
-    return dense, tokens * 4 * tokens * d
+    d, f, q, k = shape.hidden_size, shape.feed_forward, shape.queries, shape.keys
+    dense = tokens * 2 * (2 * d * q + 2 * d * k + (3 if shape.gated else 2) * d * f)
+    return dense, tokens * 4 * tokens * q
 
 
 def _count_added(plan: Plan, shape: ModelShape, method: Method) -> int:
@@ -167,25 +167,25 @@ def _count_added(plan: Plan, shape: ModelShape, method: Method) -> int:
         case LoRA():
             return sum(2 * method.rank * shape.linear[block - 1] for block in plan.tuned)
         case PrefixTuning():
-            return tuned * 4 * method.virtual_tokens * d
+            return tuned * 4 * method.virtual_tokens * shape.queries
 
 
 def _count_spared(plan: Plan, shape: ModelShape, tokens: float, method: Method) -> float:
     """Count the FLOPs, per token, that the lowest tuned block need not spend on gradients."""
-    d = shape.hidden_size
-    # The gated family norms the input of every block but the first, and the gradient of that norm
-    # needs those of query, key and value.
-    normed = shape.gated and bool(plan.cut)
+    d, q = shape.hidden_size, shape.queries
+    inputs = 2 * d * (q + 2 * shape.keys)  # of query, key and value
+    # Where a norm that is trained comes before them, its gradient needs theirs.
+    normed = shape.first_normed is not None and (plan.cut or 0) + 1 >= shape.first_normed
     match method:
         case Full():
-            return 0 if plan.embeddings or normed else 6 * d**2
+            return 0 if plan.embeddings or normed else inputs
         case Adapter():
-            return 0 if normed else 8 * d**2 + 8 * tokens * d + 2 * d * method.bottleneck
+            return 0 if normed else inputs + 2 * d * q + 8 * tokens * q + 2 * d * method.bottleneck
         case LoRA():
             # A LoRA of one matrix for query, key and value has one input, not three.
-            return 6 * d**2 + 2 * method.rank * d * (1 if FAMILIES[shape.family].fused else 3)
+            return inputs + 2 * method.rank * d * (1 if shape.fused else 3)
         case PrefixTuning():
-            return 6 * d**2 + 2 * (tokens + method.virtual_tokens) * d
+            return inputs + 2 * (tokens + method.virtual_tokens) * q
 
 
 def _trainable(plan: Plan, shape: ModelShape, method: Method) -> int:
@@ -217,7 +217,7 @@ def _new(plan: Plan, shape: ModelShape, method: Method) -> int:
         case Adapter(bottleneck=m):
             return tuned * 2 * (2 * d * m + m + d)
         case PrefixTuning(virtual_tokens=P):
-            return tuned * 2 * P * d
+            return tuned * 2 * P * shape.keys
         case Full() | LoRA():
             return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,6 +26,7 @@ class Family:
         positions_after_padding: positions are counted from the padding id on, so that many
             entries of the position table cannot be used.
         float32_only: its forward pass runs in nothing shorter.
+        normed_input: a block norms what its attention is given.
         gated: the feed-forward layers have a third matrix, which gates.
         fused: query, key and value are one matrix.
         reads: the token that the family's head for classes reads: decoders' the last one.
@@ -44,6 +44,7 @@ class Family:
     tuples: bool = False
     positions_after_padding: bool = False
     float32_only: bool = False
+    normed_input: bool = False
     gated: bool = False
     fused: bool = False
     reads: ReadToken = "first"
@@ -62,12 +63,18 @@ class Family:
         return owner, name
 
 
+# Where the norm of what attention gave stands, and of what the feed-forward layers gave.
+_NORMED_OUTPUT = ("post_attention_layernorm", "post_feedforward_layernorm")
+
+
 def _decoder(**other: Any) -> Family:
     """Make the row of a decoder built as Llama, from which most others differ in little."""
     llama: dict[str, Any] = {
         "blocks": "layers",
         "final_norm": "norm",
         "adapted": ("self_attn.o_proj", "mlp"),
+        "prefixed": "self_attn",
+        "normed_input": True,
         "gated": True,
         "reads": "last",
     }
@@ -76,8 +83,10 @@ def _decoder(**other: Any) -> Family:
 
 # By the `model_type` of the configuration. A prefix is left out where attention also depends on
 # the distance between query and key, which a virtual token does not have (DeBERTa, MPNet), or is
-# limited to a window (ModernBERT). Adapters stand right before something is added in all families.
-FAMILIES: Mapping[str, Family] = {
+# limited to a window (ModernBERT, Gemma). Rotated positions are no hindrance: a learnt key is one
+# that was rotated already, as in a cache of keys and values. Adapters stand right before something
+# is added in all families.
+FAMILIES: dict[str, Family] = {
     "albert": Family(
         "encoder.albert_layer_groups",
         layers="albert_layers",
@@ -85,6 +94,7 @@ FAMILIES: Mapping[str, Family] = {
         prefixed="attention",
     ),
     "bert": Family(prefixed="attention.self"),
+    "camembert": Family(prefixed="attention.self", positions_after_padding=True),
     # Its mask is float32's lowest number, which bfloat16 cannot hold.
     "deberta": Family(tuples=True, float32_only=True, fused=True),
     "deberta-v2": Family(convolution="conv", tuples=True),
@@ -92,11 +102,39 @@ FAMILIES: Mapping[str, Family] = {
         "transformer.layer", adapted=("attention.out_lin", "ffn"), prefixed="attention"
     ),
     "electra": Family(prefixed="attention.self"),
+    "eurobert": Family(
+        "layers",
+        final_norm="norm",
+        adapted=("self_attn.o_proj", "mlp"),
+        prefixed="self_attn",
+        normed_input=True,
+        gated=True,
+    ),
+    # Norms stand at both ends of what is added, with weights of 0 for a scale of 1.
+    "gemma2": _decoder(adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0),
+    "gemma3_text": _decoder(adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0),
+    "gpt2": _decoder(
+        blocks="h",
+        final_norm="ln_f",
+        adapted=("attn.c_proj", "mlp"),
+        prefixed="attn",
+        gated=False,
+        fused=True,
+    ),
+    "gpt_neox": _decoder(
+        final_norm="final_layer_norm",
+        adapted=("attention.dense", "post_mlp_dropout"),
+        prefixed="attention",
+        gated=False,
+        fused=True,
+    ),
     "llama": _decoder(),
+    "mistral": _decoder(),
     "modernbert": Family(
         "layers",
         final_norm="final_norm",
         adapted=("attn.Wo", "mlp"),
+        normed_input=True,
         gated=True,
         fused=True,
         first_differs=True,
@@ -104,6 +142,20 @@ FAMILIES: Mapping[str, Family] = {
     "mpnet": Family(
         adapted=("attention.attn.o", "output.dropout"), tuples=True, positions_after_padding=True
     ),
+    "nomic_bert": Family(
+        "layers", adapted=("self_attn.o_proj", "post_mlp_dropout"), prefixed="self_attn", gated=True
+    ),
+    "olmo2": _decoder(adapted=_NORMED_OUTPUT, normed_input=False),
+    "phi3": _decoder(adapted=("self_attn.o_proj", "resid_mlp_dropout"), fused=True),
+    "qwen2": _decoder(),
+    "qwen3": _decoder(),
     "roberta": Family(prefixed="attention.self", positions_after_padding=True),
     "xlm-roberta": Family(prefixed="attention.self", positions_after_padding=True),
+    "xlm-roberta-xl": Family(
+        final_norm="encoder.LayerNorm",
+        adapted=("attention.output.dense", "output.dense"),
+        prefixed="attention.self",
+        positions_after_padding=True,
+        normed_input=True,
+    ),
 }

@@ -65,7 +65,11 @@ class ModelShape:
     """The sizes of an encoder, as its configuration tells them.
 
     Attributes:
-        gated: the feed-forward layers have a third matrix, which gates (ModernBERT).
+        queries: features of all queries of a token together.
+        keys: features of all its keys together; fewer where heads share them.
+        gated: the feed-forward layers have a third matrix, which gates.
+        fused: query, key and value are one matrix.
+        first_normed: the first block that norms what its attention is given; None for none.
         weights: which set of weights each block 1..L uses; they differ but in ALBERT.
         norms: the parameters of the norms of each block.
         linear: the features that go into and come out of all linear layers of each block.
@@ -77,7 +81,11 @@ class ModelShape:
     feed_forward: int
     vocabulary: int
     parameters: Parameters
+    queries: int
+    keys: int
     gated: bool
+    fused: bool
+    first_normed: int | None
     weights: tuple[int, ...]
     norms: tuple[int, ...]
     linear: tuple[int, ...]
@@ -101,7 +109,7 @@ class ModelShape:
             raise InputError(
                 "the model of this scan has broken counts of parameters; scan again"
             ) from error
-        for name in ("blocks", "hidden_size", "feed_forward", "vocabulary"):
+        for name in ("blocks", "hidden_size", "feed_forward", "vocabulary", "queries", "keys"):
             check_integer(name, entries[name], 1, remedy="scan again")
         by_block = (shape.parameters.blocks, shape.weights, shape.norms, shape.linear)
         for count in (*counts.pop("blocks"), *counts.values(), *chain(*by_block[1:])):

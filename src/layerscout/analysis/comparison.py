@@ -176,7 +176,7 @@ def _read(
     extractor = Extractor(encoder, (pooling,), max_length, cache_limit, show, seconds)
     tokens = extractor.tokenize(split)
     found = extractor.extract(tokens, f"reading with {encoder.name}")
-    warnings = [found.warning] if found.warning else []
+    warnings = [*encoder.notes, *([found.warning] if found.warning else [])]
     warnings += warn_of_cut_inputs(
         tokens.truncated, len(tokens), max_length, by=f" for {encoder.name}"
     )

@@ -183,7 +183,7 @@ def evaluate(
             for one in single
         ],
         "settings": _list_settings(extractor, task, asked.seed, tuned_heads),
-        "warnings": _list_warnings(found, model, task, asked.max_length),
+        "warnings": [*encoder.notes, *_list_warnings(found, model, task, asked.max_length)],
         "seconds": extractor.seconds,
     }
     return Evaluation(content, _tabulate(judge, found.outputs))

@@ -74,7 +74,9 @@ class Adapters(nn.Module):
 def add_adapters(config: Any, layer: Any, method: Adapter) -> None:
     """Put two adapters into a layer, and train them with its norms."""
     norms = norm_parameters(layer)
-    adapters = Adapters(layer, FAMILIES[config.model_type].adapted, config.hidden_size, method)
+    after = FAMILIES[config.model_type].adapted
+    assert after is not None, "check_family refuses adapters then"
+    adapters = Adapters(layer, after, config.hidden_size, method)
     layer.adapters = adapters.to(norms[0].device).train(layer.training)
     for norm in norms:
         norm.requires_grad_(True)

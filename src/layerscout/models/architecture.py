@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from layerscout.models.checkpoints import quiet_transformers
+from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import FAMILIES, Classifier, Family, ModelShape, Parameters, weight_sets
 from layerscout.runtime import InputError, make_unknown_error
 
@@ -166,6 +166,8 @@ def norm_parameters(block: nn.Module) -> list[nn.Parameter]:
     return [parameter for name, parameter in block.named_parameters() if is_norm(name)]
 
 
+UNLIMITED = 2**31  # positions, where they are not counted
+
 # What a configuration lists for each block: whether it attends to everything or to a window,
 # whether it rotates positions.
 PER_BLOCK = ("layer_types", "mlp_layer_types", "no_rope_layers")
@@ -239,7 +241,7 @@ def cut_config(config: Any, head: int) -> Any:
 
 def usable_positions(config: Any) -> int:
     """Count the tokens that the position table of a configuration has room for."""
-    positions = int(config.max_position_embeddings)
+    positions = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
     if FAMILIES[config.model_type].positions_after_padding:
         positions -= config.pad_token_id + 1
     return positions

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Any
 
 import torch
 
+from layerscout.models.guessing import guess_family
 from layerscout.models.locations import WEIGHT_FILES, locate_checkpoint
+from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import FAMILIES, Family
 from layerscout.runtime import InputError, first_line, make_unknown_error
 
@@ -25,6 +26,7 @@ class Checkpoint:
     Attributes:
         source: what transformers' `from_pretrained` takes for it: a folder or a hub id.
         revision: the commit on the hub; None for a folder.
+        notes: what its user should know.
     """
 
     source: str
@@ -32,6 +34,7 @@ class Checkpoint:
     model: Any
     tokenizer: Any
     family: Family
+    notes: tuple[str, ...] = ()
 
 
 def load_checkpoint(name: str) -> Checkpoint:
@@ -44,11 +47,25 @@ def load_checkpoint(name: str) -> Checkpoint:
     folder = locate_checkpoint(name)
     config = _load_config(name, folder)
     tokenizer = _load_tokenizer(name, folder)
-    fit_to_tokenizer(config, tokenizer)
-    if FAMILIES[config.model_type].reads == "last":
-        _separate_pairs(tokenizer)
     _check_size(name, folder, config)
-    model = _load_model(name, folder, config)
+    model, unexpected = _load_model(name, folder, config)
+    model.config.use_cache = False  # of keys and values, which is for generating text
+    family, notes = FAMILIES.get(config.model_type), []
+    if family is None:
+        family = FAMILIES[config.model_type] = guess_family(name, model)
+    if family.tried:
+        notes.append(
+            f"{name} is of a family that layerscout does not know ({config.model_type}); what its "
+            "blocks give was tried on two short inputs"
+        )
+    _check_blocks(name, family, unexpected)
+    if family.reads == "last":
+        if tokenizer.pad_token_id is None:
+            notes.append(_borrow_padding(name, tokenizer))
+        _separate_pairs(tokenizer)
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"the tokenizer of {name} has no padding token; give it one and save it")
+    fit_to_tokenizer(model.config, tokenizer)
     embedded = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > embedded:
         raise InputError(
@@ -61,7 +78,8 @@ def load_checkpoint(name: str) -> Checkpoint:
         revision=None if local else folder.name,  # the hub's cache names folders by commit
         model=model,
         tokenizer=tokenizer,
-        family=FAMILIES[config.model_type],
+        family=family,
+        notes=tuple(notes),
     )
 
 
@@ -71,7 +89,10 @@ def load_config(name: str) -> Any:
     Raises:
         InputError: if there is none, or its family is not supported.
     """
-    return _load_config(name, locate_checkpoint(name))
+    config = _load_config(name, locate_checkpoint(name))
+    if config.model_type not in FAMILIES:
+        raise make_unknown_error("model family", config.model_type, FAMILIES)
+    return config
 
 
 def load_pretrained(
@@ -114,12 +135,49 @@ def _load_config(name: str, folder: Path) -> Any:
             f"cannot read the configuration of {name}: {first_line(error)}; its config.json must "
             "name the model_type"
         ) from error
-    if family not in FAMILIES:
-        raise make_unknown_error("model family", family, FAMILIES)
+    _check_kind(name, family, content)
     try:
         return load_pretrained(AutoConfig, folder)
     except Exception as error:
         raise InputError(f"cannot read the configuration of {name}: {first_line(error)}") from error
+
+
+def _check_kind(name: str, family: str, content: Mapping[str, Any]) -> None:
+    """Refuse what is no single stack of blocks with weights in floating point; say what to use."""
+    from transformers import CONFIG_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+
+    if quantized := content.get("quantization_config"):
+        method = quantized.get("quant_method", "an unknown method")
+        raise InputError(
+            f"the weights of {name} are quantised ({method}), and states and gradients need "
+            "floating point; use the checkpoint that it was made from"
+        )
+    if family in FAMILIES:
+        return
+    if content.get("is_encoder_decoder"):
+        raise InputError(
+            f"{name} is an encoder–decoder ({family}), which has two stacks of blocks; use a model "
+            "that is an encoder, or save its encoder alone where transformers has a class for that"
+        )
+    inner = content.get("text_config")
+    if isinstance(inner, Mapping):
+        raise InputError(
+            f"{name} reads more than text ({family}); save its language model "
+            f"({inner.get('model_type', 'text_config')}) as a checkpoint of its own with "
+            "save_pretrained, and use that"
+        )
+    if family not in CONFIG_MAPPING:
+        if "auto_map" in content:
+            raise InputError(
+                f"{name} needs code that comes with it, which is never run; use a checkpoint of a "
+                "family that transformers has"
+            )
+        raise make_unknown_error("model family", family, FAMILIES)
+    if CONFIG_MAPPING[family] not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
+        raise InputError(
+            f"transformers has no head for classes in the family {family}; use a model of one of "
+            f"{', '.join(FAMILIES)}"
+        )
 
 
 def _load_tokenizer(name: str, folder: Path) -> Any:
@@ -141,15 +199,21 @@ def _load_tokenizer(name: str, folder: Path) -> Any:
         )
     if not tokenizer.is_fast:
         raise InputError(f"{name} has no fast tokenizer; save one as tokenizer.json beside it")
-    if tokenizer.pad_token_id is None:
-        # Decoders are trained without padding; to borrow the end of a text for it is usual.
-        if tokenizer.eos_token_id is None:
-            raise InputError(
-                f"the tokenizer of {name} has neither a padding token nor one that ends a text, "
-                "which could stand in; give it a pad_token and save it"
-            )
-        tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def _borrow_padding(name: str, tokenizer: Any) -> str:
+    """Let the token that ends a text stand for padding, without which decoders are trained."""
+    if tokenizer.eos_token_id is None:
+        raise InputError(
+            f"the tokenizer of {name} has neither a padding token nor one that ends a text, which "
+            "could stand in; give it a pad_token and save it"
+        )
+    tokenizer.pad_token = tokenizer.eos_token
+    return (
+        f"the tokenizer of {name} has no padding token; {tokenizer.eos_token}, which ends a text, "
+        "stands in for it"
+    )
 
 
 def fit_to_tokenizer(config: Any, tokenizer: Any) -> None:
@@ -159,7 +223,7 @@ def fit_to_tokenizer(config: Any, tokenizer: Any) -> None:
     """
     if FAMILIES[config.model_type].reads == "last":
         config.pad_token_id = tokenizer.pad_token_id
-        config.use_cache = False  # of keys and values, which is for generating text
+        config.use_cache = False
 
 
 def _separate_pairs(tokenizer: Any) -> None:
@@ -208,7 +272,8 @@ def _check_size(name: str, folder: Path, config: Any) -> None:
     )
 
 
-def _load_model(name: str, folder: Path, config: Any) -> Any:
+def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
+    """Load the bare model; give it, and the names of tensors that it has no place for."""
     from transformers import AutoModel
 
     try:
@@ -225,12 +290,6 @@ def _load_model(name: str, folder: Path, config: Any) -> Any:
         if "size mismatch" in str(error) or "mismatched" in str(error):
             reason = "they do not have the shapes that its configuration asks for"
         raise InputError(f"cannot load the weights of {name}: {reason}") from error
-    strays = [k for k in loaded["unexpected_keys"] if f"{FAMILIES[config.model_type].blocks}." in k]
-    if strays:
-        raise InputError(
-            f"the weights of {name} hold {len(strays)} tensors of blocks that its configuration "
-            f"does not have, such as {min(strays)}; the two do not belong together"
-        )
     # A pooler may be missing: states are read below it. Anything else would be random numbers.
     missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))
     if missing:
@@ -238,20 +297,14 @@ def _load_model(name: str, folder: Path, config: Any) -> Any:
             f"the weights of {name} lack {len(missing)} tensors that its configuration asks for, "
             f"such as {missing[0]}; the checkpoint is incomplete"
         )
-    return model
+    return model, sorted(loaded["unexpected_keys"])
 
 
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Keep transformers' own bars and reports (dropped heads, missing poolers) off the terminal."""
-    from transformers.utils import logging
-
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()
+def _check_blocks(name: str, family: Family, unexpected: Sequence[str]) -> None:
+    """Refuse weights of more blocks than the configuration has."""
+    strays = [key for key in unexpected if f"{family.blocks}." in key]
+    if strays:
+        raise InputError(
+            f"the weights of {name} hold {len(strays)} tensors of blocks that its configuration "
+            f"does not have, such as {strays[0]}; the two do not belong together"
+        )

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from layerscout.data import Kind
 from layerscout.models.architecture import base_of, cut_config, model_class, shared_weights
-from layerscout.models.checkpoints import load_pretrained, quiet_transformers
+from layerscout.models.checkpoints import load_pretrained
 from layerscout.models.devices import use_seed
 from layerscout.models.encoder import Encoder
 from layerscout.models.freezing import train_only
 from layerscout.models.places import locate_parameters, tunes
+from layerscout.models.quiet import quiet_transformers
 from layerscout.models.untying import untie_blocks
 from layerscout.plans import FAMILIES, Classifier, Plan, ReadToken, check_tied, make_plan
 from layerscout.runtime import InputError, check_integer

@@ -42,6 +42,7 @@ class Encoder:
         precision: what the forward pass computes in; the short ones are autocast over float32
             weights.
         edit_spec: what was done to the blocks of the checkpoint, if anything.
+        notes: what its user should know of the checkpoint.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Encoder:
     family: Family
     precision: Computed
     edit_spec: EditSpec | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def load(
@@ -89,6 +91,7 @@ class Encoder:
             tokenizer=loaded.tokenizer,
             family=loaded.family,
             precision=computed,
+            notes=loaded.notes,
         )
 
     @property

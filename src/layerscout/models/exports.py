@@ -14,9 +14,9 @@ from layerscout.models.checkpoints import (
     fit_to_tokenizer,
     load_checkpoint,
     load_pretrained,
-    quiet_transformers,
 )
 from layerscout.models.places import head_modules, locate_parameters
+from layerscout.models.quiet import quiet_transformers
 from layerscout.models.untying import copy_shared_weights
 from layerscout.plans import Plan, check_tied
 from layerscout.runtime import InputError, check_integer, first_line, replace_folder

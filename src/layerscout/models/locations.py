@@ -14,6 +14,12 @@ _PICKLED = ("pytorch_model*",)
 WEIGHT_FILES = (*_SAFE, *_PICKLED)
 
 
+_GGUF = (
+    "{} holds quantised weights (GGUF), and states and gradients need floating point; load it with "
+    "transformers' from_pretrained(..., gguf_file=...) and save_pretrained, and give that folder"
+)
+
+
 def list_checkpoint_files(name: str) -> list[Path]:
     """List the files that a checkpoint is read from; see `load_checkpoint`.
 
@@ -49,10 +55,14 @@ def locate_checkpoint(name: str) -> Path:
                 "or tune without --keep-adapter"
             )
         if not (path / "config.json").is_file():
+            if any(path.glob("*.gguf")):
+                raise InputError(_GGUF.format(name))
             nearby = (path / "model" / "config.json").is_file()
             remedy = f"did you mean {path / 'model'}?" if nearby else "give that of a checkpoint"
             raise InputError(f"the folder {name} has no config.json; {remedy}")
         return path
+    if path.suffix == ".gguf":
+        raise InputError(_GGUF.format(name))
     if path.exists():
         raise InputError(f"the model {name} is a file; give the folder that holds its config.json")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from layerscout.data import Kind
-from layerscout.models.checkpoints import quiet_transformers
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.edits import apply_edits
 from layerscout.models.encoder import Encoder
 from layerscout.models.places import locate_parameters
+from layerscout.models.quiet import quiet_transformers
 from layerscout.models.training_methods import Equipped, equip, peft_model
 from layerscout.models.untying import untie_blocks
 from layerscout.plans import (

@@ -19,7 +19,8 @@ class Family:
         convolution: beside that list, the module that runs next to block 1, if there is one.
         final_norm: path, from the bare model, of a norm after the last block; its input is state L.
         adapted: the modules of a layer that the two adapters follow: where attention is projected,
-            before its dropout, and where the feed-forward layers end, after theirs.
+            before its dropout, and where the feed-forward layers end, after theirs; None where
+            that is not known.
         prefixed: the module of a layer whose keys and values a prefix extends; None where
             prefix-tuning is not possible.
         tuples: a block gives a tuple whose first entry is the state.
@@ -29,9 +30,11 @@ class Family:
         normed_input: a block norms what its attention is given.
         gated: the feed-forward layers have a third matrix, which gates.
         fused: query, key and value are one matrix.
-        reads: the token that the family's head for classes reads: decoders' the last one.
+        reads: the token that the family's head for classes reads: decoders' the last one; None if
+            it reads several.
         first_differs: block 1 has no norm before its attention, as all others have, so that no
             other block can stand in its place.
+        tried: it is not in the table, but was found by looking at a model and trying it.
         norm_start: the weight with which a norm changes no scale.
     """
 
@@ -39,7 +42,7 @@ class Family:
     layers: str | None = None
     convolution: str | None = None
     final_norm: str | None = None
-    adapted: tuple[str, str] = ("attention.output.dense", "output.dropout")
+    adapted: tuple[str, str] | None = ("attention.output.dense", "output.dropout")
     prefixed: str | None = None
     tuples: bool = False
     positions_after_padding: bool = False
@@ -47,9 +50,10 @@ class Family:
     normed_input: bool = False
     gated: bool = False
     fused: bool = False
-    reads: ReadToken = "first"
+    reads: ReadToken | None = "first"
     first_differs: bool = False
     norm_start: float = 1.0
+    tried: bool = False
 
     @property
     def head_parts(self) -> tuple[str, ...]:

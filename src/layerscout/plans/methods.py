@@ -161,8 +161,15 @@ def check_family(family: str, method: Method) -> None:
     """Refuse a method that a family of models cannot have.
 
     Raises:
-        InputError: if it is prefix-tuning, and the attention of the family is not the usual one.
+        InputError: if it is prefix-tuning, and the attention of the family is not the usual one; or
+            adapters, and the family is not of the table.
     """
+    row = FAMILIES.get(family)
+    if isinstance(method, Adapter) and row is not None and row.adapted is None:
+        raise InputError(
+            f"where adapters would stand is not known in the family {family}; use --method full or "
+            "lora"
+        )
     able = [name for name, row in FAMILIES.items() if row.prefixed]
     if isinstance(method, PrefixTuning) and family not in able:
         raise InputError(

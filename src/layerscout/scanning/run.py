@@ -140,7 +140,11 @@ def _scan_encoder(
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         scores=scores,
-        warnings=(*task.warnings, *_collect_warnings(context, sampled, scores, broken)),
+        warnings=(
+            *encoder.notes,
+            *task.warnings,
+            *_collect_warnings(context, sampled, scores, broken),
+        ),
         seconds={"tokenize": 0.0, "forward": 0.0, "scores": 0.0} | extractor.seconds,
         diagnostics=diagnose(scores),
     )

@@ -101,7 +101,12 @@ def make_result(
         "examples_per_second": speeds,
         "against": _describe_plan(setup, tuned[1]) if len(tuned) > 1 else None,
         "settings": _list_settings(setup, recorded),
-        "warnings": [*setup.task.warnings, *warned, *_list_warnings(setup, tuned, max_length)],
+        "warnings": [
+            *setup.encoder.notes,
+            *setup.task.warnings,
+            *warned,
+            *_list_warnings(setup, tuned, max_length),
+        ],
     }
     write = _choose_writer(setup, equipped, model, max_length)
     return Result(model, setup.encoder.tokenizer, content, predictions, write)

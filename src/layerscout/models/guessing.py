@@ -1,0 +1,191 @@
+"""Families that the table does not have: their row is found by looking, and tried before use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscout.models.architecture import blocks_of, cut_config, is_norm, norm_parameters
+from layerscout.models.devices import use_seed
+from layerscout.models.forward import eval_mode, resume_at, run_until
+from layerscout.models.quiet import quiet_transformers
+from layerscout.plans import Family, ReadToken
+from layerscout.runtime import InputError, first_line
+
+# By how much a pass that was resumed may differ from a whole one, beside the largest value.
+TOLERANCE = 1e-5
+
+
+def guess_family(name: str, model: Any) -> Family:
+    """Find out how a bare model is built, and try it on two short inputs.
+
+    Args:
+        name: of the checkpoint, for messages.
+        model: the bare model; it is not changed.
+
+    Returns:
+        A row as the table's. Where adapters would stand is not known.
+
+    Raises:
+        InputError: if its blocks are not in one list, or a pass that is resumed at a state gives
+            something else than a whole one.
+    """
+    refused = f"{name} is of the family {model.config.model_type}, which is not a known one, and "
+    blocks = model.config.num_hidden_layers
+    lists = [
+        path
+        for path, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and len(module) == blocks
+    ]
+    if len(lists) != 1:
+        raise InputError(
+            f"{refused}its {blocks} blocks are not in one list of modules; use a model of another "
+            "family"
+        )
+    try:
+        inputs = _make_inputs(model)
+        family = _look(model, Family(lists[0], adapted=None, tried=True), inputs)
+        _try_resuming(model, family, inputs)
+        _try_padding(model, inputs)
+        return _look_at_classifier(model.config, family, inputs)
+    except _UnlikeError as error:
+        raise InputError(f"{refused}{error}; use a model of another family") from error
+    except Exception as error:  # a model may ask for anything: a language, a length, a cache
+        raise InputError(
+            f"{refused}it cannot be run on two short inputs ({first_line(error):.80}); use a model "
+            "of another family"
+        ) from error
+
+
+class _UnlikeError(Exception):
+    """The model does something that no known family does."""
+
+
+def _make_inputs(model: Any) -> dict[str, Tensor]:
+    """Make two short inputs, one of them padded."""
+    words = min(model.get_input_embeddings().num_embeddings, 1000)
+    ids = torch.arange(10).reshape(2, 5) * 7 % (words - 3) + 3
+    seen = torch.ones_like(ids)
+    seen[1, 3:] = 0
+    return {"input_ids": ids.to(model.device), "attention_mask": seen.to(model.device)}
+
+
+def _look(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
+    """See what blocks are given and give, and which norm follows the last one."""
+    blocks = blocks_of(model, family)
+    given: list[Any] = []
+    outputs: list[Any] = []
+    norms: list[tuple[str, Tensor, Tensor]] = []
+
+    def watch(path: str, args: tuple[Any, ...], output: Any) -> None:
+        if args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
+            norms.append((path, args[0], output))
+
+    handles = [
+        module.register_forward_hook(lambda _, args, out, path=path: watch(path, args, out))
+        for path, module in model.named_modules()
+        if is_norm(path.rpartition(".")[2]) and not list(module.children())
+    ]
+    for block in blocks:
+        handles.append(block.register_forward_pre_hook(lambda _, args: given.append(args)))
+        handles.append(block.register_forward_hook(lambda _, args, out: outputs.append(out)))
+    try:
+        with eval_mode(model):
+            last = model(**inputs).last_hidden_state
+    finally:
+        for handle in handles:
+            handle.remove()
+    if len(given) != len(blocks) or not all(
+        args and isinstance(args[0], Tensor) and args[0].shape == last.shape for args in given
+    ):
+        raise _UnlikeError("its blocks do not each take the state first, once a pass")
+    tuples = isinstance(outputs[0], tuple)
+    top = outputs[-1][0] if tuples else outputs[-1]
+    final = None
+    if not torch.equal(top, last):
+        inside = f"{family.blocks}."
+        found = [
+            path
+            for path, before, after in norms
+            if not path.startswith(inside) and torch.equal(before, top) and torch.equal(after, last)
+        ]
+        if len(found) != 1:
+            raise _UnlikeError("something other than one norm follows its last block")
+        final = found[0]
+    first = f"{family.blocks}.0."
+    normed = any(
+        path.startswith(first) and torch.equal(before, given[0][0]) for path, before, _ in norms
+    )
+    return replace(
+        family,
+        tuples=tuples,
+        final_norm=final,
+        normed_input=normed,
+        first_differs=_compare_blocks(blocks),
+    )
+
+
+def _compare_blocks(blocks: Any) -> bool:
+    """Tell whether block 1 has other weights than the rest, which must be alike."""
+    shapes = [{name: p.shape for name, p in block.named_parameters()} for block in blocks]
+    if any(each != shapes[-1] for each in shapes[1:]):
+        raise _UnlikeError("its blocks are not alike")
+    return shapes[0] != shapes[-1]
+
+
+def _try_resuming(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> None:
+    """Compare passes that are resumed at a state with a whole one."""
+    blocks = model.config.num_hidden_layers
+    with eval_mode(model):
+        whole = model(**inputs).last_hidden_state
+        seen = inputs["attention_mask"].bool()
+        for cut in sorted({0, 1, blocks // 2, blocks - 1, blocks}):
+            state = run_until(model, family, inputs, cut)
+            with resume_at(model, family, state, cut):
+                found = model(**inputs).last_hidden_state
+            apart = (found - whole)[seen].abs().max() / whole[seen].abs().max()
+            if not apart <= TOLERANCE:
+                raise _UnlikeError(
+                    f"a pass that is resumed at state {cut} differs from a whole one"
+                )
+
+
+def _try_padding(model: Any, inputs: Mapping[str, Tensor]) -> None:
+    """Compare the padded input with the same one alone."""
+    seen = int(inputs["attention_mask"][1].sum())
+    with eval_mode(model):
+        padded = model(**inputs).last_hidden_state[1, :seen]
+        alone = {name: tensor[1:, :seen] for name, tensor in inputs.items()}
+        single = model(**alone).last_hidden_state[0]
+    if not (padded - single).abs().max() <= 10 * TOLERANCE * single.abs().max():
+        raise _UnlikeError("a text that is padded has other states than alone")
+
+
+def _look_at_classifier(config: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
+    """Find out which token's state a head reads, by its gradients, and how norms start."""
+    from transformers import AutoModelForSequenceClassification
+
+    config = cut_config(config, 1)
+    config.num_labels, config.pad_token_id = 2, 0
+    with use_seed(0), quiet_transformers():
+        model = AutoModelForSequenceClassification.from_config(config).eval()
+    base = getattr(model, model.base_model_prefix)
+    text = {name: tensor[:1].cpu() for name, tensor in inputs.items()}
+    tokens = text["input_ids"].shape[1]
+    state = torch.randn(1, tokens, config.hidden_size, requires_grad=True)
+    with resume_at(base, family, state, 1):
+        logits = model(**text).logits
+    (gradient,) = torch.autograd.grad(logits.sum(), state)
+    read = gradient[0].abs().amax(dim=1).nonzero().flatten().tolist()
+    ends: dict[int, ReadToken] = {0: "first", tokens - 1: "last"}
+    norms = [p for p in norm_parameters(blocks_of(base, family)[0]) if p.ndim == 1]
+    starts = [float(p.detach().mean()) for p in norms if p.any()]
+    return replace(
+        family,
+        reads=ends.get(read[0]) if len(read) == 1 else None,
+        norm_start=0.0 if norms and not starts else 1.0,
+    )

@@ -122,7 +122,7 @@ _TABLE = {
 
 # Decoders: nothing is put around a text but where a family begins every one with a token. Heads of
 # queries share two heads of keys. Windows of 4 tokens, in every other block of some, tell short
-# texts apart already. GPT-2's tokenizer has no padding token: the one that ends a text stands in.
+# texts apart already. GPT-2's tokenizer has no padding token of its own.
 _DECODER = ("<unk>", "<s>", "</s>", "<pad>")
 _GROUPED = {"num_key_value_heads": 2, "head_dim": 4, "attention_dropout": 0.1}
 _WINDOWS = {"sliding_window": 4}
@@ -290,7 +290,8 @@ def tiny_tokenizer(family: str) -> TokenizersBackend:
     row = _TABLE[family]
     if row.ends in ("first", "none"):
         named = {"unk": "<unk>", "eos": "</s>"}
-        named |= {n: t for n, t in (("bos", "<s>"), ("pad", "<pad>")) if t in row.special}
+        named |= {"bos": "<s>"} if "<s>" in row.special else {}
+        named["pad"] = "<pad>" if "<pad>" in row.special else "</s>"
     else:
         named = {name: _find(row, name) for name in ("pad", "unk", "cls", "sep", "mask")}
     names = ["input_ids", "token_type_ids", "attention_mask"]

@@ -338,6 +338,8 @@ def test_unloading_restores_the_base(encoder):
 
 
 def test_merged_is_unmerged(encoder, tmp_path):
+    if encoder.model.config.model_type == "gemma2":
+        pytest.skip("in float64 the library's mask leaves a token of padding nothing to see")
     batch, plain = inputs(encoder), make_classifier(encoder, PLAN, LABELS)
     done = equipped(encoder, LORA)
     step(done.model, batch)

@@ -159,7 +159,7 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_to
         (cut_short("tokenizer.json", 200), "cannot load the tokenizer"),
         (nested("config.json"), "cannot read the configuration"),
         (nested("tokenizer.json"), "cannot load the tokenizer"),
-        (configured(model_type="gpt2"), "unknown model family 'gpt2'.*known: albert, bert"),
+        (configured(model_type="gpt9"), "unknown model family 'gpt9'.*known: albert, bert"),
         (configured(model_type="made-up"), "unknown model family 'made-up'.*known: albert, bert"),
         (configured(hidden_size=32), "cannot load the weights .* shapes that its configuration"),
         (configured(num_hidden_layers="six"), "cannot read the configuration"),

@@ -35,6 +35,11 @@ def plain_states(encoder, text, pair=None, max_length=128):
         return_tensors="pt",
     )
     special = batch.pop("special_tokens_mask")[0].bool()
+    if not len(special):  # a decoder's tokenizer puts nothing around a text
+        filler = [encoder.tokenizer.bos_token_id, encoder.tokenizer.eos_token_id]
+        ids = torch.tensor([[next(token for token in filler if token is not None)]])
+        batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        special = torch.ones(1, dtype=bool)
     last = []
     blocks = encoder.model.get_submodule(encoder.family.blocks)
     handle = blocks[-1].register_forward_hook(lambda _m, _a, out: last.append(out))

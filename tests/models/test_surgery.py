@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, Trainer,
 
 from conftest import MODELS, real
 from layerscout.models import lora
-from layerscout.models.architecture import base_of
+from layerscout.models.architecture import base_of, is_linear
 from layerscout.models.classifiers import build, find_read_token, make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.models.freezing import freeze
@@ -323,14 +323,16 @@ def test_freeze_whatever_the_head(folder, kind):
         for name, parameter in model.named_parameters():
             block = re.search(r"\.(?:layers?|h|albert_layer_groups)\.(\d+)\.", f".{name}")
             full = name if hasattr(model, prefix) else f"{prefix}.{name}"
-            if id(parameter) not in inside or re.match(HEADS[model.config.model_type], full):
+            head = rf"{HEADS[model.config.model_type]}|(.+\.)?pooler\."
+            if id(parameter) not in inside or re.match(head, full):
                 assert name in found
             elif block:
                 tuned = shared or int(block[1]) + 1 in plan.tuned
                 assert (name in found) == tuned, name
             else:
                 assert (name in found) == bool(plan.embeddings), name
-        assert ("tied" in str(done)) == (kind == "MaskedLM" and not plan.embeddings)
+        tied = kind == "MaskedLM" and model.config.tie_word_embeddings
+        assert ("tied" in str(done)) == (tied and not plan.embeddings)
 
 
 def test_freeze_says_what_it_did(bert):
@@ -370,9 +372,11 @@ def other_names(bert):
         (lambda f: torch.nn.Linear(2, 2), "top:1", "one of transformers, got Linear"),
         (lambda f: "bert", "top:1", "one of transformers, got str"),
         (
-            lambda f: transformers.GPT2Model(transformers.GPT2Config(n_layer=1, n_embd=12)),
+            lambda f: transformers.CTRLModel(
+                transformers.CTRLConfig(n_layer=1, n_embd=8, n_head=2, dff=4, vocab_size=9)
+            ),
             "top:1",
-            "unknown model family 'gpt2'",
+            "unknown model family 'ctrl'",
         ),
         (AutoModel.from_pretrained, "(1,2,3)", "layerscout.build, or .*num_hidden_layers=3"),
         (AutoModel.from_pretrained, Plan((1,), 5), "must be in 1..4"),
@@ -481,8 +485,8 @@ def adapted(model):
 
 def linear(model, tuned):
     """Name the linear layers of some blocks, from their names."""
-    names = {n for n, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
-    block = r"\.(?:layers?|albert_layer_groups)\.(\d+)\."
+    names = {n for n, module in model.named_modules() if is_linear(module)}
+    block = r"\.(?:layers?|h|albert_layer_groups)\.(\d+)\."
     found = {n: re.search(block, f".{n}") for n in names}
     return {n for n, at in found.items() if at and int(at[1]) + 1 in tuned}
 

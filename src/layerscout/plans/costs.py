@@ -94,7 +94,9 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
     projections of ELECTRA's and ALBERT's embeddings. DeBERTa's products with relative positions are
     not modelled: in batches of 32 the count misses 2 to 6 % of v1 (32 to 128 tokens) and 16 to 11 %
     of v3, but a plan's share of full fine-tuning is off by 3 % at the most; under other methods it
-    misses 2 to 7 % and 17 to 10 %, and the share is off by 5 %.
+    misses 2 to 7 % and 17 to 10 %, and the share is off by 5 %. GPT-NeoX runs attention and
+    feed-forward layers side by side, so that its lowest tuned block spares more under LoRA and
+    prefix-tuning: the count is 1 to 10 % too high.
 
     Args:
         plan: for this model.

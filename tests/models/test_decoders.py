@@ -1,0 +1,271 @@
+"""What decoders have that encoders do not: the last token, padding, pairs; and unknown families."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    LlamaForCausalLM,
+)
+
+import layerscout as ls
+from conftest import whole_only
+from layerscout.models.encoder import Encoder
+from layerscout.models.exports import truncate
+from layerscout.models.quiet import quiet_transformers
+from layerscout.models.training_methods import equip
+from layerscout.plans import FAMILIES
+from layerscout.runtime.errors import InputError
+from telling import telling_task
+from tiny import SENTENCES, tiny_checkpoint, tiny_tokenizer
+from tuned import cheaply
+
+
+@pytest.fixture(scope="module", params=["llama"])
+def folder(request, tmp_path_factory):
+    return tiny_checkpoint(tmp_path_factory.mktemp("decoder") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return Encoder.load(folder, device="cpu")
+
+
+def change(folder, name, **entries):
+    """Write other entries into a JSON file of a checkpoint; None leaves one out."""
+    content = json.loads((folder / name).read_text()) | entries
+    kept = {k: v for k, v in content.items() if v is not None}
+    (folder / name).write_text(json.dumps(kept))
+
+
+# The last token
+
+
+def test_the_last_ordinary_token_is_pooled(encoder):
+    found = encoder.states(SENTENCES, pooling="last")
+    for row, text in enumerate(SENTENCES):
+        inputs = encoder.tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+        for level in range(encoder.blocks + 1):
+            state = encoder.cut(inputs, level)[0, -1]
+            torch.testing.assert_close(found[level, row], state, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_padding_on_either_side_and_none_agree(encoder, pooling):
+    texts = SENTENCES[:6]
+    found = encoder.states(texts, pooling=pooling)
+    alone = torch.cat([encoder.states([text], pooling=pooling) for text in texts], dim=1)
+    assert (found - alone).abs().max() <= 1e-4
+    left = AutoTokenizer.from_pretrained(encoder.source, padding_side="left")
+    inputs = left(list(texts), padding=True, return_tensors="pt", return_token_type_ids=False)
+    ordinary = inputs["attention_mask"] * (inputs["input_ids"] != left.bos_token_id)
+    for level in range(encoder.blocks + 1):
+        state = encoder.cut(inputs, level)
+        if pooling == "last":
+            pooled = state[:, -1]
+        else:
+            pooled = (state * ordinary[:, :, None]).sum(1) / ordinary.sum(1, keepdim=True)
+        assert (pooled - found[level]).abs().max() <= 1e-4
+
+
+def test_a_last_token_that_the_tokenizer_adds_is_not_pooled(tmp_path):
+    tokenizer = tiny_tokenizer("bert")
+    bert = Encoder.load(tiny_checkpoint(tmp_path / "bert", "bert"))
+    found = bert.states(SENTENCES[:2], pooling="last")[0]
+    for row, text in enumerate(SENTENCES[:2]):
+        inputs = tokenizer(text, return_tensors="pt")
+        torch.testing.assert_close(found[row], bert.cut(inputs, 0)[0, -2])
+
+
+def test_find_read_skips_padding_tokens_at_the_end(encoder):
+    tokens = encoder.tokenize(["a </s>", "</s>", "a cat", "</s> a </s> </s>"])
+    ends = tokens.find_read("last", encoder.tokenizer.eos_token_id)
+    for row, place in enumerate(ends):
+        ids = tokens.ids[tokens.offsets[row] : tokens.offsets[row + 1]]
+        others = np.flatnonzero(ids != encoder.tokenizer.eos_token_id)
+        assert place == (others[-1] if len(others) else 0)
+
+
+# Padding tokens, pairs, empty texts
+
+
+def test_a_missing_padding_token_is_borrowed_and_exported(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "poor", "llama")
+    change(folder, "tokenizer_config.json", pad_token=None)
+    change(folder, "config.json", pad_token_id=None)
+    encoder = Encoder.load(folder)
+    assert len(encoder.notes) == 1 and "no padding token; </s>, which ends" in encoder.notes[0]
+    result = cheaply(encoder, telling_task(n=40), "(2, 3, 3)", epochs=1)
+    assert encoder.notes[0] in result.content["warnings"]
+    result.save(tmp_path / "out")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
+    assert tokenizer.pad_token == "</s>" and model.config.pad_token_id == tokenizer.pad_token_id
+    assert tokenizer.padding_side == "right" and model.config.num_hidden_layers == 3
+    with torch.no_grad():
+        both = model(**tokenizer(list(SENTENCES[:2]), padding=True, return_tensors="pt")).logits
+        for row, text in enumerate(SENTENCES[:2]):
+            one = model(**tokenizer(text, return_tensors="pt")).logits[0]
+            torch.testing.assert_close(both[row], one, rtol=0, atol=1e-5)
+    truncate(folder, 2, tmp_path / "short")
+    assert AutoConfig.from_pretrained(tmp_path / "short").pad_token_id == tokenizer.pad_token_id
+
+
+def test_without_padding_and_end(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "poorer", "llama")
+    change(folder, "tokenizer_config.json", pad_token=None, eos_token=None)
+    with pytest.raises(InputError, match="neither a padding token nor one that ends a text"):
+        Encoder.load(folder)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_a_line_break_stands_between_the_texts_of_a_pair(family, tmp_path):
+    encoder = Encoder.load(tiny_checkpoint(tmp_path / family, family))
+    broken = encoder.tokenizer("a cat\na dog")["input_ids"]
+    assert encoder.tokenizer("a cat", "a dog")["input_ids"] == broken
+    tokens = encoder.tokenize(["a cat"], ["a dog"])
+    between = tokens.ids == encoder.tokenizer("\n", add_special_tokens=False)["input_ids"][-1]
+    assert between.sum() == 1 and not tokens.ordinary[between].any()
+    truncate(tmp_path / family, 2, tmp_path / "short")
+    again = AutoTokenizer.from_pretrained(tmp_path / "short")
+    assert again("a cat", "a dog")["input_ids"] == broken
+    assert again("a cat")["input_ids"] == encoder.tokenizer("a cat")["input_ids"]
+
+
+def test_an_empty_text_has_a_token(tmp_path):
+    encoder = Encoder.load(tiny_checkpoint(tmp_path / "qwen2", "qwen2"))
+    tokens = encoder.tokenize(["", "a cat"])
+    assert tokens.lengths[0] == 1 and tokens.empty == 1
+    for pooling in ("mean", "last", "cls"):
+        assert encoder.states(["", "a cat"], pooling=pooling).isfinite().all()
+
+
+# Checkpoints
+
+
+def test_a_language_model_with_tied_embeddings_is_truncated(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "base", "llama")
+    config = AutoConfig.from_pretrained(folder)
+    config.tie_word_embeddings = True
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    whole = LlamaForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        inputs = tiny_tokenizer("llama")(SENTENCES[0], return_tensors="pt")
+        inputs.pop("token_type_ids", None)
+        (said,) = truncate(folder, 2, tmp_path / "short")
+        assert "norm" in said and "now reads state 2" in said
+        short = LlamaForCausalLM.from_pretrained(tmp_path / "short")
+        assert short.dtype == torch.bfloat16 and len(short.model.layers) == 2
+        assert short.lm_head.weight is short.model.embed_tokens.weight
+        states = whole(**inputs, output_hidden_states=True).hidden_states
+        found = short(**inputs, output_hidden_states=True).hidden_states
+    torch.testing.assert_close(found[1], states[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"quantization_config": {"quant_method": "gptq"}}, r"quantised \(gptq\).*made from"),
+        ({"model_type": "t5", "is_encoder_decoder": True}, "encoder–decoder .t5."),
+        (
+            {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
+            r"more than text \(gemma3\); save its language model \(gemma3_text\)",
+        ),
+        ({"model_type": "mine", "auto_map": {"AutoModel": "mine.Model"}}, "code that comes with"),
+        ({"model_type": "cohere"}, "no head for classes in the family cohere"),
+    ],
+)
+def test_what_is_no_stack_of_blocks_in_floating_point(entries, message, tmp_path):
+    folder = tiny_checkpoint(tmp_path / "other", "llama")
+    change(folder, "config.json", **entries)
+    with pytest.raises(InputError, match=message) as refused:
+        Encoder.load(folder)
+    assert "\n" not in str(refused.value)
+
+
+def test_gguf_is_refused_by_name(tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    for name in (tmp_path, tmp_path / "model.gguf"):
+        with pytest.raises(InputError, match=r"quantised weights \(GGUF\).*gguf_file"):
+            Encoder.load(name)
+
+
+def test_multiple_choice_is_refused(encoder):
+    with pytest.raises(InputError, match="no head for multiple choice in the family llama"):
+        encoder.shape(2, "multiple_choice")
+
+
+# Families that the table does not have
+
+TRIED = ["phi", *whole_only("bloom", "opt", "smollm3", "modernbert-decoder", "ernie", "gemma")]
+
+
+@pytest.fixture
+def unknown(tmp_path, monkeypatch):
+    """Give a function that makes a checkpoint of a family which the table does not have."""
+    monkeypatch.setattr("layerscout.models.checkpoints.FAMILIES", FAMILIES)
+
+    def make(family):
+        monkeypatch.delitem(FAMILIES, family, raising=False)
+        tokenizer, folder = tiny_tokenizer("llama"), tmp_path / family
+        sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 4}
+        sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32}
+        sizes |= {"max_position_embeddings": 160, "pad_token_id": tokenizer.pad_token_id}
+        sizes |= {"bos_token_id": 1, "eos_token_id": 2}
+        with quiet_transformers():
+            torch.manual_seed(0)
+            AutoModel.from_config(AutoConfig.for_model(family, **sizes)).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    yield make
+    for family in [name for name, row in FAMILIES.items() if row.tried]:
+        del FAMILIES[family]
+
+
+@pytest.mark.parametrize("family", TRIED)
+def test_an_unknown_family_is_tried_and_used_with_a_warning(family, unknown, tmp_path):
+    folder = unknown(family)
+    encoder = Encoder.load(folder)
+    assert encoder.family.tried and re.search(rf"not know \({family}\)", encoder.notes[0])
+    inputs = encoder.batch(encoder.tokenize(SENTENCES[:5]), np.arange(5))
+    with torch.no_grad():
+        whole = encoder.model(**inputs).last_hidden_state
+        for cut in range(5):
+            torch.testing.assert_close(encoder.resume(inputs, encoder.cut(inputs, cut), cut), whole)
+    truncate(folder, 2, tmp_path / "short")
+    short = Encoder.load(tmp_path / "short")
+    torch.testing.assert_close(short.states(SENTENCES[:5]), encoder.states(SENTENCES[:5])[:3])
+    for method in ("full", "lora"):
+        result = cheaply(encoder, telling_task(n=40), "(2, 3, 3)", method=method, epochs=1)
+        assert encoder.notes[0] in result.content["warnings"]
+    with pytest.raises(
+        InputError, match=f"adapters would stand is not known in the family {family}"
+    ):
+        equip(ls.build(encoder, "top:1"), "top:1", "adapter")
+
+
+@pytest.mark.parametrize("family", ["qwen3", *whole_only("llama", "gpt_neox", "gemma2", "olmo2")])
+def test_what_is_found_by_looking_is_what_the_table_says(family, tmp_path, monkeypatch):
+    folder = tiny_checkpoint(tmp_path / family, family)
+    known = FAMILIES[family]
+    monkeypatch.delitem(FAMILIES, family)
+    found = Encoder.load(folder).family
+    for name in ("blocks", "final_norm", "reads", "tuples", "normed_input", "norm_start"):
+        assert getattr(found, name) == getattr(known, name), name
+
+
+@pytest.mark.parametrize(
+    ("family", "message"),
+    [("fnet", "padded has other states"), ("flaubert", "not in one list"), ("jamba", "not alike")],
+)
+def test_an_unlike_family_is_refused_with_the_reason(family, message, unknown):
+    with pytest.raises(InputError, match=f"family {family}, which is not a known one.*{message}"):
+        Encoder.load(unknown(family))

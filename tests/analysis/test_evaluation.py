@@ -47,7 +47,7 @@ def plain_logits(folder, texts, head=4, skipped=(), auto=AutoModelForSequenceCla
     """Run texts one by one through a model that is loaded shorter, or whose blocks do nothing."""
     encoder = Encoder.load(folder)
     options = {"num_hidden_layers": head, "ignore_mismatched_sizes": True}
-    if encoder.family.final_norm is not None:
+    if getattr(encoder.model.config, "layer_types", None):
         options["layer_types"] = encoder.model.config.layer_types[:head]
     model = auto.from_pretrained(folder, **options).eval()
     blocks = model.base_model.get_submodule(encoder.family.blocks)

@@ -67,7 +67,7 @@ def whole(folder, classes):
     ).eval()
     blocks = defaultdict(list)
     for name, _ in model.named_parameters():
-        if found := re.search(r"\.(?:layer|layers|albert_layer_groups)\.(\d+)\.", name):
+        if found := re.search(r"\.(?:layers?|h|albert_layer_groups)\.(\d+)\.", name):
             blocks[int(found[1]) + 1].append(name)
     return model, dict(blocks), [name for names in blocks.values() for name in names]
 

@@ -68,7 +68,7 @@ def test_what_a_model_cannot_have_is_refused(albert, tmp_path, step, plan):
     for method in (Adapter(4), PrefixTuning(3)):
         expect_refused(f"{method.name} {words}", step, plan, context(albert, method))
         step(plan, context(untie_blocks(albert), method, budget=1.0))
-    words = "prefix-tuning needs attention … xlm-roberta; got mpnet; use --method full"
+    words = "prefix-tuning needs attention … windows, got mpnet; use --method full"
     mpnet = load(tmp_path / "mpnet", "mpnet")
     expect_refused(words, step, plan, context(mpnet, PrefixTuning()))
 

@@ -24,15 +24,20 @@ def from_the_cut(encoder, plan, labels, rows):
         with torch.no_grad():
             return encoder.cut(encoder.batch(tokens, at), plan.cut)
 
-    return Examples(tokens, labels, Trunk(plan.cut, False, False, True, 0.0, 0, None, read))
+    return Examples(tokens, labels, Trunk(plan.cut, None, False, True, 0.0, 0, None, read))
 
 
 @pytest.mark.parametrize("family", EACH_FAMILY)
 def test_training_from_the_cut_is_training_of_the_whole(family, tmp_path):
     names = {
         "distilbert": ("dropout", "attention_dropout", "seq_classif_dropout"),
+        "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
+        "gpt_neox": ("attention_dropout", "hidden_dropout"),
+        "phi3": ("attention_dropout", "resid_pdrop", "embd_pdrop"),
         "modernbert": ("attention_dropout", "embedding_dropout", "mlp_dropout"),
     }
+    grouped = ("eurobert", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "olmo2")
+    names |= dict.fromkeys(grouped, ("attention_dropout",))
     settings = dict.fromkeys(names.get(family, NO_DROPOUT), 0.0)
     encoder, plan = fitted(load(tmp_path / family, family, **settings), "(3, 3, 4)")
     encoder.model.double()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import combinations_with_replacement
@@ -128,10 +128,13 @@ def compare(
             "more"
         )
     seconds: dict[str, float] = {}
+    encoders = [one if isinstance(one, Encoder) else Encoder.load(one) for one in wanted]
+    pooling = asked.pooling or _choose_pooling(encoders)
+    asked = replace(asked, pooling=pooling)
     with show_progress(progress) as show:
         read = [
-            _read(one, split, asked.pooling, asked.max_length, cache_limit, seconds, show)
-            for one in wanted
+            _read(one, split, pooling, asked.max_length, cache_limit, seconds, show)
+            for one in encoders
         ]
         started = perf_counter()
         maps = _map_pairs([one.states for one in read], show)
@@ -163,8 +166,16 @@ class _Read:
     warnings: tuple[str, ...]
 
 
+def _choose_pooling(encoders: Sequence[Encoder]) -> Pooling:
+    """Choose one token of each text, the same in all models if they read the same one."""
+    reads = {encoder.family.reads for encoder in encoders}
+    if "last" not in reads:
+        return "cls"
+    return "last" if len(reads) == 1 else "mean"
+
+
 def _read(
-    model: Encoder | str | Path,
+    encoder: Encoder,
     split: Split,
     pooling: Pooling,
     max_length: int,
@@ -172,7 +183,6 @@ def _read(
     seconds: dict[str, float],
     show: Show,
 ) -> _Read:
-    encoder = model if isinstance(model, Encoder) else Encoder.load(model)
     extractor = Extractor(encoder, (pooling,), max_length, cache_limit, show, seconds)
     tokens = extractor.tokenize(split)
     found = extractor.extract(tokens, f"reading with {encoder.name}")

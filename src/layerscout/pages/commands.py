@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from layerscout.plans import usual_pooling
+
 # Settings of a scan that say what is read, with the default of every verb.
 CARRIED: Mapping[str, Any] = {
     "task": None,
@@ -16,15 +18,18 @@ CARRIED: Mapping[str, Any] = {
     "max_length": 128,
     "seed": 0,
 }
-# Only a scan takes these.
-CARRIED_BY_SCANS: Mapping[str, Any] = {"regression": False, "pooling": "mean", "balanced": False}
+# Only a scan takes these; its usual pooling is the family's.
+CARRIED_BY_SCANS: Mapping[str, Any] = {"regression": False, "pooling": None, "balanced": False}
 
 
 def write_command(verb: str, scan: Mapping[str, Any], *more: str) -> str:
     """Write the command of a verb for the model and the data of a scan, as a shell reads it."""
     settings = scan["settings"]
     words = ["layerscout", verb, scan["model"]["name"], str(settings.get("data") or "DATA")]
-    carried = {**CARRIED, **CARRIED_BY_SCANS} if verb == "scan" else CARRIED
+    carried = dict(CARRIED)
+    if verb == "scan":
+        carried |= CARRIED_BY_SCANS
+        carried["pooling"] = usual_pooling(scan["model"]["family"])
     for name, usual in carried.items():
         value, option = settings.get(name, usual), f"--{name.replace('_', '-')}"
         if value != usual and option not in more:

@@ -23,6 +23,7 @@ from layerscout.pages.scores import (
     title_score,
 )
 from layerscout.pages.wording import describe_advice, describe_scan, write_advice
+from layerscout.plans import usual_pooling
 from layerscout.scores import SCORES
 
 # With fewer scores than this, the others are worth a look; with more, a table of values is long.
@@ -104,6 +105,15 @@ def _show_stability(scan: Mapping[str, Any]) -> Section:
     return Section("Stability", [text], draw_moves(scan), table, small=True)
 
 
+# The pooling that takes one token, by the usual one of a family; and what poolings give.
+_SINGLE = {"mean": "cls", "last": "last"}
+_WORDS = {
+    "cls": "the first token",
+    "last": "the last token",
+    "mean": "the mean over the tokens",
+}
+
+
 def _list_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List what is worth trying after this scan; only what it did not do already."""
     settings, task = scan["settings"], scan["task"]
@@ -116,8 +126,9 @@ def _list_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
     if len(scan["scores"]) < FEW:
         everything = write_command("scan", scan, "--score", "all")
         commands.append(("See whether the other scores agree:", everything))
-    other = "mean" if settings.get("pooling") == "cls" else "cls"
-    asked = {"cls": "the first token", "mean": "the mean over the tokens"}[other]
+    usual = usual_pooling(scan["model"]["family"])
+    other = "mean" if settings.get("pooling", usual) != "mean" else _SINGLE[usual]
+    asked = _WORDS[other]
     again = write_command("scan", scan, "--pooling", other)
     commands.append((f"See whether {asked} gives the same picture:", again))
     if task["examples_used"] < task["examples_available"]:

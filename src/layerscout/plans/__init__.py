@@ -82,6 +82,7 @@ from layerscout.plans.request import (
     ScanRequest,
     TuneRequest,
     first_state,
+    usual_pooling,
 )
 from layerscout.plans.training import (
     TRAINING,

@@ -170,11 +170,10 @@ def check_family(family: str, method: Method) -> None:
             f"where adapters would stand is not known in the family {family}; use --method full or "
             "lora"
         )
-    able = [name for name, row in FAMILIES.items() if row.prefixed]
-    if isinstance(method, PrefixTuning) and family not in able:
+    if isinstance(method, PrefixTuning) and (row is None or row.prefixed is None):
         raise InputError(
-            "prefix-tuning needs attention that knows neither distances nor windows, as in "
-            f"{', '.join(able)}; got {family}; use --method full, adapter or lora"
+            "prefix-tuning needs attention that knows neither distances nor windows, got "
+            f"{family}; use --method full, adapter or lora"
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from layerscout.plans.auto import check_budget
 from layerscout.plans.edits import Edit, Preserve, Reinitialize, make_edits, split_edits
+from layerscout.plans.families import FAMILIES
 from layerscout.plans.methods import (
     FULL,
     METHOD,
@@ -50,6 +51,19 @@ def first_state(pooling: Pooling) -> int:
     The first token is the same in all of them, and so is its embedding: cls has no state 0.
     """
     return 1 if pooling == "cls" else 0
+
+
+def usual_pooling(family: str) -> Pooling:
+    """Give the pooling that a scan of a family's models has unless it is told otherwise.
+
+    A decoder's tokens see only what stands before them, so that the last one alone has seen the
+    whole text; docs/measured/decoders.md compares the poolings.
+
+    Args:
+        family: a model type, known or not.
+    """
+    row = FAMILIES.get(family)
+    return "last" if row is not None and row.reads == "last" else "mean"
 
 
 SEED = check_for_whole_number(0, 2**63 - 1)
@@ -265,11 +279,12 @@ class ScanRequest:
         within: points of the metric by which "auto" may miss the best state's held-out quality.
         balanced: draw the same number of examples of every class.
         per_class: draw exactly these numbers, in the order of the labels.
-        pooling: average the tokens of a text (mean), or take the first one (cls).
+        pooling: average the tokens of a text (mean), or take the last one (last) or the first one
+            (cls); by default mean, and last for decoders.
         max_length: maximum number of tokens of an input.
         seed: random seed.
         probe: a linear probe on the pooled state (Tamkin et al. 2020), or the family's own head on
-            the first token (Xie et al. 2022).
+            the token that it reads (Xie et al. 2022).
         fisher_mode: expectation over the model's own labels (true), or the given labels
             (empirical).
         as_released: Fisher information as in the code that Lodha et al. 2023 published.
@@ -288,7 +303,7 @@ class ScanRequest:
     within: float = option(1.0, check_for_number("above 0", lambda points: points > 0), shown="1")
     balanced: bool = option(False)
     per_class: tuple[int, ...] | None = option(None, check_counts, metavar="N0,N1,...")
-    pooling: Pooling = option("mean")
+    pooling: Pooling | None = option(None, shown="mean; last for decoders")
     max_length: int = option(128, LENGTH)
     seed: int = option(0, SEED)
     probe: Literal["linear", "family"] = option("linear")
@@ -341,13 +356,14 @@ class CompareRequest:
 
     Attributes:
         examples: validation examples to read: a number or all.
-        pooling: take the first token of a text (cls), as Phang et al. 2021, or average all (mean).
+        pooling: take the first token of a text (cls), as Phang et al. 2021, the last one (last), or
+            average all (mean); by default cls, last if all models are decoders, mean if some are.
         max_length: maximum number of tokens of an input.
         seed: random seed.
     """
 
     examples: int | Literal["all"] = option("all", check_for_count_or("all"))
-    pooling: Pooling = option("cls")
+    pooling: Pooling | None = option(None, shown="cls; last for decoders")
     max_length: int = option(128, LENGTH)
     seed: int = option(0, SEED)
 

@@ -27,7 +27,7 @@ from layerscout.data import (
     join_names,
 )
 from layerscout.models import Encoder, Precision
-from layerscout.plans import Pooling, ScanRequest
+from layerscout.plans import Pooling, ScanRequest, usual_pooling
 from layerscout.runtime import (
     Cluster,
     InputError,
@@ -57,7 +57,7 @@ def scan_shards(
     text_pair: str | None = None,
     label: str | None = None,
     scores: str | Sequence[str] | None = None,
-    pooling: Pooling = "mean",
+    pooling: Pooling | None = None,
     max_length: int = 128,
     precision: Precision = "float32",
     cluster: Cluster | None = None,
@@ -108,14 +108,14 @@ def scan_shards(
             inputs=inputs,
             ids=dict(zip(counts, classes.ids, strict=True)),
             weights=class_weights(torch.tensor(classes.counts)),
-            pooling=pooling,
+            pooling=pooling or usual_pooling(encoder.model.config.model_type),
             max_length=max_length,
         )
         run = partial(run_on_cluster, ray, cpus=cluster.cpus, gpus=gpus, in_order=True)
         total, started = sum(classes.counts), perf_counter()
         moments, read = _sum_all(run, work, total, show)
         forward = perf_counter() - started
-    results, broken = score_moments(moments, keys, pooling)
+    results, broken = score_moments(moments, keys, work.pooling)
     described = _describe_rows(work, task, classes.labels)
     return Scan(
         model=describe_model(encoder, described),
@@ -164,10 +164,12 @@ def _list_settings(work: Work, read: Read) -> dict[str, Any]:
     }
 
 
-def _check_request(pooling: str, scores: str | Sequence[str] | None, task: str | None) -> list[str]:
+def _check_request(
+    pooling: str | None, scores: str | Sequence[str] | None, task: str | None
+) -> list[str]:
     """Return the scores to compute; refuse what a cluster cannot scan."""
-    if pooling not in get_args(Pooling):
-        raise make_unknown_error("pooling", pooling, get_args(Pooling))
+    if pooling not in (None, *get_args(Pooling)):
+        raise make_unknown_error("pooling", str(pooling), get_args(Pooling))
     keys = applicable(scores or SCORED, numbers=False)
     if beyond := [key for key in keys if key not in SCORED]:
         raise InputError(

@@ -14,7 +14,14 @@ import numpy as np
 from layerscout.cache import DEFAULT_LIMIT
 from layerscout.data import HELD_OUT, Task
 from layerscout.models import Encoder, choose_head_pooling
-from layerscout.plans import Pooling, ScanRequest, add_options, options_of, resolve_request
+from layerscout.plans import (
+    Pooling,
+    ScanRequest,
+    add_options,
+    options_of,
+    resolve_request,
+    usual_pooling,
+)
 from layerscout.runtime import InputError, show_progress
 from layerscout.scanning.block_scores import score_gradients, score_weights
 from layerscout.scanning.context import ScanContext
@@ -120,9 +127,11 @@ def _scan_encoder(
     cache_limit: int,
     progress: bool,
 ) -> Scan:
-    poolings: tuple[Pooling, ...] = (request.pooling,)
+    pooling = request.pooling or usual_pooling(encoder.model.config.model_type)
+    request = replace(request, pooling=pooling)
+    poolings: tuple[Pooling, ...] = (pooling,)
     if request.probe == "family" and any(SCORES[key].source == "probes" for key in keys):
-        poolings = tuple(dict.fromkeys((request.pooling, choose_head_pooling(encoder))))
+        poolings = tuple(dict.fromkeys((pooling, choose_head_pooling(encoder))))
     with show_progress(progress) as show:
         extractor = Extractor(encoder, poolings, request.max_length, cache_limit, show)
         context = ScanContext(task, keys, request, extractor)

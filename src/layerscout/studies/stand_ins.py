@@ -10,6 +10,7 @@ from layerscout.data import KNOWN, Kind, Split, Task
 
 # The configurations of the models in the papers: family, blocks, width, feed-forward, vocabulary.
 MODELS: Mapping[str, tuple[str, int, int, int, int]] = {
+    "HuggingFaceTB/SmolLM2-135M-Instruct": ("llama", 30, 576, 1536, 49_152),
     "albert/albert-large-v2": ("albert", 24, 1024, 4096, 30_000),
     "bert-base-cased": ("bert", 12, 768, 3072, 28_996),
     "bert-base-uncased": ("bert", 12, 768, 3072, 30_522),

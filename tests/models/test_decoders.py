@@ -16,6 +16,7 @@ from transformers import (
 
 import layerscout as ls
 from conftest import whole_only
+from layerscout.data import ensure_validation
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import truncate
 from layerscout.models.quiet import quiet_transformers
@@ -269,3 +270,27 @@ def test_what_is_found_by_looking_is_what_the_table_says(family, tmp_path, monke
 def test_an_unlike_family_is_refused_with_the_reason(family, message, unknown):
     with pytest.raises(InputError, match=f"family {family}, which is not a known one.*{message}"):
         Encoder.load(unknown(family))
+
+
+# The type of weights
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize(("asked", "dtype"), [(None, "bfloat16"), ("float32", "float32")])
+def test_a_tuned_model_keeps_the_type_of_its_checkpoint(method, asked, dtype, tmp_path):
+    folder = tiny_checkpoint(tmp_path / "base", "llama")
+    AutoModel.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    encoder, task = Encoder.load(folder), ensure_validation(telling_task(n=90), 0)
+    assert encoder.dtype == "bfloat16" and encoder.model.dtype == torch.float32
+    result = cheaply(encoder, task, "(2, 3, 3)", method=method, save_dtype=asked, epochs=1)
+    result.save(tmp_path / "out")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model")
+    assert again.dtype == getattr(torch, dtype)
+    assert result.content["settings"]["save_dtype"] == dtype
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
+    texts = task.validation.texts[:8]
+    inputs = tokenizer(list(texts), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = again.float()(**inputs).logits
+    reported = np.array([list(row) for row in result.predictions["logits"]][:8])
+    np.testing.assert_allclose(logits.numpy(), reported, atol=1e-5)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from layerscout.models.devices import Computed
 from layerscout.models.guessing import guess_family
 from layerscout.models.locations import WEIGHT_FILES, locate_checkpoint
 from layerscout.models.quiet import quiet_transformers
@@ -26,6 +27,8 @@ class Checkpoint:
     Attributes:
         source: what transformers' `from_pretrained` takes for it: a folder or a hub id.
         revision: the commit on the hub; None for a folder.
+        dtype: what the weights are stored in, and transformers would load them in: "float32",
+            "bfloat16" or "float16".
         notes: what its user should know.
     """
 
@@ -34,6 +37,7 @@ class Checkpoint:
     model: Any
     tokenizer: Any
     family: Family
+    dtype: Computed = "float32"
     notes: tuple[str, ...] = ()
 
 
@@ -48,6 +52,7 @@ def load_checkpoint(name: str) -> Checkpoint:
     config = _load_config(name, folder)
     tokenizer = _load_tokenizer(name, folder)
     _check_size(name, folder, config)
+    dtype = _find_dtype(folder, config)
     model, unexpected = _load_model(name, folder, config)
     model.config.use_cache = False  # of keys and values, which is for generating text
     family, notes = FAMILIES.get(config.model_type), []
@@ -79,8 +84,26 @@ def load_checkpoint(name: str) -> Checkpoint:
         model=model,
         tokenizer=tokenizer,
         family=family,
+        dtype=dtype,
         notes=tuple(notes),
     )
+
+
+def _find_dtype(folder: Path, config: Any) -> Computed:
+    """Find what transformers would load the weights in: what the configuration or the file says."""
+    from safetensors import safe_open
+
+    found = str(config.dtype).removeprefix("torch.")
+    files = sorted(folder.glob("model*.safetensors"))
+    if config.dtype is None and files:
+        try:
+            with safe_open(files[0], "pt") as tensors:
+                first = tensors.get_slice(next(iter(tensors.keys()))).get_dtype()
+        except Exception:  # reported when the weights are read
+            return "float32"
+        found = {"BF16": "bfloat16", "F16": "float16"}.get(first, "float32")
+    dtypes: dict[str, Computed] = {"bfloat16": "bfloat16", "float16": "float16"}
+    return dtypes.get(found, "float32")
 
 
 def load_config(name: str) -> Any:

@@ -42,6 +42,7 @@ class Encoder:
         precision: what the forward pass computes in; the short ones are autocast over float32
             weights.
         edit_spec: what was done to the blocks of the checkpoint, if anything.
+        dtype: what the checkpoint's weights are stored in.
         notes: what its user should know of the checkpoint.
     """
 
@@ -53,6 +54,7 @@ class Encoder:
     family: Family
     precision: Computed
     edit_spec: EditSpec | None = None
+    dtype: Computed = "float32"
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -91,6 +93,7 @@ class Encoder:
             tokenizer=loaded.tokenizer,
             family=loaded.family,
             precision=computed,
+            dtype=loaded.dtype,
             notes=loaded.notes,
         )
 

@@ -8,6 +8,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from layerscout.models.architecture import base_of, cut_config, shared_weights, usable_positions
 from layerscout.models.checkpoints import (
     Checkpoint,
@@ -15,6 +17,7 @@ from layerscout.models.checkpoints import (
     load_checkpoint,
     load_pretrained,
 )
+from layerscout.models.devices import Computed
 from layerscout.models.places import head_modules, locate_parameters
 from layerscout.models.quiet import quiet_transformers
 from layerscout.models.untying import copy_shared_weights
@@ -22,7 +25,9 @@ from layerscout.plans import Plan, check_tied
 from layerscout.runtime import InputError, check_integer, first_line, replace_folder
 
 
-def export(model: Any, tokenizer: Any, folder: str | Path, card: str) -> None:
+def export(
+    model: Any, tokenizer: Any, folder: str | Path, card: str, *, dtype: Computed = "float32"
+) -> None:
     """Write a model as an ordinary checkpoint, which loads without layerscout.
 
     Args:
@@ -30,14 +35,29 @@ def export(model: Any, tokenizer: Any, folder: str | Path, card: str) -> None:
         tokenizer: its tokenizer.
         folder: where it goes; a checkpoint that is there is replaced once the new one is whole.
         card: the model card, in Markdown.
+        dtype: what its weights are stored in.
 
     Raises:
         InputError: if it cannot be written, or `folder` holds anything but a checkpoint.
     """
+    stored = getattr(torch, dtype)
     with quiet_transformers(), replace_folder(Path(folder)) as temporary:
-        model.save_pretrained(temporary)
+        weights = model.state_dict()
+        if stored is not torch.float32:
+            weights = {k: v.to(stored) if v.is_floating_point() else v for k, v in weights.items()}
+        model.save_pretrained(temporary, state_dict=weights)
+        config = copy.deepcopy(model.config)
+        config.dtype = stored
+        config.save_pretrained(temporary)
         _save_tokenizer(tokenizer, model, temporary)
         (temporary / "README.md").write_text(card, encoding="utf-8")
+
+
+def round_weights(model: Any, dtype: Computed) -> None:
+    """Round a model's weights, which stay in float32, to what a dtype can hold."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.to(getattr(torch, dtype)))
 
 
 def truncate(

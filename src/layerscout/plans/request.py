@@ -113,6 +113,7 @@ class TuneRequest(Settings):
         metric: the metric that counts, one for this kind of task; by default the task's own.
         examples: training examples to use, a number or all; drawn in proportion to the classes.
         max_length: maximum number of tokens of an input.
+        save_dtype: what the weights of the saved model are stored in.
         trunk_dropout: run frozen blocks at every step, with dropout, as the papers did.
         fresh_head: re-initialise the whole head, also parts that the checkpoint brings.
         untie: copy the weights that blocks share (ALBERT) first.
@@ -149,6 +150,9 @@ class TuneRequest(Settings):
     )
     examples: int | Literal["all"] = option("all", check_for_count_or("all"))
     max_length: int = option(128, LENGTH)
+    save_dtype: Literal["float32", "bfloat16", "float16"] | None = option(
+        None, shown="the checkpoint's"
+    )
     trunk_dropout: bool = option(False, panel=TRAINING)
     fresh_head: bool = option(False, panel=TRAINING)
     untie: bool = option(False)

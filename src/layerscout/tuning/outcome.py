@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
+from math import isclose
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,15 @@ from torch import Tensor
 
 from layerscout.cache import Examples, Trunk, make_accelerator, predict
 from layerscout.data import evaluate_all, tabulate_predictions
-from layerscout.models import Equipped, export, merge_lora, save_peft, save_trained, unshare_weights
+from layerscout.models import (
+    Equipped,
+    export,
+    merge_lora,
+    round_weights,
+    save_peft,
+    save_trained,
+    unshare_weights,
+)
 from layerscout.plans import Choice, Plan, cost, describe_method, full_cost
 from layerscout.scanning import describe_model, describe_task, warn_of_cut_inputs
 from layerscout.tuning.result import Result
@@ -75,6 +84,7 @@ def make_result(
     """
     ours, max_length = tuned[0], recorded["max_length"]
     equipped, model = load_kept(setup, ours)
+    round_weights(model, setup.save_dtype)
     run, keep = ours.runs[ours.kept], setup.settings.keep
     metrics = {setup.settings.metric: run.choose_epoch(keep).value}
     speeds: dict[str, float] | None = None
@@ -108,6 +118,13 @@ def make_result(
             *_list_warnings(setup, tuned, max_length),
         ],
     }
+    counted = run.choose_epoch(keep).value
+    if not isclose(metrics[setup.settings.metric], counted, rel_tol=1e-6, abs_tol=1e-6):
+        content["warnings"].append(
+            f"saved in {setup.save_dtype}, the model has a {setup.settings.metric} of "
+            f"{metrics[setup.settings.metric]:.4g}, after the training it had {counted:.4g}; "
+            "--save-dtype float32 keeps it"
+        )
     write = _choose_writer(setup, equipped, model, max_length)
     return Result(model, setup.encoder.tokenizer, content, predictions, write)
 
@@ -128,7 +145,7 @@ def _choose_writer(
     encoder, kind = setup.encoder, setup.task.kind
     match setup.saved_as:
         case "checkpoint":
-            return partial(export, model, encoder.tokenizer)
+            return partial(export, model, encoder.tokenizer, dtype=setup.save_dtype)
         case "peft":
             return partial(save_peft, equipped, encoder)
         case "ours":
@@ -149,6 +166,7 @@ def _list_settings(setup: TuneSetup, recorded: Mapping[str, Any]) -> dict[str, A
         "device": setup.encoder.device.type,
         "trunk_dropout": setup.request.trunk_dropout,
         "fresh_head": setup.fresh_head,
+        "save_dtype": setup.save_dtype,
         "reinit_rate_factor": setup.request.reinit_rate_factor,
         "classifier": setup.head,
         "threads": torch.get_num_threads(),

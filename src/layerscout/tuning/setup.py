@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from layerscout.data import Targets, Task
-from layerscout.models import Encoder, Equipped, Tokens, equip, list_reinitialized, make_classifier
+from layerscout.models import (
+    Computed,
+    Encoder,
+    Equipped,
+    Tokens,
+    equip,
+    list_reinitialized,
+    make_classifier,
+)
 from layerscout.plans import Classifier, Method, Plan, Settings, TuneRequest, Work
 
 
@@ -67,6 +75,12 @@ class TuneSetup:
                 return "peft" if self.request.keep_adapter else "checkpoint"
             case "apart":
                 return "ours"
+
+    @property
+    def save_dtype(self) -> Computed:
+        """What the weights of the saved model are stored in, if it is a whole checkpoint."""
+        asked = self.request.save_dtype or self.encoder.dtype
+        return asked if self.saved_as == "checkpoint" else "float32"
 
     def equip(self, plan: Plan, seed: int) -> Equipped:
         """Make what a run of a plan trains; see `make_classifier` and `equip`."""

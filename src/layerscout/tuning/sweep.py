@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from layerscout.cache import Examples, Trunk, join_team, make_accelerator
-from layerscout.models import Encoder, export
+from layerscout.models import export
 from layerscout.plans import Choice, Plan, rank_rate
 from layerscout.runtime import LayerscoutError, Show
 from layerscout.tuning.outcome import Tuned
@@ -55,11 +55,12 @@ class Recording:
     logs: Path
     checkpoints: Mapping[int, str | Path] = field(default_factory=dict)
 
-    def save_epoch(self, encoder: Encoder, model: Any, epoch: int) -> None:
+    def save_epoch(self, setup: TuneSetup, model: Any, epoch: int) -> None:
         """Save the model after an epoch, if that was asked for."""
         if epoch in self.checkpoints and make_accelerator().is_main_process:
+            encoder, folder = setup.encoder, self.checkpoints[epoch]
             card = f"{encoder.name} in the course of a training, after epoch {epoch}.\n"
-            export(model, encoder.tokenizer, self.checkpoints[epoch], card)
+            export(model, encoder.tokenizer, folder, card, dtype=setup.save_dtype)
 
 
 def run_sweep(
@@ -138,7 +139,7 @@ def _train_run(
             advance=partial(recording.show, label),
             snapshots=None if recording.snapshots is None else recording.snapshots.of(name),
             log=log,
-            after=partial(recording.save_epoch, setup.encoder, model),
+            after=partial(recording.save_epoch, setup, model),
             factors=setup.factors(model),
             until=until,
         )

@@ -186,6 +186,7 @@ def theirs(
     batch_size: int,
     padded: dict[str, int],
     prepare: Callable[[Any], Any] = lambda model: model,
+    epochs: int = TRAINER_EPOCHS,
 ) -> float:
     """Fine-tune what is made of the model with transformers' Trainer; seconds of its steps."""
     model = prepare(
@@ -219,7 +220,7 @@ def theirs(
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
-            num_train_epochs=TRAINER_EPOCHS,
+            num_train_epochs=epochs,
             per_device_train_batch_size=batch_size,
             train_sampling_strategy="random" if fixed else "group_by_length",
             learning_rate=5e-5,

@@ -28,6 +28,7 @@ from layerscout.plans.methods import LoRA
 from layerscout.plans.plan import make_plan
 from layerscout.plans.training import Settings
 from layerscout.runtime.store import clear_cache
+from layerscout.scores import SCORES
 from layerscout.tuning.training import train
 from measuring import Section, drawn, given, in_turns, options, ratio, table, write_page
 from tune import LABELS, Bench, SameBatches, examples, theirs, timed
@@ -38,6 +39,9 @@ EXAMPLES, VALIDATION, EPOCHS = 640, 800, 3
 FEW, ALL = "(13, 15, 15)", "(1, 30, 30)"
 METHOD = LoRA(rank=8)
 DRAWS = 2000
+MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+POOLINGS = ("mean", "last", "cls")
+TRIALS = Path(__file__).parent / "advice" / "trials"
 
 
 def against_forward(encoder: Encoder, task: ls.Task, repeats: int) -> Section:
@@ -221,6 +225,74 @@ def compare_quality(model: str, shared: Path, runs: Path, tasks: Sequence[str]) 
     return Section("LoRA on the advised blocks against LoRA on all: quality", text)
 
 
+def compare_poolings(trials: Path) -> Section:
+    """Compare how the scores of each pooling order tuned plans, from the records of the board.
+
+    Plans that tune equally many blocks (none, one, a quarter, a half) differ in where the head is:
+    of each two the share is counted that the score at their heads orders as tuned quality does.
+    """
+    records = [json.loads(path.read_text()) for path in sorted(trials.glob("*.json"))]
+    records = [record for record in records if MODEL in record["models"]]
+    tuned: dict[tuple[str, int], list[tuple[int, int, float]]] = {}
+    for record in records:
+        if record["verb"] == "tune":
+            plan, last = record["result"]["plan"], record["result"]["last"]
+            at = (record["task"], record["arguments"]["seed"])
+            tuned.setdefault(at, []).append((len(plan["tuned"]), plan["head"], last["value"]))
+    shares: dict[tuple[str, str], list[float]] = {}
+    tasks = set()
+    for record in records:
+        if record["verb"] != "scan":
+            continue
+        asked = record["arguments"]
+        plans = tuned.get((record["task"], asked["seed"]), [])
+        for key, score in record["result"]["scores"].items():
+            share = _share_in_order(score["values"], SCORES[key].better, plans)
+            if share is not None:
+                shares.setdefault((key, asked["pooling"]), []).append(share)
+                tasks.add(record["task"])
+    keys = list(dict.fromkeys(key for key, _ in shares))
+
+    def cell(key: str, pooling: str) -> str:
+        found = shares.get((key, pooling))
+        return "" if found is None else f"{100 * np.mean(found):.0f}"
+
+    rows = [[f"`{key}`", *(cell(key, pooling) for pooling in POOLINGS)] for key in keys]
+    for pooling in [one for one in POOLINGS if any(p == one for _, p in shares)]:
+        every = [100 * np.mean(shares[key, pooling]) for key in keys if (key, pooling) in shares]
+        rows.append(
+            [
+                f"mean of {len(every)} scores, `{pooling}`",
+                *(f"**{np.mean(every):.0f}**" if one == pooling else "" for one in POOLINGS),
+            ]
+        )
+    text = (
+        f"Tasks: {', '.join(sorted(tasks))}; 640 examples. Percent of pairs of tuned plans of "
+        "equal width that the score at their heads orders as their tuned quality does, over both "
+        "seeds; 50 is chance.\n\n" + table(["score", *(f"`{one}`" for one in POOLINGS)], rows)
+    )
+    return Section("Which pooling orders tuned plans best", text)
+
+
+def _share_in_order(
+    values: Sequence[float | None], better: str, plans: Sequence[tuple[int, int, float]]
+) -> float | None:
+    """Give the share of pairs of plans of equal width that the score orders rightly."""
+    sign = 1 if better == "higher" else -1
+    right = total = 0.0
+    for width, head, value in plans:
+        for other_width, other_head, other in plans:
+            ours, theirs = values[head], values[other_head]
+            if width != other_width or not head < other_head or value == other:
+                continue
+            if ours is None or theirs is None:
+                continue
+            total += 1
+            apart = sign * (ours - theirs)
+            right += 0.5 if apart == 0 else float((apart > 0) == (value > other))
+    return right / total if total else None
+
+
 def _labels(runs: Path, task: str) -> pd.Series:
     folder = next(iter(sorted(runs.glob(f"{task}-*"))))
     return pd.read_parquet(folder / "predictions.parquet")["label"]
@@ -240,7 +312,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["quality", "speed"], help="one half of the page")
     arguments: argparse.Namespace = given(parser)
     arguments.runs.mkdir(parents=True, exist_ok=True)
-    sections = []
+    sections = [compare_poolings(TRIALS)] if arguments.only is None else []
     if arguments.only != "speed":
         sections.append(
             compare_quality(arguments.model, arguments.shared, arguments.runs, arguments.tasks)

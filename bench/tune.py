@@ -216,6 +216,9 @@ def theirs(
         padded[kind.__name__] += made["input_ids"].numel()
         return made
 
+    if "token_type_ids" not in bench.encoder.tokenizer.model_input_names:
+        for row in rows:
+            del row["token_type_ids"]
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(

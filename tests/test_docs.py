@@ -41,6 +41,12 @@ def test_options_are_those_of_the_code(tmp_path):
     assert (tmp_path / "cli.md").read_text() == (DOCS / "cli.md").read_text(), "run make docs"
 
 
+def test_families_are_those_of_the_code(tmp_path):
+    shell(f"{sys.executable} bench/families.py --write {tmp_path / 'families.md'}", ROOT, tmp_path)
+    made = (tmp_path / "families.md").read_text(encoding="utf-8")
+    assert made == (DOCS / "families.md").read_text(encoding="utf-8"), "run make docs"
+
+
 def test_pages_are_built_without_a_warning(tmp_path):
     pytest.importorskip("mkdocstrings")
     shell(f"{sys.executable} -m mkdocs build --strict -d {tmp_path}", ROOT, tmp_path)

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from conftest import shell
+from tiny import tiny_checkpoint
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What needs the network is marked; `make test` is what runs this test.
 LEFT_OUT = re.compile(r"# network$|^make test$")
 
+
+# Of which the commands are run on a small stand-in.
+DECODER = "decoder-"
 
 STUDIES = ("study", "report")
 
@@ -23,7 +27,12 @@ def blocks(language):
 
 def commands():
     lines = [line.strip() for block in blocks("bash") for line in block.splitlines()]
-    return [line for line in lines if line and not LEFT_OUT.search(line)]
+    return [line for line in lines if line and not LEFT_OUT.search(line) and DECODER not in line]
+
+
+def commands_of_decoder():
+    (block,) = (block for block in blocks("bash") if DECODER in block)
+    return [line.removesuffix("# network").strip() for line in block.splitlines()]
 
 
 def run(command, where):
@@ -41,20 +50,39 @@ def test_make(tmp_path):
     assert re.search(r"tuned \d of 6 blocks, \d+% of the time of full .* 0\.\d+ vs 0\.\d+", shown)
 
 
-@pytest.mark.whole
-def test_the_way_from_a_csv_to_a_tuned_model(tmp_path):
+def write_reviews(folder):
     lines = [f"this is a {('good', 'bad')[row % 2]} film, number {row}" for row in range(40)]
     rows = [f'"{line}",{("positive", "negative")[row % 2]}' for row, line in enumerate(lines)]
-    (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    (folder / "reviews.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+
+
+@pytest.mark.whole
+def test_a_decoder_from_scan_to_pipeline(tmp_path):
+    write_reviews(tmp_path)
+    tiny_checkpoint(tmp_path / "tiny-llama", "llama")
+    named = "HuggingFaceTB/SmolLM2-135M-Instruct"
+    for command in commands_of_decoder():
+        shown = run(command.replace(named, "./tiny-llama"), tmp_path)
+    assert "by LoRA (rank 8)" in shown
+    (script,) = (script for script in blocks("python") if DECODER in script)
+    (tmp_path / "classify.py").write_text(script)
+    said = run("python classify.py", tmp_path)
+    assert len(re.findall(r"'label': '(positive|negative)'", said)) == 2
+
+
+@pytest.mark.whole
+def test_the_way_from_a_csv_to_a_tuned_model(tmp_path):
+    write_reviews(tmp_path)
     verbs = [command for command in commands() if not command.startswith("make")]
     assert [command.split()[1] for command in verbs] == ["scan", "plan", "tune", "study", "report"]
     shown = [run(command, tmp_path) for command in verbs[:3]]
     assert "best" in shown[0] and "next: layerscout tune" in shown[1] and "tuned" in shown[2]
     assert (tmp_path / "reviews-scan" / "scan.html").stat().st_size > 1000
-    for number, script in enumerate(blocks("python")):
+    scripts = [script for script in blocks("python") if DECODER not in script]
+    for number, script in enumerate(scripts):
         (tmp_path / f"{number}.py").write_text(script)
     said = [run(f"python {number}.py", tmp_path) for number in range(2)]
-    assert len(blocks("python")) == 2
+    assert len(scripts) == 2
     assert re.search(r"'label': '(positive|negative)'", said[0])
     assert "accuracy" in said[1] and "blocks " in said[1].splitlines()[-1]
     assert (tmp_path / "reviews.png").stat().st_size > 1000

@@ -1,4 +1,4 @@
-"""Find out which layers of a pretrained text encoder are worth tuning, before you tune.
+"""Find out which layers of a pretrained text model are worth tuning, before you tune.
 
 import layerscout as ls
 

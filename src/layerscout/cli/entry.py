@@ -24,7 +24,7 @@ from layerscout.runtime import InputError, LayerscoutError
 
 app = typer.Typer(
     name="layerscout",
-    help="Find out which layers of a pretrained text encoder are worth tuning, before you tune.",
+    help="Find out which layers of a pretrained text model are worth tuning, before you tune.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -287,7 +287,7 @@ def test_a_full_disk_leaves_the_earlier_export(part, tmp_path, tiny, monkeypatch
     # Files may not grow beyond this, which fails as a full disk does.
     limit = {"weights": 2_000, "tokenizer": 2_000, "card": 100_000}[part]
     if part != "weights":
-        monkeypatch.setattr(model, "save_pretrained", lambda folder: None)
+        monkeypatch.setattr(model, "save_pretrained", lambda folder, **_: None)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:

@@ -80,10 +80,11 @@ def wrap_with_lora(model: Any, plan: Plan, method: LoRA) -> Any:
     config = lora_config(model, plan, r=method.rank, lora_alpha=method.lora_alpha)
     from peft import get_peft_model
 
-    with (
-        warnings.catch_warnings()
-    ):  # peft 0.21 asks for an attribute that transformers 5 deprecates
+    with warnings.catch_warnings():
+        # peft 0.21 asks for an attribute that transformers 5 deprecates, and corrects how GPT-2's
+        # matrices lie with a warning.
         warnings.simplefilter("ignore", FutureWarning)
+        warnings.filterwarnings("ignore", "fan_in_fan_out is set to False")
         wrapper = get_peft_model(model, config)
     return wrapper.train(model.training)
 

@@ -96,6 +96,20 @@ def test_scans_of_a_pair_are_put_together():
     assert float(found["canonical correlation"].split(" ")[0]) == pytest.approx(0, abs=1.5)
 
 
+def test_of_several_poolings_the_usual_one_counts():
+    tuned, scans = cells(PLANS, {"cca": 7})
+    others = [
+        (cell, {"result": {"best": {"cca": 12}, **made}})
+        for cell, _ in scans
+        for made in (
+            {"model": {"family": "llama"}, "settings": {"pooling": "mean"}},
+            {"model": {"family": "bert"}, "settings": {"pooling": "cls"}},
+        )
+    ]
+    expected = tabulate_regrets(tuned, scans).rows
+    assert tabulate_regrets(tuned, scans + others).rows == expected
+
+
 def test_a_study_on_its_way_is_left_out_until_most_of_its_plans_are_there():
     whole = {f"plan {i}": (1 + i, 1, 0.2, 0.6 + i / 50) for i in range(9)}
     tuned, scans = cells(whole, {"cca": 5}, examples=200)

@@ -22,7 +22,7 @@ from scipy.stats import rankdata
 
 from layerscout.data import evaluate_groups
 from layerscout.pages import Table
-from layerscout.plans import name_state, pays_for_scan
+from layerscout.plans import name_state, pays_for_scan, usual_pooling
 from layerscout.scanning import name_head
 from layerscout.scores import DEFAULT, SCORES, Score
 
@@ -241,14 +241,20 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
 def collect_pairs(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) -> list[Pair]:
     """Bring together what was tuned and what was scanned of each model and task.
 
-    A pair needs a scan, two plans or more that share two seeds or more, and `MOST` of the plans
-    that other pairs with so many blocks have: a study on its way would choose the best of a few.
+    Of scans with several poolings the one with the family's usual pooling counts, which is what
+    users get. A pair needs a scan, two plans or more that share two seeds or more, and `MOST` of
+    the plans that other pairs with so many blocks have: a study on its way would choose the best of
+    a few.
     """
     scans: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for cell, record in scanned:
+        made = record["result"]
+        usual = usual_pooling(str(made.get("model", {}).get("family")))
+        if made.get("settings", {}).get("pooling", usual) != usual:
+            continue
         seeds = scans.setdefault(_name_pair(cell), {})
         seed = int(cell["values"].get("seed", 0))
-        seeds[seed] = _merge_scans(seeds.get(seed, {}), record["result"])
+        seeds[seed] = _merge_scans(seeds.get(seed, {}), made)
     plans: dict[tuple[str, str], dict[Any, dict[int, Mapping[str, Any]]]] = {}
     for cell, record in tuned:
         found = record["result"]

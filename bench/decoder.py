@@ -18,26 +18,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from peft import LoraConfig, get_peft_model
 
 import layerscout as ls
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.models.training_methods import equip
-from layerscout.plans.methods import LoRA
 from layerscout.plans.plan import make_plan
 from layerscout.plans.training import Settings
 from layerscout.runtime.store import clear_cache
 from layerscout.scores import SCORES
 from layerscout.tuning.training import train
 from measuring import Section, drawn, given, in_turns, options, ratio, table, write_page
+from methods import LORA, peft_everywhere
 from tune import LABELS, Bench, SameBatches, examples, theirs, timed
 
 TASKS = ("cola", "sst2", "wic")
 SEEDS = (0, 1)
 EXAMPLES, VALIDATION, EPOCHS = 640, 800, 3
 FEW, ALL = "(13, 15, 15)", "(1, 30, 30)"
-METHOD = LoRA(rank=8)
 DRAWS = 2000
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 POOLINGS = ("mean", "last", "cls")
@@ -80,7 +78,7 @@ def few_blocks(bench: Bench) -> float:
     """Train LoRA on three blocks from nothing: seconds of the trunk and of all steps."""
     clear_cache()
     plan = make_plan(FEW, bench.encoder.blocks)
-    model = equip(make_classifier(bench.encoder, plan, LABELS), plan, METHOD).model
+    model = equip(make_classifier(bench.encoder, plan, LABELS), plan, LORA).model
     validation = examples(bench, plan, 8)
     training = examples(bench, plan)
     run, _ = train(
@@ -106,14 +104,7 @@ def against_peft(encoder: Encoder, task: ls.Task, repeats: int) -> Section:
     def prepare(model: Any) -> Any:
         model.config.pad_token_id = encoder.tokenizer.pad_token_id
         model.config.use_cache = False
-        config = LoraConfig(
-            task_type="SEQ_CLS",
-            r=METHOD.rank,
-            lora_alpha=METHOD.lora_alpha,
-            target_modules="all-linear",
-            modules_to_save=["model.norm", "score"],
-        )
-        return get_peft_model(model, config)
+        return peft_everywhere(model, ("model.norm", "score"))
 
     seconds = timed(
         repeats,

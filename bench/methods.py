@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -125,7 +125,7 @@ def ours(bench: Bench, strategy: str, method: Method, rows: int | None = None) -
     return Took(below, run.seconds["train"])
 
 
-def peft_everywhere(model: Any) -> Any:
+def peft_everywhere(model: Any, head: Sequence[str] = ("pooler", "classifier")) -> Any:
     """Give every linear layer of the blocks peft's LoRA, and train the head whole, as ours do."""
     from peft import LoraConfig, get_peft_model
 
@@ -134,7 +134,7 @@ def peft_everywhere(model: Any) -> Any:
         r=LORA.rank,
         lora_alpha=LORA.lora_alpha,
         target_modules="all-linear",
-        modules_to_save=["pooler", "classifier"],
+        modules_to_save=list(head),
     )
     return get_peft_model(model, config)
 

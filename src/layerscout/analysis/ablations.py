@@ -13,7 +13,7 @@ from torch import Tensor
 
 from layerscout.cache import Examples, make_batch, make_batches, resume_from_states
 from layerscout.data import expand_choices
-from layerscout.models import Encoder, eval_mode, find_read_token
+from layerscout.models import Encoder, eval_mode, find_read_token, take_tokens
 from layerscout.runtime import Show
 
 # The ablations that `edits` may name: every state that the head could read, every span of blocks.
@@ -44,7 +44,7 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
     outputs = model.config.num_labels if data.choices == 1 else data.choices
     read, places = data, None
     if reads is not None:
-        places = data.tokens.find_read(reads, encoder.tokenizer.pad_token_id)
+        places = encoder.find_read(data.tokens, reads)
         read = replace(data, tokens=data.tokens.keep(places))
     truncated = np.zeros((L + 1, n, outputs), dtype=np.float32)
     inner = [(i, j) for i in range(1, L + 1) for j in range(i, L)] if spans else []
@@ -80,6 +80,4 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
 
 def _pick(state: Tensor, places: np.ndarray | None) -> Tensor:
     """Give the states of the tokens at these places, one of each text; all where there are none."""
-    if places is None:
-        return state
-    return state[torch.arange(len(state)), torch.from_numpy(places)][:, None]
+    return state if places is None else take_tokens(state, places)[:, None]

@@ -16,9 +16,17 @@ import numpy as np
 
 from layerscout.cache import DEFAULT_LIMIT, States
 from layerscout.data import Split, Task, ensure_validation, require_validation, sample
-from layerscout.models import Encoder
+from layerscout.models import Encoder, load_config
 from layerscout.pages import render_result
-from layerscout.plans import CompareRequest, Pooling, add_options, options_of, resolve_request
+from layerscout.plans import (
+    FAMILIES,
+    CompareRequest,
+    Pooling,
+    ReadToken,
+    add_options,
+    options_of,
+    resolve_request,
+)
 from layerscout.runtime import (
     InputError,
     Show,
@@ -128,13 +136,12 @@ def compare(
             "more"
         )
     seconds: dict[str, float] = {}
-    encoders = [one if isinstance(one, Encoder) else Encoder.load(one) for one in wanted]
-    pooling = asked.pooling or _choose_pooling(encoders)
+    pooling = asked.pooling or _choose_pooling(wanted)
     asked = replace(asked, pooling=pooling)
     with show_progress(progress) as show:
         read = [
             _read(one, split, pooling, asked.max_length, cache_limit, seconds, show)
-            for one in encoders
+            for one in wanted
         ]
         started = perf_counter()
         maps = _map_pairs([one.states for one in read], show)
@@ -166,16 +173,26 @@ class _Read:
     warnings: tuple[str, ...]
 
 
-def _choose_pooling(encoders: Sequence[Encoder]) -> Pooling:
+def _choose_pooling(models: Sequence[Encoder | str | Path]) -> Pooling:
     """Choose one token of each text, the same in all models if they read the same one."""
-    reads = {encoder.family.reads for encoder in encoders}
+    reads = set(map(_find_reads, models))
     if "last" not in reads:
         return "cls"
     return "last" if len(reads) == 1 else "mean"
 
 
+def _find_reads(model: Encoder | str | Path) -> ReadToken | None:
+    """Find which token the heads of a model's family read, without its weights if possible."""
+    if isinstance(model, Encoder):
+        return model.family.reads
+    try:
+        return FAMILIES[load_config(str(model)).model_type].reads
+    except InputError:  # of a family that shows only when it is loaded, or there is no such model
+        return Encoder.load(model).family.reads
+
+
 def _read(
-    encoder: Encoder,
+    model: Encoder | str | Path,
     split: Split,
     pooling: Pooling,
     max_length: int,
@@ -183,6 +200,7 @@ def _read(
     seconds: dict[str, float],
     show: Show,
 ) -> _Read:
+    encoder = model if isinstance(model, Encoder) else Encoder.load(model)
     extractor = Extractor(encoder, (pooling,), max_length, cache_limit, show, seconds)
     tokens = extractor.tokenize(split)
     found = extractor.extract(tokens, f"reading with {encoder.name}")

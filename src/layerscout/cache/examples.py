@@ -84,7 +84,7 @@ class Examples:
             team=team,
         )
         if reads is not None:
-            tokens = tokens.keep(tokens.find_read(reads, encoder.tokenizer.pad_token_id))
+            tokens = tokens.keep(encoder.find_read(tokens, reads))
         return cls(tokens, labels, states, choices)
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.nn.functional import embedding
 
 from layerscout.cache.fingerprints import fingerprint_encoder, hash_content
 from layerscout.data import batch_by_length
-from layerscout.models import Encoder, Tokens, eval_mode
+from layerscout.models import Encoder, Tokens, eval_mode, take_tokens
 from layerscout.plans import ReadToken
 from layerscout.runtime import InputError
 
@@ -47,6 +48,12 @@ class TrunkSource:
         """The number of tokens that are kept of each text."""
         lengths = self.tokens.lengths
         return lengths if self.reads is None else np.ones_like(lengths)
+
+    @cached_property
+    def _places(self) -> Int64[np.ndarray, " n"] | None:
+        """Where in each text the token stands that is kept; None where all are."""
+        # Once for all batches: it looks at every token of every text.
+        return None if self.reads is None else self.encoder.find_read(self.tokens, self.reads)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -96,10 +103,9 @@ class TrunkSource:
     def _compute(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
         with eval_mode(self.encoder.model):
             state = self.encoder.cut(self.encoder.batch(self.tokens, rows), self.cut)
-        if self.reads is None:
+        if self._places is None:
             return state
-        places = self.tokens.find_read(self.reads, self.encoder.tokenizer.pad_token_id)[rows]
-        return state[torch.arange(len(rows)), torch.from_numpy(places)][:, None]
+        return take_tokens(state, self._places[rows])[:, None]
 
     def numbers(self, rows: Int64[np.ndarray, " b"]) -> np.ndarray:
         """Compute the states of the texts' kept tokens as they are stored, (t of `rows`, d).

@@ -126,8 +126,7 @@ def model_shape(
     base = getattr(model, model.base_model_prefix)
     blocks = base.get_submodule(family.blocks)
     after = [m for name in family.head_parts if (m := _find_module(base, name)) is not None]
-    heads = config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    queries, keys = count_features(config)
     L, total = config.num_hidden_layers, _count(model)
     # ALBERT's list is shorter than L: its groups serve several blocks each.
     weights = weight_sets(L, len(blocks))
@@ -144,8 +143,8 @@ def model_shape(
             head=total - in_base + in_head,
             total=total,
         ),
-        queries=heads * size,
-        keys=(getattr(config, "num_key_value_heads", None) or heads) * size,
+        queries=queries,
+        keys=keys,
         gated=family.gated,
         fused=family.fused,
         first_normed=(2 if family.first_differs else 1) if family.normed_input else None,
@@ -153,6 +152,13 @@ def model_shape(
         norms=tuple(sum(p.numel() for p in norm_parameters(blocks[i])) for i in weights),
         linear=tuple(_linear(blocks[i]) for i in weights),
     )
+
+
+def count_features(config: Any) -> tuple[int, int]:
+    """Count the features of all queries of a token, and of all its keys, which heads may share."""
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return heads * size, (getattr(config, "num_key_value_heads", None) or heads) * size
 
 
 def shared_weights(config: Any) -> tuple[int, ...]:

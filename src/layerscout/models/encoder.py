@@ -18,8 +18,8 @@ from layerscout.models.architecture import model_shape, usable_positions
 from layerscout.models.checkpoints import load_checkpoint
 from layerscout.models.devices import Computed, Precision, resolve_device, resolve_precision
 from layerscout.models.forward import eval_mode, resume_at, run_until, visit_states
-from layerscout.models.tokens import Tokens, tokenize_texts
-from layerscout.plans import Classifier, EditSpec, Family, ModelShape, Pooling
+from layerscout.models.tokens import Tokens, take_tokens, tokenize_texts
+from layerscout.plans import Classifier, EditSpec, Family, ModelShape, Pooling, ReadToken
 from layerscout.runtime import InputError, make_unknown_error
 
 # Tokens in one batch, padding included: enough to keep the processor busy, small enough for its
@@ -166,6 +166,10 @@ class Encoder:
             inputs["token_type_ids"] = np.where(real, tokens.types[at], 0).astype(np.int64)
         return {k: torch.from_numpy(v).to(self.device) for k, v in inputs.items()}
 
+    def find_read(self, tokens: Tokens, reads: ReadToken) -> Int64[np.ndarray, " n"]:
+        """Find the token of each text that a head on this encoder reads: its place in the text."""
+        return tokens.find_read(reads, self.tokenizer.pad_token_id)
+
     def pool(
         self, tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling = "mean"
     ) -> Float32[Tensor, "S b d"]:
@@ -208,7 +212,7 @@ class Encoder:
     ) -> Float32[Tensor, "P S b d"]:
         inputs = self.batch(tokens, rows)
         weights = torch.from_numpy(tokens.mean_weights(rows)).to(self.device)
-        last = torch.from_numpy(tokens.find_last(rows)).to(self.device)
+        last = tokens.find_last(rows)
         found: list[Tensor] = []
         exact = torch.autocast(self.device.type, enabled=False)
 
@@ -293,7 +297,7 @@ class Encoder:
 def _pool_state(
     state: Float[Tensor, "b T d"],
     weights: Float32[Tensor, "b T"],
-    last: Int64[Tensor, " b"],
+    last: Int64[np.ndarray, " b"],
     pooling: Pooling,
 ) -> Float32[Tensor, "b d"]:
     match pooling:
@@ -302,6 +306,6 @@ def _pool_state(
         case "cls":
             return state[:, 0].float()
         case "last":
-            return state[torch.arange(len(state), device=state.device), last].float()
+            return take_tokens(state, last).float()
         case _:
             raise make_unknown_error("pooling", pooling, get_args(Pooling))

@@ -42,9 +42,10 @@ def export(
     """
     stored = getattr(torch, dtype)
     with quiet_transformers(), replace_folder(Path(folder)) as temporary:
-        weights = model.state_dict()
-        if stored is not torch.float32:
-            weights = {k: v.to(stored) if v.is_floating_point() else v for k, v in weights.items()}
+        weights = {
+            name: tensor.to(stored) if tensor.is_floating_point() else tensor
+            for name, tensor in model.state_dict().items()
+        }
         model.save_pretrained(temporary, state_dict=weights)
         config = copy.deepcopy(model.config)
         config.dtype = stored

@@ -90,8 +90,7 @@ def choose_head_pooling(encoder: Encoder) -> Pooling:
     if reads == "first":
         return "cls"
     tokens = encoder.tokenize(["one text"])
-    read = tokens.find_read(reads, encoder.tokenizer.pad_token_id)
-    if (read != tokens.find_last(np.zeros(1, dtype=np.int64))).any():
+    if (encoder.find_read(tokens, reads) != tokens.find_last(np.zeros(1, dtype=np.int64))).any():
         raise InputError(
             f"the head of {encoder.name} reads a token that its tokenizer adds, and states are "
             "pooled from the text's own; use a linear probe (--probe linear), or leave out "

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from layerscout.models.adapters import DEVIATION
-from layerscout.models.architecture import usable_positions
+from layerscout.models.architecture import count_features, usable_positions
 from layerscout.plans import FAMILIES, PrefixTuning
 from layerscout.runtime import InputError, check_integer
 
@@ -33,9 +33,7 @@ def add_prefix(config: Any, layer: Any, method: PrefixTuning) -> None:
 
     attention = layer.get_submodule(FAMILIES[config.model_type].prefixed)
     device = next(attention.parameters()).device
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    prefix = Prefix(method.virtual_tokens, heads * size)
+    prefix = Prefix(method.virtual_tokens, count_features(config)[1])
     attention.prefix = prefix.to(device).train(layer.training)
     AttentionInterface.register(_ATTENTION, attend_with_prefix)
     # Of its own, since the model builds its masks by the implementation that its own one names.

@@ -8,7 +8,9 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32, Int64, UInt8
+import torch
+from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
+from torch import Tensor
 
 from layerscout.plans import ReadToken
 
@@ -50,9 +52,9 @@ class Tokens:
             padding: the id of that token, which may also end texts, as a decoder's often does. A
                 text of nothing else has its first token read.
         """
-        places = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], self.lengths)
-        if reads == "first" or not len(places):
+        if reads == "first" or not len(self):
             return np.zeros(len(self), dtype=np.int64)
+        places = np.arange(len(self.ids)) - np.repeat(self.offsets[:-1], self.lengths)
         places[self.ids == padding] = 0
         return np.maximum.reduceat(places, self.offsets[:-1])
 
@@ -89,6 +91,13 @@ class Tokens:
         used = real & self.ordinary[at]
         weights: Float32[np.ndarray, "b T"] = used / used.sum(axis=1, keepdims=True)
         return weights.astype(np.float32)
+
+
+def take_tokens(
+    state: Float[Tensor, "b T d"], places: Int64[np.ndarray, " b"]
+) -> Float[Tensor, "b d"]:
+    """Take the state of one token of each text, by its place there."""
+    return state[torch.arange(len(state)), torch.from_numpy(places)]
 
 
 def tokenize_texts(

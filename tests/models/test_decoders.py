@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,6 +138,44 @@ def test_a_line_break_stands_between_the_texts_of_a_pair(family, tmp_path):
     again = AutoTokenizer.from_pretrained(tmp_path / "short")
     assert again("a cat", "a dog")["input_ids"] == broken
     assert again("a cat")["input_ids"] == encoder.tokenizer("a cat")["input_ids"]
+
+
+def test_a_tokenizer_class_with_pairs_of_its_own_is_exported_as_a_plain_one(tmp_path):
+    """GPTNeoXTokenizer makes what is between the texts anew whenever it is loaded."""
+    folder = tiny_checkpoint(tmp_path / "base", "gpt_neox")
+    change(folder, "tokenizer_config.json", tokenizer_class="GPTNeoXTokenizer")
+    expected = Encoder.load(folder).tokenizer("a cat", "a dog")
+    truncate(folder, 2, tmp_path / "short")
+    again = AutoTokenizer.from_pretrained(tmp_path / "short")
+    assert dict(again("a cat", "a dog")) == dict(expected)
+    assert len(again("a cat", "a dog")["input_ids"]) > len(again("a cata dog")["input_ids"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"method": "adapter"}, {"method": "lora", "keep_adapter": True}],
+    ids=["adapter", "kept"],
+)
+def test_a_small_folder_has_the_tokenizer_that_it_was_trained_with(options, tmp_path):
+    folder = tiny_checkpoint(tmp_path / "poor", "llama")
+    change(folder, "tokenizer_config.json", pad_token=None)
+    change(folder, "config.json", pad_token_id=None)
+    encoder, task = Encoder.load(folder), telling_task(n=40)
+    result = cheaply(encoder, task, "(2, 3, 3)", epochs=1, **options)
+    result.save(tmp_path / "out")
+    saved = tmp_path / "out" / "model"
+    card = (saved / "README.md").read_text()
+    usage = card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(saved))
+    names: dict[str, Any] = {}
+    exec(usage.replace(json.dumps("poor"), json.dumps(str(folder))), names)
+    assert names["tokenizer"].pad_token == "</s>"
+    rows = result.predictions["row"][:8]
+    texts = [ensure_validation(task, 0).validation.texts[row] for row in range(len(rows))]
+    inputs = names["tokenizer"](texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = names["model"](**inputs).logits
+    reported = np.array([list(row) for row in result.predictions["logits"]][:8])
+    np.testing.assert_allclose(logits.numpy(), reported, atol=1e-5)
 
 
 def test_an_empty_text_has_a_token(tmp_path):
@@ -276,12 +315,19 @@ def test_an_unlike_family_is_refused_with_the_reason(family, message, unknown):
 
 
 @pytest.mark.parametrize("method", ["full", "lora"])
-@pytest.mark.parametrize(("asked", "dtype"), [(None, "bfloat16"), ("float32", "float32")])
-def test_a_tuned_model_keeps_the_type_of_its_checkpoint(method, asked, dtype, tmp_path):
+@pytest.mark.parametrize(
+    ("stored", "asked", "dtype"),
+    [
+        ("bfloat16", None, "bfloat16"),
+        ("bfloat16", "float32", "float32"),
+        ("float32", "bfloat16", "bfloat16"),  # which rounds what is below the cut, too
+    ],
+)
+def test_a_tuned_model_keeps_the_type_of_its_checkpoint(method, stored, asked, dtype, tmp_path):
     folder = tiny_checkpoint(tmp_path / "base", "llama")
-    AutoModel.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    AutoModel.from_pretrained(folder, dtype=getattr(torch, stored)).save_pretrained(folder)
     encoder, task = Encoder.load(folder), ensure_validation(telling_task(n=90), 0)
-    assert encoder.dtype == "bfloat16" and encoder.model.dtype == torch.float32
+    assert encoder.dtype == stored and encoder.model.dtype == torch.float32
     result = cheaply(encoder, task, "(2, 3, 3)", method=method, save_dtype=asked, epochs=1)
     result.save(tmp_path / "out")
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model")
@@ -294,3 +340,17 @@ def test_a_tuned_model_keeps_the_type_of_its_checkpoint(method, asked, dtype, tm
         logits = again.float()(**inputs).logits
     reported = np.array([list(row) for row in result.predictions["logits"]][:8])
     np.testing.assert_allclose(logits.numpy(), reported, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "adapter"},
+        {"method": "lora", "keep_adapter": True},
+        {"classifier": "mean-linear"},
+    ],
+    ids=["adapter", "kept", "mean-linear"],
+)
+def test_a_type_is_for_whole_checkpoints(options, encoder):
+    with pytest.raises(InputError, match="saves only what was trained, in float32; leave it out"):
+        cheaply(encoder, telling_task(n=40), "(2, 3, 3)", save_dtype="bfloat16", **options)

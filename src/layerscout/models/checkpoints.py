@@ -67,7 +67,7 @@ def load_checkpoint(name: str) -> Checkpoint:
     if family.reads == "last":
         if tokenizer.pad_token_id is None:
             notes.append(_borrow_padding(name, tokenizer))
-        _separate_pairs(tokenizer)
+        tokenizer = _separate_pairs(tokenizer)
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer of {name} has no padding token; give it one and save it")
     fit_to_tokenizer(model.config, tokenizer)
@@ -249,16 +249,18 @@ def fit_to_tokenizer(config: Any, tokenizer: Any) -> None:
         config.use_cache = False
 
 
-def _separate_pairs(tokenizer: Any) -> None:
-    """Make a tokenizer that lays the texts of a pair side by side put a line break in between.
+def _separate_pairs(tokenizer: Any) -> Any:
+    """Give a tokenizer that puts a line break between the texts of a pair, if nothing is put there.
 
-    Those of decoders do so: the second text would go on in the first one's last word. What is
-    between the texts stands in the tokenizer's file, so a checkpoint keeps it.
+    Those of decoders lay them side by side: the second text would go on in the first one's last
+    word. What is between the texts stands in the tokenizer's file, so a checkpoint keeps it; but
+    some of the library's classes (GPTNeoXTokenizer) make their own on loading, the plain one none.
     """
     from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
 
     if tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add():
-        return
+        return tokenizer
     found = tokenizer("a", return_special_tokens_mask=True)
     ids, special = found["input_ids"], found["special_tokens_mask"]
     first = special.index(0)
@@ -274,8 +276,12 @@ def _separate_pairs(tokenizer: Any) -> None:
             for token in dict.fromkeys([*start, between, *end])
         ],
     )
-    for name in ("add_bos_token", "add_eos_token"):  # by these the library would make its own
-        tokenizer.init_kwargs.pop(name, None)
+    # By the first two the library would make its own, and from the files a tokenizer without it.
+    made_from = ("add_bos_token", "add_eos_token", "vocab_file", "merges_file")
+    options = {k: v for k, v in tokenizer.init_kwargs.items() if k not in made_from}
+    options |= tokenizer.special_tokens_map  # with padding that was borrowed
+    options["model_input_names"] = tokenizer.model_input_names
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **options)
 
 
 def _check_size(name: str, folder: Path, config: Any) -> None:

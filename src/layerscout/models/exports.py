@@ -50,7 +50,7 @@ def export(
         config = copy.deepcopy(model.config)
         config.dtype = stored
         config.save_pretrained(temporary)
-        _save_tokenizer(tokenizer, model, temporary)
+        save_tokenizer(tokenizer, model, temporary)
         (temporary / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -112,7 +112,7 @@ def truncate(
         short.save_pretrained(temporary, state_dict=weights)
         short.config.dtype = dtype  # what the model asks to be computed in, if anything
         short.config.save_pretrained(temporary)
-        _save_tokenizer(loaded.tokenizer, short, temporary)
+        save_tokenizer(loaded.tokenizer, short, temporary)
     return tuple(warnings)
 
 
@@ -170,7 +170,7 @@ def _architecture(name: str, config: Any) -> tuple[Any, list[str]]:
     ]
 
 
-def _save_tokenizer(tokenizer: Any, model: Any, folder: Path) -> None:
+def save_tokenizer(tokenizer: Any, model: Any, folder: Path) -> None:
     """Save a tokenizer such that every version of transformers makes this model's inputs."""
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.backend_tokenizer.no_truncation()  # of the last call, which would be saved

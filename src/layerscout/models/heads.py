@@ -16,6 +16,7 @@ from layerscout.models.architecture import base_of, model_class
 from layerscout.models.checkpoints import load_pretrained
 from layerscout.models.classifiers import find_read_token, make_classifier
 from layerscout.models.encoder import Encoder
+from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import Plan, Pooling
 from layerscout.runtime import InputError, first_line
 
@@ -70,7 +71,8 @@ class Head(nn.Module):
 
     def forward(self, states: Float[Tensor, "b d"]) -> Float[Tensor, "b K"]:
         """Give the logits for the states of the token that the head reads."""
-        logits: Tensor = self.model(inputs_embeds=states[:, None]).logits
+        with quiet_transformers():  # that it cannot find padding, of which there is none
+            logits: Tensor = self.model(inputs_embeds=states[:, None]).logits
         return logits[:, self.columns]
 
 

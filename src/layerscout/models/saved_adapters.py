@@ -17,6 +17,7 @@ from layerscout.data import Kind
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.edits import apply_edits
 from layerscout.models.encoder import Encoder
+from layerscout.models.exports import save_tokenizer
 from layerscout.models.places import locate_parameters
 from layerscout.models.quiet import quiet_transformers
 from layerscout.models.training_methods import Equipped, equip, peft_model
@@ -56,7 +57,7 @@ def save_peft(equipped: Equipped, encoder: Encoder, folder: str | Path, card: st
     with quiet_transformers(), replace_folder(Path(folder)) as temporary:
         wrapper.save_pretrained(temporary, save_embedding_layers=False)
         equipped.model.config.save_pretrained(temporary)  # how many blocks, and the labels
-        _write_card(temporary, card)
+        _write_tokenizer_and_card(encoder, temporary, card)
 
 
 def save_trained(
@@ -122,7 +123,7 @@ def save_trained(
         save_file(tensors, temporary / WEIGHTS)
         text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False)
         (temporary / CONFIG).write_text(f"{text}\n", encoding="utf-8")
-        _write_card(temporary, card)
+        _write_tokenizer_and_card(encoder, temporary, card)
 
 
 def load(folder: str | Path, base: str | Path | None = None, *, device: str = "cpu") -> Any:
@@ -190,7 +191,10 @@ def _refuse_to_save(*_: Any, **__: Any) -> None:
     )
 
 
-def _write_card(folder: Path, card: str) -> None:
+def _write_tokenizer_and_card(encoder: Encoder, folder: Path, card: str) -> None:
+    # The base's own tokenizer may lack what a decoder was trained with: padding, and what is put
+    # between the texts of a pair.
+    save_tokenizer(encoder.tokenizer, encoder.model, folder)
     if card:
         (folder / "README.md").write_text(card, encoding="utf-8")
 

@@ -134,7 +134,7 @@ def _usage(content: Mapping[str, Any]) -> str:
 from transformers import AutoTokenizer
 
 model = layerscout.load("path/to/this/folder")  # the base with what was trained in it
-tokenizer = AutoTokenizer.from_pretrained(model.name_or_path)  # the base's"""
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")"""
     if content["saved_as"] == "peft":
         return _usage_of_peft(content)
     if task["kind"] == "multiple_choice":
@@ -154,10 +154,14 @@ def _usage_of_peft(content: Mapping[str, Any]) -> str:
     outputs = len(task["labels"]) or 1
     kind = "MultipleChoice" if task["kind"] == "multiple_choice" else "SequenceClassification"
     return f"""from peft import PeftModel
-from transformers import AutoModelFor{kind}
+from transformers import AutoModelFor{kind}, AutoTokenizer
 
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
 base = AutoModelFor{kind}.from_pretrained(
-    {json.dumps(_name(content["model"]))}, num_hidden_layers={head}, num_labels={outputs}
+    {json.dumps(_name(content["model"]))},
+    num_hidden_layers={head},
+    num_labels={outputs},
+    pad_token_id=tokenizer.pad_token_id,
 )
 model = PeftModel.from_pretrained(base, "path/to/this/folder")"""
 

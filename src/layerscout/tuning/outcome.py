@@ -91,7 +91,7 @@ def make_result(
     predictions: dict[str, Any] = {}
     if measure != "metric":
         answers = setup.validation.answers
-        logits = predict(setup.encoder, model, ours.validation).numpy()
+        logits = predict(setup.encoder, model, _list_examples(setup, ours)).numpy()
         metrics = evaluate_all(setup.task.kind, answers.labels, logits)
         predictions = tabulate_predictions(setup.task, answers, logits)
     if measure == "all":
@@ -127,6 +127,18 @@ def make_result(
         )
     write = _choose_writer(setup, equipped, model, max_length)
     return Result(model, setup.encoder.tokenizer, content, predictions, write)
+
+
+def _list_examples(setup: TuneSetup, tuned: Tuned) -> Examples:
+    """List what the model as saved predicts: from the cut only if what is below is saved unrounded.
+
+    States at the cut are those of the weights before.
+    """
+    exact = setup.save_dtype == setup.encoder.dtype and setup.encoder.edit_spec is None
+    if exact or setup.save_dtype == "float32":
+        return tuned.validation
+    part = setup.validation
+    return Examples(part.tokens, part.answers.labels, None, part.answers.choices)
 
 
 def load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:

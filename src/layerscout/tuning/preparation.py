@@ -167,6 +167,11 @@ def prepare(
         head=head,
         cache_limit=cache_limit,
     )
+    if request.save_dtype is not None and setup.saved_as != "checkpoint":
+        raise InputError(
+            f"`save_dtype` ({request.save_dtype}) is of a whole checkpoint, and this tuning saves "
+            "only what was trained, in float32; leave it out"
+        )
     work = setup.work(cached=setup.cache_limit > 0 and not request.trunk_dropout)
     if scan is None and any(is_worth_scan(one, context, work) for one in asked):
         made = _scan_first(context, request, cache_limit, progress)

@@ -1,5 +1,6 @@
 """What decoders have that encoders do not: the last token, padding, pairs; and unknown families."""
 
+import copy
 import json
 import re
 
@@ -17,12 +18,16 @@ from transformers import (
 import layerscout as ls
 from conftest import whole_only
 from layerscout.data import ensure_validation
+from layerscout.models.architecture import family_of
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import truncate
+from layerscout.models.guessing import guess_family
 from layerscout.models.quiet import quiet_transformers
 from layerscout.models.training_methods import equip
-from layerscout.plans import FAMILIES
+from layerscout.plans import FAMILIES, check_family, make_method, read_token, usual_pooling
 from layerscout.runtime.errors import InputError
+from layerscout.studies.context import TrialContext
+from layerscout.studies.store import Store
 from telling import telling_task
 from tiny import SENTENCES, tiny_checkpoint, tiny_tokenizer
 from tuned import cheaply
@@ -209,26 +214,23 @@ TRIED = ["phi", *whole_only("bloom", "opt", "smollm3", "modernbert-decoder", "er
 
 
 @pytest.fixture
-def unknown(tmp_path, monkeypatch):
+def unknown(tmp_path):
     """Give a function that makes a checkpoint of a family which the table does not have."""
-    monkeypatch.setattr("layerscout.models.checkpoints.FAMILIES", FAMILIES)
 
-    def make(family):
-        monkeypatch.delitem(FAMILIES, family, raising=False)
-        tokenizer, folder = tiny_tokenizer("llama"), tmp_path / family
+    def make(family, **settings):
+        tokenizer, folder = tiny_tokenizer("llama"), tmp_path / f"{family}-{len(settings)}"
         sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 4}
         sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32}
         sizes |= {"max_position_embeddings": 160, "pad_token_id": tokenizer.pad_token_id}
         sizes |= {"bos_token_id": 1, "eos_token_id": 2}
         with quiet_transformers():
             torch.manual_seed(0)
-            AutoModel.from_config(AutoConfig.for_model(family, **sizes)).save_pretrained(folder)
+            config = AutoConfig.for_model(family, **(sizes | settings))
+            AutoModel.from_config(config).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         return folder
 
-    yield make
-    for family in [name for name, row in FAMILIES.items() if row.tried]:
-        del FAMILIES[family]
+    return make
 
 
 @pytest.mark.parametrize("family", TRIED)
@@ -254,13 +256,43 @@ def test_an_unknown_family_is_tried_and_used_with_a_warning(family, unknown, tmp
 
 
 @pytest.mark.parametrize("family", ["qwen3", *whole_only("llama", "gpt_neox", "gemma2", "olmo2")])
-def test_what_is_found_by_looking_is_what_the_table_says(family, tmp_path, monkeypatch):
-    folder = tiny_checkpoint(tmp_path / family, family)
-    known = FAMILIES[family]
-    monkeypatch.delitem(FAMILIES, family)
-    found = Encoder.load(folder).family
+def test_what_is_found_by_looking_is_what_the_table_says(family, tmp_path):
+    encoder = Encoder.load(tiny_checkpoint(tmp_path / family, family))
+    found, known = guess_family(family, encoder.model), FAMILIES[family]
     for name in ("blocks", "final_norm", "reads", "tuples", "normed_input", "norm_start"):
         assert getattr(found, name) == getattr(known, name), name
+
+
+def test_two_checkpoints_of_a_family_may_differ_in_how_they_are_built(unknown):
+    encoders = [
+        Encoder.load(unknown("opt", ffn_dim=32, word_embed_proj_dim=16, **settings))
+        for settings in ({}, {"do_layer_norm_before": False})
+    ]
+    assert [e.family.final_norm for e in encoders] == ["decoder.final_layer_norm", None]
+    for encoder in encoders:
+        inputs = encoder.batch(encoder.tokenize(SENTENCES[:3]), np.arange(3))
+        with torch.no_grad():
+            whole = encoder.model(**inputs, output_hidden_states=True).hidden_states
+        if encoder.family.final_norm is None:
+            torch.testing.assert_close(encoder.cut(inputs, 4), whole[4])
+        task = telling_task(n=40)
+        for method in ("full", "lora"):
+            result = cheaply(encoder, task, "(2, 3, 3)", method=method, epochs=1)
+            assert result.content["parameters"]["trainable"] > 0
+        model = ls.build(encoder, "top:1")
+        assert family_of(model) == family_of(copy.deepcopy(model)) == encoder.family
+        assert "family" not in json.dumps(model.config.to_dict())
+
+
+def test_a_study_knows_what_a_tuning_knows(unknown, tmp_path):
+    folder = unknown("phi")
+    context = TrialContext(Store(tmp_path))
+    shape = context.shape(str(folder))
+    assert shape == Encoder.load(folder).shape(2)
+    scan = ls.scan(folder, telling_task(n=40), scores=["variability_ratio"], progress=False)
+    assert scan.settings["pooling"] == "last" == usual_pooling(read_token(scan.model))
+    with pytest.raises(InputError, match="adapters would stand is not known in the family phi"):
+        check_family(shape.family, make_method("adapter"))
 
 
 @pytest.mark.parametrize(

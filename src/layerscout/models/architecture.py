@@ -16,10 +16,10 @@ from layerscout.runtime import InputError, make_unknown_error
 
 
 def family_of(model: Any) -> Family:
-    """Look up the family of a transformers model.
+    """Give the family of a transformers model: what `keep_family` noted, or the table's row.
 
     Raises:
-        InputError: if it is not a transformers model of a supported family.
+        InputError: if it is not a transformers model of a known family.
     """
     from transformers import PreTrainedModel
 
@@ -28,9 +28,23 @@ def family_of(model: Any) -> Family:
             f"the model must be one of transformers, got {type(model).__name__}; pass the model "
             "itself, before anything is wrapped around it"
         )
-    if model.config.model_type not in FAMILIES:
-        raise make_unknown_error("model family", str(model.config.model_type), FAMILIES)
-    return FAMILIES[model.config.model_type]
+    name = str(model.config.model_type)
+    found: Family | None = getattr(base_of(model)[0], _FAMILY, None) or FAMILIES.get(name)
+    if found is None:
+        raise make_unknown_error("model family", name, FAMILIES)
+    return found
+
+
+# Not in the configuration, which would be saved with it.
+_FAMILY = "layerscout_family"
+
+
+def keep_family(model: Any, family: Family) -> None:
+    """Note in a model which family it is of; copies of the model keep that.
+
+    Of a family that the table does not have, the row depends on the checkpoint's configuration.
+    """
+    setattr(base_of(model)[0], _FAMILY, family)
 
 
 def base_of(model: Any) -> tuple[Any, str]:
@@ -105,7 +119,11 @@ def model_class(config: Any, kind: str = "classification", head: Classifier = "f
 
 
 def model_shape(
-    config: Any, labels: int, kind: str = "classification", head: Classifier = "family"
+    config: Any,
+    labels: int,
+    kind: str = "classification",
+    head: Classifier = "family",
+    family: Family | None = None,
 ) -> ModelShape:
     """Count the parameters of a model with its family's own head, without making any weights.
 
@@ -114,11 +132,12 @@ def model_shape(
         labels: outputs of the head for classes; for numbers 0 or 1, which is one output.
         kind: of the task; the head for multiple choice has one output whatever `labels` says.
         head: as for `model_class`.
+        family: as loading found it; the table's row unless it is given.
 
     Raises:
         InputError: if the family has no head for this kind.
     """
-    family = FAMILIES[config.model_type]
+    family = family or FAMILIES[config.model_type]
     config = copy.deepcopy(config)
     config.num_labels = max(1, labels)
     with torch.device("meta"), quiet_transformers():
@@ -245,9 +264,15 @@ def cut_config(config: Any, head: int) -> Any:
     return config
 
 
-def usable_positions(config: Any) -> int:
-    """Count the tokens that the position table of a configuration has room for."""
+def usable_positions(config: Any, family: Family | None = None) -> int:
+    """Count the tokens that the position table of a configuration has room for.
+
+    Args:
+        config: the transformers configuration.
+        family: as loading found it; the table's row unless it is given.
+    """
+    family = family or FAMILIES.get(config.model_type)
     positions = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
-    if FAMILIES[config.model_type].positions_after_padding:
+    if family is not None and family.positions_after_padding:
         positions -= config.pad_token_id + 1
     return positions

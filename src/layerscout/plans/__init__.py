@@ -25,7 +25,7 @@ from layerscout.plans.edits import (
     make_edits,
     split_edits,
 )
-from layerscout.plans.families import FAMILIES, Family, ReadToken
+from layerscout.plans.families import FAMILIES, Family, ReadToken, read_token
 from layerscout.plans.listing import ListedStrategy, list_strategies
 from layerscout.plans.methods import (
     FULL,

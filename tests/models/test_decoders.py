@@ -19,12 +19,21 @@ import layerscout as ls
 from conftest import whole_only
 from layerscout.data import ensure_validation
 from layerscout.models.architecture import family_of
+from layerscout.models.edits import apply_edits
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import truncate
 from layerscout.models.guessing import guess_family
 from layerscout.models.quiet import quiet_transformers
 from layerscout.models.training_methods import equip
-from layerscout.plans import FAMILIES, check_family, make_method, read_token, usual_pooling
+from layerscout.plans import (
+    FAMILIES,
+    EditSpec,
+    check_family,
+    make_edits,
+    make_method,
+    read_token,
+    usual_pooling,
+)
 from layerscout.runtime.errors import InputError
 from layerscout.studies.context import TrialContext
 from layerscout.studies.store import Store
@@ -161,6 +170,7 @@ def test_a_language_model_with_tied_embeddings_is_truncated(tmp_path):
     config.tie_word_embeddings = True
     torch.manual_seed(0)
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    change(folder, "config.json", use_cache=True)
     whole = LlamaForCausalLM.from_pretrained(folder)
     with torch.no_grad():
         inputs = tiny_tokenizer("llama")(SENTENCES[0], return_tensors="pt")
@@ -169,6 +179,7 @@ def test_a_language_model_with_tied_embeddings_is_truncated(tmp_path):
         assert "norm" in said and "now reads state 2" in said
         short = LlamaForCausalLM.from_pretrained(tmp_path / "short")
         assert short.dtype == torch.bfloat16 and len(short.model.layers) == 2
+        assert short.config.use_cache
         assert short.lm_head.weight is short.model.embed_tokens.weight
         states = whole(**inputs, output_hidden_states=True).hidden_states
         found = short(**inputs, output_hidden_states=True).hidden_states
@@ -295,13 +306,55 @@ def test_a_study_knows_what_a_tuning_knows(unknown, tmp_path):
         check_family(shape.family, make_method("adapter"))
 
 
+NEO = {"attention_types": [[["global", "local"], 2]], "num_layers": 4, "num_heads": 4}
+ESM = {"position_embedding_type": "rotary", "mask_token_id": 0, "token_dropout": False}
+
+
 @pytest.mark.parametrize(
-    ("family", "message"),
-    [("fnet", "padded has other states"), ("flaubert", "not in one list"), ("jamba", "not alike")],
+    ("family", "settings", "message"),
+    [
+        ("fnet", {}, "padded has other states"),
+        ("flaubert", {}, "not in one list"),
+        ("jamba", {}, "not alike"),
+        ("gpt_neo", NEO, "first blocks cannot be a model of their own"),
+        ("esm", ESM, r"a model of their own \(contact_head.regression.weight would have another"),
+    ],
 )
-def test_an_unlike_family_is_refused_with_the_reason(family, message, unknown):
-    with pytest.raises(InputError, match=f"family {family}, which is not a known one.*{message}"):
-        Encoder.load(unknown(family))
+def test_an_unlike_family_is_refused_with_the_reason(family, settings, message, unknown):
+    known = f"family {family}, which is not a known one.*{message}"
+    with pytest.raises(InputError, match=known) as refused:
+        Encoder.load(unknown(family, **settings))
+    assert "\n" not in str(refused.value)
+
+
+def test_positions_that_are_counted_after_the_padding_token(unknown):
+    folder = unknown("data2vec-text")
+    change(folder, "tokenizer_config.json", model_max_length=10**6)
+    encoder = Encoder.load(folder)
+    assert encoder.family.positions_after_padding
+    longest = 160 - encoder.tokenizer.pad_token_id - 1
+    assert encoder.states(["a cat " * 200], max_length=longest).isfinite().all()
+    with pytest.raises(InputError, match=rf"max_length must be in \d+..{longest} "):
+        encoder.states(["a cat " * 200], max_length=longest + 1)
+
+
+def test_lora_leaves_out_what_is_only_made_from_a_linear_layer(unknown):
+    encoder = Encoder.load(unknown("phimoe", num_local_experts=2))
+    result = cheaply(encoder, telling_task(n=40), "(2, 3, 3)", method="lora", epochs=1)
+    assert result.content["parameters"]["trainable"] > 0
+
+
+@pytest.mark.parametrize("edits", ["skip:2", "permute:1"])
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [("gpt2", {"scale_attn_by_inverse_layer_idx": True}), ("diffllama", {})],
+)
+def test_blocks_that_use_their_numbers_cannot_be_moved(family, settings, edits, unknown):
+    encoder = Encoder.load(unknown(family, **settings))
+    with pytest.raises(InputError, match=f"use their own numbers, .* got {edits[:4]}"):
+        apply_edits(encoder, EditSpec(tuple(make_edits(edits)), 4))
+    for kept in ("skip:4", "reinit:2"):
+        assert apply_edits(encoder, EditSpec(tuple(make_edits(kept)), 4)).blocks >= 3
 
 
 # The type of weights

@@ -207,10 +207,13 @@ def is_norm(name: str) -> bool:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Tell whether a module multiplies by a matrix: linear layers, and GPT-2's own kind of them."""
+    """Tell whether a module multiplies by a matrix: linear layers, and GPT-2's own kind of them.
+
+    Not those made from them, such as PhiMoE's routers: peft refuses to adapt these.
+    """
     from transformers.pytorch_utils import Conv1D
 
-    return isinstance(module, nn.Linear | Conv1D)
+    return type(module) in (nn.Linear, Conv1D)
 
 
 def _linear(block: nn.Module) -> int:

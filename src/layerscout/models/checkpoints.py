@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from layerscout.models.architecture import keep_family
+from layerscout.models.architecture import keep_family, usable_positions
 from layerscout.models.devices import Computed
 from layerscout.models.guessing import guess_family
 from layerscout.models.locations import WEIGHT_FILES, locate_checkpoint
@@ -55,9 +55,10 @@ def load_checkpoint(name: str) -> Checkpoint:
     _check_size(name, folder, config)
     dtype = _find_dtype(folder, config)
     model, unexpected = _load_model(name, folder, config)
-    model.config.use_cache = False  # of keys and values, which is for generating text
-    notes = []
-    family = FAMILIES.get(config.model_type) or guess_family(name, model)
+    known, notes = FAMILIES.get(config.model_type), list[str]()
+    if known is None or known.reads == "last":
+        model.config.use_cache = False  # of keys and values, which is for generating text
+    family = known or guess_family(name, model)
     keep_family(model, family)
     if family.tried:
         notes.append(
@@ -69,6 +70,8 @@ def load_checkpoint(name: str) -> Checkpoint:
         notes += _fit_decoder(name, model.config, tokenizer)
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer of {name} has no padding token; give it one and save it")
+    positions = usable_positions(model.config, family)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     embedded = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > embedded:
         raise InputError(

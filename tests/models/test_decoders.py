@@ -28,6 +28,7 @@ from layerscout.models.training_methods import equip
 from layerscout.plans import (
     FAMILIES,
     EditSpec,
+    block_weights,
     check_family,
     make_edits,
     make_method,
@@ -270,7 +271,8 @@ def test_an_unknown_family_is_tried_and_used_with_a_warning(family, unknown, tmp
 def test_what_is_found_by_looking_is_what_the_table_says(family, tmp_path):
     encoder = Encoder.load(tiny_checkpoint(tmp_path / family, family))
     found, known = guess_family(family, encoder.model), FAMILIES[family]
-    for name in ("blocks", "final_norm", "reads", "tuples", "normed_input", "norm_start"):
+    names = ("blocks", "final_norm", "reads", "tuples", "normed_input", "norm_start", "gated")
+    for name in names:
         assert getattr(found, name) == getattr(known, name), name
 
 
@@ -336,6 +338,16 @@ def test_positions_that_are_counted_after_the_padding_token(unknown):
     assert encoder.states(["a cat " * 200], max_length=longest).isfinite().all()
     with pytest.raises(InputError, match=rf"max_length must be in \d+..{longest} "):
         encoder.states(["a cat " * 200], max_length=longest + 1)
+
+
+def test_costs_of_an_unknown_family_follow_its_blocks_or_are_called_estimates(unknown):
+    encoder = Encoder.load(unknown("gemma"))
+    matrices = sum(p.numel() for p in encoder.model.layers[0].parameters() if p.ndim > 1)
+    assert encoder.family.gated and block_weights(encoder.shape(2)) == matrices
+    assert len(encoder.notes) == 1
+    experts = Encoder.load(unknown("phimoe", num_local_experts=4))
+    held = sum(p.numel() for p in experts.model.layers[0].parameters() if p.ndim > 1)
+    assert re.search(f"rough estimates: they count .* which has {held:,}$", experts.notes[1])
 
 
 def test_lora_leaves_out_what_is_only_made_from_a_linear_layer(unknown):

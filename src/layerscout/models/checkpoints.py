@@ -14,7 +14,7 @@ import torch
 
 from layerscout.models.architecture import keep_family, usable_positions
 from layerscout.models.devices import Computed
-from layerscout.models.guessing import guess_family
+from layerscout.models.guessing import guess_family, note_costs
 from layerscout.models.locations import WEIGHT_FILES, locate_checkpoint
 from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import FAMILIES, Family
@@ -65,6 +65,7 @@ def load_checkpoint(name: str) -> Checkpoint:
             f"{name} is of a family that layerscout does not know ({config.model_type}); what its "
             "blocks give was tried on two short inputs"
         )
+        notes += note_costs(name, model, family)
     _check_blocks(name, family, unexpected)
     if family.reads == "last":
         notes += _fit_decoder(name, model.config, tokenizer)

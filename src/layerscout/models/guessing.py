@@ -13,6 +13,7 @@ from layerscout.models.architecture import (
     blocks_of,
     cut_config,
     is_norm,
+    model_shape,
     norm_parameters,
     usable_positions,
 )
@@ -20,7 +21,7 @@ from layerscout.models.devices import use_seed
 from layerscout.models.forward import eval_mode, resume_at, run_until
 from layerscout.models.quiet import quiet_transformers
 from layerscout.models.rebuilding import TOLERANCE, agree, make_short_inputs, rebuild
-from layerscout.plans import Family, ReadToken
+from layerscout.plans import Family, ReadToken, block_weights
 from layerscout.runtime import InputError, first_line
 
 # Tokens of an input with which padding is tried a second time: windows may be as short.
@@ -59,7 +60,7 @@ def guess_family(name: str, model: Any) -> Family:
         _try_resuming(model, family, inputs)
         _try_padding(model, inputs)
         _try_padding(model, make_short_inputs(model, LONGER))
-        family = _try_positions(model, family)
+        family = _look_at_sizes(model, _try_positions(model, family))
         _try_cutting(model, family, inputs)
         return _look_at_classifier(model.config, family, inputs)
     except _UnlikeError as error:
@@ -203,6 +204,33 @@ def _try_cutting(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> No
     seen = inputs["attention_mask"].bool()
     if not agree(found[seen], state[seen]):
         raise _UnlikeError("its first blocks give something else as a model of their own")
+
+
+def _look_at_sizes(model: Any, family: Family) -> Family:
+    """See by how many weights a block has whether a matrix gates, which its costs count."""
+    held = _count_weights(blocks_of(model, family)[-1])
+    either = [replace(family, gated=gated) for gated in (False, True)]
+    return min(either, key=lambda one: abs(_count_costed(model, one) - held))
+
+
+def note_costs(name: str, model: Any, family: Family) -> list[str]:
+    """Say where a model has other matrices than its costs count, such as experts."""
+    held = _count_weights(blocks_of(model, family)[-1])
+    counted = _count_costed(model, family)
+    if abs(counted - held) <= 0.1 * held:
+        return []
+    return [
+        f"the costs of {name} are rough estimates: they count {counted:,} weights in the matrices "
+        f"of a block, which has {held:,}"
+    ]
+
+
+def _count_weights(block: nn.Module) -> int:
+    return sum(weight.numel() for weight in block.parameters() if weight.ndim > 1)
+
+
+def _count_costed(model: Any, family: Family) -> int:
+    return block_weights(model_shape(model.config, 2, family=family))
 
 
 def _look_at_classifier(config: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:

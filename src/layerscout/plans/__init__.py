@@ -9,7 +9,15 @@ from layerscout.plans.auto import (
     name_state,
     pays_for_scan,
 )
-from layerscout.plans.costs import Cost, Work, block_flops, cost, full_cost, trunk_flops
+from layerscout.plans.costs import (
+    Cost,
+    Work,
+    block_flops,
+    block_weights,
+    cost,
+    full_cost,
+    trunk_flops,
+)
 from layerscout.plans.edits import (
     Arrangement,
     Edit,

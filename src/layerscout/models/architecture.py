@@ -14,6 +14,9 @@ from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import FAMILIES, Classifier, Family, ModelShape, Parameters, weight_sets
 from layerscout.runtime import InputError, make_unknown_error
 
+# The attribute of a bare model that holds its family: what is in the configuration is saved.
+_FAMILY = "layerscout_family"
+
 
 def family_of(model: Any) -> Family:
     """Give the family of a transformers model: what `keep_family` noted, or the table's row.
@@ -33,10 +36,6 @@ def family_of(model: Any) -> Family:
     if found is None:
         raise make_unknown_error("model family", name, FAMILIES)
     return found
-
-
-# Not in the configuration, which would be saved with it.
-_FAMILY = "layerscout_family"
 
 
 def keep_family(model: Any, family: Family) -> None:

@@ -86,8 +86,9 @@ adapters, edits, truncation, exports. The table is made from the code by `python
 
 **Other families** that transformers has are tried when they are loaded: the blocks must sit in
 one list and take the state first, a pass resumed at a state must give what a whole pass gives,
-and padding must change nothing. Then a warning is printed and everything but adapters and
-prefix-tuning works. Otherwise the model is refused with the reason. Among those that pass are
+padding must change nothing, and the lower blocks must be a model of their own. Then a warning is
+printed and everything but adapters and prefix-tuning works; a second one tells where costs are
+rough, as with experts. Otherwise the model is refused with the reason. Among those that pass are
 Gemma 1, Phi, OPT, BLOOM, MPT, StarCoder 2, SmolLM3, OLMo 3, GLM, Mixtral, gpt-oss, ERNIE and
 RemBERT.
 

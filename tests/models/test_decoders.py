@@ -1,5 +1,6 @@
 """What decoders have that encoders do not: the last token, padding, pairs; and unknown families."""
 
+import copy
 import json
 import re
 from typing import Any
@@ -18,12 +19,26 @@ from transformers import (
 import layerscout as ls
 from conftest import whole_only
 from layerscout.data import ensure_validation
+from layerscout.models.architecture import family_of
+from layerscout.models.edits import apply_edits
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import truncate
+from layerscout.models.guessing import guess_family
 from layerscout.models.quiet import quiet_transformers
 from layerscout.models.training_methods import equip
-from layerscout.plans import FAMILIES
+from layerscout.plans import (
+    FAMILIES,
+    EditSpec,
+    block_weights,
+    check_family,
+    make_edits,
+    make_method,
+    read_token,
+    usual_pooling,
+)
 from layerscout.runtime.errors import InputError
+from layerscout.studies.context import TrialContext
+from layerscout.studies.store import Store
 from telling import telling_task
 from tiny import SENTENCES, tiny_checkpoint, tiny_tokenizer
 from tuned import cheaply
@@ -195,6 +210,7 @@ def test_a_language_model_with_tied_embeddings_is_truncated(tmp_path):
     config.tie_word_embeddings = True
     torch.manual_seed(0)
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    change(folder, "config.json", use_cache=True)
     whole = LlamaForCausalLM.from_pretrained(folder)
     with torch.no_grad():
         inputs = tiny_tokenizer("llama")(SENTENCES[0], return_tensors="pt")
@@ -203,6 +219,7 @@ def test_a_language_model_with_tied_embeddings_is_truncated(tmp_path):
         assert "norm" in said and "now reads state 2" in said
         short = LlamaForCausalLM.from_pretrained(tmp_path / "short")
         assert short.dtype == torch.bfloat16 and len(short.model.layers) == 2
+        assert short.config.use_cache
         assert short.lm_head.weight is short.model.embed_tokens.weight
         states = whole(**inputs, output_hidden_states=True).hidden_states
         found = short(**inputs, output_hidden_states=True).hidden_states
@@ -248,26 +265,23 @@ TRIED = ["phi", *whole_only("bloom", "opt", "smollm3", "modernbert-decoder", "er
 
 
 @pytest.fixture
-def unknown(tmp_path, monkeypatch):
+def unknown(tmp_path):
     """Give a function that makes a checkpoint of a family which the table does not have."""
-    monkeypatch.setattr("layerscout.models.checkpoints.FAMILIES", FAMILIES)
 
-    def make(family):
-        monkeypatch.delitem(FAMILIES, family, raising=False)
-        tokenizer, folder = tiny_tokenizer("llama"), tmp_path / family
+    def make(family, **settings):
+        tokenizer, folder = tiny_tokenizer("llama"), tmp_path / f"{family}-{len(settings)}"
         sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 4}
         sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32}
         sizes |= {"max_position_embeddings": 160, "pad_token_id": tokenizer.pad_token_id}
         sizes |= {"bos_token_id": 1, "eos_token_id": 2}
         with quiet_transformers():
             torch.manual_seed(0)
-            AutoModel.from_config(AutoConfig.for_model(family, **sizes)).save_pretrained(folder)
+            config = AutoConfig.for_model(family, **(sizes | settings))
+            AutoModel.from_config(config).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         return folder
 
-    yield make
-    for family in [name for name, row in FAMILIES.items() if row.tried]:
-        del FAMILIES[family]
+    return make
 
 
 @pytest.mark.parametrize("family", TRIED)
@@ -293,22 +307,105 @@ def test_an_unknown_family_is_tried_and_used_with_a_warning(family, unknown, tmp
 
 
 @pytest.mark.parametrize("family", ["qwen3", *whole_only("llama", "gpt_neox", "gemma2", "olmo2")])
-def test_what_is_found_by_looking_is_what_the_table_says(family, tmp_path, monkeypatch):
-    folder = tiny_checkpoint(tmp_path / family, family)
-    known = FAMILIES[family]
-    monkeypatch.delitem(FAMILIES, family)
-    found = Encoder.load(folder).family
-    for name in ("blocks", "final_norm", "reads", "tuples", "normed_input", "norm_start"):
+def test_what_is_found_by_looking_is_what_the_table_says(family, tmp_path):
+    encoder = Encoder.load(tiny_checkpoint(tmp_path / family, family))
+    found, known = guess_family(family, encoder.model), FAMILIES[family]
+    names = ("blocks", "final_norm", "reads", "tuples", "normed_input", "norm_start", "gated")
+    for name in names:
         assert getattr(found, name) == getattr(known, name), name
 
 
+def test_two_checkpoints_of_a_family_may_differ_in_how_they_are_built(unknown):
+    encoders = [
+        Encoder.load(unknown("opt", ffn_dim=32, word_embed_proj_dim=16, **settings))
+        for settings in ({}, {"do_layer_norm_before": False})
+    ]
+    assert [e.family.final_norm for e in encoders] == ["decoder.final_layer_norm", None]
+    for encoder in encoders:
+        inputs = encoder.batch(encoder.tokenize(SENTENCES[:3]), np.arange(3))
+        with torch.no_grad():
+            whole = encoder.model(**inputs, output_hidden_states=True).hidden_states
+        if encoder.family.final_norm is None:
+            torch.testing.assert_close(encoder.cut(inputs, 4), whole[4])
+        task = telling_task(n=40)
+        for method in ("full", "lora"):
+            result = cheaply(encoder, task, "(2, 3, 3)", method=method, epochs=1)
+            assert result.content["parameters"]["trainable"] > 0
+        model = ls.build(encoder, "top:1")
+        assert family_of(model) == family_of(copy.deepcopy(model)) == encoder.family
+        assert "family" not in json.dumps(model.config.to_dict())
+
+
+def test_a_study_knows_what_a_tuning_knows(unknown, tmp_path):
+    folder = unknown("phi")
+    context = TrialContext(Store(tmp_path))
+    shape = context.shape(str(folder))
+    assert shape == Encoder.load(folder).shape(2)
+    scan = ls.scan(folder, telling_task(n=40), scores=["variability_ratio"], progress=False)
+    assert scan.settings["pooling"] == "last" == usual_pooling(read_token(scan.model))
+    with pytest.raises(InputError, match="adapters would stand is not known in the family phi"):
+        check_family(shape.family, make_method("adapter"))
+
+
+NEO = {"attention_types": [[["global", "local"], 2]], "num_layers": 4, "num_heads": 4}
+ESM = {"position_embedding_type": "rotary", "mask_token_id": 0, "token_dropout": False}
+
+
 @pytest.mark.parametrize(
-    ("family", "message"),
-    [("fnet", "padded has other states"), ("flaubert", "not in one list"), ("jamba", "not alike")],
+    ("family", "settings", "message"),
+    [
+        ("fnet", {}, "padded has other states"),
+        ("flaubert", {}, "not in one list"),
+        ("jamba", {}, "not alike"),
+        ("gpt_neo", NEO, "first blocks cannot be a model of their own"),
+        ("esm", ESM, r"a model of their own \(contact_head.regression.weight would have another"),
+    ],
 )
-def test_an_unlike_family_is_refused_with_the_reason(family, message, unknown):
-    with pytest.raises(InputError, match=f"family {family}, which is not a known one.*{message}"):
-        Encoder.load(unknown(family))
+def test_an_unlike_family_is_refused_with_the_reason(family, settings, message, unknown):
+    known = f"family {family}, which is not a known one.*{message}"
+    with pytest.raises(InputError, match=known) as refused:
+        Encoder.load(unknown(family, **settings))
+    assert "\n" not in str(refused.value)
+
+
+def test_positions_that_are_counted_after_the_padding_token(unknown):
+    folder = unknown("data2vec-text")
+    change(folder, "tokenizer_config.json", model_max_length=10**6)
+    encoder = Encoder.load(folder)
+    assert encoder.family.positions_after_padding
+    longest = 160 - encoder.tokenizer.pad_token_id - 1
+    assert encoder.states(["a cat " * 200], max_length=longest).isfinite().all()
+    with pytest.raises(InputError, match=rf"max_length must be in \d+..{longest} "):
+        encoder.states(["a cat " * 200], max_length=longest + 1)
+
+
+def test_costs_of_an_unknown_family_follow_its_blocks_or_are_called_estimates(unknown):
+    encoder = Encoder.load(unknown("gemma"))
+    matrices = sum(p.numel() for p in encoder.model.layers[0].parameters() if p.ndim > 1)
+    assert encoder.family.gated and block_weights(encoder.shape(2)) == matrices
+    assert len(encoder.notes) == 1
+    experts = Encoder.load(unknown("phimoe", num_local_experts=4))
+    held = sum(p.numel() for p in experts.model.layers[0].parameters() if p.ndim > 1)
+    assert re.search(f"rough estimates: they count .* which has {held:,}$", experts.notes[1])
+
+
+def test_lora_leaves_out_what_is_only_made_from_a_linear_layer(unknown):
+    encoder = Encoder.load(unknown("phimoe", num_local_experts=2))
+    result = cheaply(encoder, telling_task(n=40), "(2, 3, 3)", method="lora", epochs=1)
+    assert result.content["parameters"]["trainable"] > 0
+
+
+@pytest.mark.parametrize("edits", ["skip:2", "permute:1"])
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [("gpt2", {"scale_attn_by_inverse_layer_idx": True}), ("diffllama", {})],
+)
+def test_blocks_that_use_their_numbers_cannot_be_moved(family, settings, edits, unknown):
+    encoder = Encoder.load(unknown(family, **settings))
+    with pytest.raises(InputError, match=f"use their own numbers, .* got {edits[:4]}"):
+        apply_edits(encoder, EditSpec(tuple(make_edits(edits)), 4))
+    for kept in ("skip:4", "reinit:2"):
+        assert apply_edits(encoder, EditSpec(tuple(make_edits(kept)), 4)).blocks >= 3
 
 
 # The type of weights

@@ -1,5 +1,6 @@
 """Every family: states against the library's own, cutting and resuming, tokens, faults."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -201,8 +202,11 @@ def test_maximal_length_must_fit_the_model(tiny, length):
 
 
 def test_positions_after_padding_are_not_used(tmp_path):
-    encoder = Encoder.load(tiny_checkpoint(tmp_path / "roberta", "roberta"))
-    encoder.tokenizer.model_max_length = 10**30  # so that the position table is the limit
+    tokenizer = tiny_checkpoint(tmp_path / "roberta", "roberta") / "tokenizer_config.json"
+    content = json.loads(tokenizer.read_text())
+    content["model_max_length"] = 10**30  # so that the position table is the limit
+    tokenizer.write_text(json.dumps(content))
+    encoder = Encoder.load(tmp_path / "roberta")
     assert encoder.states(["the cat " * 200], max_length=160).isfinite().all()
     with pytest.raises(InputError, match=r"\.\.160"):
         encoder.states(["the cat"], max_length=161)

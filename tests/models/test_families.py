@@ -1,6 +1,7 @@
 """A new family is a row of the table: nothing else has to know it."""
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -71,8 +72,10 @@ def new_family(tmp_path_factory):
     torch.manual_seed(0)
     TrunkModel(config).save_pretrained(folder)
     with pytest.MonkeyPatch.context() as patch:
-        row = replace(FAMILIES["bert"], blocks="trunk.layer")
-        patch.setitem(FAMILIES, "trunk-bert", row)
+        table = {**FAMILIES, "trunk-bert": replace(FAMILIES["bert"], blocks="trunk.layer")}
+        for name, module in list(sys.modules.items()):
+            if name.startswith("layerscout.") and "FAMILIES" in vars(module):
+                patch.setattr(module, "FAMILIES", table)
         yield folder
 
 

@@ -19,7 +19,6 @@ from layerscout.data import Split, Task, ensure_validation, require_validation, 
 from layerscout.models import Encoder, load_config
 from layerscout.pages import render_result
 from layerscout.plans import (
-    FAMILIES,
     CompareRequest,
     Pooling,
     ReadToken,
@@ -185,10 +184,7 @@ def _find_reads(model: Encoder | str | Path) -> ReadToken | None:
     """Find which token the heads of a model's family read, without its weights if possible."""
     if isinstance(model, Encoder):
         return model.family.reads
-    try:
-        return FAMILIES[load_config(str(model)).model_type].reads
-    except InputError:  # of a family that shows only when it is loaded, or there is no such model
-        return Encoder.load(model).family.reads
+    return load_config(str(model))[1].reads
 
 
 def _read(

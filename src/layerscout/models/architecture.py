@@ -14,12 +14,15 @@ from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import FAMILIES, Classifier, Family, ModelShape, Parameters, weight_sets
 from layerscout.runtime import InputError, make_unknown_error
 
+# The attribute of a bare model that holds its family: what is in the configuration is saved.
+_FAMILY = "layerscout_family"
+
 
 def family_of(model: Any) -> Family:
-    """Look up the family of a transformers model.
+    """Give the family of a transformers model: what `keep_family` noted, or the table's row.
 
     Raises:
-        InputError: if it is not a transformers model of a supported family.
+        InputError: if it is not a transformers model of a known family.
     """
     from transformers import PreTrainedModel
 
@@ -28,9 +31,19 @@ def family_of(model: Any) -> Family:
             f"the model must be one of transformers, got {type(model).__name__}; pass the model "
             "itself, before anything is wrapped around it"
         )
-    if model.config.model_type not in FAMILIES:
-        raise make_unknown_error("model family", str(model.config.model_type), FAMILIES)
-    return FAMILIES[model.config.model_type]
+    name = str(model.config.model_type)
+    found: Family | None = getattr(base_of(model)[0], _FAMILY, None) or FAMILIES.get(name)
+    if found is None:
+        raise make_unknown_error("model family", name, FAMILIES)
+    return found
+
+
+def keep_family(model: Any, family: Family) -> None:
+    """Note in a model which family it is of; copies of the model keep that.
+
+    Of a family that the table does not have, the row depends on the checkpoint's configuration.
+    """
+    setattr(base_of(model)[0], _FAMILY, family)
 
 
 def base_of(model: Any) -> tuple[Any, str]:
@@ -105,7 +118,11 @@ def model_class(config: Any, kind: str = "classification", head: Classifier = "f
 
 
 def model_shape(
-    config: Any, labels: int, kind: str = "classification", head: Classifier = "family"
+    config: Any,
+    labels: int,
+    kind: str = "classification",
+    head: Classifier = "family",
+    family: Family | None = None,
 ) -> ModelShape:
     """Count the parameters of a model with its family's own head, without making any weights.
 
@@ -114,11 +131,12 @@ def model_shape(
         labels: outputs of the head for classes; for numbers 0 or 1, which is one output.
         kind: of the task; the head for multiple choice has one output whatever `labels` says.
         head: as for `model_class`.
+        family: as loading found it; the table's row unless it is given.
 
     Raises:
         InputError: if the family has no head for this kind.
     """
-    family = FAMILIES[config.model_type]
+    family = family or FAMILIES[config.model_type]
     config = copy.deepcopy(config)
     config.num_labels = max(1, labels)
     with torch.device("meta"), quiet_transformers():
@@ -188,10 +206,13 @@ def is_norm(name: str) -> bool:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Tell whether a module multiplies by a matrix: linear layers, and GPT-2's own kind of them."""
+    """Tell whether a module multiplies by a matrix: linear layers, and GPT-2's own kind of them.
+
+    Not those made from them, such as PhiMoE's routers: peft refuses to adapt these.
+    """
     from transformers.pytorch_utils import Conv1D
 
-    return isinstance(module, nn.Linear | Conv1D)
+    return type(module) in (nn.Linear, Conv1D)
 
 
 def _linear(block: nn.Module) -> int:
@@ -245,9 +266,15 @@ def cut_config(config: Any, head: int) -> Any:
     return config
 
 
-def usable_positions(config: Any) -> int:
-    """Count the tokens that the position table of a configuration has room for."""
+def usable_positions(config: Any, family: Family | None = None) -> int:
+    """Count the tokens that the position table of a configuration has room for.
+
+    Args:
+        config: the transformers configuration.
+        family: as loading found it; the table's row unless it is given.
+    """
+    family = family or FAMILIES.get(config.model_type)
     positions = int(getattr(config, "max_position_embeddings", None) or UNLIMITED)
-    if FAMILIES[config.model_type].positions_after_padding:
+    if family is not None and family.positions_after_padding:
         positions -= config.pad_token_id + 1
     return positions

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from layerscout.models.architecture import keep_family, usable_positions
 from layerscout.models.devices import Computed
-from layerscout.models.guessing import guess_family
+from layerscout.models.guessing import guess_family, note_costs
 from layerscout.models.locations import WEIGHT_FILES, locate_checkpoint
 from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import FAMILIES, Family
@@ -54,23 +55,25 @@ def load_checkpoint(name: str) -> Checkpoint:
     _check_size(name, folder, config)
     dtype = _find_dtype(folder, config)
     model, unexpected = _load_model(name, folder, config)
-    model.config.use_cache = False  # of keys and values, which is for generating text
-    family, notes = FAMILIES.get(config.model_type), []
-    if family is None:
-        family = FAMILIES[config.model_type] = guess_family(name, model)
+    known, notes = FAMILIES.get(config.model_type), list[str]()
+    if known is None or known.reads == "last":
+        model.config.use_cache = False  # of keys and values, which is for generating text
+    family = known or guess_family(name, model)
+    keep_family(model, family)
     if family.tried:
         notes.append(
             f"{name} is of a family that layerscout does not know ({config.model_type}); what its "
             "blocks give was tried on two short inputs"
         )
+        notes += note_costs(name, model, family)
     _check_blocks(name, family, unexpected)
     if family.reads == "last":
-        if tokenizer.pad_token_id is None:
-            notes.append(_borrow_padding(name, tokenizer))
-        tokenizer = _separate_pairs(tokenizer)
+        tokenizer, found = _fit_decoder(name, model.config, tokenizer)
+        notes += found
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer of {name} has no padding token; give it one and save it")
-    fit_to_tokenizer(model.config, tokenizer)
+    positions = usable_positions(model.config, family)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     embedded = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > embedded:
         raise InputError(
@@ -106,16 +109,19 @@ def _find_dtype(folder: Path, config: Any) -> Computed:
     return dtypes.get(found, "float32")
 
 
-def load_config(name: str) -> Any:
-    """Read the transformers configuration of a checkpoint, and nothing else of it.
+def load_config(name: str) -> tuple[Any, Family]:
+    """Read the transformers configuration of a checkpoint, and find its family.
+
+    Only for a family that the table does not have are the weights read: it is tried.
 
     Raises:
         InputError: if there is none, or its family is not supported.
     """
     config = _load_config(name, locate_checkpoint(name))
-    if config.model_type not in FAMILIES:
-        raise make_unknown_error("model family", config.model_type, FAMILIES)
-    return config
+    if known := FAMILIES.get(config.model_type):
+        return config, known
+    loaded = load_checkpoint(name)
+    return loaded.model.config, loaded.family
 
 
 def load_pretrained(
@@ -225,28 +231,26 @@ def _load_tokenizer(name: str, folder: Path) -> Any:
     return tokenizer
 
 
-def _borrow_padding(name: str, tokenizer: Any) -> str:
-    """Let the token that ends a text stand for padding, without which decoders are trained."""
-    if tokenizer.eos_token_id is None:
-        raise InputError(
-            f"the tokenizer of {name} has neither a padding token nor one that ends a text, which "
-            "could stand in; give it a pad_token and save it"
-        )
-    tokenizer.pad_token = tokenizer.eos_token
-    return (
-        f"the tokenizer of {name} has no padding token; {tokenizer.eos_token}, which ends a text, "
-        "stands in for it"
-    )
+def _fit_decoder(name: str, config: Any, tokenizer: Any) -> tuple[Any, list[str]]:
+    """Prepare what generates text for reading it: padding, which most lack, and pairs of texts.
 
-
-def fit_to_tokenizer(config: Any, tokenizer: Any) -> None:
-    """Make a decoder's configuration name the padding token that its batches have.
-
-    The library's heads find the last token of a text by it.
+    Returns:
+        The tokenizer to use, and what the user should know of it.
     """
-    if FAMILIES[config.model_type].reads == "last":
-        config.pad_token_id = tokenizer.pad_token_id
-        config.use_cache = False
+    notes = []
+    if tokenizer.pad_token_id is None:
+        if tokenizer.eos_token_id is None:
+            raise InputError(
+                f"the tokenizer of {name} has neither a padding token nor one that ends a text, "
+                "which could stand in; give it a pad_token and save it"
+            )
+        tokenizer.pad_token = tokenizer.eos_token
+        notes.append(
+            f"the tokenizer of {name} has no padding token; {tokenizer.eos_token}, which ends a "
+            "text, stands in for it"
+        )
+    config.pad_token_id = tokenizer.pad_token_id  # by which heads find the last token of a text
+    return _separate_pairs(tokenizer), notes
 
 
 def _separate_pairs(tokenizer: Any) -> Any:

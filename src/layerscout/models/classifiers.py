@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from layerscout.data import Kind
-from layerscout.models.architecture import base_of, cut_config, model_class, shared_weights
+from layerscout.models.architecture import (
+    base_of,
+    cut_config,
+    family_of,
+    keep_family,
+    model_class,
+    shared_weights,
+)
 from layerscout.models.checkpoints import load_pretrained
 from layerscout.models.devices import use_seed
 from layerscout.models.encoder import Encoder
@@ -18,7 +25,7 @@ from layerscout.models.freezing import train_only
 from layerscout.models.places import locate_parameters, tunes
 from layerscout.models.quiet import quiet_transformers
 from layerscout.models.untying import untie_blocks
-from layerscout.plans import FAMILIES, Classifier, Plan, ReadToken, check_tied, make_plan
+from layerscout.plans import Classifier, Plan, ReadToken, check_tied, make_plan
 from layerscout.runtime import InputError, check_integer
 
 
@@ -99,6 +106,7 @@ def make_classifier(
     auto = model_class(config, kind, head)
     with init_empty_weights(include_buffers=False), quiet_transformers():
         model = auto.from_config(config)
+    keep_family(model, encoder.family)
     trained = {name for name, place in locate_parameters(model).items() if tunes(plan, place)}
     prefix = base_of(model)[1]
     bodies = {f"{prefix}{name}": tensor for name, tensor in encoder.model.state_dict().items()}
@@ -127,7 +135,7 @@ def find_read_token(model: Any) -> ReadToken | None:
     """Tell which single token's state the family's head reads; None if it reads all of them."""
     if getattr(model.config, "classifier_pooling", "cls") not in ("cls", "bos"):
         return None
-    return FAMILIES[model.config.model_type].reads
+    return family_of(model).reads
 
 
 def _name_labels(count: int | None, labels: Sequence[str] | None) -> list[str]:
@@ -182,5 +190,6 @@ def _start_head(
                 dtype=torch.float32,
                 ignore_mismatched_sizes=True,
             )
+    keep_family(model, encoder.family)
     wanted = {name for name, place in locate_parameters(model).items() if place == "head"}
     return {name: tensor for name, tensor in model.state_dict().items() if name in wanted}

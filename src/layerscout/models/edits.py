@@ -22,6 +22,7 @@ from layerscout.models.architecture import (
 )
 from layerscout.models.encoder import Encoder
 from layerscout.models.places import locate_parameters
+from layerscout.models.rebuilding import survives_saving
 from layerscout.plans import (
     Arrangement,
     Edit,
@@ -52,7 +53,9 @@ def edit(
     bit; of what was done to it since, only whether it is in training mode is kept. DeBERTa-v2's
     convolution is removed when block 1 is skipped, and otherwise stays at the first place; it is
     never re-initialised. A ModernBERT without its block 1 at the first place can be run but not
-    saved, since its checkpoints have no norm before the attention of the first block.
+    saved, since its checkpoints have no norm before the attention of the first block; neither can
+    a model whose blocks have moved and use their own numbers, as in GPT-2 with
+    `scale_attn_by_inverse_layer_idx`.
 
     Args:
         model: of a supported family, bare or with any head.
@@ -168,6 +171,11 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
     tensors = chain(encoder.model.parameters(), encoder.model.buffers())
     model = copy.deepcopy(encoder.model, {id(tensor): tensor for tensor in tensors})
     edit(model, spec.edits, seed=spec.seed, weight_init=spec.weight_init)
+    if list(order) != list(range(1, spec.blocks + 1)) and not survives_saving(model):
+        raise InputError(
+            f"the blocks of {encoder.name} use their own numbers, so no checkpoint can have them "
+            f"in other places, got {format_edits(spec.edits):.80}; leave all blocks where they are"
+        )
     return replace(encoder, model=model.requires_grad_(False), edit_spec=spec)
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from layerscout.data import batch_by_length
-from layerscout.models.architecture import model_shape, usable_positions
+from layerscout.models.architecture import model_shape
 from layerscout.models.checkpoints import load_checkpoint
 from layerscout.models.devices import Computed, Precision, resolve_device, resolve_precision
 from layerscout.models.forward import eval_mode, resume_at, run_until, visit_states
@@ -112,7 +112,7 @@ class Encoder:
         self, labels: int, kind: str = "classification", head: Classifier = "family"
     ) -> ModelShape:
         """Give the sizes and parameter counts with a head; see `model_shape`."""
-        return model_shape(self.model.config, labels, kind, head)
+        return model_shape(self.model.config, labels, kind, head, self.family)
 
     def tokenize(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int = 128
@@ -129,7 +129,7 @@ class Encoder:
             InputError: if the model has fewer positions than `max_length`, or that leaves no room
                 for a single ordinary token.
         """
-        limit = min(usable_positions(self.model.config), int(self.tokenizer.model_max_length))
+        limit = int(self.tokenizer.model_max_length)
         special = self.tokenizer.num_special_tokens_to_add(pair=pairs is not None)
         if not special < max_length <= limit:
             raise InputError(

@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from layerscout.models.architecture import base_of, cut_config, shared_weights, usable_positions
-from layerscout.models.checkpoints import (
-    Checkpoint,
-    fit_to_tokenizer,
-    load_checkpoint,
-    load_pretrained,
+from layerscout.models.architecture import (
+    base_of,
+    cut_config,
+    keep_family,
+    shared_weights,
+    usable_positions,
 )
+from layerscout.models.checkpoints import Checkpoint, load_checkpoint, load_pretrained
 from layerscout.models.devices import Computed
 from layerscout.models.places import head_modules, locate_parameters
 from layerscout.models.quiet import quiet_transformers
@@ -89,7 +90,7 @@ def truncate(
         raise InputError(f"{folder} holds the model that is to be cut; choose another folder")
     # As the file says it, which is not how `load_checkpoint` computes.
     config = load_pretrained(AutoConfig, loaded.source, revision=loaded.revision)
-    fit_to_tokenizer(config, loaded.tokenizer)
+    config.pad_token_id = loaded.model.config.pad_token_id  # which may be a borrowed one
     dtype = config.dtype
     if not untie:
         check_tied(Plan((), head), shared_weights(config))
@@ -136,6 +137,7 @@ def _load_whole(name: str, loaded: Checkpoint, config: Any) -> tuple[Any, set[st
         )
     except Exception as error:  # a broken file makes the libraries raise errors of all kinds
         raise InputError(f"cannot load the weights of {name}: {first_line(error)}") from error
+    keep_family(model, loaded.family)
     missing = set(report["missing_keys"])
     lost = sorted(key for key in missing if "pooler." not in key)
     if lost:

@@ -9,15 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscout.models.architecture import blocks_of, cut_config, is_norm, norm_parameters
+from layerscout.models.architecture import (
+    blocks_of,
+    cut_config,
+    is_norm,
+    model_shape,
+    norm_parameters,
+    usable_positions,
+)
 from layerscout.models.devices import use_seed
 from layerscout.models.forward import eval_mode, resume_at, run_until
 from layerscout.models.quiet import quiet_transformers
-from layerscout.plans import Family, ReadToken
+from layerscout.models.rebuilding import TOLERANCE, agree, make_short_inputs, rebuild
+from layerscout.plans import Family, ReadToken, block_weights
 from layerscout.runtime import InputError, first_line
 
-# By how much a pass that was resumed may differ from a whole one, beside the largest value.
-TOLERANCE = 1e-5
+# Tokens of an input with which padding is tried a second time: windows may be as short.
+LONGER = 40
 
 
 def guess_family(name: str, model: Any) -> Family:
@@ -32,7 +40,7 @@ def guess_family(name: str, model: Any) -> Family:
 
     Raises:
         InputError: if its blocks are not in one list, or a pass that is resumed at a state gives
-            something else than a whole one.
+            something else than a whole one, or its first blocks cannot be a model of their own.
     """
     refused = f"{name} is of the family {model.config.model_type}, which is not a known one, and "
     blocks = model.config.num_hidden_layers
@@ -47,10 +55,13 @@ def guess_family(name: str, model: Any) -> Family:
             "family"
         )
     try:
-        inputs = _make_inputs(model)
+        inputs = make_short_inputs(model)
         family = _look(model, Family(lists[0], adapted=None, tried=True), inputs)
         _try_resuming(model, family, inputs)
         _try_padding(model, inputs)
+        _try_padding(model, make_short_inputs(model, LONGER))
+        family = _look_at_sizes(model, _try_positions(model, family))
+        _try_cutting(model, family, inputs)
         return _look_at_classifier(model.config, family, inputs)
     except _UnlikeError as error:
         raise InputError(f"{refused}{error}; use a model of another family") from error
@@ -63,15 +74,6 @@ def guess_family(name: str, model: Any) -> Family:
 
 class _UnlikeError(Exception):
     """The model does something that no known family does."""
-
-
-def _make_inputs(model: Any) -> dict[str, Tensor]:
-    """Make two short inputs, one of them padded."""
-    words = min(model.get_input_embeddings().num_embeddings, 1000)
-    ids = torch.arange(10).reshape(2, 5) * 7 % (words - 3) + 3
-    seen = torch.ones_like(ids)
-    seen[1, 3:] = 0
-    return {"input_ids": ids.to(model.device), "attention_mask": seen.to(model.device)}
 
 
 def _look(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
@@ -147,8 +149,7 @@ def _try_resuming(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> N
             state = run_until(model, family, inputs, cut)
             with resume_at(model, family, state, cut):
                 found = model(**inputs).last_hidden_state
-            apart = (found - whole)[seen].abs().max() / whole[seen].abs().max()
-            if not apart <= TOLERANCE:
+            if not agree(found[seen], whole[seen]):
                 raise _UnlikeError(
                     f"a pass that is resumed at state {cut} differs from a whole one"
                 )
@@ -163,6 +164,73 @@ def _try_padding(model: Any, inputs: Mapping[str, Tensor]) -> None:
         single = model(**alone).last_hidden_state[0]
     if not (padded - single).abs().max() <= 10 * TOLERANCE * single.abs().max():
         raise _UnlikeError("a text that is padded has other states than alone")
+
+
+def _try_positions(model: Any, family: Family) -> Family:
+    """Find out how many tokens the table of positions has room for, by embedding so many."""
+    positions = usable_positions(model.config, family)
+    words = model.get_input_embeddings()
+    tables = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Embedding) and module is not words
+    ]
+    if all(table.num_embeddings < positions for table in tables):  # there is no such table
+        return family
+    for after_padding in (False, True):
+        family = replace(family, positions_after_padding=after_padding)
+        try:
+            long = make_short_inputs(model, usable_positions(model.config, family))
+            with eval_mode(model):  # a single text, since masks grow with the square of its length
+                run_until(model, family, {name: row[:1] for name, row in long.items()}, 0)
+            return family
+        except (IndexError, RuntimeError, TypeError):  # TypeError where no padding token is named
+            continue
+    raise _UnlikeError(f"it cannot read the {positions} tokens that its configuration names")
+
+
+def _try_cutting(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> None:
+    """Compare a state with what a model of the blocks below gives."""
+    cut = max(1, model.config.num_hidden_layers // 2)
+    try:
+        short = rebuild(model, cut_config(model.config, cut))
+    except Exception as error:  # the library refuses configurations in many ways
+        raise _UnlikeError(
+            f"its first blocks cannot be a model of their own ({first_line(error):.80})"
+        ) from error
+    with eval_mode(model), eval_mode(short):
+        state = run_until(model, family, inputs, cut)
+        found = run_until(short, family, inputs, cut)
+    seen = inputs["attention_mask"].bool()
+    if not agree(found[seen], state[seen]):
+        raise _UnlikeError("its first blocks give something else as a model of their own")
+
+
+def _look_at_sizes(model: Any, family: Family) -> Family:
+    """See by how many weights a block has whether a matrix gates, which its costs count."""
+    held = _count_weights(blocks_of(model, family)[-1])
+    either = [replace(family, gated=gated) for gated in (False, True)]
+    return min(either, key=lambda one: abs(_count_costed(model, one) - held))
+
+
+def note_costs(name: str, model: Any, family: Family) -> list[str]:
+    """Say where a model has other matrices than its costs count, such as experts."""
+    held = _count_weights(blocks_of(model, family)[-1])
+    counted = _count_costed(model, family)
+    if abs(counted - held) <= 0.1 * held:
+        return []
+    return [
+        f"the costs of {name} are rough estimates: they count {counted:,} weights in the matrices "
+        f"of a block, which has {held:,}"
+    ]
+
+
+def _count_weights(block: nn.Module) -> int:
+    return sum(weight.numel() for weight in block.parameters() if weight.ndim > 1)
+
+
+def _count_costed(model: Any, family: Family) -> int:
+    return block_weights(model_shape(model.config, 2, family=family))
 
 
 def _look_at_classifier(config: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:

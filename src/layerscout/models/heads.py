@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from layerscout.data import Kind, describe_kind
-from layerscout.models.architecture import base_of, model_class
+from layerscout.models.architecture import base_of, keep_family, model_class
 from layerscout.models.checkpoints import load_pretrained
 from layerscout.models.classifiers import find_read_token, make_classifier
 from layerscout.models.encoder import Encoder
@@ -158,6 +158,7 @@ def load_tuned_classifier(
             f"{encoder.name} has no tuned head for {describe_kind(kind)} ({missing[0]} is "
             "missing); tune it first with layerscout tune"
         )
+    keep_family(model, encoder.family)
     return model.to(encoder.device).eval(), _columns(encoder.name, model.config, labels, kind)
 
 

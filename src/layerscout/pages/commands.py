@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.plans import usual_pooling
+from layerscout.plans import read_token, usual_pooling
 
 # Settings of a scan that say what is read, with the default of every verb.
 CARRIED: Mapping[str, Any] = {
@@ -29,7 +29,7 @@ def write_command(verb: str, scan: Mapping[str, Any], *more: str) -> str:
     carried = dict(CARRIED)
     if verb == "scan":
         carried |= CARRIED_BY_SCANS
-        carried["pooling"] = usual_pooling(scan["model"]["family"])
+        carried["pooling"] = usual_pooling(read_token(scan["model"]))
     for name, usual in carried.items():
         value, option = settings.get(name, usual), f"--{name.replace('_', '-')}"
         if value != usual and option not in more:

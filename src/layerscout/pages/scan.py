@@ -23,7 +23,7 @@ from layerscout.pages.scores import (
     title_score,
 )
 from layerscout.pages.wording import describe_advice, describe_scan, write_advice
-from layerscout.plans import usual_pooling
+from layerscout.plans import read_token, usual_pooling
 from layerscout.scores import SCORES
 
 # With fewer scores than this, the others are worth a look; with more, a table of values is long.
@@ -126,7 +126,7 @@ def _list_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
     if len(scan["scores"]) < FEW:
         everything = write_command("scan", scan, "--score", "all")
         commands.append(("See whether the other scores agree:", everything))
-    usual = usual_pooling(scan["model"]["family"])
+    usual = usual_pooling(read_token(scan["model"]))
     other = "mean" if settings.get("pooling", usual) != "mean" else _SINGLE[usual]
     asked = _WORDS[other]
     again = write_command("scan", scan, "--pooling", other)

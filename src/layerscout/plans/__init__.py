@@ -9,7 +9,15 @@ from layerscout.plans.auto import (
     name_state,
     pays_for_scan,
 )
-from layerscout.plans.costs import Cost, Work, block_flops, cost, full_cost, trunk_flops
+from layerscout.plans.costs import (
+    Cost,
+    Work,
+    block_flops,
+    block_weights,
+    cost,
+    full_cost,
+    trunk_flops,
+)
 from layerscout.plans.edits import (
     Arrangement,
     Edit,
@@ -25,7 +33,7 @@ from layerscout.plans.edits import (
     make_edits,
     split_edits,
 )
-from layerscout.plans.families import FAMILIES, Family, ReadToken
+from layerscout.plans.families import FAMILIES, Family, ReadToken, read_token
 from layerscout.plans.listing import ListedStrategy, list_strategies
 from layerscout.plans.methods import (
     FULL,

@@ -151,11 +151,15 @@ def block_flops(shape: ModelShape, tokens: float) -> float:
     return float(sum(_forward(shape, tokens)))
 
 
+def block_weights(shape: ModelShape) -> int:
+    """Count the weights in the matrices of a block: those of attention, and two or three more."""
+    d, f = shape.hidden_size, shape.feed_forward
+    return 2 * d * (shape.queries + shape.keys) + (3 if shape.gated else 2) * d * f
+
+
 def _forward(shape: ModelShape, tokens: float) -> tuple[float, float]:
     """Count the FLOPs of a block on one example: of its matrices, and of its attention."""
-    d, f, q, k = shape.hidden_size, shape.feed_forward, shape.queries, shape.keys
-    dense = tokens * 2 * (2 * d * q + 2 * d * k + (3 if shape.gated else 2) * d * f)
-    return dense, tokens * 4 * tokens * q
+    return tokens * 2 * block_weights(shape), tokens * 4 * tokens * shape.queries
 
 
 def _count_added(plan: Plan, shape: ModelShape, method: Method) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 # Which token the head of a classifier reads: the first one, or the last one that is not padding.
@@ -90,7 +92,7 @@ def _decoder(**other: Any) -> Family:
 # limited to a window (ModernBERT, Gemma). Rotated positions are no hindrance: a learnt key is one
 # that was rotated already, as in a cache of keys and values. Adapters stand right before something
 # is added in all families.
-FAMILIES: dict[str, Family] = {
+_TABLE: dict[str, Family] = {
     "albert": Family(
         "encoder.albert_layer_groups",
         layers="albert_layers",
@@ -163,3 +165,12 @@ FAMILIES: dict[str, Family] = {
         normed_input=True,
     ),
 }
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(_TABLE)
+
+
+def read_token(model: Mapping[str, Any]) -> ReadToken | None:
+    """Give the token that a head on a model reads, from what scan.json holds of the model."""
+    row = FAMILIES.get(str(model.get("family")))  # scans of earlier versions hold no `reads`
+    found: ReadToken | None = model.get("reads") if row is None else row.reads
+    return found

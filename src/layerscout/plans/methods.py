@@ -165,7 +165,7 @@ def check_family(family: str, method: Method) -> None:
             adapters, and the family is not of the table.
     """
     row = FAMILIES.get(family)
-    if isinstance(method, Adapter) and row is not None and row.adapted is None:
+    if isinstance(method, Adapter) and (row is None or row.adapted is None):
         raise InputError(
             f"where adapters would stand is not known in the family {family}; use --method full or "
             "lora"

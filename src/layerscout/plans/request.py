@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from layerscout.plans.auto import check_budget
 from layerscout.plans.edits import Edit, Preserve, Reinitialize, make_edits, split_edits
-from layerscout.plans.families import FAMILIES
+from layerscout.plans.families import ReadToken
 from layerscout.plans.methods import (
     FULL,
     METHOD,
@@ -53,17 +53,16 @@ def first_state(pooling: Pooling) -> int:
     return 1 if pooling == "cls" else 0
 
 
-def usual_pooling(family: str) -> Pooling:
-    """Give the pooling that a scan of a family's models has unless it is told otherwise.
+def usual_pooling(reads: ReadToken | None) -> Pooling:
+    """Give the pooling that a scan has unless it is told otherwise.
 
     A decoder's tokens see only what stands before them, so that the last one alone has seen the
     whole text; docs/measured/decoders.md compares the poolings.
 
     Args:
-        family: a model type, known or not.
+        reads: the token that the head of the model's family reads.
     """
-    row = FAMILIES.get(family)
-    return "last" if row is not None and row.reads == "last" else "mean"
+    return "last" if reads == "last" else "mean"
 
 
 SEED = check_for_whole_number(0, 2**63 - 1)

@@ -108,7 +108,7 @@ def scan_shards(
             inputs=inputs,
             ids=dict(zip(counts, classes.ids, strict=True)),
             weights=class_weights(torch.tensor(classes.counts)),
-            pooling=pooling or usual_pooling(encoder.model.config.model_type),
+            pooling=pooling or usual_pooling(encoder.family.reads),
             max_length=max_length,
         )
         run = partial(run_on_cluster, ray, cpus=cluster.cpus, gpus=gpus, in_order=True)

@@ -22,6 +22,7 @@ def describe_model(encoder: Encoder, task: Task) -> dict[str, Any]:
         "source": encoder.source,
         "revision": encoder.revision,
         "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
+        "reads": encoder.family.reads,
         **asdict(encoder.shape(outputs)),
     }
 

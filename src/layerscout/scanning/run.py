@@ -127,7 +127,7 @@ def _scan_encoder(
     cache_limit: int,
     progress: bool,
 ) -> Scan:
-    pooling = request.pooling or usual_pooling(encoder.model.config.model_type)
+    pooling = request.pooling or usual_pooling(encoder.family.reads)
     request = replace(request, pooling=pooling)
     poolings: tuple[Pooling, ...] = (pooling,)
     if request.probe == "family" and any(SCORES[key].source == "probes" for key in keys):

@@ -25,10 +25,7 @@ from layerscout.models import (
     make_config,
     model_shape,
 )
-from layerscout.plans import (
-    Classifier,
-    ModelShape,
-)
+from layerscout.plans import FAMILIES, Classifier, Family, ModelShape
 from layerscout.runtime import (
     InputError,
     sha256_of,
@@ -61,7 +58,7 @@ class TrialContext:
     _drawn: dict[str, Task] = field(default_factory=dict)
     _checked: set[str] = field(default_factory=set)
     _fingerprints: dict[str, str] = field(default_factory=dict)
-    _configs: dict[str, Any] = field(default_factory=dict)
+    _configs: dict[str, tuple[Any, Family]] = field(default_factory=dict)
     _stand_ins: set[str] = field(default_factory=set)
     _origins: dict[str, str] = field(default_factory=dict)
     _shapes: dict[tuple[Any, ...], ModelShape] = field(default_factory=dict)
@@ -180,17 +177,18 @@ class TrialContext:
         if name not in self._shapes:
             if name[0] not in self._configs:
                 self._configs[name[0]] = self._config(name[0])
-            self._shapes[name] = model_shape(self._configs[name[0]], labels, kind, head)
+            config, family = self._configs[name[0]]
+            self._shapes[name] = model_shape(config, labels, kind, head, family)
         return self._shapes[name]
 
-    def _config(self, name: str) -> Any:
+    def _config(self, name: str) -> tuple[Any, Family]:
         try:
             return load_config(name)
         except InputError:
             if not self.pretend or name not in MODELS:
                 raise
             self._stand_ins.add(name)
-            return make_config(*MODELS[name])
+            return make_config(*MODELS[name]), FAMILIES[MODELS[name][0]]
 
     def task_content(self, given: Any) -> str:
         """Hash what a task is.

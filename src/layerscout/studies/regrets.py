@@ -22,7 +22,7 @@ from scipy.stats import rankdata
 
 from layerscout.data import evaluate_groups
 from layerscout.pages import Table
-from layerscout.plans import name_state, pays_for_scan, usual_pooling
+from layerscout.plans import name_state, pays_for_scan, read_token, usual_pooling
 from layerscout.scanning import name_head
 from layerscout.scores import DEFAULT, SCORES, Score
 
@@ -249,7 +249,7 @@ def collect_pairs(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) ->
     scans: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for cell, record in scanned:
         made = record["result"]
-        usual = usual_pooling(str(made.get("model", {}).get("family")))
+        usual = usual_pooling(read_token(made.get("model", {})))
         if made.get("settings", {}).get("pooling", usual) != usual:
             continue
         seeds = scans.setdefault(_name_pair(cell), {})

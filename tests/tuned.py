@@ -13,7 +13,9 @@ from layerscout.data.task import Task
 from layerscout.models.architecture import shared_weights
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
+from layerscout.models.training_methods import equip
 from layerscout.models.untying import untie_blocks
+from layerscout.plans.methods import FULL, Method
 from layerscout.plans.plan import Plan, check_tied, make_plan
 from layerscout.runtime.errors import InputError
 from layerscout.tuning.result import Result
@@ -108,13 +110,14 @@ def trained(
     learning_rate: float = 1e-3,
     seed: int = 0,
     rows: int = 12,
+    method: Method = FULL,
     **settings: Any,
 ) -> Any:
     """Train on `rows` sentences and validate on 4; gives the run, what was kept, and the model."""
     encoder, plan = fitted(encoder, notation)
     training = examples_of(encoder, plan, labels_for(rows), limit=limit)
     validation = examples_of(encoder, plan, labels_for(4, 1), limit=limit, first=12)
-    model = make_classifier(encoder, plan, NAMES, seed=seed)
+    model = equip(make_classifier(encoder, plan, NAMES, seed=seed), plan, method).model
     run, kept = train(
         encoder,
         model,

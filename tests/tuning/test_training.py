@@ -15,8 +15,9 @@ from layerscout.cache.forward import compute_logits, predict
 from layerscout.data.batches import shuffle_batches
 from layerscout.models.architecture import base_of
 from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.forward import resume_at
+from layerscout.models.encoder import Encoder, shorten_weights
+from layerscout.models.forward import park_embeddings, resume_at
+from layerscout.plans.methods import FULL, LoRA
 from layerscout.plans.plan import Plan
 from layerscout.tuning import training
 from layerscout.tuning.training import Settings, learning_rate_at
@@ -166,6 +167,39 @@ def test_training_in_bfloat16(folder, encoder):
     run, kept, model = trained(encoder, "(3, 4, 4)", epochs=1)
     assert math.isfinite(run.last.training_loss) and not run.diverged
     assert {tensor.dtype for tensor in (*kept.values(), *model.parameters())} == {torch.float32}
+
+
+@pytest.mark.parametrize("method", [FULL, LoRA(rank=2)], ids=["full", "lora"])
+def test_weights_in_bfloat16_are_trained_in_float32(folder, encoder, method):
+    """As an accelerator holds a checkpoint in bfloat16."""
+    if encoder.family.float32_only:
+        return
+    losses = []
+    for held in ("float32", "bfloat16"):
+        low = Encoder.load(folder, device="cpu", precision="bfloat16")
+        shorten_weights(low.model, held)
+        run, kept, model = trained(low, "(3, 4, 4)", epochs=1, method=method)
+        assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
+        assert getattr(torch, held) in {p.dtype for p in model.parameters() if not p.requires_grad}
+        losses.append(run.last.training_loss)
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)
+
+
+@pytest.mark.parametrize("notation", ["(3, 4, 4)", "head:2"])
+def test_what_starts_at_the_cut_needs_no_embeddings(encoder, notation):
+    encoder, plan = fitted(encoder, notation)
+    model, rows = make_classifier(encoder, plan, NAMES), np.arange(6)
+    examples = examples_of(encoder, plan, labels_for(6))
+    expected, before = compute_logits(encoder, model, examples, rows), copied(encoder.model)
+    inner = base_of(model)[0]
+    with park_embeddings(encoder.model, inner):
+        assert encoder.model.get_input_embeddings().weight.numel() == 0
+        assert torch.equal(compute_logits(encoder, model, examples, rows), expected)
+    assert differing(copied(encoder.model), before) == set()
+    tables = [one.get_input_embeddings().weight for one in (encoder.model, inner)]
+    assert tables[0].data_ptr() == tables[1].data_ptr()
+    whole = model(**encoder.batch(encoder.tokenize(SENTENCES[:6]), rows)).logits
+    torch.testing.assert_close(whole, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("notation", ["blocks:1,3@4", "(2, 2, 3)", "full"])

@@ -14,7 +14,7 @@ from layerscout.models.devices import Computed, Precision, resolve_device, use_s
 from layerscout.models.edits import apply_edits, arrange_blocks, edit, list_reinitialized
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import export, round_weights, truncate
-from layerscout.models.forward import eval_mode, resume_at
+from layerscout.models.forward import eval_mode, park_embeddings, resume_at
 from layerscout.models.freezing import freeze
 from layerscout.models.gradients import fisher, gradient_scores
 from layerscout.models.heads import (

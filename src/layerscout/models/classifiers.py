@@ -93,7 +93,8 @@ def make_classifier(
         head: "mean-linear" for a linear layer on the mean of the tokens, drawn by `seed`.
 
     Returns:
-        The transformers model, in float32, on the encoder's device and in eval mode.
+        The transformers model, on the encoder's device and in eval mode. What is tuned is in
+        float32, and what is frozen as the encoder holds it.
 
     Raises:
         InputError: if the plan does not fit the encoder, or its family has no head for this kind.
@@ -115,13 +116,18 @@ def make_classifier(
     start = heads | bodies if head == "mean-linear" and not fresh_head else bodies | heads
     model.load_state_dict(
         {
-            name: start[name].clone() if name in trained else start[name]
+            name: _copy_for_training(start[name]) if name in trained else start[name]
             for name in model.state_dict()
         },
         assign=True,
     )
     train_only(model, trained)
     return model.to(encoder.device).eval()
+
+
+def _copy_for_training(tensor: Tensor) -> Tensor:
+    # A weight in bfloat16 has 8 bits: most steps of AdamW would leave it as it is.
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
 
 
 def unshare_weights(model: Any) -> Any:

@@ -36,11 +36,11 @@ class Encoder:
         name: as it was asked for.
         source: what transformers' `from_pretrained` takes for it: a folder or a hub id.
         revision: the commit on the hub; None for a folder.
-        model: the bare model (no head), in float32 and eval mode, on `device`.
+        model: the bare model (no head), in eval mode, on `device`; its weights are in float32, but
+            on an accelerator in `precision` where they are stored so.
         tokenizer: its fast tokenizer.
         family: where the model keeps its blocks.
-        precision: what the forward pass computes in; the short ones are autocast over float32
-            weights.
+        precision: what the forward pass computes in; the short ones are autocast.
         edit_spec: what was done to the blocks of the checkpoint, if anything.
         dtype: what the checkpoint's weights are stored in.
         notes: what its user should know of the checkpoint.
@@ -85,11 +85,14 @@ class Encoder:
                     f"{name} is of a family that does not run in {computed}; use float32"
                 )
             computed = "float32"
+        model = loaded.model.eval().requires_grad_(False).to(where)
+        if where.type != "cpu" and computed == loaded.dtype:
+            shorten_weights(model, computed)
         return cls(
             name=str(name),
             source=loaded.source,
             revision=loaded.revision,
-            model=loaded.model.eval().requires_grad_(False).to(where),
+            model=model,
             tokenizer=loaded.tokenizer,
             family=loaded.family,
             precision=computed,
@@ -292,6 +295,12 @@ class Encoder:
         """Make a context in which the device computes in `precision`."""
         dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
         return torch.autocast(self.device.type, dtype=dtype, enabled=self.precision != "float32")
+
+
+def shorten_weights(model: Any, dtype: Computed) -> None:
+    """Hold a model's weights, but not its buffers, in a dtype: rotary frequencies need float32."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(getattr(torch, dtype))
 
 
 def _pool_state(

@@ -143,6 +143,32 @@ def resume_at(model: Any, family: Family, state: Tensor, block: int) -> Iterator
 
 
 @contextmanager
+def park_embeddings(*models: Any) -> Iterator[None]:
+    """Keep word embeddings, which these models share, in the host's memory meanwhile.
+
+    Whatever is looked up is 0: passes that are resumed at a state do not read it. 256 thousand
+    words of 2,304 features take 2.4 GB, which an accelerator has better use for.
+    """
+    tables = [model.get_input_embeddings() for model in models]
+    device, width = tables[0].weight.device, tables[0].weight.shape[1]
+    parked = tables[0].weight.data.cpu()
+
+    def look_up(ids: Tensor) -> Tensor:
+        return torch.zeros(*ids.shape, width, dtype=parked.dtype, device=device)
+
+    try:
+        for table in tables:
+            table.weight.data = torch.empty(0, width, dtype=parked.dtype, device=device)
+            table.forward = look_up
+        yield
+    finally:
+        whole = parked.to(device)
+        for table in tables:
+            table.weight.data = whole
+            del table.forward
+
+
+@contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Switch dropout and autograd off, and back on where they were."""
     training = [module for module in model.modules() if module.training]

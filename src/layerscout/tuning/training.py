@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from math import isfinite
 from time import perf_counter
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from layerscout.cache import Examples, compute_loss, predict
 from layerscout.data import evaluate, shuffle_batches
-from layerscout.models import Encoder, use_seed
+from layerscout.models import Encoder, base_of, park_embeddings, use_seed
 from layerscout.plans import Settings, learning_rate_at
 from layerscout.tuning.run_state import RunState, restore_state, save_state
 from layerscout.tuning.runs import Epoch, Run, pick_epoch
@@ -69,9 +70,10 @@ def train(
         if snapshot is not None:
             restore_state(state, stepper, snapshot)
         while state.stopped is None and state.epoch < min(epochs, until or epochs):
-            training_loss = _pass_once(stepper, state, learning_rate, settings, advance)
-            if not state.diverged:
-                _validate(stepper, state, validation, training_loss, settings)
+            with _freeing_memory(stepper, validation):
+                training_loss = _pass_once(stepper, state, learning_rate, settings, advance)
+                if not state.diverged:
+                    _validate(stepper, state, validation, training_loss, settings)
             if state.stopped is None and state.epoch < epochs:
                 best = pick_epoch(state.curve, "best").epoch
                 if state.epoch - best >= (settings.patience or epochs):
@@ -84,6 +86,15 @@ def train(
                 after(state.epoch)
     curve, spent = tuple(state.curve), dict(state.spent)
     return Run(learning_rate, seed, curve, state.stopped, state.diverged, spent), state.kept
+
+
+def _freeing_memory(stepper: Stepper, validation: Examples) -> AbstractContextManager[None]:
+    """Move the embeddings off an accelerator where all examples start at states that were kept."""
+    trunks = [part.trunk for part in (stepper.training, validation)]
+    kept = all(trunk is not None and trunk.kept for trunk in trunks)
+    if stepper.encoder.device.type == "cpu" or not kept:
+        return nullcontext()
+    return park_embeddings(stepper.encoder.model, base_of(stepper.model)[0])
 
 
 def _pass_once(

@@ -20,10 +20,12 @@ import pandas as pd
 import torch
 
 import layerscout as ls
+from layerscout.cache import Examples, compute_logits
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.models.training_methods import equip
-from layerscout.plans.plan import make_plan
+from layerscout.plans.costs import Work, block_flops, cost, trunk_flops
+from layerscout.plans.plan import ModelShape, make_plan
 from layerscout.plans.training import Settings
 from layerscout.runtime.store import clear_cache
 from layerscout.scores import SCORES
@@ -35,6 +37,7 @@ from tune import LABELS, Bench, SameBatches, examples, theirs, timed
 TASKS = ("cola", "sst2", "wic", "mrpc")
 SEEDS = (0, 1)
 EXAMPLES, VALIDATION, EPOCHS = 640, 800, 3
+LENGTHS = (128, 512, 2048)
 FEW, ALL = "(13, 15, 15)", "(1, 30, 30)"
 DRAWS = 2000
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -139,6 +142,57 @@ def against_peft(encoder: Encoder, task: ls.Task, repeats: int) -> Section:
         )
     )
     return Section("LoRA on three blocks against LoRA on all: time", text)
+
+
+def long_inputs(encoder: Encoder, task: ls.Task, repeats: int) -> Section:
+    """Compare steps of LoRA on three blocks and on all, in time and by count, as inputs grow."""
+    shape, joined = encoder.shape(len(LABELS)), " ".join(drawn(task, EXAMPLES).texts)
+    rows = []
+    for length in LENGTHS:
+        tokens = encoder.tokenize([joined], max_length=length)
+        steps, flops = {}, {}
+        for name in (FEW, ALL):
+            plan = make_plan(name, encoder.blocks)
+            model = equip(make_classifier(encoder, plan, LABELS), plan, LORA).model.train()
+            made = Examples.prepare(encoder, plan, tokens, np.zeros(1, np.int64))
+
+            def step(model: Any = model, made: Examples = made) -> None:
+                compute_logits(encoder, model, made, np.zeros(1, np.int64)).sum().backward()
+
+            steps[name] = step
+            work = Work(1, 0, float(tokens.lengths[0]), 1)
+            flops[name] = cost(plan, shape, work, LORA).train - trunk_flops(plan, shape, work)
+        seconds = in_turns(repeats, steps)
+        rows.append(
+            [
+                f"{tokens.lengths[0]:,}",
+                f"{statistics.median(seconds[ALL]):.2f} s",
+                f"{statistics.median(seconds[FEW]):.2f} s",
+                ratio(seconds[ALL], seconds[FEW], 1),
+                f"{flops[ALL] / flops[FEW]:.1f}",
+                f"{flops[ALL] / statistics.median(seconds[ALL]) / 1e9:.0f}",
+                f"{flops[FEW] / statistics.median(seconds[FEW]) / 1e9:.0f}",
+            ]
+        )
+    text = (
+        f"A step of LoRA on one text: on all blocks, and on {FEW} from the cached state. "
+        f"{repeats} repeats. By the count attention makes "
+        f"{_share_of_attention(shape, LENGTHS[0]):.0%} of a block's forward pass at "
+        f"{LENGTHS[0]:,} tokens and {_share_of_attention(shape, LENGTHS[-1]):.0%} at "
+        f"{LENGTHS[-1]:,}.\n\n"
+        + table(
+            [
+                *("tokens", "all", "few", "all / few", "counted"),
+                *("GFLOPs/s by count: all", "few"),
+            ],
+            rows,
+        )
+    )
+    return Section("Long inputs", text)
+
+
+def _share_of_attention(shape: ModelShape, tokens: int) -> float:
+    return 4 * tokens**2 * shape.queries / block_flops(shape, tokens)
 
 
 @dataclass(frozen=True)
@@ -316,6 +370,7 @@ def main() -> None:
         short, long = (ls.Task.load(arguments.shared / "data" / name) for name in ("sst2", "mrpc"))
         sections.append(against_forward(encoder, (short, long), arguments.repeats))
         sections.append(against_peft(encoder, short, arguments.repeats))
+        sections.append(long_inputs(encoder, long, arguments.repeats))
     introduction = (
         "# A decoder\n\nSmolLM2-135M-Instruct (Llama family, 30 blocks of 576), rebuilt from 4-bit "
         "weights.\n`python bench/decoder.py MODEL --runs RUNS --write docs/measured/decoders.md`"

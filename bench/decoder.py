@@ -2,19 +2,20 @@
 
     python bench/decoder.py MODEL --shared ../shared --runs RUNS --write docs/measured/decoders.md
 
-MODEL is a folder or hub id of SmolLM2-135M-Instruct. The tunings go into RUNS and are read from
-there if they were made before, so that a run that was stopped goes on. Speeds are ratios of two
-things done in turns in this one run, with their spread: run that part alone on the machine.
+MODEL is a folder or hub id of SmolLM2-135M-Instruct. Tunings and times go into RUNS and are read
+from there if they were made before, so that a run that was stopped goes on. Speeds are ratios of
+two things done in turns in this one run, with their spread: run that part alone on the machine.
 """
 
 import argparse
 import json
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
 import pandas as pd
 import torch
@@ -24,6 +25,8 @@ from layerscout.cache import Examples, compute_logits
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.models.training_methods import equip
+from layerscout.pages.axes import place_side_by_side
+from layerscout.pages.plotting import save_chart
 from layerscout.plans.costs import Work, block_flops, cost, trunk_flops
 from layerscout.plans.plan import ModelShape, make_plan
 from layerscout.plans.training import Settings
@@ -273,14 +276,94 @@ def compare_quality(model: str, shared: Path, runs: Path, tasks: Sequence[str]) 
     return Section("LoRA on the advised blocks against LoRA on all: quality", text)
 
 
+def read_records(trials: Path) -> list[dict[str, Any]]:
+    """Read the records of the decoder."""
+    records = [json.loads(path.read_text()) for path in sorted(trials.glob("*.json"))]
+    return [record for record in records if MODEL in record["models"]]
+
+
+def draw_curves(records: Sequence[dict[str, Any]], path: Path) -> Section:
+    """Draw tuned quality by the head's place, and below it every score by state and pooling."""
+    tasks = sorted({record["task"] for record in records})
+    tuned = [
+        {
+            "task": record["task"],
+            "state": record["result"]["plan"]["head"],
+            "blocks tuned": str(len(record["result"]["plan"]["tuned"])),
+            "value": record["result"]["last"]["value"],
+        }
+        for record in records
+        if record["verb"] == "tune"
+    ]
+    scanned = [
+        {
+            "task": record["task"],
+            "score": key,
+            "pooling": record["arguments"]["pooling"],
+            "state": state,
+            "value": value,
+        }
+        for record in records
+        if record["verb"] == "scan"
+        for key, score in record["result"]["scores"].items()
+        for state, value in enumerate(score["values"])
+    ]
+    keys = list(dict.fromkeys(one["score"] for one in scanned))
+    widths = sorted({one["blocks tuned"] for one in tuned}, key=int)
+    charts = [
+        _draw_panel(
+            [one for one in tuned if one["task"] == task],
+            f"{task}: tuned",
+            ("blocks tuned", widths),
+            legend=task == tasks[-1],
+        )
+        for task in tasks
+    ] + [
+        _draw_panel(
+            [one for one in scanned if (one["score"], one["task"]) == (key, task)],
+            f"{task}: {key}",
+            ("pooling", POOLINGS),
+            legend=(key, task) == (keys[0], tasks[-1]),
+        )
+        for key in keys
+        for task in tasks
+    ]
+    save_chart(place_side_by_side(charts, len(tasks)).resolve_scale(color="independent"), path)
+    text = (
+        f"In the first row what plans reach by the state that their head reads, one line for each "
+        "number of blocks that are tuned; below it every score, one line for each pooling. Means "
+        f"over two seeds, {EXAMPLES} examples.\n\n![tuned quality and scores by "
+        f"state]({path.name})"
+    )
+    return Section("The curves", text)
+
+
+def _draw_panel(
+    values: Sequence[dict[str, Any]], title: str, colour: tuple[str, Sequence[str]], *, legend: bool
+) -> alt.Chart:
+    name, names = colour
+    return (
+        alt.Chart(alt.Data(values=list(values)), title=title, width=200, height=100)
+        .mark_line(point=alt.OverlayMarkDef(size=12), strokeWidth=1)
+        .encode(
+            x=alt.X("state:Q", title=None),
+            y=alt.Y("mean(value):Q", title=None, scale=alt.Scale(zero=False)),
+            color=alt.Color(
+                f"{name}:N",
+                scale=alt.Scale(domain=list(names)),
+                legend=alt.Legend(title=name) if legend else None,
+            ),
+        )
+    )
+
+
 def compare_poolings(trials: Path) -> Section:
     """Compare how the scores of each pooling order tuned plans, from the records of the board.
 
     Plans that tune equally many blocks (none, one, a quarter, a half) differ in where the head is:
     of each two the share is counted that the score at their heads orders as tuned quality does.
     """
-    records = [json.loads(path.read_text()) for path in sorted(trials.glob("*.json"))]
-    records = [record for record in records if MODEL in record["models"]]
+    records = read_records(trials)
     tuned: dict[tuple[str, int], list[tuple[int, int, float]]] = {}
     for record in records:
         if record["verb"] == "tune":
@@ -351,6 +434,13 @@ def _share(few: Sequence[Tuned], whole: Sequence[Tuned], part: str, name: str) -
     return f"{100 * ours / np.mean([one.content[part][name] for one in whole]):.0f} %"
 
 
+def keep(path: Path, measure: Callable[..., Section], *arguments: Any) -> Section:
+    """Measure, or read what was measured before."""
+    if not path.is_file():
+        path.write_text(json.dumps(asdict(measure(*arguments))))
+    return Section(**json.loads(path.read_text()))
+
+
 def main() -> None:
     parser = options(__doc__ or "", brief=False)
     parser.add_argument("model")
@@ -359,18 +449,23 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
     parser.add_argument("--only", choices=["quality", "speed"], help="one half of the page")
     arguments: argparse.Namespace = given(parser)
-    arguments.runs.mkdir(parents=True, exist_ok=True)
-    sections = [compare_poolings(TRIALS)] if arguments.only is None else []
+    model, shared, runs = arguments.model, arguments.shared, arguments.runs
+    runs.mkdir(parents=True, exist_ok=True)
+    sections = []
+    if arguments.only is None:
+        picture = (arguments.write or runs / "decoders.md").with_suffix(".svg")
+        sections += [draw_curves(read_records(TRIALS), picture), compare_poolings(TRIALS)]
     if arguments.only != "speed":
-        sections.append(
-            compare_quality(arguments.model, arguments.shared, arguments.runs, arguments.tasks)
-        )
+        sections.append(compare_quality(model, shared, runs, arguments.tasks))
     if arguments.only != "quality":
-        encoder = Encoder.load(arguments.model, device="cpu")
-        short, long = (ls.Task.load(arguments.shared / "data" / name) for name in ("sst2", "mrpc"))
-        sections.append(against_forward(encoder, (short, long), arguments.repeats))
-        sections.append(against_peft(encoder, short, arguments.repeats))
-        sections.append(long_inputs(encoder, long, arguments.repeats))
+        encoder = Encoder.load(model, device="cpu")
+        short, long = (ls.Task.load(shared / "data" / name) for name in ("sst2", "mrpc"))
+        repeats = arguments.repeats
+        sections += [
+            keep(runs / "forward.json", against_forward, encoder, (short, long), repeats),
+            keep(runs / "peft.json", against_peft, encoder, short, repeats),
+            keep(runs / "long.json", long_inputs, encoder, long, repeats),
+        ]
     introduction = (
         "# A decoder\n\nSmolLM2-135M-Instruct (Llama family, 30 blocks of 576), rebuilt from 4-bit "
         "weights.\n`python bench/decoder.py MODEL --runs RUNS --write docs/measured/decoders.md`"

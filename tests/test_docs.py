@@ -41,6 +41,7 @@ def test_options_are_those_of_the_code(tmp_path):
     assert (tmp_path / "cli.md").read_text() == (DOCS / "cli.md").read_text(), "run make docs"
 
 
+@pytest.mark.whole
 def test_families_are_those_of_the_code(tmp_path):
     shell(f"{sys.executable} bench/families.py --write {tmp_path / 'families.md'}", ROOT, tmp_path)
     made = (tmp_path / "families.md").read_text(encoding="utf-8")

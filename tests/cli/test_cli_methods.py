@@ -23,6 +23,7 @@ from layerscout.tuning import training
 from tiny import tiny_checkpoint
 from tuned import NO_DROPOUT
 
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 16)
 # The options of each method, by which it is small enough for the tiny checkpoints.
 OPTIONS = {
@@ -72,7 +73,7 @@ def test_every_method_by_one_command(method, plan, run, tiny, reviews, tmp_path)
     assert (found["method"], found["method_options"]) == (method, OPTIONS[method])
     files = set(os.listdir(out / "model"))
     if method in ("adapter", "prefix-tuning"):
-        assert files == {"README.md", "config.json", "trained.safetensors"}
+        assert files == {"README.md", "config.json", "trained.safetensors", *TOKENIZER}
         model, source = deltas.load(out / "model"), tiny
         stored = load_file(out / "model" / "trained.safetensors").values()
         assert sum(t.numel() for t in stored) == found["parameters"]["trainable"]

@@ -262,6 +262,7 @@ def test_scans_without_rare_classes_say_nothing(encoder):
     assert not any("left_out" in score.details for score in found.scores.values())
 
 
+@pytest.mark.whole
 def test_one_rare_class_of_many_refuses_nothing(tmp_path):
     counts = np.full(77, 26)
     counts[:17] += 1

@@ -13,6 +13,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from torch import nn
 
+from conftest import whole_only
 from layerscout.data.metrics import pearson_spearman
 from layerscout.plans import FAMILY_RATE, FAMILY_RATES
 from layerscout.runtime.errors import InputError
@@ -334,7 +335,9 @@ def test_a_linear_probe_of_numbers_comes_close_to_least_squares():
     assert errors.values[0] == pytest.approx(-81 * np.mean((predicted - yv) ** 2), rel=0.03)
 
 
-@pytest.mark.parametrize(("name", "value"), [("SLAB_BYTES", 1), ("LOSS_OUTPUTS", 1), ("CHUNK", 13)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("SLAB_BYTES", 1), *whole_only(("LOSS_OUTPUTS", 1), ("CHUNK", 13))]
+)
 def test_states_do_not_see_each_other_nor_how_many_are_trained_at_once(monkeypatch, name, value):
     train, y, validation, yv = split_states(1)
     together = train_linear_probes(train, y, validation, yv, metric=likelihood, seeds=3)

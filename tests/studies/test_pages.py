@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from conftest import whole_only
 from layerscout.analysis.comparison import compare
 from layerscout.analysis.evaluation import evaluate
 from layerscout.pages.html import render_result
@@ -280,7 +281,7 @@ def test_what_must_not_happen_is_noticed(chromium, tmp_path):
         assert fault in str(caught.value)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ["scan", *whole_only(*PAGES[1:])])
 def test_every_chart_is_drawn_whole(browse: Browse, name: str):
     with browse(name) as page:
         charts = page.locator("[data-chart]")

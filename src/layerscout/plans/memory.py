@@ -101,8 +101,9 @@ def peak_memory(plan: Plan, shape: ModelShape, step: Step, method: Method = FULL
     counted here; of ModernBERT, MPNet, GPT-NeoX, Phi-3 and nomic-bert 13 % less to 9 % more. With a
     single block it counts up to 20 % too much, and with adapters up to 30 % too little. Not
     modelled: Gemma's further norms and capped weights (up to 20 % more), DeBERTa's products with
-    relative positions (v3 up to 20 % more, v1 twice as much), and what allocators waste. In
-    bfloat16 it counts up to 30 % too much: only a part of the activations is shorter.
+    relative positions (v3 up to 20 % more, v1 twice as much), and what allocators do not give back
+    (glibc's: about as much as the activations once more). In bfloat16 it counts up to 30 % too
+    much: only a part of the activations is shorter.
 
     Args:
         plan: for this model.

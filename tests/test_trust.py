@@ -21,7 +21,7 @@ from studying import recipe
 SOURCE = Path(__file__).parents[1] / "src" / "layerscout"
 
 # What no two runs have in common.
-PASSING = ("seconds", "ended", "examples_per_second", "origin", "folder")
+PASSING = ("seconds", "ended", "examples_per_second", "memory", "origin", "folder")
 
 
 def lasting(content):

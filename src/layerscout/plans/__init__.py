@@ -35,6 +35,7 @@ from layerscout.plans.edits import (
 )
 from layerscout.plans.families import FAMILIES, Family, ReadToken, read_token
 from layerscout.plans.listing import ListedStrategy, list_strategies
+from layerscout.plans.memory import Memory, Step, peak_memory
 from layerscout.plans.methods import (
     FULL,
     METHODS,

@@ -157,6 +157,19 @@ def block_weights(shape: ModelShape) -> int:
     return 2 * d * (shape.queries + shape.keys) + (3 if shape.gated else 2) * d * f
 
 
+def distinct_parameters(shape: ModelShape, blocks: Iterable[int]) -> int:
+    """Count the parameters of these blocks, those that they share once."""
+    return _distinct(shape, blocks, shape.parameters.blocks)
+
+
+def new_parameters(plan: Plan, shape: ModelShape, method: Method) -> int:
+    """Count the parameters that the model has more of while it is tuned."""
+    added = _new(plan, shape, method)
+    if isinstance(method, LoRA):
+        added += method.rank * _distinct(shape, plan.tuned, shape.linear)
+    return added
+
+
 def _forward(shape: ModelShape, tokens: float) -> tuple[float, float]:
     """Count the FLOPs of a block on one example: of its matrices, and of its attention."""
     return tokens * 2 * block_weights(shape), tokens * 4 * tokens * shape.queries

@@ -69,6 +69,7 @@ def make_result(
     tuned: Sequence[Tuned],
     recorded: Mapping[str, Any],
     warned: Sequence[str],
+    memory: Callable[[], Mapping[str, Any]],
     *,
     measure: Measure = "all",
 ) -> Result:
@@ -79,11 +80,13 @@ def make_result(
         tuned: the plan, and perhaps the other one.
         recorded: what else `settings` of `result.json` holds.
         warned: what the reader of the figures should know besides.
+        memory: gives what `result.json` holds of the memory that training took.
         measure: whether the kept model runs on the validation examples once more, for its
             predictions and all metrics, and whether its speed is measured.
     """
     ours, max_length = tuned[0], recorded["max_length"]
     equipped, model = load_kept(setup, ours)
+    used = memory()  # before what only measures the model
     round_weights(model, setup.save_dtype)
     run, keep = ours.runs[ours.kept], setup.settings.keep
     metrics = {setup.settings.metric: run.choose_epoch(keep).value}
@@ -109,6 +112,7 @@ def make_result(
         **_describe_plan(setup, ours),
         "metrics": metrics,
         "examples_per_second": speeds,
+        "memory": used,
         "against": _describe_plan(setup, tuned[1]) if len(tuned) > 1 else None,
         "settings": _list_settings(setup, recorded),
         "warnings": [

@@ -26,6 +26,7 @@ from layerscout.runtime import (
 )
 from layerscout.scanning import Scan
 from layerscout.tuning.choice import is_race, read_plan
+from layerscout.tuning.memory import MemoryGauge
 from layerscout.tuning.outcome import Measure, Tuned, make_result
 from layerscout.tuning.preparation import Prepared, prepare
 from layerscout.tuning.race import run_race
@@ -107,17 +108,25 @@ def tune(
         raise InputError("a race of several processes needs `snapshots`; name a folder for them")
     with ExitStack() as holding:
         show = holding.enter_context(show_progress(progress))
-        opened, notes = None, list(prepared.warnings)
+        gauge = MemoryGauge.start(prepared.setup, [*prepared.sweeps, *prepared.race])
+        opened, notes = None, [*prepared.warnings, *gauge.list_warnings()]
         if snapshots is not None:
             if accelerator.is_main_process:
                 holding.enter_context(lock_folder(Path(snapshots)))
             opened = _open_snapshots(Path(snapshots), prepared, resume)
             notes += opened.notes
-        recording = Recording(show, opened, "plan-1-", track, Path(logs), checkpoints or {})
+        recording = Recording(
+            show, opened, "plan-1-", track, Path(logs), checkpoints or {}, gauge.predicted
+        )
         tuned, failures = _run_sweeps(prepared, recording)
         show("measuring the speed" if measure == "all" else "done", 0, 1)
         result = make_result(
-            prepared.setup, tuned, prepared.recorded, [*notes, *failures], measure=measure
+            prepared.setup,
+            tuned,
+            prepared.recorded,
+            [*notes, *failures],
+            gauge.as_dict,
+            measure=measure,
         )
         return replace(result, snapshots=opened)
 

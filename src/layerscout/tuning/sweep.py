@@ -46,6 +46,7 @@ class Recording:
         track: the tracker that every epoch is reported to, if any.
         logs: the folder of trackers that write files.
         checkpoints: folders by epoch, where the model is saved as it is after that epoch.
+        memory: bytes that all of it is expected to take, which are shown too; 0 for nothing.
     """
 
     show: Show
@@ -54,6 +55,12 @@ class Recording:
     track: str | None
     logs: Path
     checkpoints: Mapping[int, str | Path] = field(default_factory=dict)
+    memory: int = 0
+
+    def advance(self, stage: str, done: float, total: float) -> None:
+        """Show how many steps are done, and the memory that they are expected to take."""
+        needs = f", needs {self.memory / 1e9:.3g} GB" if self.memory else ""
+        self.show(stage, done, total, f"{done / total:.0%}{needs}")
 
     def save_epoch(self, setup: TuneSetup, model: Any, epoch: int) -> None:
         """Save the model after an epoch, if that was asked for."""
@@ -136,7 +143,7 @@ def _train_run(
             learning_rate=rate,
             seed=seed,
             settings=setup.settings,
-            advance=partial(recording.show, label),
+            advance=partial(recording.advance, label),
             snapshots=None if recording.snapshots is None else recording.snapshots.of(name),
             log=log,
             after=partial(recording.save_epoch, setup, model),

@@ -1,0 +1,103 @@
+"""What training takes of memory, against the bytes that lived while real models took a step."""
+
+import numpy as np
+import pytest
+from transformers import BertConfig
+
+from conftest import whole_only
+from layerscout.cache import Examples
+from layerscout.models import Encoder, describe_step, equip, make_classifier, model_shape
+from layerscout.plans.costs import Work, cost
+from layerscout.plans.memory import Step, peak_memory
+from layerscout.plans.methods import FULL, Adapter, LoRA, PrefixTuning, apply_method
+from layerscout.plans.plan import make_plan
+from layerscout.plans.training import Settings
+from layerscout.tuning.stepping import Stepper
+from live import LiveBytes
+from tiny import FAMILIES, SENTENCES, tiny_checkpoint
+
+TEXTS, WIDTH = 32, 64
+
+# How far the bytes of a step may be off where the count is rough; see `peak_memory`.
+OFF = {"modernbert": 0.15, "phi3": 0.15, "nomic_bert": 0.15, "xlm-roberta-xl": 0.15}
+OFF |= {"gemma2": 0.25, "gemma3_text": 0.25, "deberta-v2": 0.25, "deberta-v2-conv": 0.25}
+OFF |= {"deberta": 0.5}
+EACH = ["bert", "llama", "gpt2", "modernbert"]
+EACH += whole_only(*(name for name in FAMILIES if name not in EACH and name != "albert"))
+
+
+def take_steps(encoder, strategy, method):
+    """Take two steps; gives the plan, the bytes before the second, and the most during it."""
+    plan = apply_method(make_plan(strategy, encoder.blocks), method, encoder.blocks)
+    tokens = encoder.tokenize((SENTENCES * 2)[:TEXTS])
+    examples = Examples.prepare(encoder, plan, tokens, np.arange(TEXTS) % 3, limit=0)
+    model = equip(make_classifier(encoder, plan, ["a", "b", "c"]), plan, method).model
+    stepper = Stepper.prepare(encoder, model, examples, Settings(), {})
+    model.train()
+    stepper.step(np.arange(TEXTS), 1e-3)  # after it there are moments
+    held = [t for one in (encoder.model, model) for t in (*one.parameters(), *one.buffers())]
+    moments = [t for state in stepper.optimizer.state.values() for t in state.values()]
+    live = LiveBytes([*held, *moments])
+    before = live.now
+    with live:
+        stepper.step(np.arange(TEXTS), 1e-3)
+    return plan, int(tokens.lengths.max()), before, live.peak
+
+
+@pytest.mark.parametrize("strategy", ["full", "(3, 4, 6)", *whole_only("blocks:2,4@5")])
+@pytest.mark.parametrize("method", [FULL, LoRA(8), Adapter(16)], ids=lambda method: method.name)
+@pytest.mark.parametrize("family", EACH)
+def test_a_step_takes_what_is_predicted(tmp_path, family, method, strategy):
+    tiny_checkpoint(tmp_path, family, width=WIDTH, blocks=6)
+    encoder = Encoder.load(tmp_path, device="cpu")
+    plan, longest, before, peak = take_steps(encoder, strategy, method)
+    found = peak_memory(plan, encoder.shape(3), describe_step(encoder, TEXTS, longest), method)
+    assert found.weights + found.optimiser == pytest.approx(before, rel=0.04)
+    assert found.gradients == 4 * cost(plan, encoder.shape(3), Work(1, 0, 1, 1), method).trainable
+    assert found.activations == pytest.approx(peak - before, rel=OFF.get(family, 0.1))
+    assert found.total >= found.weights + found.optimiser + found.kept + found.activations
+
+
+def test_the_activations_of_a_bert_by_hand():
+    """Count tensors of BERT-base, 32 texts of 128 tokens, as its source keeps them."""
+    shape = model_shape(BertConfig(), labels=2)
+    d, f, tokens = 768, 3072, 32 * 128
+    working = 4 * tokens * 2 * f
+    step = Step(texts=32, tokens=128, matrices=0)
+    # Two norms, queries, keys, values, what attention gives, and what GELU is given; in a tuned
+    # block what the linear layers are given as well. The last state is read by the head.
+    frozen, more = 2 * d + 4 * d + f, 2 * d + f
+    found = peak_memory(make_plan("(11, 11, 12)", 12), shape, step)
+    assert found.activations - working == 4 * tokens * (2 * frozen + more + d)
+    # On a CPU dropout keeps a mask of float32 for each sum, and three matrices for every head.
+    step = Step(texts=32, tokens=128, matrices=36, fused=False, mask=4)
+    frozen += 2 * d - d + 36 * 128
+    found = peak_memory(make_plan("(11, 11, 12)", 12), shape, step)
+    assert found.activations - working == 4 * tokens * (2 * frozen + more + d + d)
+
+
+def test_what_lives_at_once():
+    shape = model_shape(BertConfig(), labels=2)
+    blocks, counts, step = shape.parameters.blocks[0], shape.parameters, Step(32, 128)
+    few = peak_memory(make_plan("(7, 9, 9)", 12), shape, step)
+    # The encoder is whole, and the three blocks are a copy.
+    assert few.weights == 4 * (counts.total + 3 * blocks)
+    assert few.optimiser == 2 * few.gradients == 2 * few.kept == 8 * (3 * blocks + counts.head)
+    assert few.finished == 4 * (counts.total + counts.embeddings + 9 * blocks)
+    # Gradients take the place of activations: with a single text they are the larger.
+    small = peak_memory(make_plan("full", 12), shape, Step(1, 8))
+    assert small.total == small.weights + small.optimiser + small.kept + small.gradients
+    # With few activations nothing is larger than the model that is left.
+    head = peak_memory(make_plan("head:12", 12), shape, Step(32, 128))
+    assert head.total == head.finished + head.kept
+    scoring = peak_memory(make_plan("head:12", 12), shape, Step(32, 128, scored=32768))
+    assert scoring.activations == 4 * 32768 * (2 * 768 + 2 * 3072)
+    twice = peak_memory(make_plan("(7, 9, 9)", 12), shape, Step(32, 128, copies=2))
+    assert twice.kept == 2 * few.kept
+
+
+def test_prefixes_are_kept_by_text():
+    shape = model_shape(BertConfig(), labels=2)
+    plan, step = make_plan("(7, 9, 9)", 12), Step(32, 128)
+    few, many = (peak_memory(plan, shape, step, PrefixTuning(P)) for P in (16, 32))
+    assert many.activations - few.activations == 4 * 32 * 3 * 2 * 16 * 768

@@ -1,0 +1,55 @@
+"""What a tuning says of memory: before it, in warnings, and in `result.json`."""
+
+import resource
+
+import pytest
+import torch
+
+import layerscout as ls
+from layerscout.tuning import memory
+
+OPTIONS = {"plan": "top:2", "examples": 32, "epochs": 1, "measure": "metric", "progress": False}
+
+
+@pytest.fixture(scope="module")
+def task():
+    return ls.Task.load("demo")
+
+
+def test_the_result_has_what_was_expected_and_what_was_used(task):
+    used = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = ls.tune("demo", task, **OPTIONS).content["memory"]
+    assert used <= found["before"] <= found["used"]
+    assert 0 < found["predicted"] < found["used"]  # which has the libraries too
+
+
+def test_several_runs_keep_more_copies(task):
+    one = ls.tune("demo", task, **OPTIONS | {"plan": "full", "batch_size": 1}).content["memory"]
+    options = OPTIONS | {"plan": "full", "batch_size": 1, "learning_rate": (1e-4, 1e-3)}
+    found = ls.tune("demo", task, **options).content
+    # Learning from a single text, the runs are what takes memory, and one more is kept.
+    trained = 4 * found["parameters"]["trainable"]
+    assert found["memory"]["predicted"] == one["predicted"] + trained
+
+
+def test_too_little_memory_is_warned_of(task, monkeypatch):
+    monkeypatch.setattr(memory.os, "sysconf", lambda name: 1)
+    found = ls.tune("demo", task, **OPTIONS).content
+    assert "GB of memory, and cpu has 1e-09 GB; lower --batch-size" in found["warnings"][-1]
+
+
+def test_cuda_is_asked_for_tensors_alone(monkeypatch):
+    device, asked = torch.device("cuda", 1), []
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda of: asked.append(of) or 7)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda of: asked.append(of) or (1, 8 * 10**9))
+    gauge = memory.MemoryGauge(device, 9 * 10**9, 5)
+    assert gauge.as_dict() == {"predicted": 9 * 10**9, "used": 7, "before": 5}
+    assert "take 9 GB of memory, and cuda has 8 GB" in gauge.list_warnings()[0]
+    assert asked == [device, device]
+    assert memory.MemoryGauge(device, 8 * 10**9, 5).list_warnings() == []
+
+
+def test_other_devices_say_nothing():
+    gauge = memory.MemoryGauge(torch.device("meta"), 10**30, None)
+    assert gauge.as_dict() == {"predicted": 10**30, "used": None, "before": None}
+    assert gauge.list_warnings() == []

@@ -268,10 +268,9 @@ def grow(model: str, data: str, plan: str) -> tuple[int, int]:
     """Tune by LoRA: bytes predicted, and what the resident size grew by. Linux only."""
     encoder, task = Encoder.load(model, device="cpu"), ls.Task.load(data, validation=0.001)
     Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
     options: dict[str, Any] = {"examples": 64, "epochs": 1, "measure": "metric", "progress": False}
     memory = ls.tune(encoder, task, plan, method="lora", **options).content["memory"]
-    return memory["predicted"], memory["used"] - pages * os.sysconf("SC_PAGE_SIZE")
+    return memory["predicted"], memory["used"] - memory["before"]
 
 
 def compare_poolings(trials: Path) -> Section:

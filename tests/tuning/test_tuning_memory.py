@@ -1,6 +1,6 @@
 """What a tuning says of memory: before it, in warnings, and in `result.json`."""
 
-import resource
+import sys
 
 import pytest
 import torch
@@ -17,10 +17,15 @@ def task():
 
 
 def test_the_result_has_what_was_expected_and_what_was_used(task):
-    used = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = ls.tune("demo", task, **OPTIONS).content["memory"]
-    assert used <= found["before"] <= found["used"]
-    assert 0 < found["predicted"] < found["used"]  # which has the libraries too
+    assert found["predicted"] > 0
+    if sys.platform != "linux":
+        assert found["used"] is found["before"] is None
+        return
+    import resource
+
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert 0 < found["before"] <= found["used"] <= 1.01 * peak
 
 
 def test_several_runs_keep_more_copies(task):

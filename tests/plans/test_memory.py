@@ -21,7 +21,7 @@ TEXTS, WIDTH = 32, 64
 # How far the bytes of a step may be off where the count is rough; see `peak_memory`.
 OFF = {"modernbert": 0.15, "phi3": 0.15, "nomic_bert": 0.15, "xlm-roberta-xl": 0.15}
 OFF |= {"gemma2": 0.25, "gemma3_text": 0.25, "deberta-v2": 0.25, "deberta-v2-conv": 0.25}
-OFF |= {"deberta": 0.5}
+OFF |= {"deberta": 0.5, "olmo2": 0.15}
 EACH = ["bert", "llama", "gpt2", "modernbert"]
 EACH += whole_only(*(name for name in FAMILIES if name not in EACH and name != "albert"))
 

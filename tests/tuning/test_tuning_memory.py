@@ -1,6 +1,6 @@
 """What a tuning says of memory: before it, in warnings, and in `result.json`."""
 
-import resource
+import sys
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ import torch
 import layerscout as ls
 from layerscout.tuning import memory
 
+SINGLE = {"plan": "full", "batch_size": 1, "max_steps": 4}
 OPTIONS = {"plan": "top:2", "examples": 32, "epochs": 1, "measure": "metric", "progress": False}
 
 
@@ -17,15 +18,20 @@ def task():
 
 
 def test_the_result_has_what_was_expected_and_what_was_used(task):
-    used = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = ls.tune("demo", task, **OPTIONS).content["memory"]
-    assert used <= found["before"] <= found["used"]
-    assert 0 < found["predicted"] < found["used"]  # which has the libraries too
+    assert found["predicted"] > 0
+    if sys.platform != "linux":
+        assert found["used"] is found["before"] is None
+        return
+    import resource
+
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert 0 < found["before"] <= found["used"] <= 1.01 * peak
 
 
 def test_several_runs_keep_more_copies(task):
-    one = ls.tune("demo", task, **OPTIONS | {"plan": "full", "batch_size": 1}).content["memory"]
-    options = OPTIONS | {"plan": "full", "batch_size": 1, "learning_rate": (1e-4, 1e-3)}
+    one = ls.tune("demo", task, **OPTIONS | SINGLE).content["memory"]
+    options = OPTIONS | SINGLE | {"learning_rate": (1e-4, 1e-3)}
     found = ls.tune("demo", task, **options).content
     # Learning from a single text, the runs are what takes memory, and one more is kept.
     trained = 4 * found["parameters"]["trainable"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -54,7 +54,7 @@ class MemoryGauge:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         predicted = max(expect_memory(setup, sweep) for sweep in sweeps)
-        return cls(device, predicted, _measure_peak(device))
+        return cls(device, predicted, _measure(device, peak=False))
 
     def list_warnings(self) -> list[str]:
         """Warn if the device has less memory than is expected to be needed."""
@@ -69,26 +69,26 @@ class MemoryGauge:
 
     def as_dict(self) -> dict[str, int | None]:
         """Give the bytes as `result.json` holds them."""
-        used = _measure_peak(self.device)
+        used = _measure(self.device, peak=True)
         return {"predicted": self.predicted, "used": used, "before": self.before}
 
 
-def _measure_peak(device: torch.device) -> int | None:
-    """Measure the most bytes that were in use at once.
+def _measure(device: torch.device, *, peak: bool) -> int | None:
+    """Measure the bytes in use: now, or the most that there were at once.
 
-    On CUDA those of tensors, since the gauge was started; on a CPU the resident size of the whole
-    process, libraries and mapped files included, since it began.
+    On CUDA those of tensors, the most since the gauge was started; on a CPU the resident size of
+    the whole process, libraries and mapped files included, the most since it began.
     """
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    if device.type != "cpu":
+        measured = torch.cuda.max_memory_allocated if peak else torch.cuda.memory_allocated
+        return int(measured(device))
+    status = Path("/proc/self/status")  # of Linux; Python's own `resource` knows no present size
+    if device.type != "cpu" or not status.is_file():
         return None
-    try:
-        import resource
-    except ImportError:  # on Windows
-        return None
-    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return found if sys.platform == "darwin" else 1024 * found  # elsewhere in KiB
+    name = "VmHWM:" if peak else "VmRSS:"
+    lines = map(str.split, status.read_text(encoding="utf-8").splitlines())
+    found = next((line for line in lines if line[:1] == [name]), None)
+    return None if found is None else 1024 * int(found[1])
 
 
 def _measure_device(device: torch.device) -> int | None:

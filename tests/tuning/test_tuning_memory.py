@@ -8,7 +8,7 @@ import torch
 import layerscout as ls
 from layerscout.tuning import memory
 
-SINGLE = {"plan": "full", "batch_size": 1, "max_steps": 4}
+SINGLE = {"plan": "full", "batch_size": 1, "examples": 8}
 OPTIONS = {"plan": "top:2", "examples": 32, "epochs": 1, "measure": "metric", "progress": False}
 
 

@@ -29,6 +29,7 @@ def test_the_result_has_what_was_expected_and_what_was_used(task):
     assert 0 < found["before"] <= found["used"] <= 1.01 * peak
 
 
+@pytest.mark.whole
 def test_several_runs_keep_more_copies(task):
     one = ls.tune("demo", task, **OPTIONS | SINGLE).content["memory"]
     options = OPTIONS | SINGLE | {"learning_rate": (1e-4, 1e-3)}

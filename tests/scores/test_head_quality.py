@@ -42,6 +42,18 @@ def test_predictions_are_those_of_fits_without_the_fold(n, d, kind):
     np.testing.assert_allclose(cross_fit(H, y, folds), expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize(("n", "d", "huge"), [(300, 64, 1), (1000, 384, 4)])
+def test_a_few_huge_directions_hide_no_class(n, d, huge):
+    """Strong ridge terms fit these alone, and err a little more the weaker they are."""
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    H = 0.1 * rng.normal(size=(n, d))
+    H[:, :8] += 0.1 * (2 * y[:, None] - 1)
+    H[:, -huge:] = 1000 * rng.normal(size=(n, huge))
+    found = measure_quality(H, y, deal_groups(y, 0, least=0), "accuracy")
+    assert found.value > 0.95
+
+
 def test_the_metric_and_its_replicates():
     H, y = blobs(80, 5, 2, 3.0)
     folds = deal_groups(y, 0, groups=8, least=0)

@@ -12,7 +12,7 @@ from layerscout.models.checkpoints import load_config
 from layerscout.models.classifiers import build, find_read_token, make_classifier, unshare_weights
 from layerscout.models.devices import Computed, Precision, resolve_device, use_seed
 from layerscout.models.edits import apply_edits, arrange_blocks, edit, list_reinitialized
-from layerscout.models.encoder import Encoder
+from layerscout.models.encoder import Encoder, holds_exactly
 from layerscout.models.exports import export, round_weights, truncate
 from layerscout.models.forward import eval_mode, park_embeddings, resume_at
 from layerscout.models.freezing import freeze

@@ -116,7 +116,7 @@ def make_classifier(
     start = heads | bodies if head == "mean-linear" and not fresh_head else bodies | heads
     model.load_state_dict(
         {
-            name: _copy_for_training(start[name]) if name in trained else start[name]
+            name: _copy_in_float32(start[name]) if name in trained else start[name]
             for name in model.state_dict()
         },
         assign=True,
@@ -125,15 +125,17 @@ def make_classifier(
     return model.to(encoder.device).eval()
 
 
-def _copy_for_training(tensor: Tensor) -> Tensor:
+def _copy_in_float32(tensor: Tensor) -> Tensor:
     # A weight in bfloat16 has 8 bits: most steps of AdamW would leave it as it is.
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
 
 
 def unshare_weights(model: Any) -> Any:
-    """Give a model that shares its frozen weights with an encoder copies of them."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        tensor.data = tensor.data.clone()
+    """Give a model that shares its frozen weights with an encoder copies of them, in float32."""
+    for parameter in model.parameters():
+        parameter.data = _copy_in_float32(parameter.data)
+    for buffer in model.buffers():
+        buffer.data = buffer.data.clone()
     return model
 
 

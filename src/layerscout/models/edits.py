@@ -164,7 +164,7 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
     order = arrange_blocks(encoder.model, spec.edits).order
     if encoder.family.first_differs and (order[0] != 1 or 1 in order[1:]):
         raise InputError(
-            f"the first block of {encoder.name} has no norm before its attention, so no checkpoint "
+            f"the first block of {encoder.name} is made otherwise than the rest, so no checkpoint "
             f"can have another one in its place, got {format_edits(spec.edits):.80}; leave block 1 "
             "where it is"
         )
@@ -173,8 +173,8 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
     edit(model, spec.edits, seed=spec.seed, weight_init=spec.weight_init)
     if list(order) != list(range(1, spec.blocks + 1)) and not survives_saving(model):
         raise InputError(
-            f"the blocks of {encoder.name} use their own numbers, so no checkpoint can have them "
-            f"in other places, got {format_edits(spec.edits):.80}; leave all blocks where they are"
+            f"saved and loaded, {encoder.name} would give something else with its blocks in other "
+            f"places, got {format_edits(spec.edits):.80}; leave all blocks where they are"
         )
     return replace(encoder, model=model.requires_grad_(False), edit_spec=spec)
 
@@ -233,6 +233,8 @@ def _reinitialize_block(
 ) -> nn.Module:
     """Copy a block with weights of its own, drawn by the seed and its number."""
     fresh = copy.deepcopy(block)
+    for parameter in fresh.parameters():  # the same draw, whatever the rest is held in
+        parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
     state = np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0]
     generator = torch.Generator().manual_seed(int(state >> np.uint64(1)))
     with torch.no_grad():

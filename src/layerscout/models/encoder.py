@@ -86,7 +86,8 @@ class Encoder:
                 )
             computed = "float32"
         model = loaded.model.eval().requires_grad_(False).to(where)
-        if where.type != "cpu" and computed == loaded.dtype:
+        # Not float16, whose range the sums of a deep network leave.
+        if where.type != "cpu" and computed == "bfloat16" and holds_exactly(model, computed):
             shorten_weights(model, computed)
         return cls(
             name=str(name),
@@ -295,6 +296,12 @@ class Encoder:
         """Make a context in which the device computes in `precision`."""
         dtype = torch.float16 if self.precision == "float16" else torch.bfloat16
         return torch.autocast(self.device.type, dtype=dtype, enabled=self.precision != "float32")
+
+
+def holds_exactly(model: Any, dtype: Computed) -> bool:
+    """Tell whether a model's weights stay the same in a dtype, whatever its configuration says."""
+    short = getattr(torch, dtype)
+    return all(p.to(short).to(p.dtype).equal(p) for p in model.parameters())
 
 
 def shorten_weights(model: Any, dtype: Computed) -> None:

@@ -151,7 +151,7 @@ def park_embeddings(*models: Any) -> Iterator[None]:
     """
     tables = [model.get_input_embeddings() for model in models]
     device, width = tables[0].weight.device, tables[0].weight.shape[1]
-    parked = tables[0].weight.data.cpu()
+    parked, before = tables[0].weight.data.cpu(), [t.__dict__.get("forward") for t in tables]
 
     def look_up(ids: Tensor) -> Tensor:
         return torch.zeros(*ids.shape, width, dtype=parked.dtype, device=device)
@@ -162,10 +162,15 @@ def park_embeddings(*models: Any) -> Iterator[None]:
             table.forward = look_up
         yield
     finally:
+        # What cannot fail comes first: the device may have no memory left.
+        for table, forward in zip(tables, before, strict=True):
+            table.weight.data = parked
+            del table.forward
+            if forward is not None:
+                table.forward = forward
         whole = parked.to(device)
         for table in tables:
             table.weight.data = whole
-            del table.forward
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from layerscout.models.architecture import (
     usable_positions,
 )
 from layerscout.models.devices import use_seed
-from layerscout.models.forward import eval_mode, resume_at, run_until
+from layerscout.models.forward import eval_mode, park_embeddings, resume_at, run_until
 from layerscout.models.quiet import quiet_transformers
 from layerscout.models.rebuilding import TOLERANCE, agree, make_short_inputs, rebuild
 from layerscout.plans import Family, ReadToken, block_weights
@@ -147,7 +147,7 @@ def _try_resuming(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> N
         seen = inputs["attention_mask"].bool()
         for cut in sorted({0, 1, blocks // 2, blocks - 1, blocks}):
             state = run_until(model, family, inputs, cut)
-            with resume_at(model, family, state, cut):
+            with park_embeddings(model), resume_at(model, family, state, cut):
                 found = model(**inputs).last_hidden_state
             if not agree(found[seen], whole[seen]):
                 raise _UnlikeError(

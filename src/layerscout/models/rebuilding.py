@@ -53,7 +53,11 @@ def rebuild(model: Any, config: Any) -> Any:
 def survives_saving(model: Any) -> bool:
     """Tell whether a bare model gives the same once it is saved and loaded, on two short inputs."""
     inputs = make_short_inputs(model)
-    seen, again = inputs["attention_mask"].bool(), rebuild(model, model.config)
+    try:
+        again = rebuild(model, model.config)
+    except Exception:  # the library refuses configurations in many ways
+        return False
+    seen = inputs["attention_mask"].bool()
     with eval_mode(model), eval_mode(again):
         found = again(**inputs).last_hidden_state[seen]
         return agree(found, model(**inputs).last_hidden_state[seen])

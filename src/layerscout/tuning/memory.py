@@ -97,4 +97,8 @@ def _measure_device(device: torch.device) -> int | None:
         return int(torch.cuda.mem_get_info(device)[1])
     if device.type != "cpu" or "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
         return None
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        there = min(there, int(text))
+    return there if there > 0 else None

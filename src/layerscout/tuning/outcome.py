@@ -18,6 +18,7 @@ from layerscout.data import evaluate_all, tabulate_predictions
 from layerscout.models import (
     Equipped,
     export,
+    holds_exactly,
     merge_lora,
     round_weights,
     save_peft,
@@ -138,8 +139,7 @@ def _list_examples(setup: TuneSetup, tuned: Tuned) -> Examples:
 
     States at the cut are those of the weights before.
     """
-    exact = setup.save_dtype == setup.encoder.dtype and setup.encoder.edit_spec is None
-    if exact or setup.save_dtype == "float32":
+    if holds_exactly(setup.encoder.model, setup.save_dtype):
         return tuned.validation
     part = setup.validation
     return Examples(part.tokens, part.answers.labels, None, part.answers.choices)

@@ -61,10 +61,10 @@ SmolLM2-135M-Instruct (Llama family, 30 blocks of 576), rebuilt from 4-bit weigh
   look at `--pooling mean` too. What decides is that heads read the last token, and that ν of the
   mean is undefined for many states: the first token of this model is an attention sink. From
   state 12 to 28 its states have a norm of 23,000, the last token's one of 120 to 650 (medians
-  over 100 texts of CoLA), so that a mean over tokens mostly says how long a text is. Of the first
-  token alone no score is better than chance.
+  over 100 texts of CoLA), so that a mean over tokens mostly says how long a text is. Scores of
+  the first token alone are no better than chance on average.
 - What is known is from one small model, 640 examples and short texts. With so few, CoLA is hardly
-  learnt: its commonest class is 70.3 %."""
+  learnt: 69 to 70 % are of its commonest class."""
 FEW, ALL = "(13, 15, 15)", "(1, 30, 30)"
 DRAWS = 2000
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"

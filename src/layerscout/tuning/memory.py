@@ -99,6 +99,6 @@ def _measure_device(device: torch.device) -> int | None:
         return None
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")  # of a container
-    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+    if limit.is_file() and (text := limit.read_text(encoding="utf-8").strip()).isdigit():
         there = min(there, int(text))
     return there if there > 0 else None

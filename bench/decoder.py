@@ -366,7 +366,7 @@ def _draw_panel(
     name, names = colour
     return (
         alt.Chart(alt.Data(values=list(values)), title=title, width=200, height=100)
-        .mark_line(point=alt.OverlayMarkDef(size=12), strokeWidth=1)
+        .mark_line(strokeWidth=1)  # points on every line made the picture a megabyte
         .encode(
             x=alt.X("state:Q", title=None),
             y=alt.Y("mean(value):Q", title=None, scale=alt.Scale(zero=False)),

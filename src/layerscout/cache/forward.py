@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from layerscout.cache.examples import Examples, make_batch, make_batches
 from layerscout.cache.processes import make_accelerator
 from layerscout.data import expand_choices
-from layerscout.models import Encoder, base_of, resume_at
+from layerscout.models import Encoder, base_of, resume_at, widen
 
 
 def compute_logits(
@@ -33,7 +33,7 @@ def compute_logits(
     inputs, trunk = make_batch(encoder, examples, rows), examples.trunk
     if trunk is None:
         with encoder.autocast():
-            return _wide((model if run is None else run)(**inputs).logits)
+            return widen((model if run is None else run)(**inputs).logits)
     states = trunk.states(expand_choices(rows, examples.choices))
     return resume_from_states(encoder, model, inputs, states, trunk.cut, run=run)
 
@@ -64,11 +64,7 @@ def resume_from_states(
         encoder.autocast(),
         resume_at(base_of(model)[0], encoder.family, states, block),
     ):
-        return _wide((model if run is None else run)(**inputs).logits)
-
-
-def _wide(found: Tensor) -> Tensor:
-    return found.to(torch.promote_types(found.dtype, torch.float32))
+        return widen((model if run is None else run)(**inputs).logits)
 
 
 def compute_loss(found: Tensor, labels: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from layerscout.models.architecture import (
 from layerscout.models.block_scores import BlockScores
 from layerscout.models.checkpoints import load_config
 from layerscout.models.classifiers import build, find_read_token, make_classifier, unshare_weights
-from layerscout.models.devices import Computed, Precision, resolve_device, use_seed
+from layerscout.models.devices import Computed, Precision, resolve_device, use_seed, widen
 from layerscout.models.edits import apply_edits, arrange_blocks, edit, list_reinitialized
 from layerscout.models.encoder import Encoder, holds_exactly
 from layerscout.models.exports import export, round_weights, truncate

@@ -19,7 +19,7 @@ from layerscout.models.architecture import (
     shared_weights,
 )
 from layerscout.models.checkpoints import load_pretrained
-from layerscout.models.devices import use_seed
+from layerscout.models.devices import use_seed, widen
 from layerscout.models.encoder import Encoder
 from layerscout.models.freezing import train_only
 from layerscout.models.places import locate_parameters, tunes
@@ -116,7 +116,8 @@ def make_classifier(
     start = heads | bodies if head == "mean-linear" and not fresh_head else bodies | heads
     model.load_state_dict(
         {
-            name: _copy_in_float32(start[name]) if name in trained else start[name]
+            # A weight in bfloat16 has 8 bits: most steps of AdamW would leave it as it is.
+            name: widen(start[name], copy=True) if name in trained else start[name]
             for name in model.state_dict()
         },
         assign=True,
@@ -125,15 +126,10 @@ def make_classifier(
     return model.to(encoder.device).eval()
 
 
-def _copy_in_float32(tensor: Tensor) -> Tensor:
-    # A weight in bfloat16 has 8 bits: most steps of AdamW would leave it as it is.
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
-
-
 def unshare_weights(model: Any) -> Any:
     """Give a model that shares its frozen weights with an encoder copies of them, in float32."""
     for parameter in model.parameters():
-        parameter.data = _copy_in_float32(parameter.data)
+        parameter.data = widen(parameter.data, copy=True)
     for buffer in model.buffers():
         buffer.data = buffer.data.clone()
     return model

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from layerscout.runtime import InputError, first_line, make_unknown_error
 
@@ -55,6 +56,11 @@ def resolve_precision(asked: Precision, device: torch.device) -> Computed:
     # of Intel that have no matrix units they take longer than float32.
     faster = cpu.get("amx_bf16") or (cpu.get("avx512_bf16") and "AMD" in cpu.get("cpu_name", ""))
     return "bfloat16" if device.type == "cpu" and faster else "float32"
+
+
+def widen(tensor: Tensor, *, copy: bool = False) -> Tensor:
+    """Give a tensor in float32, or in its own dtype if that is more precise."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=copy)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from layerscout.models.architecture import (
     is_norm,
     shared_weights,
 )
+from layerscout.models.devices import widen
 from layerscout.models.encoder import Encoder
 from layerscout.models.places import locate_parameters
 from layerscout.models.rebuilding import survives_saving
@@ -234,7 +235,7 @@ def _reinitialize_block(
     """Copy a block with weights of its own, drawn by the seed and its number."""
     fresh = copy.deepcopy(block)
     for parameter in fresh.parameters():  # the same draw, whatever the rest is held in
-        parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
+        parameter.data = widen(parameter.data)
     state = np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0]
     generator = torch.Generator().manual_seed(int(state >> np.uint64(1)))
     with torch.no_grad():

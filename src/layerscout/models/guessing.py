@@ -162,7 +162,7 @@ def _try_padding(model: Any, inputs: Mapping[str, Tensor]) -> None:
         padded = model(**inputs).last_hidden_state[1, :seen]
         alone = {name: tensor[1:, :seen] for name, tensor in inputs.items()}
         single = model(**alone).last_hidden_state[0]
-    if not (padded - single).abs().max() <= 10 * TOLERANCE * single.abs().max():
+    if not agree(padded, single, 10 * TOLERANCE):
         raise _UnlikeError("a text that is padded has other states than alone")
 
 

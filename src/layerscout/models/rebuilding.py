@@ -24,9 +24,9 @@ def make_short_inputs(model: Any, tokens: int = 5) -> dict[str, Tensor]:
     return {"input_ids": ids.to(model.device), "attention_mask": seen.to(model.device)}
 
 
-def agree(found: Tensor, expected: Tensor) -> bool:
+def agree(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
     """Tell whether two ways gave the same states."""
-    return bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
+    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
 
 
 def rebuild(model: Any, config: Any) -> Any:

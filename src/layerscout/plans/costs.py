@@ -129,7 +129,7 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
             + work.epochs * (rows * forward + work.examples * backward)
         ),
         inference=float(trunk + forward - (added if isinstance(method, LoRA) else 0)),
-        trainable=_trainable(plan, shape, method),
+        trainable=trainable_parameters(plan, shape, method),
         total=_total(plan, shape, method),
     )
 
@@ -207,7 +207,7 @@ def _count_spared(plan: Plan, shape: ModelShape, tokens: float, method: Method) 
             return inputs + 2 * (tokens + method.virtual_tokens) * q
 
 
-def _trainable(plan: Plan, shape: ModelShape, method: Method) -> int:
+def trainable_parameters(plan: Plan, shape: ModelShape, method: Method) -> int:
     """Count the parameters that are trained; those of a LoRA are as shared as its blocks are."""
     counts = shape.parameters
     match method:

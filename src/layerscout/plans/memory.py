@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layerscout.plans.costs import Work, cost, distinct_parameters, new_parameters
+from layerscout.plans.costs import distinct_parameters, new_parameters, trainable_parameters
 from layerscout.plans.methods import (
     FULL,
     Adapter,
@@ -13,6 +13,7 @@ from layerscout.plans.methods import (
     Method,
     PrefixTuning,
     apply_method,
+    check_tunes_blocks,
 )
 from layerscout.plans.plan import ModelShape, Plan
 
@@ -115,16 +116,15 @@ def peak_memory(plan: Plan, shape: ModelShape, step: Step, method: Method = FULL
         InputError: if the plan does not fit the model or the method.
     """
     plan = apply_method(plan, method, shape.blocks)
-    trained = cost(plan, shape, Work(1, 0, 1.0, 1), method).trainable
+    check_tunes_blocks(plan, method)
+    trained = trainable_parameters(plan, shape, method)
     counts, every = shape.parameters, range(1, shape.blocks + 1)
     encoder = counts.embeddings + distinct_parameters(shape, every)
     copied = distinct_parameters(shape, plan.tuned) + (counts.embeddings if plan.embeddings else 0)
     added = new_parameters(plan, shape, method)
     left = counts.embeddings + distinct_parameters(shape, range(1, plan.head + 1)) + counts.head
     tokens = step.texts * step.tokens
-    working = max(
-        4 * shape.queries, 2 * shape.feed_forward
-    )  # what is computed and not yet given up
+    working = max(4 * shape.queries, 2 * shape.feed_forward)  # computed and not yet given up
     computed = _count_kept(plan, shape, step, method) + FLOAT32 * tokens * working
     scored = FLOAT32 * step.scored * (2 * shape.hidden_size + working)
     return Memory(

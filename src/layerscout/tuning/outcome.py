@@ -141,8 +141,7 @@ def _list_examples(setup: TuneSetup, tuned: Tuned) -> Examples:
     """
     if holds_exactly(setup.encoder.model, setup.save_dtype):
         return tuned.validation
-    part = setup.validation
-    return Examples(part.tokens, part.answers.labels, None, part.answers.choices)
+    return setup.validation.without_trunk()
 
 
 def load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:

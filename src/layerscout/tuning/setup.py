@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from layerscout.cache import Examples
 from layerscout.data import Targets, Task
 from layerscout.models import (
     Computed,
@@ -24,6 +25,10 @@ class Part:
 
     tokens: Tokens
     answers: Targets
+
+    def without_trunk(self) -> Examples:
+        """Give its examples without states at a cut, so that the whole model runs on them."""
+        return Examples(self.tokens, self.answers.labels, None, self.answers.choices)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscout.cache import Examples, make_batch, make_batches
+from layerscout.cache import make_batch, make_batches
 from layerscout.tuning.setup import TuneSetup
 
 # On how many validation examples, and how often, the speed of the tuned and the full model is
@@ -22,8 +22,7 @@ def measure_speeds(setup: TuneSetup, model: Any) -> dict[str, float]:
 
     The encoder stands for the full model, whose head adds next to nothing.
     """
-    encoder, part = setup.encoder, setup.validation
-    examples = Examples(part.tokens, part.answers.labels, None, part.answers.choices)
+    encoder, examples = setup.encoder, setup.validation.without_trunk()
     rows = np.linspace(0, len(examples) - 1, min(SPEED_EXAMPLES, len(examples))).astype(np.int64)
     shaped = [make_batch(encoder, examples, some) for some in make_batches(encoder, examples, rows)]
     flat = [{name: t.reshape(-1, t.shape[-1]) for name, t in one.items()} for one in shaped]

@@ -156,10 +156,7 @@ def _prepare_examples(setup: TuneSetup, plan: Plan, show: Show) -> tuple[Example
     """Run the trunk over both splits, or find what it gave."""
     parts = setup.training, setup.validation
     if setup.request.trunk_dropout:
-        first, second = (
-            Examples(part.tokens, part.answers.labels, None, part.answers.choices) for part in parts
-        )
-        return first, second
+        return setup.training.without_trunk(), setup.validation.without_trunk()
     total, done = sum(len(part.answers) for part in parts), 0
     stage = f"blocks 1 to {plan.cut}, once" if plan.cut else "embeddings, once"
 

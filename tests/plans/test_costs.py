@@ -102,7 +102,7 @@ def without_weights(config, plan, method=None):
     if method is not None:
         with torch.device("meta"):
             equip(model, plan, method)
-    elif not plan.embeddings:
+    elif len(plan.tuned) < config.num_hidden_layers or not plan.embeddings:
         encoder.requires_grad_(False)
         blocks = encoder.get_submodule(FAMILIES[config.model_type].blocks)
         for trained in [blocks[block - 1] for block in plan.tuned]:
@@ -110,6 +110,7 @@ def without_weights(config, plan, method=None):
         for part in FAMILIES[config.model_type].head_parts:
             with suppress(AttributeError):
                 encoder.get_submodule(part).requires_grad_(True)
+        encoder.get_input_embeddings().requires_grad_(bool(plan.embeddings))
     return model
 
 
@@ -131,6 +132,7 @@ def counted(config, plan, tokens, examples=2, method=None):
         "full",
         "blocks:2,4@5",
         "head:4",
+        "emb+(3, 3, 5)",
         *whole_only("top:1", "best-down:2@top", "best-down:all@best"),
     ],
 )

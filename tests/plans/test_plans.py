@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 from hypothesis import given, strategies as st
 
+from layerscout.plans.methods import LoRA, apply_method
 from layerscout.plans.plan import (
     STRATEGIES,
     ModelShape,
@@ -91,6 +92,36 @@ def test_full_is_full_however_it_is_written():
         assert (plan.embeddings, plan.cut) == (True, None)
     for strategy in ("(1, 14, 14)", "(1, 14, 24)", "(2, 24, 24)", "best-down:all@best", "head:24"):
         assert make_plan(strategy, 24, best=14).embeddings is False
+
+
+@pytest.mark.parametrize(
+    ("strategy", "tuned", "notation"),
+    [
+        ("emb+rank:2", (8, 10), "emb+blocks:8,10@12"),
+        ("emb+(3, 5, 12)", (3, 4, 5), "emb+(3, 5, 12)"),
+        ("EMB + top:1", (12,), "emb+(12, 12, 12)"),
+        ("emb+blocks:1,3@5", (1, 3), "emb+blocks:1,3@5"),
+        ("emb+head:8", (), "emb+head:8"),
+        ("emb+full", tuple(range(1, 13)), "(1, 12, 12)"),
+    ],
+)
+def test_a_plan_may_name_the_embeddings(strategy, tuned, notation):
+    """As the released code of Lodha et al. 2023 trained: they, and the blocks that rank first."""
+    ranking = [None, *(float(block in (8, 10)) for block in range(1, 13))]
+    plan = make_plan(strategy, 12, ranking=ranking)
+    assert (plan.tuned, plan.notation, plan.cut) == (tuned, notation, None) and plan.embeddings
+    assert make_plan(notation, 12) == plan == Plan.from_dict(plan.as_dict()).on(12)
+
+
+def test_embeddings_are_named_where_that_says_something():
+    with pytest.raises(InputError, match=r"shorter model; write truncate:5 \+ full"):
+        make_plan("emb+(1, 5, 5)", 12)
+    with pytest.raises(InputError, match="lora never tunes the embeddings, got emb"):
+        apply_method(make_plan("emb+top:2", 12), LoRA(), 12)
+    assert not apply_method(make_plan("emb+full", 12), LoRA(), 12).embeddings
+    for misspelt in ("emb+", "emb+emb", "emb+tip:1", "emb+auto", "embed+top:1"):
+        with pytest.raises(InputError):
+            make_plan(misspelt, 12)
 
 
 def test_the_cut_is_below_the_lowest_tuned_block():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from inputs import expect_refused
 from layerscout import scanning
@@ -136,7 +137,7 @@ def test_broken_plans_from_disk(bert, tmp_path, content):
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ({"embeddings": True}, "embeddings are tuned in full fine-tuning"),
+        ({"embeddings": True, "notation": "(1, 1, 2)"}, "must be that of … emb+(1, 1, 2), got"),
         ({"embeddings": "no"}, "`embeddings` must be true or false, got 'no'"),
         ({"notation": "(3, 4, 4)"}, "must be that of … (1, 1, 2), got '(3, 4, 4)'"),
         ({"notation": 3}, "must be that of … got 3"),
@@ -276,11 +277,33 @@ def test_another_checkpoint_and_another_task_are_a_warning(bert, scan):
     assert "the scan is for cousin" in said and "the scan is for the task other" in said
 
 
-@pytest.mark.parametrize(
-    "plan", [Plan((4,), 4, embeddings=True), Plan((1, 2, 3, 4), 4, embeddings=False)]
-)
-def test_embeddings_train_in_full_only(bert, plan):
-    expect_refused("embeddings … full fine-tuning … leave", cheaply, bert, task_of(), plan)
+def test_embeddings_train_in_full_and_where_they_are_named(bert, tmp_path):
+    plan = Plan((1, 2, 3, 4), 4, embeddings=False)
+    expect_refused("full fine-tuning … embeddings … leave", cheaply, bert, task_of(), plan)
+    plan = Plan((1, 2, 3), 3, embeddings=True)
+    expect_refused("write truncate:3 + full", cheaply, bert, task_of(), plan)
+    expect_refused("adapter never", cheaply, bert, task_of(), "emb+top:1", method="adapter")
+    result = cheaply(bert, task_of(), "emb+(4, 4, 4)")
+    weights, before = result.model.state_dict(), bert.model.state_dict()
+    for name, same in (
+        ("embeddings.word_embeddings.weight", False),
+        ("encoder.layer.1.output.dense.weight", True),
+        ("encoder.layer.3.output.dense.weight", False),
+    ):
+        assert torch.equal(weights[f"bert.{name}"], before[name]) == same, name
+    counts = bert.shape(2).parameters
+    expected = counts.embeddings + counts.blocks[3] + counts.head
+    assert result.content["parameters"]["trainable"] == expected
+    assert result.content["plan"]["notation"] == "emb+(4, 4, 4)"
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"plan": result.content["plan"]}))
+    assert cheaply(bert, task_of(), path).content["plan"]["embeddings"]
+
+
+def test_plans_of_embeddings_may_follow_from_a_scan(bert):
+    found = cheaply(bert, task_of(), "emb+rank:1", score="weight_snr")
+    assert found.content["plan"]["notation"].startswith("emb+(")
+    assert "reinit:4" in str(cheaply(bert, task_of(), "reinit:4 + emb+top:1").content["model"])
 
 
 @pytest.mark.parametrize("plan", ["auto", "race"])

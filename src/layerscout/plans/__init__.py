@@ -72,6 +72,7 @@ from layerscout.plans.plan import (
     check_tied,
     make_plan,
     ranges,
+    split_embeddings,
     weight_sets,
 )
 from layerscout.plans.presets import (

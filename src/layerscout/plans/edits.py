@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from layerscout.plans.plan import ranges, read_ranges
+from layerscout.plans.plan import EMBEDDINGS, ranges, read_ranges
 from layerscout.runtime import InputError, check_integer, make_unknown_error
 
 EDITS: Mapping[str, str] = {
@@ -247,8 +247,14 @@ def make_edits(written: str | Edit | Sequence[Edit]) -> tuple[Edit, ...]:
 
 
 def split_edits(written: str) -> tuple[str, str]:
-    """Split text such as "reinit:9-12 + top:3" into the edits and the plan, which comes last."""
+    """Split text such as "reinit:9-12 + top:3" into the edits and the plan, which comes last.
+
+    The plan may be one of embeddings too, "emb+top:3".
+    """
     edits, _, plan = written.rpartition("+")
+    before, _, last = edits.rpartition("+")
+    if last.strip().lower() == EMBEDDINGS:
+        edits, plan = before, f"{last.strip()}+{plan.strip()}"
     return edits, plan.strip()
 
 

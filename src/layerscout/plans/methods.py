@@ -152,8 +152,16 @@ def apply_method(plan: Plan, method: Method, blocks: int) -> Plan:
     """Give a plan as the method follows it, on a model of so many blocks.
 
     Only full fine-tuning trains the embeddings: the others leave them even in (1, L, L).
+
+    Raises:
+        InputError: if the plan names the embeddings, and the method leaves them.
     """
     plan = plan.on(blocks)
+    if plan.embeddings and len(plan.tuned) < plan.head and not isinstance(method, Full):
+        raise InputError(
+            f"{method.name} never tunes the embeddings, got {plan.notation}; use the method full, "
+            "or leave out emb+"
+        )
     return plan if isinstance(method, Full) else replace(plan, embeddings=False)
 
 

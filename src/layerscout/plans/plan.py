@@ -33,6 +33,9 @@ STRATEGIES: Mapping[str, str] = {
     "race": "found by tuning: two or three plans are tried for an epoch, and one is finished",
 }
 
+# Stands before any of these but auto and race, such as "emb+rank:3": tune the embeddings too.
+EMBEDDINGS = "emb"
+
 # No model has 10⁹ blocks, and Python refuses to read numbers of thousands of digits.
 _NUMBER = "[0-9]{1,9}"
 _TRIPLE = re.compile(rf"(\()?\s*({_NUMBER})\s*,\s*({_NUMBER})\s*,\s*({_NUMBER})\s*(?(1)\)|)")
@@ -131,7 +134,7 @@ class Plan:
     Attributes:
         tuned: block numbers in 1..`head`, in any order; kept sorted. None of them: head only.
         head: the state that the head reads.
-        embeddings: whether the embeddings are tuned too. None stands for what the notation says:
+        embeddings: whether the embeddings are tuned too. None stands for what blocks and head say:
             they are in (1, L, L), full fine-tuning, and in nothing else.
 
     Raises:
@@ -166,7 +169,8 @@ class Plan:
         """Give the plan for a model of L = `blocks` blocks: checked, with `embeddings` settled.
 
         Raises:
-            InputError: if the head is above the model's blocks.
+            InputError: if the head is above the model's blocks, or the plan is the whole of a
+                shorter model.
         """
         if self.head > blocks:
             raise InputError(
@@ -174,6 +178,11 @@ class Plan:
                 f"{blocks} for the top one"
             )
         full = len(self.tuned) == self.head == blocks
+        if self.embeddings and len(self.tuned) == self.head < blocks:
+            raise InputError(
+                "the embeddings and every block up to the head are the whole of a shorter model; "
+                f"write truncate:{self.head} + full instead of {EMBEDDINGS}+{self.notation}"
+            )
         return replace(self, embeddings=full if self.embeddings is None else self.embeddings)
 
     @property
@@ -185,17 +194,26 @@ class Plan:
 
     @property
     def notation(self) -> str:
-        """The plan as text that `make_plan` reads: "(12, 14, 24)", "head:8", "blocks:3,7-9@12"."""
-        if not self.tuned:
-            return f"head:{self.head}"
+        """The plan as text that `make_plan` reads: "(12, 14, 24)", "head:8", "blocks:3,7-9@12".
+
+        "emb+" stands before it where the embeddings are tuned though some blocks are not.
+        """
         runs = list(_runs(self.tuned))
+        some = self.embeddings and len(self.tuned) < self.head
+        before = f"{EMBEDDINGS}+" if some else ""
+        if not runs:
+            return f"{before}head:{self.head}"
         if len(runs) == 1:
-            return f"({runs[0][0]}, {runs[0][1]}, {self.head})"
-        return f"blocks:{ranges(self.tuned)}@{self.head}"
+            return f"{before}({runs[0][0]}, {runs[0][1]}, {self.head})"
+        return f"{before}blocks:{ranges(self.tuned)}@{self.head}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Give `tuned`, `head` and `notation`, as the JSON files hold them."""
-        return {"tuned": list(self.tuned), "head": self.head, "notation": self.notation}
+        """Give `tuned`, `head` and `notation`, as the JSON files hold them.
+
+        And `embeddings`, where they are tuned though some blocks are not.
+        """
+        found = {"tuned": list(self.tuned), "head": self.head, "notation": self.notation}
+        return found | ({"embeddings": True} if split_embeddings(self.notation)[0] else {})
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:
@@ -226,6 +244,13 @@ def require_text(plan: Any) -> str:
     return plan
 
 
+def split_embeddings(written: str) -> tuple[bool, str]:
+    """Tell whether "emb+" stands before a plan that is text, and give what is left of it."""
+    first, _, plan = written.partition("+")
+    found = first.strip().lower() == EMBEDDINGS
+    return found, plan.strip() if found else written
+
+
 def make_plan(
     strategy: str,
     blocks: int,
@@ -240,7 +265,7 @@ def make_plan(
 
     Args:
         strategy: one of `STRATEGIES` but "auto", such as "best-down:3@top", or what
-            `Plan.notation` gives.
+            `Plan.notation` gives; with "emb+" before it the embeddings are tuned too.
         blocks: L.
         best: ℓ*, the best state by a score; None if there is none.
         ranking: a block score's values, entry ℓ block ℓ and entry 0 None; higher is better.
@@ -250,6 +275,10 @@ def make_plan(
             ranking that is not given.
     """
     text = require_text(strategy).strip().lower()
+    embeddings, text = split_embeddings(text)
+    if embeddings:
+        plan = make_plan(text, blocks, best=best, ranking=ranking)
+        return replace(plan, embeddings=True).on(blocks)
     if triple := _TRIPLE.fullmatch(text):
         bottom, top, head = map(int, triple.groups()[1:])
         return _plan([(bottom, top)], head, blocks)

@@ -95,7 +95,8 @@ class TuneRequest(Settings):
 
     Attributes:
         plan: a strategy such as best-down:3@top, a plan such as "(6, 8, 12)", or a plan.json;
-            edits may stand before it, such as "reinit:9-12 + top:3".
+            "emb+" before it tunes the embeddings too; edits may stand before it, such as
+            "reinit:9-12 + top:3".
         against: a second plan, such as full, that is tuned in the same way for comparison.
         score: the score that says which state is best, or ranks blocks; by default the scan's.
         budget: training FLOPs for auto or race, and for their scan, as a share of those of full
@@ -168,12 +169,12 @@ class TuneRequest(Settings):
         different = {f.name for f in fields(self) if getattr(self, f.name) != f.default}
         object.__setattr__(self, "given", self.given | (different - {"given"}))
         if isinstance(self.plan, str) and "+" in self.plan and not self.plan.endswith(".json"):
-            if self.edits:
+            edits, plan = split_edits(self.plan)
+            if edits and self.edits:
                 raise InputError(
                     f"edits stand before the plan or in `edits`, got both: {self.plan:.80}"
                 )
-            edits, plan = split_edits(self.plan)
-            object.__setattr__(self, "edits", edits)
+            object.__setattr__(self, "edits", edits or self.edits)
             object.__setattr__(self, "plan", plan)
         check_options(self)
         self._check_length()

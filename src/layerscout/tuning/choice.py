@@ -33,6 +33,7 @@ from layerscout.plans import (
     make_plan,
     name_blindly,
     pays_for_scan,
+    split_embeddings,
 )
 from layerscout.runtime import InputError, read_json
 from layerscout.scanning import Scan
@@ -129,7 +130,12 @@ def read_plan(plan: Any) -> Asked:
 def needs_scan(plan: Asked) -> bool:
     """Return whether a plan follows from a scan: from its best state, or its rank of blocks."""
     starts = ("auto", "race", "best", "rank")
-    return isinstance(plan, str) and plan.strip().lower().startswith(starts)
+    return isinstance(plan, str) and _strategy(plan).startswith(starts)
+
+
+def _strategy(plan: str) -> str:
+    """Give a strategy without what it says of the embeddings."""
+    return split_embeddings(plan.strip().lower())[1]
 
 
 def is_worth_scan(plan: Asked, context: PlanContext, work: Work) -> bool:
@@ -173,7 +179,7 @@ def check_plan(plan: Asked, context: PlanContext) -> None:
         _fit(*_explicit(plan, context), context)
         return
     blocks = context.encoder.blocks
-    if str(plan).strip().lower().startswith("rank"):
+    if _strategy(str(plan)).startswith("rank"):
         ranks = SCORES[context.score].of == "blocks"
         _make_plan(plan, blocks, None, [None, *[1.0] * blocks] if ranks else None)
         return
@@ -290,12 +296,11 @@ def _fit(choice: Choice, warnings: list[str], context: PlanContext) -> tuple[Cho
     blocks = context.encoder.blocks
     asked = choice.plan.on(blocks)
     check_tunes_blocks(asked, context.method)
-    implied = Plan(asked.tuned, asked.head).on(blocks).embeddings
-    left = implied and not isinstance(context.method, Full)  # which the plan may say or not
-    if asked.embeddings != implied and not left:
+    full = len(asked.tuned) == asked.head == blocks
+    if full and not asked.embeddings and isinstance(context.method, Full):
         raise InputError(
-            f"embeddings are tuned in full fine-tuning, (1, {blocks}, {blocks}), and in nothing "
-            f"else, got {asked.notation} with embeddings={asked.embeddings}; leave embeddings out"
+            f"full fine-tuning, (1, {blocks}, {blocks}), tunes the embeddings too, got "
+            "embeddings=False; leave embeddings out"
         )
     check_tied(asked, context.shape.weights)
     asked = apply_method(asked, context.method, blocks)

@@ -151,6 +151,26 @@ def test_given_labels_are_another_mode_and_raw_logits_a_third(family, checkpoint
     same(fisher(encoder, split, LABELS, as_released=True), expected)
 
 
+def test_the_released_code_read_both_texts_of_a_pair_as_the_first(checkpoint):
+    """It gave the model no token types, which is all that is left between it and as_released."""
+    folder, first = checkpoint("bert"), examples()
+    split = Split(first.texts, texts(len(first), 5), first.labels)
+    encoder, single = load(folder), inputs(folder, split)
+    model, blocks, names = whole(folder, 3)
+
+    def release(given):
+        _, g = naive.per_example(model, given, names, lambda z: z[0])
+        own = {k: of[np.arange(len(split)), split.labels] for k, of in g.items()}
+        return by_block(blocks, {k: (of**2).mean(0) for k, of in own.items()}, naive.sum_of_norms)
+
+    found = fisher(encoder, split, LABELS, as_released=True)
+    same(found, release(single))
+    assert all(one["token_type_ids"].any() for one in single)
+    theirs = release([{k: v for k, v in one.items() if k != "token_type_ids"} for one in single])
+    with pytest.raises(AssertionError):
+        same(found, theirs)
+
+
 @pytest.mark.parametrize("family", ["bert", "deberta-v2"])
 def test_float32_is_enough_whatever_the_scan_computes_in(family, checkpoint):
     folder, split = checkpoint(family), examples()

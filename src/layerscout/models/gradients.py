@@ -57,7 +57,8 @@ def fisher(
         as_released: what the paper's released code computes, whatever the mode: the gradient of
             the given labels' raw logits (regression: of the output), and for a block the sum over
             its tensors of the norm of each one's diagonal. That code also let the padding take
-            part and read one example all over; these two faults are not repeated.
+            part, read one example all over, and gave the model no token types, so that both texts
+            of a pair were read as the first one; these faults are not repeated.
         seeds: of the random part of the head, and of the labels drawn.
         parts: score the parts of each block too.
         max_length: tokens that are kept of an input.

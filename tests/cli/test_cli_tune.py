@@ -80,6 +80,7 @@ def test_options_reach_the_training(run, tiny, reviews, tmp_path):
     options = ("--keep", "last", "--patience", 1, "--warmup", 0.2, "--weight-decay", 0.01)
     options += ("--max-grad-norm", 1, "--metric", "f1", "--examples", 40, "--max-length", 16)
     options += ("--trunk-dropout", "--fresh-head", "--validation", 0.25, "--precision", "bfloat16")
+    options += ("--accumulation", 2, "--batching", "shuffled")
     out = tmp_path / "out"
     assert run("tune", tiny, reviews, "--plan", "top:1", "-o", out, *options, *QUICK)[0] == 0
     found = content(out)
@@ -87,8 +88,25 @@ def test_options_reach_the_training(run, tiny, reviews, tmp_path):
     expected |= {"max_grad_norm": 1.0, "metric": "f1", "examples": 40, "max_length": 16}
     expected |= {"trunk_dropout": True, "fresh_head": True, "validation": 0.25}
     expected |= {"precision": "bfloat16", "validation_examples": 24, "batch_size": 8, "epochs": 2}
+    expected |= {"accumulation": 2, "batching": "shuffled"}
     assert {name: found["settings"][name] for name in expected} == expected
     assert found["metric"] == "f1" and found["trunk"]["kept"] is False
+
+
+def test_the_epoch_of_the_lowest_loss_is_told_like_the_others(run, tiny, reviews, tmp_path):
+    options = ("--keep", "lowest-loss", "--learning-rate", 3e-3, "--accumulation", 3)
+    out = tmp_path / "out"
+    assert run("tune", tiny, reviews, "--plan", "top:1", "-o", out, *QUICK, *options)[0] == 0
+    found = content(out)
+    (only,) = found["runs"]
+    lowest = min(only["curve"], key=lambda epoch: epoch["loss"])
+    expected = {"epoch": lowest["epoch"], "value": lowest["value"]}
+    assert found["keep"] == "lowest-loss" and found["lowest-loss"] == expected
+    assert next(iter(found["metrics"].values())) == pytest.approx(lowest["value"])
+    card = (out / "model" / "README.md").read_text()
+    assert "which also chose the epoch" in card and "batches of 8, 3 a step" in card
+    assert run("report", out, "-o", tmp_path / "page")[0] == 0
+    assert "lowest loss" in (tmp_path / "page" / "report.html").read_text()
 
 
 def test_strategies_of_the_data_go_by_a_scan(run, tiny, reviews, tmp_path):

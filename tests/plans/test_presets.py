@@ -55,6 +55,19 @@ def test_all_are_settings(presets):
         assert Settings(**one.settings)
 
 
+@pytest.mark.parametrize("presets", [PRESETS, AS_RELEASED])
+def test_papers_shuffle_plainly(presets):
+    """None of them sorts by length: "batch size" and no more is what they say."""
+    assert all(one.settings["batching"] == "shuffled" for one in presets.values())
+    assert Settings().batching is None
+
+
+def test_batches_are_those_of_the_papers():
+    """Xie App. B, Phang §2, Tamkin §2, Lodha Table 1; each batch is a step."""
+    sizes = {name: Settings(**one.settings).step_size for name, one in PRESETS.items()}
+    assert sizes == {"xie2022": 8, "phang2021": 4, "tamkin2020": 8, "lodha2023": 16}
+
+
 def test_epochs_depend_on_the_task():
     def epochs(name, task="sst2", examples=5000):
         return preset(name, task=task, examples=examples).settings.get("epochs")
@@ -72,7 +85,10 @@ def test_as_released():
 
     assert released("tamkin2020").classifier == "family"
     assert released("tamkin2020").settings["max_grad_norm"] == 1.0
-    assert released("lodha2023").settings["warmup"] == 10_000
+    lodha = Settings(**released("lodha2023").settings)
+    assert (lodha.batch_size, lodha.accumulation, lodha.step_size) == (16, 2, 32)
+    assert (lodha.warmup, lodha.max_grad_norm, lodha.keep) == (10_000, 1.0, "lowest-loss")
+    assert (lodha.epochs, lodha.weight_decay) == (10, 0.01)
     expect_refused("tamkin2020", released, "phang2021")
 
 

@@ -12,14 +12,15 @@ from transformers import get_linear_schedule_with_warmup
 from conftest import whole_only
 from inputs import expect_refused
 from layerscout.cache.forward import compute_logits, predict
-from layerscout.data.batches import shuffle_batches
+from layerscout.data.batches import shuffle_batches, shuffle_plainly
 from layerscout.models.architecture import base_of
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder, shorten_weights
 from layerscout.models.forward import park_embeddings, resume_at
 from layerscout.plans.methods import FULL, LoRA
 from layerscout.plans.plan import Plan
-from layerscout.tuning import training
+from layerscout.tuning import stepping, training
+from layerscout.tuning.runs import Epoch, pick_epoch
 from layerscout.tuning.training import Settings, learning_rate_at
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import (
@@ -45,6 +46,8 @@ PLANS = (
     "(3, 3, 3)",
     "head:4",
     "head:2",
+    "emb+(3, 3, 4)",
+    "emb+head:4",
     "full",
 )
 
@@ -253,6 +256,65 @@ def test_equals_a_plain_training_loop(still):
     expected = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     found, expected = without_key_biases(kept), without_key_biases(expected)
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("batching", ["length", "shuffled"])
+def test_batches_that_make_up_a_step_equal_one_large_batch(still, batching):
+    """The loss of a step is the mean over its examples, also where the last batch is smaller."""
+    options = {"epochs": 2, "max_grad_norm": 0.5, "keep": "last", "seed": 7, "batching": batching}
+    parts, found, _ = trained(still, "(2, 3, 4)", batch_size=2, accumulation=4, **options)
+    whole, expected, _ = trained(still, "(2, 3, 4)", batch_size=8, **options)
+    assert [one.training_loss for one in parts.curve] == pytest.approx(
+        [one.training_loss for one in whole.curve], abs=1e-5
+    )
+    found, expected = without_key_biases(found), without_key_biases(expected)
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+    assert Settings(batch_size=2, accumulation=4).steps_per_epoch(12) == 2
+
+
+def test_a_batch_of_a_step_whose_loss_is_not_finite_changes_nothing(still, monkeypatch):
+    losses = []
+
+    def spoil(logits, labels):
+        losses.append(cross_entropy(logits, labels))
+        return losses[-1] * (float("nan") if len(losses) == 2 else 1.0)
+
+    monkeypatch.setattr(stepping, "compute_loss", spoil)
+    before = fitted(still, "(2, 3, 4)")[1]
+    run, kept, model = trained(still, "(2, 3, 4)", batch_size=4, accumulation=3, epochs=1)
+    assert run.diverged and not run.curve and not kept
+    start = make_classifier(still, before, NAMES).state_dict()
+    assert differing(start, model.state_dict()) == set()
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_shuffled_batches_mix_lengths(still):
+    """Rows go to batches as a permutation has them, and the rest comes last."""
+    batches = shuffle_plainly(10, 4, np.random.default_rng(3))
+    assert np.concatenate(batches).tolist() == np.random.default_rng(3).permutation(10).tolist()
+    assert [len(rows) for rows in batches] == [4, 4, 2]
+    length, none, shuffled = (
+        trained(still, "(3, 4, 4)", batch_size=5, batching=which)[0].curve
+        for which in ("length", None, "shuffled")
+    )
+    assert length == none != shuffled
+
+
+def test_the_epoch_of_the_lowest_loss_can_be_kept():
+    curve = [Epoch(1, 0.9, 0.50, 0.7), Epoch(2, 0.8, 0.40, 0.6), Epoch(3, 0.7, 0.40, 0.9)]
+    assert [pick_epoch(curve, keep).epoch for keep in ("best", "lowest-loss", "last")] == [3, 2, 3]
+
+
+def test_patience_looks_at_what_is_kept(still):
+    """With a rate of almost nothing no epoch has a better metric; the loss still falls."""
+    options = {"epochs": 4, "patience": 1, "learning_rate": 1e-6, "seed": 1}
+    best, lowest = (
+        trained(still, "(3, 4, 4)", keep=keep, **options)[0] for keep in ("best", "lowest-loss")
+    )
+    assert len(best.curve) == 2
+    losses = [epoch.loss for epoch in lowest.curve]
+    stopped = next((n for n in range(2, 5) if losses[n - 1] >= min(losses[: n - 1])), 4)
+    assert len(losses) == stopped
 
 
 def test_dropout_is_active_in_training_only(bert, still):

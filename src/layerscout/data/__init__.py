@@ -1,6 +1,6 @@
 """Labelled tasks: reading tables, choosing columns, targets, splits, samples and metrics."""
 
-from layerscout.data.batches import batch_by_length, shuffle_batches
+from layerscout.data.batches import batch_by_length, shuffle_batches, shuffle_plainly
 from layerscout.data.columns import Inputs, choose_inputs
 from layerscout.data.known_tasks import KNOWN, Kind
 from layerscout.data.labels import count_classes

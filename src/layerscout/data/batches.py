@@ -1,4 +1,4 @@
-"""Batches of rows of similar length."""
+"""Batches of rows: of similar length, or plainly shuffled."""
 
 import numpy as np
 
@@ -55,8 +55,7 @@ def shuffle_batches(
     Raises:
         InputError: if `size` is less than 1.
     """
-    if size < 1:
-        raise InputError(f"the batch size must be at least 1, got {size}")
+    _check_size(size)
     rows = generator.permutation(len(lengths))
     batches = []
     for start in range(0, len(rows), BUCKET * size):
@@ -64,3 +63,27 @@ def shuffle_batches(
         bucket = bucket[np.argsort(-np.asarray(lengths)[bucket], kind="stable")]
         batches += [bucket[at : at + size] for at in range(0, len(bucket), size)]
     return [batches[at] for at in generator.permutation(len(batches))]
+
+
+def shuffle_plainly(n: int, size: int, generator: np.random.Generator) -> list[np.ndarray]:
+    """Cut n rows into batches of `size`, shuffled at every call whatever their lengths.
+
+    Args:
+        n: how many rows there are.
+        size: rows of a batch; the last one may have less.
+        generator: draws the order.
+
+    Returns:
+        Row numbers of each batch; together every row once.
+
+    Raises:
+        InputError: if `size` is less than 1.
+    """
+    _check_size(size)
+    rows = generator.permutation(n)
+    return [rows[at : at + size] for at in range(0, n, size)]
+
+
+def _check_size(size: int) -> None:
+    if size < 1:
+        raise InputError(f"the batch size must be at least 1, got {size}")

@@ -41,17 +41,23 @@ def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
 def tabulate_runs(content: Mapping[str, Any]) -> Table:
     """Tabulate the runs, one for each learning rate and seed; the kept one is marked."""
     rows = []
+    others = [content["keep"]] if content["keep"] not in ("best", "last") else []
     for run in content["runs"]:
-        ends = ["–", "–", "–"]
+        ends = ["–", "–", "–", *("–" for _ in others)]
         if run["curve"]:
             best, last = run["best"], run["last"]
             ends = [format_decimals(best["value"], 4), str(best["epoch"])]
             ends.append(format_decimals(last["value"], 4))
+            ends += [format_decimals(run[name]["value"], 4) for name in others]
         stopped = "diverged" if run["diverged"] else run["stopped"] or "–"
         rows.append([f"{run['learning_rate']:g}", str(run["seed"]), *ends, stopped])
     columns = ["learning rate", "seed", f"best {name_metric(content['metric'])}", "epoch", "last"]
-    kept = frozenset({(content["kept"], {"best": 2, "last": 4}[content["keep"]])})
+    columns += [name.replace("-", " ") for name in others]
+    place = {"best": 2, "last": 4}.get(content["keep"], 5)
+    kept = frozenset({(content["kept"], place)})
     caption = "Every run with its best and its last epoch; the kept one is marked."
+    if others:
+        caption = "Every run with the metric at its epochs that count; the kept one is marked."
     return Table(caption, [*columns, "stopped"], rows, kept, mark="kept")
 
 

@@ -16,7 +16,8 @@ from layerscout.plans.options import (
 )
 from layerscout.runtime import InputError, check_number
 
-Keep = Literal["best", "last"]
+Keep = Literal["best", "lowest-loss", "last"]
+Batching = Literal["length", "shuffled"]
 Schedule = Literal["linear", "constant"]
 
 # What reads the last state: the family's own head, or one linear layer on the mean of the tokens.
@@ -45,13 +46,17 @@ class Settings:
     Attributes:
         epochs: passes over the training examples.
         max_steps: steps of the whole training, in place of epochs.
-        batch_size: examples per step.
+        batch_size: examples per step; with accumulation, of each of its batches.
+        accumulation: batches whose gradients make up a step, 1 by default.
+        batching: put texts of similar length into a batch (length, the default), or shuffle them
+            plainly (shuffled).
         warmup: steps during which the learning rate rises; below 1, their share of all steps.
         schedule: the learning rate then falls to 0 linearly, or stays constant.
         weight_decay: weight decay of AdamW, on matrices only.
         max_grad_norm: clip the norm of the gradient to this.
         patience: stop a run after so many epochs without improvement.
-        keep: keep the model of the best epoch, or of the last one.
+        keep: keep the model of the epoch with the best metric, of the one with the lowest loss on
+            validation, or of the last one.
         metric: the metric that counts, one for this kind of task; by default the task's own.
         threshold: where texts may have several labels, the probability from which on a text has
             one, 0.5 by default; or tuned, for that of each label to be found on the validation
@@ -61,6 +66,8 @@ class Settings:
     epochs: int = option(5, check_for_whole_number(1), panel=TRAINING)
     max_steps: int | None = option(None, check_for_whole_number(1), panel=TRAINING)
     batch_size: int = option(32, check_for_whole_number(1), panel=TRAINING)
+    accumulation: int | None = option(None, check_for_whole_number(1), panel=TRAINING, shown="1")
+    batching: Batching | None = option(None, panel=TRAINING, shown="length")
     warmup: float = option(
         0.06,
         check_for_number(
@@ -90,9 +97,14 @@ class Settings:
         """Check the values."""
         check_options(self)
 
+    @property
+    def step_size(self) -> int:
+        """How many examples a step takes."""
+        return self.batch_size * (self.accumulation or 1)
+
     def steps_per_epoch(self, examples: int) -> int:
         """Give the steps of a pass over so many examples."""
-        return -(-examples // self.batch_size)
+        return -(-examples // self.step_size)
 
     def steps(self, examples: int) -> int:
         """Give the steps of a whole training on so many examples."""

@@ -109,7 +109,7 @@ def _estimate_tuning(trial: Trial, shape: ModelShape, task: Task, tokens: float)
     plan = Plan.from_dict(given["plan"])
     method = make_method(given.get("method", "full"), **given.get("method_options", {}))
     n = task.train.examples
-    lengths = ("epochs", "max_steps", "batch_size")
+    lengths = ("epochs", "max_steps", "batch_size", "accumulation")
     settings = Settings(**{name: given[name] for name in lengths if name in given})
     work = Work(
         examples=len(task.train),

@@ -55,7 +55,7 @@ def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
     told = ("plan", "metric", "keep", "best", "last", "parameters", "flops", "seconds", "warnings")
     surroundings = ("precision", "device", "threads", "processes", "epochs", "batch_size")
     return {
-        **{name: content[name] for name in told},
+        **{name: content[name] for name in (*told, content["keep"])},
         **{name: run[name] for name in ("curve", "stopped", "diverged")},
         **{name: settings[name] for name in surroundings},
         "blocks": content["model"]["blocks"],

@@ -49,6 +49,9 @@ _USUAL: Mapping[str, Any] = {
     "predictions": False,
 }
 
+# The same for settings that are None unless they are asked for.
+_USUAL_SETTINGS: Mapping[str, Any] = {"accumulation": 1, "batching": "length"}
+
 # Given apart, or of no use for the training itself.
 _APART = ("plan", "score", "scan_examples", "learning_rate", "preset", "as_released")
 
@@ -69,7 +72,11 @@ def spell_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[str,
     elif examples == "all":
         examples = task.train.examples
     settings, classifier = request.settle(task.name, examples, given["metric"])
-    trained = {name: value for name, value in asdict(settings).items() if value is not None}
+    trained = {
+        name: value
+        for name, value in asdict(settings).items()
+        if value is not None and value != _USUAL_SETTINGS.get(name)
+    }
     if "max_steps" in trained:
         del trained["epochs"]
     found = {name: value for name, value in given.items() if name not in _APART}
@@ -154,5 +161,7 @@ def make_trial(
         for name, value in arguments.items()
         if name not in DRAWING and value is not None
     }
+    if rest.get("max_length") == _USUAL["max_length"]:  # of every verb
+        del rest["max_length"]
     contents = [*map(context.content, models), context.task_content(task)]
     return Trial(verb, models, task, rest | drawing, tuple(contents), keep)

@@ -99,7 +99,7 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
         **_say_what_was_tried(content),
         "Parameters": f"{parameters['total']:,}, of which {parameters['trainable']:,} were trained",
         "Training": f"{count_examples(task)}, {_say_how_cut(task, settings)}, "
-        f"batches of {settings['batch_size']}, learning rate {run['learning_rate']:g}, "
+        f"{_say_how_batched(settings)}, learning rate {run['learning_rate']:g}, "
         f"seed {run['seed']}; epoch {kept['epoch']} of {settings['epochs']} kept",
         "Cost": f"{flops['train']:.3g} FLOPs by count for {_say_how_long(settings)}, "
         f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
@@ -255,11 +255,17 @@ def _find_name(model: Mapping[str, Any]) -> str:
 def _say_what_they_chose(content: Mapping[str, Any]) -> str:
     """Say what the validation examples also chose, since that flatters their figures a little."""
     runs = content["runs"]
-    what = ["the epoch"] if content["keep"] == "best" else []
+    what = ["the epoch"] if content["keep"] != "last" else []
     what += ["the learning rate"] if len({run["learning_rate"] for run in runs}) > 1 else []
     what += ["the seed"] if len({run["seed"] for run in runs}) > 1 else []
     what += ["the thresholds"] if content["settings"].get("threshold") == "tuned" else []
     return f", which also chose {' and '.join(what)}" if what else ""
+
+
+def _say_how_batched(settings: Mapping[str, Any]) -> str:
+    """Say how large batches are, and how many make up a step where it is not one."""
+    batches = settings["accumulation"] or 1
+    return f"batches of {settings['batch_size']}" + (f", {batches} a step" if batches > 1 else "")
 
 
 def _say_how_long(settings: Mapping[str, Any]) -> str:

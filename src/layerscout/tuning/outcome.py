@@ -236,7 +236,7 @@ def _describe_plan(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
     work, choices = setup.work(cached=kept), setup.training.answers.choices
     costs = cost(tuned.plan, shape, work, setup.method)
     full = full_cost(shape, work)
-    runs = [run.as_dict() for run in tuned.runs]
+    runs = [run.as_dict(keep) for run in tuned.runs]
     return {
         "plan": {
             **tuned.plan.as_dict(),
@@ -249,6 +249,7 @@ def _describe_plan(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
         "keep": keep,
         "best": runs[tuned.kept]["best"],
         "last": runs[tuned.kept]["last"],
+        keep: runs[tuned.kept][keep],
         "parameters": {"total": costs.total, "trainable": costs.trainable},
         "flops": {
             "train": costs.train if tuned.race is None else tuned.race["flops"],

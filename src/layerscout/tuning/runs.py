@@ -51,9 +51,10 @@ class Run:
         """Give the epoch that counts."""
         return pick_epoch(self.curve, keep)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Give what `result.json` holds of the run."""
-        ends = (("best", self.best), ("last", self.last)) if self.curve else ()
+    def as_dict(self, keep: Keep = "best") -> dict[str, Any]:
+        """Give what `result.json` holds of the run, of which one epoch counts."""
+        names: dict[Keep, None] = dict.fromkeys(("best", "last", keep))
+        ends = [(name, self.choose_epoch(name)) for name in names] if self.curve else []
         return {
             "learning_rate": self.learning_rate,
             "seed": self.seed,
@@ -66,5 +67,11 @@ class Run:
 
 
 def pick_epoch(curve: Sequence[Epoch], keep: Keep) -> Epoch:
-    """Give the epoch that counts: the best, which is the earlier of equal ones, or the last."""
-    return max(curve, key=lambda epoch: epoch.value) if keep == "best" else curve[-1]
+    """Give the epoch that counts; the earlier of equal ones, unless it is the last that counts."""
+    match keep:
+        case "best":
+            return max(curve, key=lambda epoch: epoch.value)
+        case "lowest-loss":
+            return min(curve, key=lambda epoch: epoch.loss)
+        case "last":
+            return curve[-1]

@@ -23,6 +23,7 @@ class Stepper:
     Attributes:
         run: the model, as the accelerator wants it called.
         trained: the parameters that are trained, by name.
+        batch_size: examples of the batches that a step is made of.
         max_grad_norm: what the gradient's norm is clipped to; None for no clipping.
         scaler: keeps the gradients of float16 from vanishing; does nothing in other precisions.
     """
@@ -34,6 +35,7 @@ class Stepper:
     run: Any
     trained: Mapping[str, nn.Parameter]
     optimizer: torch.optim.Optimizer
+    batch_size: int
     max_grad_norm: float | None
     scaler: torch.amp.GradScaler
 
@@ -60,35 +62,62 @@ class Stepper:
         # encoder casts, and one process may hold encoders of several precisions.
         half = encoder.precision == "float16"
         scaler = torch.amp.GradScaler(encoder.device.type, enabled=half)
-        clip = settings.max_grad_norm
-        return cls(encoder, model, training, accelerator, run, trained, optimizer, clip, scaler)
+        return cls(
+            encoder,
+            model,
+            training,
+            accelerator,
+            run,
+            trained,
+            optimizer,
+            settings.batch_size,
+            settings.max_grad_norm,
+            scaler,
+        )
 
     def step(self, rows: np.ndarray, learning_rate: float) -> float:
         """Take one step on the examples at `rows` and give their mean loss.
 
-        A loss that is not finite changes nothing.
+        They go through the model in batches of `batch_size`, whose gradients add up to those of the
+        mean over all of them, also where the last batch is smaller. A loss that is not finite
+        changes nothing.
         """
         # Not a LambdaLR, which multiplies the factor of a group in first: in floating point the
         # rates of re-initialised blocks would differ in the last digit, and so would their runs.
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["factor"]
+        answers, value = self._count(rows), 0.0
+        for start in range(0, len(rows), self.batch_size):
+            value += self._add_gradients(rows[start : start + self.batch_size], answers)
+            if not isfinite(value):
+                break
+        else:
+            if self.max_grad_norm is not None:
+                self.scaler.unscale_(self.optimizer)
+                nn.utils.clip_grad_norm_(self.trained.values(), self.max_grad_norm)
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        self.optimizer.zero_grad()
+        return value
+
+    def _add_gradients(self, batch: np.ndarray, answers: int) -> float:
+        """Add the gradients of a batch to those that are there, and give its share of the loss.
+
+        Args:
+            batch: rows; each process takes its part of them.
+            answers: of the whole step, over which the loss is the mean.
+        """
         accelerator, processes = self.accelerator, self.accelerator.num_processes
-        part = np.array_split(rows, processes)[accelerator.process_index]
+        part = np.array_split(batch, processes)[accelerator.process_index]
         # Where there are too few for all, gradients of nothing still take part in the sum.
-        weight = self._count(part) / self._count(rows)
-        part = part if len(part) else rows[:1]
+        weight = self._count(part) / answers
+        part = part if len(part) else batch[:1]
         found = compute_logits(self.encoder, self.model, self.training, part, run=self.run)
         loss = compute_loss(found, self.training.labels_of(part)) * weight
         value = self._sum(loss.detach())
         if isfinite(value):
             # Gradients are averaged over the processes.
             accelerator.backward(self.scaler.scale(loss * processes))
-            if self.max_grad_norm is not None:
-                self.scaler.unscale_(self.optimizer)
-                nn.utils.clip_grad_norm_(self.trained.values(), self.max_grad_norm)
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-            self.optimizer.zero_grad()
         return value
 
     def _count(self, rows: np.ndarray) -> int:

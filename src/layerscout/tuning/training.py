@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from layerscout.cache import Examples, compute_loss, predict
-from layerscout.data import evaluate, settle_thresholds, shuffle_batches
+from layerscout.data import evaluate, settle_thresholds, shuffle_batches, shuffle_plainly
 from layerscout.models import Encoder, base_of, park_embeddings, use_seed
 from layerscout.plans import Settings, learning_rate_at
 from layerscout.tuning.run_state import RunState, restore_state, save_state
@@ -75,7 +75,8 @@ def train(
                 if not state.diverged:
                     _validate(stepper, state, validation, training_loss, settings)
             if state.stopped is None and state.epoch < epochs:
-                best = pick_epoch(state.curve, "best").epoch
+                by = "best" if settings.keep == "last" else settings.keep
+                best = pick_epoch(state.curve, by).epoch
                 if state.epoch - best >= (settings.patience or epochs):
                     state.stopped = f"no epoch was better than epoch {best}"
             if snapshots is not None:
@@ -108,7 +109,7 @@ def _pass_once(
     started, steps = perf_counter(), settings.steps(len(stepper.training))
     stepper.model.train()
     loss = seen = 0.0
-    for rows in shuffle_batches(stepper.training.lengths, settings.batch_size, state.order):
+    for rows in _order_examples(stepper.training, settings, state.order):
         if state.done == steps:
             break
         share = learning_rate_at(state.done, steps, settings.warmup, settings.schedule)
@@ -122,6 +123,15 @@ def _pass_once(
         advance(state.done, steps)
     state.spent["train"] += perf_counter() - started
     return loss / seen if seen else loss
+
+
+def _order_examples(
+    training: Examples, settings: Settings, order: np.random.Generator
+) -> list[np.ndarray]:
+    """Draw which examples the steps of an epoch take."""
+    if settings.batching == "shuffled":
+        return shuffle_plainly(len(training), settings.step_size, order)
+    return shuffle_batches(training.lengths, settings.step_size, order)
 
 
 def _validate(

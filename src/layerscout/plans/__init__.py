@@ -69,6 +69,7 @@ from layerscout.plans.plan import (
     ModelShape,
     Parameters,
     Plan,
+    check_embeddings,
     check_tied,
     make_plan,
     ranges,

@@ -169,8 +169,7 @@ class Plan:
         """Give the plan for a model of L = `blocks` blocks: checked, with `embeddings` settled.
 
         Raises:
-            InputError: if the head is above the model's blocks, or the plan is the whole of a
-                shorter model.
+            InputError: if the head is above the model's blocks.
         """
         if self.head > blocks:
             raise InputError(
@@ -178,11 +177,6 @@ class Plan:
                 f"{blocks} for the top one"
             )
         full = len(self.tuned) == self.head == blocks
-        if self.embeddings and len(self.tuned) == self.head < blocks:
-            raise InputError(
-                "the embeddings and every block up to the head are the whole of a shorter model; "
-                f"write truncate:{self.head} + full instead of {EMBEDDINGS}+{self.notation}"
-            )
         return replace(self, embeddings=full if self.embeddings is None else self.embeddings)
 
     @property
@@ -251,6 +245,19 @@ def split_embeddings(written: str) -> tuple[bool, str]:
     return found, plan.strip() if found else written
 
 
+def check_embeddings(plan: Plan, blocks: int) -> None:
+    """Refuse a plan of embeddings whose notation would be that of one without them.
+
+    Raises:
+        InputError: if it tunes all of the model but the blocks above the head.
+    """
+    if plan.embeddings and len(plan.tuned) == plan.head < blocks:
+        raise InputError(
+            "the embeddings and every block up to the head are the whole of a shorter model; "
+            f"write truncate:{plan.head} + full instead of {EMBEDDINGS}+{plan.notation}"
+        )
+
+
 def make_plan(
     strategy: str,
     blocks: int,
@@ -278,7 +285,9 @@ def make_plan(
     embeddings, text = split_embeddings(text)
     if embeddings:
         plan = make_plan(text, blocks, best=best, ranking=ranking)
-        return replace(plan, embeddings=True).on(blocks)
+        plan = replace(plan, embeddings=True)
+        check_embeddings(plan, blocks)
+        return plan
     if triple := _TRIPLE.fullmatch(text):
         bottom, top, head = map(int, triple.groups()[1:])
         return _plan([(bottom, top)], head, blocks)

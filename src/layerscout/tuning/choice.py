@@ -22,6 +22,7 @@ from layerscout.plans import (
     Plan,
     Work,
     apply_method,
+    check_embeddings,
     check_family,
     check_tied,
     check_tunes_blocks,
@@ -302,6 +303,7 @@ def _fit(choice: Choice, warnings: list[str], context: PlanContext) -> tuple[Cho
             f"full fine-tuning, (1, {blocks}, {blocks}), tunes the embeddings too, got "
             "embeddings=False; leave embeddings out"
         )
+    check_embeddings(asked, blocks)
     check_tied(asked, context.shape.weights)
     asked = apply_method(asked, context.method, blocks)
     return Choice(asked, choice.strategy, choice.reason), warnings

@@ -491,10 +491,20 @@ main()
 
 
 @pytest.mark.whole
-def test_two_processes_reach_the_same(run, reviews, tmp_path, cache, monkeypatch):
+@pytest.mark.parametrize(
+    "more", [(), ("--accumulation", 3, "--batching", "shuffled", "--max-grad-norm", 0.5)]
+)
+def test_two_processes_reach_the_same(run, reviews, tmp_path, cache, monkeypatch, more):
     calm = tiny_checkpoint(tmp_path / "calm", "bert", **NO_DROPOUT)
     monkeypatch.setattr("layerscout.models.encoder.CPU_TOKENS", 64)
-    options = ("--plan", "top:2", *QUICK, "--batch-size", 5)  # so that the last batch is uneven
+    options = (
+        "--plan",
+        "top:2",
+        *QUICK,
+        *more,
+        "--batch-size",
+        5,
+    )  # so that the last batch is uneven
     assert run("tune", calm, reviews, *options, "-q", "-o", tmp_path / "one")[0] == 0
     launched = "from accelerate.commands.launch import main; main()"
     several = ("--multi_gpu", "--num_processes", 2, "--num_machines", 1, "--main_process_port", 0)

@@ -112,7 +112,10 @@ def test_names_in_contributing_are_in_the_code():
         *whole_only(
             ("layerscout sc", ["scan"]),
             ("layerscout study tamkin2020-e", ["tamkin2020-epochs"]),
-            ("layerscout scan demo demo --task co", ["cola", "copa", "cosmos_qa", "conll2003"]),
+            (
+                "layerscout scan demo demo --task co",
+                ["cola", "copa", "cosmos_qa", "conll2003", "copa@lodha2023"],
+            ),
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 from layerscout.data.batches import batch_by_length, shuffle_batches, shuffle_plainly
 from layerscout.data.columns import Inputs, choose_inputs
-from layerscout.data.known_tasks import KNOWN, Kind
+from layerscout.data.known_tasks import KNOWN, Kind, benchmark
 from layerscout.data.labels import count_classes
 from layerscout.data.metrics import (
     METRICS,

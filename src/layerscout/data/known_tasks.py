@@ -1,7 +1,7 @@
 """The known benchmark tasks: a row each."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal[
@@ -36,6 +36,11 @@ class Known:
     metric: str = "accuracy"
     kind: Kind = "classification"
     label: tuple[str, ...] = ()
+
+
+def benchmark(task: str) -> str:
+    """Give the benchmark that a known task is of: "boolq" for boolq@lodha2023."""
+    return task.partition("@")[0]
 
 
 SENTENCE = (("{sentence}",), ("{sentence1}",))
@@ -73,7 +78,7 @@ UPOS = (
     *("PRON", "X", "_", "ADV", "INTJ", "VERB", "AUX"),
 )
 
-KNOWN: Mapping[str, Known] = {
+_TASKS: Mapping[str, Known] = {
     "cola": Known(
         "nyu-mll/glue/cola", SENTENCE, ("unacceptable", "acceptable"), "matthews_correlation"
     ),
@@ -160,6 +165,26 @@ KNOWN: Mapping[str, Known] = {
         kind="token_classification",
         label=("upos",),
     ),
+}
+
+# Other inputs of some tasks, as TASK@PAPER: those of the code that Lodha et al. 2023 published,
+# with BERT's [SEP] between parts of a text. The second alternatives are of local copies, as above.
+_OTHER_INPUTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "boolq@lodha2023": (("{question}", "{passage}"), ("{sentence2}", "{sentence1}")),
+    "copa@lodha2023": (("{premise} {question:asked}", "{choice1}", "{choice2}"),),
+    "multirc@lodha2023": (
+        ("{paragraph} {question}", "{answer}"),
+        ("{sentence1} {question}", "{answer}"),
+    ),
+    "wic@lodha2023": (("{sentence1}[SEP]{sentence2}[SEP]{word}",),),
+}
+
+KNOWN: Mapping[str, Known] = {
+    **_TASKS,
+    **{
+        name: replace(_TASKS[benchmark(name)], inputs=inputs)
+        for name, inputs in _OTHER_INPUTS.items()
+    },
 }
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from layerscout.data.columns import Template
@@ -17,15 +18,25 @@ def _clause(text: str) -> str:
     return text.rstrip(" .")
 
 
-def _connective(question: str) -> str:
-    """Turn the question of COPA into the word between premise and choice."""
-    words = {"cause": "because", "effect": "so"}
+def _choose_words(question: str, cause: str, effect: str) -> str:
+    """Turn the question of COPA, cause or effect, into words."""
+    words = {"cause": cause, "effect": effect}
     if question not in words:
         raise InputError(f"`question` must be 'cause' or 'effect', got {question!r}")
     return words[question]
 
 
-FILTERS: Mapping[str, Callable[[str], str]] = {"clause": _clause, "connective": _connective}
+FILTERS: Mapping[str, Callable[[str], str]] = {
+    "clause": _clause,
+    # Between premise and choice.
+    "connective": partial(_choose_words, cause="because", effect="so"),
+    # As the code of Lodha et al. 2023 asks.
+    "asked": partial(
+        _choose_words,
+        cause="What was the cause of this?",
+        effect="What was the effect of this?",
+    ),
+}
 
 
 def render(table: Table, template: Template, numbers: bool) -> list[str]:

@@ -14,6 +14,7 @@ from layerscout.data import (
     KNOWN,
     Kind,
     Task,
+    benchmark,
     draw_examples,
     ensure_validation,
     require_validation,
@@ -110,7 +111,7 @@ class TrialContext:
             loaded = Task.load(given["data"], **options)
             return loaded if given.get("name") is None else replace(loaded, name=given["name"])
         if given in KNOWN:  # a folder of that name elsewhere is written as {data: ./cola}
-            own = None if self.data is None else self.data / given
+            own = None if self.data is None else self.data / benchmark(given)
             return Task.load(own if own and own.is_dir() else KNOWN[given].hub, task=given)
         return Task.load(given)
 

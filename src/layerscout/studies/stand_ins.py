@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from layerscout.data import KNOWN, Split, Task
+from layerscout.data import KNOWN, Split, Task, benchmark
 
 # The configurations of the models in the papers: family, blocks, width, feed-forward, vocabulary.
 MODELS: Mapping[str, tuple[str, int, int, int, int]] = {
@@ -24,7 +24,7 @@ MODELS: Mapping[str, tuple[str, int, int, int, int]] = {
 
 # Examples to train on and to validate on, and the mean number of tokens of a text in round
 # numbers, inputs cut at 128: the official sizes, and what WordPiece made of parts of them.
-TASKS: Mapping[str, tuple[int, int, int]] = {
+_SIZES: Mapping[str, tuple[int, int, int]] = {
     "boolq": (9_427, 3_270, 110),
     "cb": (250, 56, 75),
     "cola": (8_551, 1_043, 11),
@@ -46,6 +46,9 @@ TASKS: Mapping[str, tuple[int, int, int]] = {
     "wsc": (554, 104, 35),
     "yelp_polarity": (560_000, 38_000, 115),
 }
+TASKS: Mapping[str, tuple[int, int, int]] = {
+    name: _SIZES[benchmark(name)] for name in KNOWN if benchmark(name) in _SIZES
+}
 
 CHOICES: Mapping[str, int] = {"copa": 2, "cosmos_qa": 4, "hellaswag": 4}
 # The mean number of words of a sentence.
@@ -55,7 +58,7 @@ WORDS: Mapping[str, int] = {"wnut17": 18}
 def stand_in_task(name: str) -> Task:
     """Give a task of the size of one of `TASKS`, without its texts."""
     known, (training, validation, _) = KNOWN[name], TASKS[name]
-    choices = CHOICES.get(name, 1)
+    choices = CHOICES.get(benchmark(name), 1)
     per_row, classes = WORDS.get(name, 1), len(known.labels)
 
     def split(n: int) -> Split:

@@ -22,7 +22,7 @@ def expect_refused(words: str, call: Callable[..., Any], *arguments: Any, **opti
     with pytest.raises(InputError) as caught:
         call(*arguments, **options)
     line = str(caught.value)
-    assert "\n" not in line and len(line) < 600
+    assert "\n" not in line and len(line) < 700
     missing = [word for word in words.split(" … ") if word not in line]
     assert not missing, f"{missing} not in {line!r}"
     return line

@@ -7,7 +7,7 @@ import pytest
 
 import layerscout as ls
 from inputs import expect_refused
-from layerscout.data import KNOWN, make_targets
+from layerscout.data import KNOWN, benchmark, make_targets
 from layerscout.runtime.errors import InputError
 from layerscout.studies import arguments, measures, recipe as recipes, sweeps
 from layerscout.studies.checking import make_recipe
@@ -50,7 +50,7 @@ def test_tasks_that_are_not_at_hand_have_their_size_and_kind(name):
     for split, rows in ((task.train, training), (task.validation, validation)):
         given = make_targets(split, task.kind, task.labels)
         assert len(given) == rows * WORDS.get(name, 1)
-        assert len(split) == rows * CHOICES.get(name, 1)
+        assert len(split) == rows * CHOICES.get(benchmark(name), 1)
 
 
 def test_papers_go_by_their_own_ratio_on_all_rows():
@@ -59,6 +59,36 @@ def test_papers_go_by_their_own_ratio_on_all_rows():
         assert settings["score"] == "variability_ratio" and settings["scan_examples"] == "all"
     assert load_recipe("lodha2023-layers").metric == {"mrpc": "accuracy", "qqp": "accuracy"}
     assert len(load_recipe("xie2022-table6").grids["tuned"].axes["plan"]) == 13
+
+
+def test_papers_train_as_they_say():
+    """Dropout also in frozen blocks (Xie App. B); 512 tokens (Lodha), where BoolQ is whole."""
+    for name in (name for name in list_recipes() if name != "advice"):
+        for small in (False, True):
+            found = load_recipe(name, small=small)
+            for grid in (grid for grid in found.grids.values() if grid.verb == "tune"):
+                given = grid.settings
+                assert given["preset"] == name.split("-")[0]
+                plans = grid.axes.get("plan") or [given["plan"]]
+                freezes = not all(plan == "full" or plan.startswith("emb+") for plan in plans)
+                assert given.get("trunk_dropout", False) == (freezes and not small), name
+                length = 512 if name.startswith("lodha2023") and not small else 128
+                assert given.get("max_length", 128) == length
+                if name.startswith("phang2021"):
+                    assert "max_length" in given
+                if name != "lodha2023-released":
+                    assert given.get("batching") == ("length" if small else None)
+
+
+def test_lodha_as_released_tunes_embeddings_in_every_run_on_its_own_inputs():
+    grid = load_recipe("lodha2023-released").grids["tuned"]
+    text = load_recipe("lodha2023-layers").grids["tuned"]
+    assert grid.settings["as_released"] and grid.settings["preset"] == "lodha2023"
+    assert [plan.removeprefix("emb+") for plan in grid.axes["plan"]] == text.axes["plan"]
+    assert all(plan == "full" or plan.startswith("emb+") for plan in grid.axes["plan"])
+    own = {task for task in grid.axes["task"] if "@" in task}
+    assert own == {f"{task}@lodha2023" for task in ("boolq", "copa", "multirc", "wic")}
+    assert {benchmark(task) for task in grid.axes["task"]} == set(text.axes["task"])
 
 
 def test_every_fault_is_told_at_once():

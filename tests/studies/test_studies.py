@@ -581,11 +581,13 @@ def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path):
         {"reinit_rate_factor": 1.0, "edits": "", "warmup": 0.06, "keep": "best", "seed": 0},
         {"classifier": "family", "trunk_dropout": False, "predictions": False},
         {"schedule": "linear"},
+        {"batching": "length", "accumulation": 1},
     ]
     assert {tuple(keys(**one)) for one in same} == {tuple(keys())}
     assert keys(edits="reinit: 3-4") == keys(edits="reinit:3-4")
     written = {"weight_decay": 0.01, "warmup": 0.0, "keep": "last"}
-    assert keys(preset="lodha2023") == keys(**written)
+    assert keys(preset="lodha2023") == keys(**written, batching="shuffled")
+    assert keys(preset="lodha2023", batching="length") == keys(**written)
     others = [
         {"max_length": 64},
         {"keep": "last"},

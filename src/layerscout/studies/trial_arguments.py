@@ -42,15 +42,16 @@ def list_rates(
     return None if preset is None else preset_rates(preset, strategy, plan, method, task)
 
 
+# Settings that are None unless they are asked for, and what None means.
+_USUAL_SETTINGS: Mapping[str, Any] = {"accumulation": 1, "batching": "length"}
+
 # What is the usual way to write "not asked for" in the key of a trial.
 _USUAL: Mapping[str, Any] = {
     **{f.name: f.default for f in fields(TuneRequest)},
+    **_USUAL_SETTINGS,
     **{"classifier": "family", "edits": "", "precision": "float32"},
     "predictions": False,
 }
-
-# The same for settings that are None unless they are asked for.
-_USUAL_SETTINGS: Mapping[str, Any] = {"accumulation": 1, "batching": "length"}
 
 # Given apart, or of no use for the training itself.
 _APART = ("plan", "score", "scan_examples", "learning_rate", "preset", "as_released")

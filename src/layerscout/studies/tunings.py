@@ -54,6 +54,8 @@ def make_scan(point: Point, context: TrialContext) -> Trial:
         arguments["examples"] = given["scan_examples"]
     if of_states:
         arguments.pop("seed", None)  # which these scores do not depend on
+    if given.get("as_released") and score == "fisher":
+        arguments["as_released"] = True
     return make_trial(context, "scan", (given["model"],), given["task"], arguments, given["seed"])
 
 

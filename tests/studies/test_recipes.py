@@ -285,11 +285,34 @@ def test_the_documentation_names_all_that_there_is():
         ({"value": "pearson:ccca"}, "tables.0.value: unknown measure"),
         ({"value": ["metric", "seconds"]}, "a mean over several measures says nothing"),
         ({"value": "variability_ratio"}, "variability_ratio has a value per state"),
+        (
+            {"value": "rank:fisher", "rows": "block", "columns": "epoch"},
+            "rank:fisher has no value per epoch; take it out of rows and columns",
+        ),
+        (
+            {"value": "deviation:fisher", "rows": "block", "columns": "checkpoint"},
+            "deviation:fisher has no value per block",
+        ),
+        (
+            {"value": "rank:fisher", "rows": "block", "columns": "at"},
+            "at and block are the same; name one of them",
+        ),
     ],
 )
 def test_what_a_table_cannot_show_is_told(spec, words):
     (told,) = faults(recipe(axes={**GRID["axes"]}) | {"tables": [{"title": "t", **spec}]})
     assert words in told
+
+
+def test_a_mean_over_the_checkpoints_of_a_training_is_told():
+    settings = {"scores": ["fisher"], "checkpoints": [1, 2]}
+    content = recipe(settings={**GRID["settings"], "checkpoints": [1, 2]})
+    content["grids"]["ranked"] = {"verb": "scan", "of": "tuned", "settings": settings}
+    table = {"title": "t", "value": "rank:fisher", "rows": "block", "columns": "task"}
+    (told,) = faults(content | {"tables": [table]})
+    assert "tables.0: rank:fisher has a value per checkpoint here" in told
+    for more in ({"columns": "checkpoint"}, {"where": {"checkpoint": 2}}):
+        assert make_recipe(content | {"tables": [table | more]})
 
 
 def test_a_table_may_go_by_state_or_measure():

@@ -1,6 +1,7 @@
 """What records say: means, choices and comparisons against SciPy and by hand."""
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,10 @@ from scipy import stats
 
 from layerscout.pages.content import Table
 from layerscout.pages.markup import write_latex, write_markdown
+from layerscout.scores.diagnostics import rank_movement
+from layerscout.studies.charts import draw_figure
 from layerscout.studies.contests import compare_with_baseline, correlate_values
+from layerscout.studies.loading import load_recipe
 from layerscout.studies.summaries import choose_rate, tidy_records
 from layerscout.studies.tables import Mean, Summary, average, format_rounded, summarise
 
@@ -236,3 +240,55 @@ def test_where_goes_by_what_tables_call_a_value():
     assert table(frame, where={"keep_layer_norm": True}).cells.keys() != {}
     assert len(table(frame, where={"kept": 0}).cells) == 1
     assert table(frame, where={"kepd": 0}).cells == {}
+
+
+def ranked(by_epoch):
+    """Give a study of one scan of a model before and during its training: values by epoch."""
+    values = [[None, *of_blocks] for of_blocks in by_epoch.values()]
+    moved = rank_movement(values, "higher")
+    scores = {"fisher": {"values": values[0], "better": "higher"}}
+    record = {
+        "status": "done",
+        "verb": "scan",
+        "seconds": 1.0,
+        "models": ["m", *({"trial": "y", "epoch": epoch} for epoch in list(by_epoch)[1:])],
+        "result": {
+            "scores": scores,
+            "best": {},
+            "stability": {"scores": {"fisher": {"values": values, **asdict(moved)}}},
+        },
+    }
+    cell = {"grid": "ranked", "values": {"model": "m", "task": "wic", "seed": "0"}, "trial": "x"}
+    return {"cells": [cell]}, {"x": record}.get
+
+
+def test_blocks_have_a_rank_at_every_checkpoint():
+    # The axes of Lodha et al. 2023, Fig. 2: 12 blocks of BERT-base at epochs 0, 2, 5, 8 and 10.
+    rng = np.random.default_rng(0)
+    by_epoch = {epoch: rng.permutation(12) + 1.0 for epoch in (0, 2, 5, 8, 10)}
+    frame = tidy_records(*ranked(by_epoch))
+    assert (frame.measure == "rank:fisher").sum() == (frame.measure == "fisher").sum() == 12 * 5
+    spec = {"value": "rank:fisher", "rows": "block", "columns": "checkpoint", "spread": "none"}
+    found = table(frame, grid="ranked", **spec)
+    assert found.rows == [str(block) for block in range(1, 13)]
+    assert found.columns == ["0", "2", "5", "8", "10"] and len(found.cells) == 12 * 5
+    for column, values in enumerate(by_epoch.values()):
+        for row, value in enumerate(values):
+            assert found.text(row, column) == f"{13 - value:.0f}"
+    moved = frame[frame.measure == "deviation:fisher"]
+    assert list(moved.checkpoint) == [0, 2, 5, 8, 10]
+    expected = [np.abs(values - by_epoch[0]).mean() for values in by_epoch.values()]
+    assert list(moved.value) == pytest.approx(expected)
+
+
+def test_ranks_are_drawn_over_epochs_with_a_line_for_each_block():
+    by_epoch = {epoch: [3.0, 2.0, 1.0 + 2 * epoch] for epoch in (0, 2, 5, 8, 10)}
+    drawn = [one for one in load_recipe("lodha2023-ranks").figures if one.value == "rank:fisher"]
+    assert [one.grid for one in drawn] == ["ranked", "ranked as released"]
+    [chart] = draw_figure(tidy_records(*ranked(by_epoch)), drawn[0], ["task"])
+    [rows] = chart.to_dict()["datasets"].values()
+    assert {(row["color"], row["x"]): row["value"] for row in rows} == {
+        (str(block), epoch): rank
+        for epoch, (*_, third) in by_epoch.items()
+        for block, rank in enumerate((1, 2, 3) if third < 2 else (2, 3, 1), start=1)
+    }

@@ -9,7 +9,13 @@ import pandas as pd
 
 from layerscout.pages import title_score
 from layerscout.scores import SCORES
-from layerscout.studies.tables import average, collect_trials, format_value, select_rows
+from layerscout.studies.tables import (
+    average,
+    collect_trials,
+    format_value,
+    name_column,
+    select_rows,
+)
 
 Row = Mapping[str, Any]
 
@@ -118,7 +124,11 @@ def name_color(row: Row, color: str | None) -> str:
         return ""
     if color == "family":
         return name_family(str(row.get("plan", "")))
-    return name_measure(row["measure"]) if color == "measure" else format_value(row.get(color))
+    return (
+        name_measure(row["measure"])
+        if color == "measure"
+        else format_value(row.get(name_column(color)))
+    )
 
 
 def name_measure(measure: str) -> str:

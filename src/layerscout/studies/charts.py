@@ -24,7 +24,7 @@ from layerscout.studies.chart_rows import (
 from layerscout.studies.recipe import FigureSpec
 from layerscout.studies.tables import format_value, list_names, name_column
 
-# Colours of up to ten things; they read well on white and on near-black.
+# Colours of up to twelve things; they read well on white and on near-black.
 COLOURS = (
     CURVE,
     BEST,
@@ -36,6 +36,8 @@ COLOURS = (
     "#7a6a5a",
     "#6f7fd0",
     "#9a9a9a",
+    "#4f9a5f",
+    "#b07aa1",
 )
 
 
@@ -106,7 +108,7 @@ def _draw_means(
 ) -> alt.LayerChart:
     """Draw the mean over trials at each place, with its interval."""
     x, title = name_column(axis), name_values(rows)
-    by = [x, *([color] if color else [])]
+    by = [x, *([name_column(color)] if color else [])]
     if not line and "plan" in rows[0] and "plan" not in by:
         by.append("plan")
     means = list_means(rows, x, color, by)

@@ -15,6 +15,7 @@ import pydantic
 from layerscout.plans import make_method
 from layerscout.runtime import InputError, make_unknown_error
 from layerscout.studies.arguments import VERBS, describe_fault, find_fault
+from layerscout.studies.measures import list_places
 from layerscout.studies.recipe import DERIVED, PLACES, READ, FigureSpec, Grid, Recipe, TableSpec
 
 # What tables and figures may show beside axes and places: what cells have, and sweeps add.
@@ -199,6 +200,22 @@ def _reference_faults(content: Mapping[str, Any], grids: Mapping[str, _Written])
                 for name in _names(spec.get(entry)):
                     if name not in known:
                         yield f"{where}.{entry}: {make_unknown_error('axis', name, known)}"
+            if fault := _mixed_checkpoints(spec, grids):
+                yield f"{where}: {fault}"
+
+
+def _mixed_checkpoints(spec: Mapping[Any, Any], grids: Mapping[str, _Written]) -> str | None:
+    """Say what is a mean over the checkpoints of a training, which says nothing."""
+    read = [grids.get(str(spec["grid"]))] if "grid" in spec else grids.values()
+    several = any(grid and grid.verb == "scan" and _checkpoints(grid) for grid in read)
+    entries = ("rows", "columns", "x", "color", "panels", "where")
+    if not several or any("checkpoint" in _names(spec.get(entry)) for entry in entries):
+        return None
+    mixed = (name for name in _names(spec.get("value")) if "checkpoint" in list_places(name))
+    name = next(mixed, None)
+    if name is None:
+        return None
+    return f"{name} has a value per checkpoint here; show checkpoint, or name one under where"
 
 
 def _names(written: Any) -> list[str]:

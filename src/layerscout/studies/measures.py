@@ -50,10 +50,12 @@ MEASURES: Mapping[str, Mapping[str, str]] = {
 
 _PLAIN = [name for by in MEASURES.values() for name in by if "{score}" not in name]
 _SCORED = [name for by in MEASURES.values() for name in by if name.endswith(":{score}")]
-_OF_STATES = (
-    *("metric_by_epoch", "loss_by_epoch", "same_state", "contrast", "split"),
-    *("untuned", "tuned", "tuned_original", "skip"),
-)
+_PLACES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("metric_by_epoch", "loss_by_epoch"), ("epoch",)),
+    **dict.fromkeys(("same_state", "untuned", "tuned", "tuned_original"), ("state",)),
+    **dict.fromkeys(("contrast", "split"), ("at",)),  # of the models that were compared
+    "skip": ("block",),
+}
 
 
 def check_measure(name: str) -> None:
@@ -73,6 +75,12 @@ def check_measure(name: str) -> None:
         )
 
 
-def has_value_per_state(name: str) -> bool:
-    """Whether a measure has a value for every state, block or epoch of a trial."""
-    return name in SCORES or name in _OF_STATES or name.startswith("rank:")
+def list_places(name: str) -> tuple[str, ...]:
+    """Name what a measure has several values for in one trial, such as states.
+
+    Scores also have a value for every checkpoint, if the grid scans several.
+    """
+    kind, _, key = name.rpartition(":")
+    if key in SCORES and kind in ("", "rank"):
+        return (SCORES[key].of.removesuffix("s"), "checkpoint")
+    return ("checkpoint",) if kind == "deviation" else _PLACES.get(name, ())

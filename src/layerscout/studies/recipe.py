@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from layerscout.studies.arguments import Metric, Rates, Strict
-from layerscout.studies.measures import check_measure, has_value_per_state
+from layerscout.studies.measures import check_measure, list_places
 
 # What grids that read tuned models take from those.
 READ = ("model", "task", "seed")
@@ -26,8 +26,9 @@ READ = ("model", "task", "seed")
 # What follows from a point of a grid, beside its axes.
 DERIVED = ("resolved", "blocks", "best")
 
-# What the rows or columns of a table may be beside axes; `state` and its like are the column `at`.
-PLACES = ("at", "state", "block", "epoch", "checkpoint")
+# What the rows or columns of a table may be beside axes: names of the column `at`, and checkpoints.
+AT = ("at", "state", "block", "epoch")
+PLACES = (*AT, "checkpoint")
 
 
 def label_value(value: Any) -> str:
@@ -123,7 +124,10 @@ class TableSpec(Strict):
 
     @model_validator(mode="after")
     def _check_means(self) -> TableSpec:
-        """Refuse means over several measures, or over the states of a model."""
+        """Refuse means over several measures, or over the states of a model.
+
+        And places that a measure has no values for: their table would be empty, or a diagonal.
+        """
         if self.kind != "means":
             return self
         values = list_names(self.value)
@@ -133,8 +137,17 @@ class TableSpec(Strict):
                 "a mean over several measures says nothing; add measure to rows or columns"
             )
         for value in values:
-            if has_value_per_state(value) and not headed.intersection(PLACES):
-                raise ValueError(f"{value} has a value per state; add state to rows or columns")
+            places = list_places(value)
+            if stray := sorted(headed.intersection(PLACES) - {"at", *places}):
+                raise ValueError(
+                    f"{value} has no value per {stray[0]}; take it out of rows and columns"
+                )
+            if len(headed.intersection(AT)) > 1:
+                raise ValueError(f"at and {places[0]} are the same; name one of them")
+            if places and places[0] != "checkpoint" and not headed.intersection(AT):
+                raise ValueError(
+                    f"{value} has a value per {places[0]}; add {places[0]} to rows or columns"
+                )
         return self
 
 

@@ -20,7 +20,7 @@ from layerscout.studies.contests import compare_with_baseline, correlate_values
 from layerscout.studies.recipe import FigureSpec, Grid, Recipe, TableSpec
 from layerscout.studies.regrets import tabulate_regrets
 from layerscout.studies.store import Store
-from layerscout.studies.summaries import tidy_records
+from layerscout.studies.summaries import FIXED, tidy_records
 from layerscout.studies.tables import (
     collect_trials,
     format_rounded,
@@ -292,8 +292,7 @@ def _show_evaluations(study: StudyContent) -> list[Section]:
 def _tabulate_trials(frame: pd.DataFrame) -> Table:
     """List the points of the grids with their metric and time."""
     trials = collect_trials(frame)
-    left = ("measure", "at", "value", "trial", "selected", "status")
-    axes = [name for name in frame.columns if name not in left]
+    axes = [name for name in frame.columns if name not in FIXED]
     rows = []
     for trial in trials[:LISTED]:
         unchosen = "learning_rate" in trial and not trial["selected"]

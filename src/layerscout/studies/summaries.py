@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -16,7 +16,7 @@ from layerscout.scores import ranks
 from layerscout.studies.recipe import DERIVED
 
 # Columns of `summary.csv` that are not axes.
-FIXED = ("measure", "at", "value", "selected", "trial", "status")
+FIXED = ("measure", "at", "checkpoint", "value", "selected", "trial", "status")
 
 
 def tidy_records(
@@ -30,8 +30,9 @@ def tidy_records(
 
     Returns:
         `grid`, a column for every axis (and what follows from one), and `FIXED`: the measure, the
-        state, block or epoch it is of, its value, whether the learning rate is the one that was
-        chosen, the trial, and "done", "failed", "refused" or "waiting".
+        state, block or epoch it is of, the epoch of the checkpoint where several were scanned (0
+        before training), its value, whether the learning rate is the one that was chosen, the
+        trial, and "done", "failed", "refused" or "waiting".
     """
     records: dict[str, Mapping[str, Any] | None] = {}
     for cell in study["cells"]:
@@ -47,11 +48,12 @@ def tidy_records(
         status = status if record is None else record["status"]
         told = {"selected": number in chosen, "trial": cell["trial"], "status": status}
         if status != "done" or record is None:
-            rows.append(shared | {"measure": None, "at": None, "value": None} | told)
+            rows.append(shared | dict.fromkeys(FIXED) | told)
             continue
         values = list_measures(record, cell["values"])
         for measure, at, value in chain([("seconds", None, record["seconds"])], values):
-            rows.append(shared | {"measure": measure, "at": at, "value": value} | told)
+            place = at if isinstance(at, Place) else Place(at, None)
+            rows.append(shared | {"measure": measure, **place._asdict(), "value": value} | told)
     axes = dict.fromkeys(["grid", *(name for row in rows for name in row if name not in FIXED)])
     return pd.DataFrame(rows, columns=[*axes, *FIXED])
 
@@ -115,6 +117,18 @@ def get_metric(record: Mapping[str, Any] | None) -> float | None:
 Measured = Iterator[tuple[str, Any, float | None]]
 
 
+class Place(NamedTuple):
+    """What a value is of, where several checkpoints of a model were scanned.
+
+    Attributes:
+        at: the state or block; of what is averaged over them, the number of the checkpoint.
+        checkpoint: the epoch after which it was kept; 0 is the model before its training.
+    """
+
+    at: Any
+    checkpoint: int | None
+
+
 # What comes of files that lack something or hold another type.
 UNLIKE_OURS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration)
 
@@ -148,21 +162,23 @@ def _measure_tune(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
 def _measure_scan(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
     result = record["result"]
     diagnostics, stability = result.get("diagnostics") or {}, result.get("stability") or {}
+    # The models are the one before its training, and the same after some epochs.
+    epochs = [0, *(model["epoch"] for model in record["models"][1:])] if stability else [None]
     for key, score in result["scores"].items():
-        for at, value in enumerate(score["values"]):
-            if value is not None:
-                yield key, at, value
-        for at, rank in enumerate(ranks(score["values"], score["better"])):
-            if rank is not None:
-                yield f"rank:{key}", at, rank
+        moved = stability.get("scores", {}).get(key)
+        shown = moved["values"] if moved else [score["values"]]
+        for epoch, values in zip(epochs, shown, strict=True):
+            for measure, found in (key, values), (f"rank:{key}", ranks(values, score["better"])):
+                for at, value in enumerate(found):
+                    if value is not None:
+                        yield measure, Place(at, epoch), value
         yield f"best:{key}", None, result["best"].get(key)
         yield f"smoothness:{key}", None, diagnostics.get("smoothness", {}).get(key)
         for name, value in (diagnostics.get("against_probe", {}).get(key) or {}).items():
             if name in ("pearson", "spearman", "r_squared", "slope"):
                 yield f"{name}:{key}", None, value
-        moved = stability.get("scores", {}).get(key)
         for at, value in enumerate(moved["deviation"] if moved else ()):
-            yield f"deviation:{key}", at, value
+            yield f"deviation:{key}", Place(at, epochs[at]), value
 
 
 def _measure_compare(record: Mapping[str, Any], values: Mapping[str, Any]) -> Measured:

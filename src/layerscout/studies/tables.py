@@ -197,7 +197,7 @@ def list_names(names: str | Sequence[str]) -> list[str]:
 
 def name_column(axis: str) -> str:
     """Name the column of the tidy rows that holds an axis."""
-    return "at" if axis in ("state", "block", "epoch", "checkpoint") else axis
+    return "at" if axis in ("state", "block", "epoch") else axis
 
 
 def _join_values(row: Mapping[Any, Any], axes: Sequence[str]) -> str:
@@ -215,7 +215,7 @@ def collect_trials(
     frame: pd.DataFrame, measures: Sequence[str] = ("metric", "seconds")
 ) -> list[dict[str, Any]]:
     """Give a row for every point of the grids: its axes, status, and these measures of it."""
-    axes = [name for name in frame.columns if name not in ("measure", "at", "value")]
+    axes = [name for name in frame.columns if name not in ("measure", "at", "checkpoint", "value")]
     found: dict[Any, dict[str, Any]] = {}
     for row in frame.to_dict("records"):
         key = tuple(format_value(row[name]) for name in axes)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from layerscout.models.classifiers import make_classifier
-from layerscout.models.heads import make_family_head
+from layerscout.models.encoder import Encoder
+from layerscout.models.heads import Head, make_family_head
 from layerscout.plans.plan import Plan
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import load
@@ -32,3 +33,26 @@ def test_equals_the_head_of_the_classifier(family, tmp_path):
     torch.optim.SGD(head.parameters(), 1.0).step()
     after = encoder.model.state_dict()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_a_tuned_head_is_drawn_anew_for_every_seed(family, tmp_path):
+    # Xie et al. 2022 probe tuned models too, with five seeds (§4, §4.1, Figs. 12 and 13).
+    plain = load(tmp_path, family)
+    model = make_classifier(plain, Plan((), plain.blocks), NAMES, seed=3)
+    for folder in (model, plain.tokenizer):
+        folder.save_pretrained(tmp_path / "tuned")
+    encoder = Encoder.load(tmp_path / "tuned")
+    learned = Head(model, plain.family.final_norm).state_dict()
+    drawn = [make_family_head(encoder, NAMES, seed=s).state_dict() for s in (3, 3, 4)]
+    weights = [name for name, tensor in learned.items() if tensor.ndim > 1]
+    assert len(weights) == 2  # a dense layer and the output
+    for name in weights:
+        first, again, other = (head[name] for head in drawn)
+        assert torch.equal(first, again) and not torch.equal(first, other)
+        if family == "bert" and "pooler" in name:  # drawn too, since tuning has changed it
+            assert not torch.equal(first, learned[name])
+    # Without a task that it has learned, a checkpoint's own parts stay.
+    before = [make_family_head(plain, NAMES, seed=s).state_dict() for s in (3, 4)]
+    same = {name for name in weights if torch.equal(before[0][name], before[1][name])}
+    assert same == ({"model.bert.pooler.dense.weight"} if family == "bert" else set())

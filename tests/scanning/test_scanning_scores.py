@@ -297,6 +297,25 @@ def test_the_family_s_own_head_probes_the_first_token(encoder):
     assert all(1 <= epoch <= 20 for at in found.scores["probe"].details["epochs"] for epoch in at)
 
 
+def test_a_probe_is_trained_as_often_and_on_what_is_asked_for(encoder):
+    # Xie et al. 2022, §4: five seeds; §3: the first token, while ν is of the mean.
+    task = telling_task(n=60)
+    chosen = [
+        scan(encoder, task, "probe,nc1", probe=probe, probe_seeds=seeds, probe_pooling=pooling)
+        for probe, seeds, pooling in (
+            ("family", 5, None),
+            ("family", 2, "mean"),
+            ("linear", None, None),
+            ("linear", 3, "cls"),
+        )
+    ]
+    probes = [found.scores["probe"] for found in chosen]
+    assert [len(probe.details["by_seed"][1]) for probe in probes] == [5, 2, 8, 3]
+    # Only the first token's embedding is the same in all texts.
+    assert [probe.values[0] is None for probe in probes] == [True, False, False, True]
+    assert len({tuple(found.scores["nc1"].values) for found in chosen}) == 1
+
+
 def test_options_of_fisher_reach_it(encoder):
     task = telling_task(n=60)
     plain = scan(encoder, task, "fisher").scores["fisher"]
@@ -327,6 +346,8 @@ def test_options_of_fisher_reach_it(encoder):
     [
         ({"probe": "linaer"}, "unknown `probe` 'linaer' … 'linear'"),
         ({"fisher_mode": "tru"}, "unknown `fisher_mode` 'tru' … 'true'"),
+        ({"probe_seeds": 0}, "`probe_seeds` must be a whole number from 1 on, got 0"),
+        ({"probe_pooling": "last"}, "unknown `probe_pooling` 'last'"),
         ({"head_seeds": 0}, "`head_seeds` must be a whole number from 1 on, got 0"),
     ],
 )

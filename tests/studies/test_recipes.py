@@ -57,6 +57,10 @@ def test_papers_go_by_their_own_ratio_on_all_rows():
     for name in ("xie2022-table6", "xie2022-table7", "xie2022-middle", "xie2022-deberta"):
         settings = load_recipe(name).grids["tuned"].settings
         assert settings["score"] == "variability_ratio" and settings["scan_examples"] == "all"
+    for name in list_recipes():  # Xie et al. 2022, §4: five seeds
+        for grid in load_recipe(name).grids.values():
+            if grid.settings.get("probe") == "family":
+                assert grid.settings["probe_seeds"] == 5
     assert load_recipe("lodha2023-layers").metric == {"mrpc": "accuracy", "qqp": "accuracy"}
     assert len(load_recipe("xie2022-table6").grids["tuned"].axes["plan"]) == 13
 
@@ -250,7 +254,7 @@ def test_what_a_grid_takes_is_what_the_verb_takes():
     own = {*DRAWING, "model", "task", "precision"}
     extra = {
         "tune": {"method_options", "scan_examples", "predictions"},
-        "scan": {"probe", "fisher_mode", "as_released", "head_seeds"},
+        "scan": {"probe", "probe_seeds", "fisher_mode", "as_released", "head_seeds"},
         "compare": {"original"},
         "evaluate": {"original"},
     }

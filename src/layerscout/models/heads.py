@@ -112,7 +112,10 @@ def choose_head_pooling(encoder: Encoder, kind: Kind = "classification") -> Pool
 def make_family_head(
     encoder: Encoder, labels: Sequence[str], seed: int, kind: Kind = "classification"
 ) -> Head:
-    """Make the head that the family classifies with, as the library loads it.
+    """Make the head that the family classifies with, before it has learned any task.
+
+    It is as the library loads it, with the pretrained parts that some checkpoints bring. That of a
+    tuned checkpoint has learned a task already, the same for every seed, and is drawn anew.
 
     Args:
         encoder: brings the parts that its checkpoint has; it is not changed, and nothing is shared.
@@ -124,7 +127,10 @@ def make_family_head(
         InputError: as `choose_head_pooling`.
     """
     choose_head_pooling(encoder, kind)
-    model = make_classifier(encoder, Plan((), encoder.blocks), labels, seed=seed, kind=kind)
+    named = (encoder.model.config.architectures or [""])[0]
+    tuned = named.endswith(tuple(HEADS.values()))
+    plan = Plan((), encoder.blocks)
+    model = make_classifier(encoder, plan, labels, seed=seed, kind=kind, fresh_head=tuned)
     return Head(model, encoder.family.final_norm).requires_grad_(True)
 
 

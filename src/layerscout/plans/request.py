@@ -292,6 +292,9 @@ class ScanRequest:
         seed: random seed.
         probe: a linear probe on the pooled state (Tamkin et al. 2020), or the family's own head on
             the token that it reads (Xie et al. 2022).
+        probe_seeds: number of trainings of every probe.
+        probe_pooling: what probes read: the average of a text's tokens (mean) or the first one
+            (cls); by default the pooled state, or what the family's head reads.
         fisher_mode: expectation over the model's own labels (true), or the given labels
             (empirical).
         as_released: Fisher information as in the code that Lodha et al. 2023 published.
@@ -314,6 +317,10 @@ class ScanRequest:
     max_length: int = option(128, LENGTH)
     seed: int = option(0, SEED)
     probe: Literal["linear", "family"] = option("linear")
+    probe_seeds: int | None = option(
+        None, check_for_whole_number(1), shown="8; 3 of the family's head"
+    )
+    probe_pooling: Literal["mean", "cls"] | None = option(None, shown="see --probe")
     fisher_mode: Literal["true", "empirical"] = option("true")
     as_released: bool = option(False)
     fisher_parts: bool = option(False)

@@ -30,6 +30,10 @@ class InputError(LayerscoutError):
     """The input cannot be used as it is; the command line exits with 2."""
 
 
+# With a guess at hand, a longer list of names would only hide it.
+LISTED = 40
+
+
 def make_unknown_error(kind: str, got: str, known: Iterable[str]) -> InputError:
     """Build the error for a name that is not one of `known`, with the nearest one as a guess.
 
@@ -41,6 +45,8 @@ def make_unknown_error(kind: str, got: str, known: Iterable[str]) -> InputError:
     names = list(known)
     close = get_close_matches(got, names, n=1)
     guess = f", did you mean {close[0]!r}?" if close else ";"
+    if close and len(names) > LISTED:
+        return InputError(f"unknown {kind} {got!r}{guess}")
     return InputError(f"unknown {kind} {got!r}{guess} known: {', '.join(names) or 'none'}")
 
 

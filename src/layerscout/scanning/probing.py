@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 
 from layerscout.cache import States
-from layerscout.data import Split, Task, evaluate, pearson_spearman, pick_choices
-from layerscout.models import choose_head_pooling, make_family_head
-from layerscout.plans import FAMILY_RATE, FAMILY_RATES, first_state
+from layerscout.data import Kind, Split, Task, evaluate, pearson_spearman, pick_choices
+from layerscout.models import Encoder, choose_head_pooling, make_family_head
+from layerscout.plans import FAMILY_RATE, FAMILY_RATES, Pooling, ScanRequest, first_state
 from layerscout.scanning.context import ScanContext
 from layerscout.scanning.rows import (
     choose_row_metric,
@@ -27,8 +27,18 @@ from layerscout.scores import (
     train_linear_probes,
 )
 
-# Trainings of the family's head on every state: each takes minutes on a processor.
-FAMILY_SEEDS = 3
+# Trainings of a probe on every state; of the family's head each takes minutes on a processor.
+LINEAR_SEEDS, FAMILY_SEEDS = 8, 3
+
+
+def choose_probe_pooling(request: ScanRequest, encoder: Encoder, kind: Kind) -> Pooling | None:
+    """Choose what probes read; None for what the other scores do.
+
+    Raises:
+        InputError: if the family's head is to be trained, and cannot be on the state of one token.
+    """
+    head = choose_head_pooling(encoder, kind) if request.probe == "family" else None
+    return request.probe_pooling or head
 
 
 def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
@@ -36,9 +46,11 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
     whole, family = context.held_out(), context.request.probe == "family"
     rows = draw_held_out(whole, context.request.seed)
     held_out = take_rows(whole, rows)
-    encoder, pooling = context.extractor.encoder, context.extractor.poolings[0]
-    if family:
-        pooling = choose_head_pooling(encoder, context.task.kind)
+    encoder, seeds = context.extractor.encoder, context.request.probe_seeds
+    pooling = (
+        choose_probe_pooling(context.request, encoder, context.task.kind)
+        or context.extractor.poolings[0]
+    )
     tokens = tokenize_rows(context.extractor, whole, rows)
     kept = context.extractor.extract(tokens, "scanning the held-out")
     judged = kept.states[pooling]
@@ -55,7 +67,7 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
             labels[1],
             partial(make_family_head, encoder, names, kind=context.task.kind),
             metric=metric,
-            seeds=FAMILY_SEEDS,
+            seeds=seeds or FAMILY_SEEDS,
             seed=context.request.seed,
             learning_rate=FAMILY_RATES.get(context.task.name, FAMILY_RATE),
             progress=show,
@@ -68,6 +80,7 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
             labels[1],
             metric=metric,
             examples=sampled.split.groups,
+            seeds=seeds or LINEAR_SEEDS,
             seed=context.request.seed,
             progress=show,
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from layerscout.cache import DEFAULT_LIMIT
 from layerscout.data import HELD_OUT, Task
-from layerscout.models import Encoder, choose_head_pooling
+from layerscout.models import Encoder
 from layerscout.pages import name_labels
 from layerscout.plans import (
     Pooling,
@@ -28,7 +28,7 @@ from layerscout.scanning.block_scores import score_gradients, score_weights
 from layerscout.scanning.context import ScanContext
 from layerscout.scanning.description import describe_model, describe_task, diagnose
 from layerscout.scanning.extraction import Extractor, warn_of_cut_inputs
-from layerscout.scanning.probing import train_probes
+from layerscout.scanning.probing import choose_probe_pooling, train_probes
 from layerscout.scanning.result import Scan
 from layerscout.scanning.sampling import (
     Sampled,
@@ -132,8 +132,9 @@ def _scan_encoder(
     pooling = request.pooling or usual_pooling(encoder.family.reads, words=words)
     request = replace(request, pooling=pooling)
     poolings: tuple[Pooling, ...] = (pooling,)
-    if request.probe == "family" and any(SCORES[key].source == "probes" for key in keys):
-        poolings = tuple(dict.fromkeys((pooling, choose_head_pooling(encoder, task.kind))))
+    if any(SCORES[key].source == "probes" for key in keys):
+        read = choose_probe_pooling(request, encoder, task.kind) or pooling
+        poolings = tuple(dict.fromkeys((pooling, read)))
     with show_progress(progress) as show:
         extractor = Extractor(encoder, poolings, request.max_length, cache_limit, show)
         context = ScanContext(task, keys, request, extractor)

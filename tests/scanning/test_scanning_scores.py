@@ -297,6 +297,27 @@ def test_the_family_s_own_head_probes_the_first_token(encoder):
     assert all(1 <= epoch <= 20 for at in found.scores["probe"].details["epochs"] for epoch in at)
 
 
+def test_the_ratio_is_of_a_text_s_own_tokens(encoder):
+    # "Non-CLS tokens" in the text of Xie et al. 2022, §3.1; their code leaves out separators too.
+    task = telling_task(n=60)
+    found = scan(encoder, task, "variability_ratio").scores["variability_ratio"].values
+    means = {"own": [], "with separators": []}
+    for text in task.train.texts:
+        tokens = encoder.tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            states = encoder.model(**tokens, output_hidden_states=True).hidden_states
+        whole = torch.stack(states)[:, 0].double().numpy()
+        means["own"].append(whole[:, 1:-1].mean(axis=1))
+        means["with separators"].append(whole[:, 1:].mean(axis=1))
+    labels = np.asarray(task.train.labels)
+    expected = {
+        name: [ls.scores.variability_ratio(H, labels) for H in np.stack(rows, axis=1)]
+        for name, rows in means.items()
+    }
+    assert found == pytest.approx(expected["own"], rel=1e-4)
+    assert found != pytest.approx(expected["with separators"], rel=1e-3)
+
+
 def test_a_probe_is_trained_as_often_and_on_what_is_asked_for(encoder):
     # Xie et al. 2022, §4: five seeds; §3: the first token, while ν is of the mean.
     task = telling_task(n=60)

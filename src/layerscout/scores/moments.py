@@ -255,7 +255,9 @@ def variability_ratios(moments: Moments | Centred) -> Float64[Tensor, " S"]:
     """Give ν = (1/K) trace(Σ_w Σ_b†) of every state, NaN where undefined.
 
     Every class counts alike, in Σ_w and in the mean of the class means. Xie et al. 2022, §3.1,
-    whose covariances divide by n, not n − 1, and whose 1/K is part of the ratio.
+    whose covariances divide by n, not n − 1, and whose 1/K is part of the ratio. The states are
+    means over a text's own tokens, without CLS as in that text, and without separators as in its
+    code; `layerscout.models` pools them.
     """
     means = moments.means()
     weights = 1 / (len(moments.count) * moments.count)

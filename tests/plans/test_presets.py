@@ -84,6 +84,8 @@ def test_as_released():
         return preset(name, task="rte", examples=5000, as_released=True, **more)
 
     assert released("tamkin2020").classifier == "family"
+    few = preset("tamkin2020", task="rte", examples=500, as_released=True)
+    assert few.settings["epochs"] == 3  # the five of App. E are of the text alone
     assert released("tamkin2020").settings["max_grad_norm"] == 1.0
     lodha = Settings(**released("lodha2023").settings)
     assert (lodha.batch_size, lodha.accumulation, lodha.step_size) == (16, 2, 32)

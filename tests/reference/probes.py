@@ -62,8 +62,9 @@ def linear_probe(
     batches: Sequence[Sequence[np.ndarray]],
     patience: int,
     several: bool = False,
+    rate: float = 2e-3,
 ) -> tuple[np.ndarray, int]:
-    """Train one probe with Adam at 2e-3; give its best weights, biases last, and their epoch.
+    """Train one probe with Adam; give its best weights, biases last, and their epoch.
 
     Args:
         x: (n, d).
@@ -73,6 +74,7 @@ def linear_probe(
         batches: rows of every step, by epoch.
         patience: epochs without a lower loss.
         several: a row may have several labels, each of which is a Bernoulli variable.
+        rate: of Adam.
     """
     ones = np.column_stack([x, np.ones(len(x))])
     expect = softmax if targets.shape[1] > 1 else lambda outputs: outputs
@@ -88,7 +90,7 @@ def linear_probe(
             first = 0.9 * first + 0.1 * gradient
             second = 0.999 * second + 0.001 * gradient**2
             root = np.sqrt(second / (1 - 0.999**step)) + 1e-8
-            weights = weights - 2e-3 * first / (1 - 0.9**step) / root
+            weights = weights - rate * first / (1 - 0.9**step) / root
         expected = expect(ones[aside] @ weights)
         if several:
             has = np.where(targets[aside] == 1, expected, 1 - expected)

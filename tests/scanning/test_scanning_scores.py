@@ -328,12 +328,14 @@ def test_a_probe_is_trained_as_often_and_on_what_is_asked_for(encoder):
             ("family", 2, "mean"),
             ("linear", None, None),
             ("linear", 3, "cls"),
+            ("plain", 3, "cls"),
         )
     ]
     probes = [found.scores["probe"] for found in chosen]
-    assert [len(probe.details["by_seed"][1]) for probe in probes] == [5, 2, 8, 3]
+    assert [len(probe.details["by_seed"][1]) for probe in probes] == [5, 2, 8, 3, 3]
     # Only the first token's embedding is the same in all texts.
-    assert [probe.values[0] is None for probe in probes] == [True, False, False, True]
+    assert [probe.values[0] is None for probe in probes] == [True, False, False, True, True]
+    assert probes[3].details["epochs"] != probes[4].details["epochs"]
     assert len({tuple(found.scores["nc1"].values) for found in chosen}) == 1
 
 

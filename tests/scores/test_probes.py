@@ -291,13 +291,14 @@ def test_a_tenth_of_numbers_is_spread_over_their_range():
 # --- Linear probes -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("paper", [False, True])
 @pytest.mark.parametrize("kind", ["classes", "several", "numbers"])
-def test_a_linear_probe_is_what_a_plain_loop_trains(kind):
+def test_a_linear_probe_is_what_a_plain_loop_trains(kind, paper):
     train, y, _, _ = split_states(0, S=2, n=203, numbers=kind == "numbers")
     y = several_labels(y) if kind == "several" else y
     draws = [np.random.default_rng([0, number]) for number in range(2)]
     aside = np.stack([neighbours.tenth(y, None, draw) for draw in draws], axis=1)
-    problem = linear_probes._Problem.of(y, aside)
+    problem = linear_probes._Problem.of(y, aside, paper)
     start = problem.start(train.shape[2])
     if kind == "numbers":
         shares, targets = np.zeros(1), (y - y.mean())[:, None] / y.std()
@@ -312,8 +313,11 @@ def test_a_linear_probe_is_what_a_plain_loop_trains(kind):
     x = torch.from_numpy(train[:, rows])
     weights, best = problem.fit(x, start, 30, 2, 7)
     rng = np.random.default_rng(7)
-    batches = [np.array_split(places[rng.permutation(len(y))], 17) for _ in range(30)]
-    assert problem.batch == 12
+    # Tamkin et al. 2020, App. I.6: batches of 8 at the rate 2e-5.
+    batch, rate = (8, 2e-5) if paper else (12, 2e-3)
+    steps = -(-len(y) // batch)
+    batches = [np.array_split(places[rng.permutation(len(y))], steps) for _ in range(30)]
+    assert problem.batch == batch
     for s in range(2):
         for seed in range(2):
             expected, at = naive.linear_probe(
@@ -324,10 +328,26 @@ def test_a_linear_probe_is_what_a_plain_loop_trains(kind):
                 batches,
                 patience=2,
                 several=kind == "several",
+                rate=rate,
             )
             assert int(best[s, seed]) == at
             found = weights[s, :, :, seed].numpy()
             np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_plain_probe_reads_states_as_they_are():
+    train, y, validation, yv = split_states(0, S=1, n=203)
+    found, scaled = (
+        [
+            train_linear_probes(
+                c * train, y, c * validation, yv, metric=likelihood, plain=plain, seeds=1, epochs=2
+            ).values[0]
+            for c in (1, 8)
+        ]
+        for plain in (True, False)
+    )
+    assert scaled[0] == pytest.approx(scaled[1], abs=1e-5)
+    assert found[0] < found[1] - 1e-3  # with the same steps, larger states go further
 
 
 def test_a_linear_probe_comes_close_to_the_best_regularised_regression():

@@ -114,7 +114,7 @@ def preset(name: str, *, task: str, examples: int, as_released: bool = False) ->
         name: a key of `PRESETS`.
         task: its name, by which MNLI and QQP get half of the epochs in xie2022 (there for full
             fine-tuning; here for every plan, so that plans are compared at the same length).
-        examples: of the training split; up to 500 get 5 epochs in tamkin2020.
+        examples: of the training split; up to 500 get 5 epochs in tamkin2020, by its text.
         as_released: train as the published code did, where that is known to differ.
 
     Raises:
@@ -131,7 +131,7 @@ def preset(name: str, *, task: str, examples: int, as_released: bool = False) ->
     epochs = found.settings.get("epochs")
     if name == "xie2022" and task in ("mnli", "qqp"):
         epochs = 10
-    if name == "tamkin2020" and examples <= 500:
+    if name == "tamkin2020" and examples <= 500 and not as_released:
         epochs = 5
     settings = dict(found.settings) | ({} if epochs is None else {"epochs": epochs})
     return Preset(found.source, settings, found.rates, found.classifier)

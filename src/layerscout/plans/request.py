@@ -290,8 +290,8 @@ class ScanRequest:
             (cls); by default mean, and last for decoders. Of labelled words: mean, last or first.
         max_length: maximum number of tokens of an input.
         seed: random seed.
-        probe: a linear probe on the pooled state (Tamkin et al. 2020), or the family's own head on
-            the token that it reads (Xie et al. 2022).
+        probe: a linear probe on the pooled state (linear; plain trains it slowly, as Tamkin et al.
+            2020 did), or the family's own head on the token that it reads (Xie et al. 2022).
         probe_seeds: number of trainings of every probe.
         probe_pooling: what probes read: the average of a text's tokens (mean) or the first one
             (cls); by default the pooled state, or what the family's head reads.
@@ -316,7 +316,7 @@ class ScanRequest:
     pooling: Pooling | None = option(None, shown="mean; last for decoders")
     max_length: int = option(128, LENGTH)
     seed: int = option(0, SEED)
-    probe: Literal["linear", "family"] = option("linear")
+    probe: Literal["linear", "plain", "family"] = option("linear")
     probe_seeds: int | None = option(
         None, check_for_whole_number(1), shown="8; 3 of the family's head"
     )

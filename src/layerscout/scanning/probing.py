@@ -80,6 +80,7 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
             labels[1],
             metric=metric,
             examples=sampled.split.groups,
+            plain=context.request.probe == "plain",
             seeds=seeds or LINEAR_SEEDS,
             seed=context.request.seed,
             progress=show,

@@ -23,8 +23,14 @@ Scale = tuple[np.ndarray, np.ndarray]
 # the arithmetic; more, and they leave the processor's cache.
 STEP_ROWS = 512
 
+# Rows of a step and the rate of Tamkin et al. 2020 (App. I.6 and its default).
+PLAIN_BATCH, PLAIN_RATE = 8, 2e-5
+
 # Outputs of linear probes that are judged at a time.
 LOSS_OUTPUTS = 2**16
+
+# The highest rate that Adam is given: states have deviation 1.
+RATE = 2e-3
 
 # Bytes that the states in training and what belongs to them may take.
 SLAB_BYTES = 2**28
@@ -38,6 +44,7 @@ def train_linear_probes(
     *,
     metric: Metric | None = None,
     examples: Int64[np.ndarray, " n"] | None = None,
+    plain: bool = False,
     seeds: int = 8,
     epochs: int = 40,
     patience: int = 5,
@@ -62,6 +69,8 @@ def train_linear_probes(
         yv: their labels, (m,) or (m, K).
         metric: what is reported; as `choose_metric` unless given.
         examples: ids (n,); training rows of one example are set aside together.
+        plain: take the states as they are, in batches of 8 and at the rate 2e-5, as the paper did;
+            many times slower.
         seeds: trainings of every state.
         epochs: passes over the training rows at the most.
         patience: epochs without less loss after which a probe stops.
@@ -75,11 +84,11 @@ def train_linear_probes(
         InputError: if no row can be set aside.
     """
     draws = [np.random.default_rng([seed, number]) for number in range(seeds)]
-    problem = _Problem.of(y, np.stack([tenth(y, examples, rng) for rng in draws], axis=1))
+    problem = _Problem.of(y, np.stack([tenth(y, examples, rng) for rng in draws], axis=1), plain)
     start = problem.start(train.shape[2])
     judge = choose_metric(metric, y)
     scales = {
-        s: scale
+        s: (np.zeros(1), np.ones(1)) if plain else scale
         for s in range(len(train))
         if (scale := _measure_scale(train[s])) is not None and all_finite(validation[s])
     }
@@ -114,6 +123,7 @@ class _Problem:
             0 and deviation 1.
         aside: 1 where a seed sets the row aside for stopping, else 0.
         mean, scale: of the numbers.
+        plain: take the steps of the paper.
     """
 
     link: Literal["softmax", "logistic", "identity"]
@@ -122,9 +132,10 @@ class _Problem:
     aside: Float32[Tensor, "n M"]
     mean: float
     scale: float
+    plain: bool = False
 
     @classmethod
-    def of(cls, y: np.ndarray, aside: Bool[np.ndarray, "n M"]) -> _Problem:
+    def of(cls, y: np.ndarray, aside: Bool[np.ndarray, "n M"], plain: bool = False) -> _Problem:
         if not (aside.any(axis=0) & ~aside.all(axis=0)).all():
             raise InputError(
                 "a probe sets a tenth of the rows aside to know when to stop, and each class must "
@@ -134,17 +145,19 @@ class _Problem:
         places, kept = torch.from_numpy(np.argsort(rows)), torch.from_numpy(aside[rows]).float()
         if y.dtype.kind == "b":
             has = torch.from_numpy(y[rows]).float()
-            return cls("logistic", places, has[:, :, None], kept, 0.0, 1.0)
+            return cls("logistic", places, has[:, :, None], kept, 0.0, 1.0, plain)
         if y.dtype.kind != "f":
             onehot = nn.functional.one_hot(torch.from_numpy(y[rows])).float()
-            return cls("softmax", places, onehot[:, :, None], kept, 0.0, 1.0)
+            return cls("softmax", places, onehot[:, :, None], kept, 0.0, 1.0, plain)
         mean, scale = float(y.mean()), float(y.std()) if np.ptp(y) > 0 else 1.0
         numbers = torch.from_numpy((y[rows] - mean) / scale).float()
-        return cls("identity", places, numbers[:, None, None], kept, mean, scale)
+        return cls("identity", places, numbers[:, None, None], kept, mean, scale, plain)
 
     @property
     def batch(self) -> int:
         """Rows of a step: few enough for many steps an epoch."""
+        if self.plain:
+            return PLAIN_BATCH
         return min(max(len(self.targets) // 16, 8), 256)
 
     def start(self, d: int) -> Float32[Tensor, "D C M"]:
@@ -191,7 +204,8 @@ class _Problem:
                 torch.bmm(some.transpose(1, 2), residuals, out=gradient[:, :d])
                 torch.sum(residuals, 1, keepdim=True, out=gradient[:, d:])
                 steps += 1
-                _adam(weights, gradient, first, second, steps)
+                rate = PLAIN_RATE if self.plain else RATE
+                _adam(weights, gradient, first, second, steps, rate)
             loss = self._loss(x, weights)
             better = (loss < least) & (epoch - 1 - at < patience)
             least, at = torch.where(better, loss, least), torch.where(better, epoch, at)
@@ -247,12 +261,14 @@ class _Problem:
             yield outputs[:, 0] * self.scale + self.mean if numbers else outputs
 
 
-def _adam(weights: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int) -> None:
-    """Take the step number `step` of Adam, at 2e-3, in place."""
+def _adam(
+    weights: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int, rate: float
+) -> None:
+    """Take the step number `step` of Adam in place."""
     first.lerp_(gradient, 0.1)
     second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
     root = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
-    weights.addcdiv_(first, root, value=-2e-3 / (1 - 0.9**step))
+    weights.addcdiv_(first, root, value=-rate / (1 - 0.9**step))
 
 
 def _measure_scale(x: Float[np.ndarray, "n d"]) -> Scale | None:

@@ -272,6 +272,7 @@ def test_the_documentation_names_all_that_there_is():
         *recipes.Grid.model_fields,
         *recipes.TableSpec.model_fields,
         *recipes.FigureSpec.model_fields,
+        *recipes.DashedSpec.model_fields,
         *arguments.TaskFile.model_fields,
         *(sweep.split(":")[0] for sweep in sweeps.SWEEPS),
         *(name.replace("{score}", "KEY") for by in measures.MEASURES.values() for name in by),
@@ -306,6 +307,13 @@ def test_the_documentation_names_all_that_there_is():
 def test_what_a_table_cannot_show_is_told(spec, words):
     (told,) = faults(recipe(axes={**GRID["axes"]}) | {"tables": [{"title": "t", **spec}]})
     assert words in told
+
+
+def test_what_a_figure_shows_in_dashes_is_checked():
+    dashed = {"grid": "tunde", "color": "keptt"}
+    told = faults(recipe() | {"figures": [{"title": "t", "dashed": dashed}]})
+    assert "figures.0.dashed.grid: unknown grid 'tunde', did you mean 'tuned'?" in told[0]
+    assert "figures.0.dashed.color: unknown axis 'keptt'" in told[1] and len(told) == 2
 
 
 def test_a_mean_over_the_checkpoints_of_a_training_is_told():

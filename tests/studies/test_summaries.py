@@ -11,9 +11,11 @@ from scipy import stats
 from layerscout.pages.content import Table
 from layerscout.pages.markup import write_latex, write_markdown
 from layerscout.scores.diagnostics import rank_movement
+from layerscout.studies.chart_rows import estimate_density
 from layerscout.studies.charts import draw_figure
 from layerscout.studies.contests import compare_with_baseline, correlate_values
 from layerscout.studies.loading import load_recipe
+from layerscout.studies.recipe import FigureSpec
 from layerscout.studies.summaries import choose_rate, tidy_records
 from layerscout.studies.tables import Mean, Summary, average, format_rounded, summarise
 
@@ -27,6 +29,11 @@ def test_means_are_those_of_scipy():
     ends = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
     assert (found.low, found.high) == pytest.approx(ends)
     assert average([0.3]) == Mean(1, 0.3)
+    # Tamkin et al. 2020, Figures 6 to 8: ± 2 standard deviations.
+    two = 2 * np.std(values, ddof=1)
+    assert found.ends("double") == pytest.approx((found.mean - two, found.mean + two))
+    assert found.ends("interval") == (found.low, found.high)
+    assert Mean(1, 0.3).ends("double") == (None, None)
 
 
 def test_the_best_rate_has_the_best_mean_of_those_that_came_through():
@@ -112,6 +119,9 @@ def test_a_table_has_means_of_the_chosen_rate_in_the_order_of_the_recipe():
     assert found.cells[0, 1] == Mean(1, 0.9)
     assert found.text(0, 0) == f"0.750 ± {np.std([0.8, 0.7], ddof=1):.3f}"
     assert table(tidy_records(*study(VALUES)), where={"task": "b"}).columns == ["b"]
+    twice = table(tidy_records(*study(VALUES)), spread="double")
+    assert twice.text(0, 0) == f"0.750 ± {2 * np.std([0.8, 0.7], ddof=1):.3f}"
+    assert "two standard deviations" in twice.as_table().caption
     shares = table(tidy_records(*study(VALUES)), value=["share", "trainable"], columns="measure")
     assert [shares.text(0, c) for c in range(2)] == ["0.500 ± 0.000", "3"]
 
@@ -292,3 +302,65 @@ def test_ranks_are_drawn_over_epochs_with_a_line_for_each_block():
         for epoch, (*_, third) in by_epoch.items()
         for block, rank in enumerate((1, 2, 3) if third < 2 else (2, 3, 1), start=1)
     }
+
+
+def kept(values, dashed):
+    """Draw a figure of rows (grid, kept, value) of one task; give the rows of each of its data."""
+    columns = ["grid", "kept", "value"]
+    frame = pd.DataFrame(values, columns=columns).assign(
+        model="m", task="t", seed="0", at=None, checkpoint=None, selected=True, permutation="1"
+    )
+    frame["measure"] = ["probe" if grid == "probed" else "metric" for grid in frame.grid]
+    frame["at"] = [k if grid == "probed" else None for grid, k, _ in values]
+    spec = {"title": "t", "grid": "tuned", "x": "kept", "dashed": dashed}
+    kind = "density" if dashed["grid"] == "ends" else "lines"
+    [chart] = draw_figure(frame, FigureSpec(**spec, kind=kind), ["task"])
+    drawn = chart.to_dict()
+    marks = [layer["mark"] for layer in drawn["layer"]]
+    return list(drawn["datasets"].values()), marks
+
+
+def test_probing_is_dashed_beside_the_curves_of_sizes():
+    # Tamkin et al. 2020, Figure 2: one figure of both.
+    values = [("tuned", 0, 0.5), ("tuned", 12, 0.9), ("probed", 0, 0.6), ("probed", 12, 0.7)]
+    data, marks = kept(values, {"grid": "probed", "value": "probe", "x": "state"})
+    found = {(row["color"], row["x"]): row["value"] for rows in data for row in rows}
+    assert found == {
+        **{("metric", 0): 0.5, ("metric", 12): 0.9},
+        **{("Probe", 0): 0.6, ("Probe", 12): 0.7},
+    }
+    assert [mark.get("strokeDash") for mark in marks if mark["type"] == "line"] == [[5, 4], None]
+    [spec] = [one for one in load_recipe("tamkin2020-incremental").figures if one.dashed]
+    assert (spec.x, spec.color, spec.dashed.value, spec.dashed.x) == (
+        *("kept", "examples"),
+        *("probe", "state"),
+    )
+
+
+def test_orders_are_drawn_with_their_density_and_the_two_ends():
+    # Tamkin et al. 2020, Figure 4: circles, density, mean; dashed levels with ± 2 deviations.
+    orders = [0.5, 0.52, 0.55, 0.6]
+    ends = [("ends", 0, 0.5), ("ends", 0, 0.54), ("ends", 12, 0.9), ("ends", 12, 0.92)]
+    values = [*(("tuned", None, value) for value in orders), *ends]
+    dashed = {"grid": "ends", "color": "kept", "spread": "double"}
+    data, marks = kept(values, dashed)
+    rows = [row for some in data for row in some]
+    levels = {row["color"]: row for row in rows if "color" in row}
+    assert set(levels) == {"mean", "kept 0", "kept 12"}
+    two = 2 * np.std([0.9, 0.92], ddof=1)
+    assert levels["kept 12"]["low"] == pytest.approx(0.91 - two)
+    assert levels["mean"]["low"] == pytest.approx(average(orders).low)
+    assert [row["value"] for row in rows if "label" in row] == orders
+    assert {"area", "point", "rule", "rect"} == {mark["type"] for mark in marks}
+    curve = estimate_density(orders)
+    expected = stats.gaussian_kde(orders)([row["value"] for row in curve])
+    assert [row["x"] for row in curve] == pytest.approx(list(expected / expected.max()))
+    assert estimate_density([0.5, 0.5]) == []
+    spec = load_recipe("tamkin2020-permutation").figures[0]
+    assert (spec.kind, spec.dashed.model_dump(exclude_defaults=True)) == ("density", dashed)
+
+
+@pytest.mark.parametrize("name", ["tamkin2020-single", "tamkin2020-rate", "tamkin2020-norms"])
+def test_bars_of_the_appendix_are_two_deviations(name):
+    found = load_recipe(name)
+    assert {one.spread for one in (*found.figures, *found.tables)} == {"double"}

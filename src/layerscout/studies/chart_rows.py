@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from layerscout.pages import title_score
 from layerscout.scores import SCORES
+from layerscout.studies.recipe import DashedSpec
 from layerscout.studies.tables import (
     average,
     collect_trials,
@@ -62,24 +65,57 @@ def list_strategies(frame: pd.DataFrame, grid: str) -> list[tuple[str, list[dict
     return panels
 
 
-def list_means(rows: Sequence[Row], x: str, color: str | None, by: Sequence[str]) -> list[Row]:
+def list_means(
+    rows: Sequence[Row],
+    x: str | None,
+    color: str | None,
+    by: Sequence[str],
+    spread: str = "interval",
+) -> list[Row]:
     """Average rows that agree in the axes `by`, with their place and colour in a chart."""
     means: list[Row] = []
     for _, some in group_rows(rows, by):
         one, first = average([float(row["value"]) for row in some]), some[0]
+        low, high = one.ends(spread)
         means.append(
             {
-                "x": first.get(x),
+                "x": None if x is None else first.get(x),
                 "color": name_color(first, color),
                 "label": format_value(first.get("plan")),
                 "plan": format_value(first.get("resolved")),
                 "value": one.mean,
-                "low": one.low,
-                "high": one.high,
+                "low": low,
+                "high": high,
                 "n": one.n,
             }
         )
     return means
+
+
+def list_dashed(rows: Sequence[Row], spec: DashedSpec) -> list[Row]:
+    """Average what a figure shows in dashes, each line or level with a name."""
+    x = None if spec.x is None else name_column(spec.x)
+    by = [*([x] if x else []), *([name_column(spec.color)] if spec.color else [])]
+    means = list_means(rows, x, spec.color, by, spec.spread)
+    alone = name_values(rows)
+    return [
+        {**row, "color": f"{spec.color} {row['color']}" if spec.color else alone} for row in means
+    ]
+
+
+def estimate_density(values: Sequence[float]) -> list[dict[str, float]]:
+    """Estimate the density of values by Gaussian kernels, as a share of its peak.
+
+    The kernels have the width of Scott's rule. Empty for fewer than two different values, which
+    have no width.
+    """
+    if len(set(values)) < 2:
+        return []
+    reach = 3 * float(np.std(values, ddof=1)) * len(values) ** -0.2
+    places = np.linspace(min(values) - reach, max(values) + reach, 60)
+    density = stats.gaussian_kde(values)(places)
+    shares = density / density.max()
+    return [{"value": float(v), "x": float(d)} for v, d in zip(places, shares, strict=True)]
 
 
 def group_rows(rows: Sequence[Row], axes: Sequence[str]) -> list[tuple[str, list[Row]]]:

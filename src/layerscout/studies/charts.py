@@ -12,7 +12,9 @@ from layerscout.pages import BEST, CURVE, MUTED, THIRD, lay_out_values, layer_ro
 from layerscout.scores import against_probe
 from layerscout.studies.chart_rows import (
     Row,
+    estimate_density,
     group_rows,
+    list_dashed,
     list_means,
     list_rows,
     list_strategies,
@@ -93,26 +95,46 @@ def draw_figure(
     wanted = list_names(spec.value)
     fits = spec.kind == "fit"
     rows = list_rows(frame, spec.grid, [spec.x, wanted[0]] if fits else wanted, spec.where)
-    split = group_rows([row for row in rows if not fits or row["at"] != 0], panels)
+    rows = [row for row in rows if not fits or row["at"] != 0]
+    if spec.dashed is not None:
+        beside = list_rows(frame, spec.dashed.grid, list_names(spec.dashed.value), {})
+        rows += [{**row, "dashed": True} for row in beside]
+    charts = []
+    for name, some in group_rows(rows, panels):
+        own = [row for row in some if "dashed" not in row]
+        if own:
+            charts.append(_draw_panel(name, own, [row for row in some if "dashed" in row], spec))
+    return charts
+
+
+def _draw_panel(
+    name: str, rows: Sequence[Row], beside: Sequence[Row], spec: FigureSpec
+) -> alt.LayerChart:
+    """Draw a panel of its rows, and in dashes those beside."""
+    dashed = list_dashed(beside, spec.dashed) if spec.dashed and beside else []
     match spec.kind:
         case "strip":
-            return [_draw_strip(name, rows, spec.x, spec.color) for name, rows in split]
+            return _draw_strip(name, rows, spec.x, spec.color)
         case "fit":
-            return [_draw_fit(name, rows, spec.x, wanted[0]) for name, rows in split]
-    line = spec.kind == "lines"
-    return [_draw_means(name, some, spec.x, spec.color, line=line) for name, some in split]
+            return _draw_fit(name, rows, spec.x, list_names(spec.value)[0])
+        case "density":
+            return _draw_density(name, rows, spec.x, dashed)
+    return _draw_means(name, rows, dashed, spec)
 
 
 def _draw_means(
-    name: str, rows: Sequence[Row], axis: str, color: str | None, *, line: bool
+    name: str, rows: Sequence[Row], dashed: Sequence[Row], spec: FigureSpec
 ) -> alt.LayerChart:
-    """Draw the mean over trials at each place, with its interval."""
-    x, title = name_column(axis), name_values(rows)
+    """Draw the mean over trials at each place, with its error bar."""
+    color, line = spec.color, spec.kind == "lines"
+    x, title = name_column(spec.x), name_values(rows)
     by = [x, *([name_column(color)] if color else [])]
     if not line and "plan" in rows[0] and "plan" not in by:
         by.append("plan")
-    means = list_means(rows, x, color, by)
-    colors = list(dict.fromkeys(row["color"] for row in means))
+    means = list_means(rows, x, color, by, spec.spread)
+    if dashed and color is None:
+        means = [{**row, "color": title} for row in means]
+    colors = list(dict.fromkeys(row["color"] for row in (*means, *dashed)))
     place = name_place(rows) if x == "at" else x.replace("_", " ")
     right = _lay_out_places(means, place, line=line)
     base = alt.Chart().encode(
@@ -126,11 +148,58 @@ def _draw_means(
     if means[0]["plan"] != "–":
         tooltips += [alt.Tooltip("label:N", title="strategy"), alt.Tooltip("plan:N")]
     tooltips += [*_list_ends("value", title, ".4~f"), alt.Tooltip("n:Q", title="trials")]
-    layers = _draw_intervals(base, means)
+    layers = _draw_intervals(base, means) + _draw_dashed(base, dashed, colors)
     layers += [base.mark_line(strokeWidth=2)] if line else []
     layers.append(base.mark_point(filled=True, opacity=1, size=50).encode(tooltip=tooltips))
+    told = "two standard deviations" if spec.spread == "double" else "95 % intervals"
+    return layer_rows(means, layers, f"{name}: {title} over {x}, means and {told}.", title=name)
+
+
+def _draw_dashed(base: alt.Chart, rows: Sequence[Row], colors: Sequence[str]) -> list[alt.Chart]:
+    """Draw rows with a place as dashed lines, and those without as levels across the chart."""
+    if not rows:
+        return []
+    data = alt.InlineData(values=list(rows))
+    if rows[0]["x"] is not None:
+        lines = base.properties(data=data).mark_line(strokeWidth=2, strokeDash=[5, 4])
+        return [*_draw_intervals(base, rows), lines]
+    levels = alt.Chart(data).encode(alt.Y("value:Q"), _encode_colour("color", colors))
+    known = alt.InlineData(values=[row for row in rows if row["low"] is not None])
+    bands = levels.properties(data=known).mark_rect(opacity=0.12)
+    tooltips = [alt.Tooltip("color:N", title="level"), *_list_ends("value")]
+    return [
+        bands.encode(alt.Y("low:Q"), alt.Y2("high:Q")),
+        levels.mark_rule(strokeWidth=2, strokeDash=[5, 4]).encode(tooltip=tooltips),
+    ]
+
+
+def _draw_density(
+    name: str, rows: Sequence[Row], axis: str, dashed: Sequence[Row]
+) -> alt.LayerChart:
+    """Draw every trial as a point, the density of all beside them, and their mean across.
+
+    As Tamkin et al. 2020, Figure 4.
+    """
+    x, title = name_column(axis), name_values(rows)
+    numbers = [float(row["value"]) for row in rows]
+    points = [{"x": -0.15, "value": row["value"], "label": row.get(x)} for row in rows]
+    right = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-0.35, 1.05], nice=False))
+    base = alt.Chart().encode(right, lay_out_values("value", title))
+    # The band of the interval of a mean, and the mean, over all of the width.
+    mean = [{**row, "color": "mean"} for row in list_means(rows, None, None, [])]
+    colors = list(dict.fromkeys(row["color"] for row in (*mean, *dashed)))
+    [band, line] = _draw_dashed(base, mean, colors)
+    curve = alt.InlineData(values=estimate_density(numbers))
+    area = base.properties(data=curve).mark_area(orient="horizontal", opacity=0.25, color=CURVE)
+    dots = base.mark_point(filled=True, opacity=0.6, size=40, color=CURVE).encode(
+        tooltip=[alt.Tooltip("label:N", title=axis), alt.Tooltip("value:Q", format=".3f")]
+    )
+    solid = line.mark_rule(strokeWidth=2)
     return layer_rows(
-        means, layers, f"{name}: {title} over {x}, means and 95 % intervals.", title=name
+        points,
+        [area, band, *_draw_dashed(base, dashed, colors), solid, dots],
+        f"{name}: {title} of every trial, their density and mean with its 95 % interval.",
+        title=name,
     )
 
 

@@ -6,7 +6,7 @@ written, since pydantic compares entries only once none of them has a fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,17 +191,26 @@ def _reference_faults(content: Mapping[str, Any], grids: Mapping[str, _Written])
         specs = content.get(kind)
         for number, spec in enumerate(specs if isinstance(specs, list) else ()):
             spec, where = _mapping(spec), f"{kind}.{number}"
-            grid = spec.get("grid")
-            if grid is not None and str(grid) not in grids:
-                yield f"{where}.grid: {make_unknown_error('grid', str(grid), grids)}"
-            for entry in ("rows", "columns", "color", "panels", "x", "where"):
-                if entry == "x" and spec.get("kind") == "fit":
-                    continue  # which may be a measure
-                for name in _names(spec.get(entry)):
-                    if name not in known:
-                        yield f"{where}.{entry}: {make_unknown_error('axis', name, known)}"
+            yield from _unknown_names(spec, where, grids, known)
+            if dashed := _mapping(spec.get("dashed")):
+                yield from _unknown_names(dashed, f"{where}.dashed", grids, known)
             if fault := _mixed_checkpoints(spec, grids):
                 yield f"{where}: {fault}"
+
+
+def _unknown_names(
+    spec: Mapping[Any, Any], where: str, grids: Mapping[str, _Written], known: Sequence[str]
+) -> Iterator[str]:
+    """Find grids and axes in a part of a table or figure that there are not."""
+    grid = spec.get("grid")
+    if grid is not None and str(grid) not in grids:
+        yield f"{where}.grid: {make_unknown_error('grid', str(grid), grids)}"
+    for entry in ("rows", "columns", "color", "panels", "x", "where"):
+        if entry == "x" and spec.get("kind") == "fit":
+            continue  # which may be a measure
+        for name in _names(spec.get(entry)):
+            if name not in known:
+                yield f"{where}.{entry}: {make_unknown_error('axis', name, known)}"
 
 
 def _mixed_checkpoints(spec: Mapping[Any, Any], grids: Mapping[str, _Written]) -> str | None:

@@ -119,7 +119,7 @@ class TableSpec(Strict):
     value: Measures = Field("metric", description="one or several measures")
     rows: Names = Field("plan", description="axes, or `measure` or `state`")
     columns: Names = "task"
-    spread: Literal["deviation", "error", "interval", "none"] = "deviation"
+    spread: Literal["deviation", "error", "double", "interval", "none"] = "deviation"
     where: dict[str, Any] = Field(default_factory=dict, description="cells with these values only")
 
     @model_validator(mode="after")
@@ -151,16 +151,30 @@ class TableSpec(Strict):
         return self
 
 
+class DashedSpec(Strict):
+    """What a figure shows in dashes beside its own, such as the metric with all blocks."""
+
+    grid: str
+    value: Measures = "metric"
+    x: str | None = Field(None, description="as of the figure; without it, levels across it")
+    color: str | None = None
+    spread: Literal["interval", "double"] = "interval"
+
+
 class FigureSpec(Strict):
     """A figure."""
 
     title: str
-    kind: Literal["lines", "points", "strip", "fit", "maps"] = "lines"
+    kind: Literal["lines", "points", "strip", "density", "fit", "maps"] = "lines"
     grid: str | None = None
     value: Measures = Field("metric", description="one or several measures: up")
     x: str = Field("plan", description="an axis, `state`, or a measure: to the right")
     color: str | None = Field(None, description="an axis, or `measure`")
     panels: Names = Field("task", description="an axis: a panel each")
+    spread: Literal["interval", "double"] = Field(
+        "interval", description="error bars: 95 %, or two standard deviations"
+    )
+    dashed: DashedSpec | None = None
     where: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -20,6 +20,7 @@ COUNTED = ("best:", "rank:", "epoch", "parameters", "trainable", "split")
 SPREADS = {
     "deviation": " ± standard deviation",
     "error": " ± standard error",
+    "double": " ± two standard deviations",
     "interval": " with the 95 % interval",
     "none": "",
 }
@@ -44,6 +45,12 @@ class Mean:
     high: float | None = None
     whole: bool = False
 
+    def ends(self, spread: str) -> tuple[float | None, float | None]:
+        """Give the ends of an error bar: of the "interval", or "double" the deviation away."""
+        if spread != "double" or self.deviation is None:
+            return self.low, self.high
+        return self.mean - 2 * self.deviation, self.mean + 2 * self.deviation
+
 
 def average(values: Sequence[float]) -> Mean:
     """Average values, with the interval of Student's t, as in Tamkin et al. 2020, App. C."""
@@ -64,7 +71,7 @@ class Summary:
         corner: what the rows are.
         rows, columns: headings.
         cells: by (row, column) numbers; cells without a trial are missing.
-        spread: "deviation", "error", "interval" or "none": what is shown beside a mean.
+        spread: what is shown beside a mean, of `SPREADS`.
     """
 
     corner: str
@@ -85,6 +92,8 @@ class Summary:
             return text
         if self.spread == "interval":
             return f"{text} ({format_rounded(found.low)} to {format_rounded(found.high)})"
+        if self.spread == "double":
+            return f"{text} ± {format_rounded(2 * found.deviation)}"
         return f"{text} ± {format_rounded(getattr(found, self.spread))}"
 
     def as_table(self) -> Table:

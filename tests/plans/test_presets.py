@@ -6,6 +6,7 @@ from inputs import expect_refused
 from layerscout.plans.methods import Adapter, Full, LoRA
 from layerscout.plans.plan import make_plan
 from layerscout.plans.presets import AS_RELEASED, PRESETS, preset, preset_rates
+from layerscout.plans.request import TuneRequest
 from layerscout.tuning.training import Settings
 
 TABLE_4 = {
@@ -69,10 +70,18 @@ def test_batches_are_those_of_the_papers():
 
 
 def test_epochs_depend_on_the_task():
-    def epochs(name, task="sst2", examples=5000):
-        return preset(name, task=task, examples=examples).settings.get("epochs")
+    def epochs(name, task="sst2", examples=5000, full=True):
+        return preset(name, task=task, examples=examples, full=full).settings.get("epochs")
 
     assert [epochs("xie2022", task) for task in ("sst2", "mnli", "qqp")] == [20, 10, 10]
+    # Xie et al. 2022, App. B.2: "10 for full-fine-tuning on MNLI and QQP and 20 for all the other".
+    assert [epochs("xie2022", task, full=False) for task in ("sst2", "mnli", "qqp")] == [20] * 3
+    asked = [
+        TuneRequest(plan=plan, preset="xie2022", method=method)
+        for plan, method in (("full", None), ("full", "full"), ("full", "adapter"), ("top:3", None))
+    ]
+    found = [one.settle("mnli", 5000, "accuracy")[0].epochs for one in asked]
+    assert found == [10, 10, 20, 20]
     assert [epochs("tamkin2020", examples=n) for n in (500, 501)] == [5, 3]
     assert epochs("lodha2023") == 10
     assert epochs("phang2021") is None

@@ -339,6 +339,14 @@ def test_a_probe_is_trained_as_often_and_on_what_is_asked_for(encoder):
     assert len({tuple(found.scores["nc1"].values) for found in chosen}) == 1
 
 
+def test_the_number_of_clusters_reaches_mutual_information(encoder):
+    task, key = telling_task(n=120), "mutual_information"
+    few, usual, all_ = (
+        scan(encoder, task, key, clusters=clusters).scores[key].values for clusters in (2, None, 20)
+    )
+    assert few != usual == all_
+
+
 def test_options_of_fisher_reach_it(encoder):
     task = telling_task(n=60)
     plain = scan(encoder, task, "fisher").scores["fisher"]

@@ -194,6 +194,16 @@ def test_mutual_information_is_that_of_the_clusters_of_held_out_rows(clustering,
         assert counts[0] == pytest.approx(share * rarest, abs=1 if each == 1 else 0.06 * rarest)
 
 
+def test_the_number_of_clusters_can_be_set(clustering):
+    H, y = examples(1, n=400, K=2)
+    mutual_information(H, y, clusters=7)
+    assert clustering["clusters"] == 7
+    with pytest.raises(InputError, match="`clusters` must be at most the .* rows .* got 500"):
+        mutual_information(H, y, clusters=500)
+    with pytest.raises(InputError, match="`clusters` must be at most 2000, got 2001"):
+        mutual_information(H, y, clusters=2001)
+
+
 def test_mutual_information_of_separate_classes_is_that_of_the_labels_with_themselves():
     for K in (2, 5):
         y = np.arange(200) % K

@@ -132,6 +132,7 @@ RECIPE: dict[str, Any] = {
             "value": "probe",
         },
         {"title": "Maps", "kind": "maps", "grid": "compared"},
+        {"title": "Skips", "kind": "skips", "grid": "evaluated"},
     ],
 }
 TUNED_BLOCKS = {"full": 12, "top:2": 2, "top:1": 1}

@@ -24,6 +24,7 @@ from layerscout.studies.reports import report
 from layerscout.studies.run import study
 from layerscout.studies.stand_ins import MODELS
 from layerscout.studies.store import Store
+from layerscout.studies.study_page import draw_study, load_study
 from layerscout.studies.trial import Trial
 from studying import QUICK, recipe, records, run
 
@@ -357,7 +358,9 @@ GRIDS = {
 
 def test_tuned_models_are_read_by_the_other_verbs(tiny, reviews, tmp_path):
     more = {name: grid for name, grid in GRIDS.items() if name != "tuned"}
-    wanted = recipe(tiny, reviews, axes={"plan": ["full"], "seed": [0, 1]}, grids=more)
+    axes = {"plan": ["full"], "seed": [0, 1]}
+    figures = [{"title": "Skips", "kind": "skips", "grid": "judged"}]
+    wanted = recipe(tiny, reviews, axes=axes, grids=more, figures=figures)
     found, _ = run(wanted, tmp_path)
     failed = [r["error"] for r in records(tmp_path).values() if r["status"] == "failed"]
     assert failed == []
@@ -371,6 +374,15 @@ def test_tuned_models_are_read_by_the_other_verbs(tiny, reviews, tmp_path):
         f"model {tiny}, untuned",
     ]
     judged = found.store.read(by["judged"][1].trial.key)["result"]
+    read = load_study(found.as_dict(), tmp_path)
+    # Phang et al. 2021, Figure 4: a map of first and last skipped blocks for each model.
+    maps = [chart.to_dict() for chart in draw_study(read)["Skips"]]
+    assert [one["title"] for one in maps] == [
+        f"model tiny, task reviews, seed {seed}" for seed in (0, 1)
+    ]
+    frame = read.frame  # Xie et al. 2022, Table 10
+    took = frame[frame.measure == "inference_seconds"]
+    assert list(took.grid) == ["judged"] * 2 and (took.value > 0).all()
     tuned = found.store.read(by["tuned"][1].trial.key)["result"]
     assert judged["metrics"]["accuracy"] == pytest.approx(tuned["best"]["value"])
     assert judged["truncation"]["untuned"][4] == pytest.approx(tuned["best"]["value"])
@@ -503,7 +515,8 @@ def test_an_estimate_counts_what_the_trials_will(tiny, reviews, tmp_path, copy):
 def test_models_and_tasks_that_are_not_here_are_priced_by_their_known_sizes(tmp_path):
     found = estimate("xie2022-table10", tmp_path)
     assert found.assumed == ("mnli", "roberta-large")
-    plans = {cell.values["plan"]: found.trials[cell.trial.key] for cell in found.cells}
+    tuned = [cell for cell in found.cells if cell.grid == "tuned"]
+    plans = {cell.values["plan"]: found.trials[cell.trial.key] for cell in tuned}
     # 24 blocks of 3 (8 d² + 4 d f) FLOPs a token, and of 40 tokens the attention.
     tokens, d = 40, 1024
     block = tokens * (24 * d**2 + 4 * tokens * d)

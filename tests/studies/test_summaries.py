@@ -364,3 +364,36 @@ def test_orders_are_drawn_with_their_density_and_the_two_ends():
 def test_bars_of_the_appendix_are_two_deviations(name):
     found = load_recipe(name)
     assert {one.spread for one in (*found.figures, *found.tables)} == {"double"}
+
+
+def test_blocks_of_fisher_are_drawn_as_differences_from_full_tuning():
+    # Lodha et al. 2023, Figure 1: relative performance by task in two runs.
+    recipe = load_recipe("lodha2023-layers")
+    grid = recipe.grids["tuned"]
+    assert grid.axes["seed"] == [0, 1] and "roberta-base" in grid.axes["model"]
+    spec = recipe.figures[0]
+    assert (spec.x, spec.color, spec.against) == ("task", "plan", "full")
+    content, read = study(VALUES)
+    for cell in content["cells"]:
+        cell["values"]["resolved"] = cell["values"]["plan"]
+    frame = tidy_records(content, read)
+    [chart] = draw_figure(frame, spec, ["model"])
+    [rows, *_] = chart.to_dict()["datasets"].values()
+    means = {(row["x"], row["color"]): (row["value"], row["n"]) for row in rows}
+    assert means == {
+        ("a", "top:1"): (pytest.approx(np.mean([0.6 - 0.8, 0.4 - 0.7])), 2),
+        ("b", "top:1"): (pytest.approx(1.0 - 0.9), 1),  # seed 1 of full did not come through
+    }
+
+
+@pytest.mark.parametrize("name", ["xie2022-imbalance", "xie2022-scarcity"])
+def test_imbalance_and_scarcity_are_figures(name):
+    # Xie et al. 2022, Figures 6, 7 (SST-2), 15 and 16 (MNLI): ν by state; ζ and ρ by sample.
+    found = load_recipe(name)
+    drawn = {(one.value, one.x, one.color) for one in found.figures}
+    assert drawn >= {
+        ("variability_ratio", "state", "per_class"),
+        ("smoothness:variability_ratio", "per_class", None),
+        ("pearson:variability_ratio", "per_class", None),
+    }
+    assert {task for grid in found.grids.values() for task in grid.axes["task"]} == {"sst2", "mnli"}

@@ -107,15 +107,17 @@ _ADAPTER: Mapping[str, Rates] = {
 }
 
 
-def preset(name: str, *, task: str, examples: int, as_released: bool = False) -> Preset:
+def preset(
+    name: str, *, task: str, examples: int, as_released: bool = False, full: bool = True
+) -> Preset:
     """Give what a paper says of training on a task.
 
     Args:
         name: a key of `PRESETS`.
-        task: its name, by which MNLI and QQP get half of the epochs in xie2022 (there for full
-            fine-tuning; here for every plan, so that plans are compared at the same length).
+        task: its name, by which MNLI and QQP get half of the epochs in xie2022.
         examples: of the training split; up to 500 get 5 epochs in tamkin2020, by its text.
         as_released: train as the published code did, where that is known to differ.
+        full: whether it is full fine-tuning, to which alone those fewer epochs apply.
 
     Raises:
         InputError: if there is no such preset, or none as released.
@@ -129,7 +131,7 @@ def preset(name: str, *, task: str, examples: int, as_released: bool = False) ->
         )
     found = (AS_RELEASED if as_released else PRESETS)[name]
     epochs = found.settings.get("epochs")
-    if name == "xie2022" and task in ("mnli", "qqp"):
+    if name == "xie2022" and task in ("mnli", "qqp") and full:
         epochs = 10
     if name == "tamkin2020" and examples <= 500 and not as_released:
         epochs = 5

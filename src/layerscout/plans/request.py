@@ -190,6 +190,13 @@ class TuneRequest(Settings):
         """Whether an edit re-initialises blocks."""
         return any(isinstance(one, Reinitialize | Preserve) for one in self.edits)
 
+    @property
+    def _tunes_all(self) -> bool:
+        """Whether it is full fine-tuning, by what it is called."""
+        named = isinstance(self.plan, str) and self.plan.strip().lower() == "full"
+        whole = named or (isinstance(self.plan, Plan) and bool(self.plan.embeddings))
+        return whole and getattr(self.method, "name", self.method) in (None, FULL.name)
+
     def _check_length(self) -> None:
         if {"epochs", "max_steps"} <= self.given:
             raise InputError(
@@ -267,7 +274,13 @@ class TuneRequest(Settings):
         paper: dict[str, Any] = {}
         classifier: Classifier = "family"
         if self.preset is not None:
-            found = preset(self.preset, task=task, examples=examples, as_released=self.as_released)
+            found = preset(
+                self.preset,
+                task=task,
+                examples=examples,
+                as_released=self.as_released,
+                full=self._tunes_all,
+            )
             paper, classifier = dict(found.settings), found.classifier
             if "epochs" in given:
                 paper.pop("max_steps", None)
@@ -301,6 +314,7 @@ class ScanRequest:
         fisher_parts: Fisher information of the attention, feed-forward layers and norms of each
             block, too.
         head_seeds: number of random heads that scores of gradients are averaged over.
+        clusters: number of clusters of mutual_information.
     """
 
     scores: str | Sequence[str] | None = option(
@@ -325,6 +339,7 @@ class ScanRequest:
     as_released: bool = option(False)
     fisher_parts: bool = option(False)
     head_seeds: int = option(1, check_for_whole_number(1))
+    clusters: int | None = option(None, check_for_whole_number(2), shown="10 for each class")
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -139,6 +139,8 @@ def _scan_encoder(
         extractor = Extractor(encoder, poolings, request.max_length, cache_limit, show)
         context = ScanContext(task, keys, request, extractor)
         sampled = _draw_sample(context)
+        if sampled.sample is not None:
+            sampled = replace(sampled, sample=replace(sampled.sample, clusters=request.clusters))
         scores, broken = _compute_scores(context, sampled)
     return Scan(
         model=describe_model(encoder, task),

@@ -30,6 +30,7 @@ class Sample:
         first: the first state that is scored: 1 where state 0 is the same for every example.
         metric: of the task.
         picks: the rows are choices, and the metric is of the ones picked.
+        clusters: as for `mutual_information`.
     """
 
     labels: np.ndarray
@@ -39,6 +40,7 @@ class Sample:
     first: int
     metric: str | None = None
     picks: bool = False
+    clusters: int | None = None
 
     @property
     def several(self) -> bool:
@@ -53,7 +55,14 @@ class Sample:
         if not np.isfinite(found).all():
             return None
         return State(
-            found, self.labels, self.groups, self.seed, self.examples, self.metric, self.picks
+            found,
+            self.labels,
+            self.groups,
+            self.seed,
+            self.examples,
+            self.metric,
+            self.picks,
+            self.clusters,
         )
 
     def leave_out(self, classes: Sequence[int]) -> Callable[[State], State]:

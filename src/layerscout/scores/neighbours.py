@@ -87,6 +87,7 @@ def mutual_information(
     y: np.ndarray,
     seed: int = 0,
     examples: Int64[np.ndarray, " n"] | None = None,
+    clusters: int | None = None,
 ) -> float:
     """Mutual information of clusters and labels on held-out rows, in nats; higher is better.
 
@@ -101,10 +102,11 @@ def mutual_information(
         y: class ids (n,).
         seed: of the drawing and of k-means.
         examples: ids (n,); rows of one example are held out together.
+        clusters: how many k-means finds, at the most; by default ten for each class.
 
     Raises:
-        InputError: if the labels are numbers, there are fewer than 20 rows of a class, or more
-            than 200 classes.
+        InputError: if the labels are numbers, there are fewer than 20 rows of a class, fewer rows
+            than clusters, or more than 2,000 of these.
     """
     from sklearn.cluster import KMeans, MiniBatchKMeans
     from sklearn.metrics import mutual_info_score
@@ -114,7 +116,9 @@ def mutual_information(
             "mutual_information compares classes, but the labels are numbers; use knn or probe"
         )
     classes = int(y.max()) + 1
-    if 10 * classes > MOST_CLUSTERS:
+    if clusters is not None and clusters > MOST_CLUSTERS:
+        raise InputError(f"`clusters` must be at most {MOST_CLUSTERS}, got {clusters}; take fewer")
+    if clusters is None and 10 * classes > MOST_CLUSTERS:
         raise InputError(
             f"mutual_information needs 10 clusters a class and takes {MOST_CLUSTERS // 10} classes "
             f"at the most, got {classes}; use knn"
@@ -122,15 +126,20 @@ def mutual_information(
     rng = np.random.default_rng(seed)
     aside = tenth(y, examples, rng)
     held, fitted = (_balance(np.flatnonzero(part), y, classes, rng) for part in (aside, ~aside))
+    wanted = 10 * classes if clusters is None else clusters
     if len(held) < 2 * classes or len(fitted) < 10 * classes:
         raise InputError(
             f"mutual_information needs about {FEWEST_ROWS} rows of every class, of which it holds "
             f"out a tenth; got {np.bincount(y).min()} of the smallest; take more examples"
         )
-    distinct = len(np.unique(H[fitted], axis=0))
-    clusters = min(10 * classes, distinct)
-    kind = MiniBatchKMeans if len(fitted) * clusters > MANY_DISTANCES else KMeans
-    found = kind(clusters, n_init=3, random_state=int(rng.integers(2**31))).fit(H[fitted])
+    if len(fitted) < wanted:
+        raise InputError(
+            f"`clusters` must be at most the {len(fitted)} rows that they are found in, got "
+            f"{wanted}; take fewer, or more examples"
+        )
+    number = min(wanted, len(np.unique(H[fitted], axis=0)))
+    kind = MiniBatchKMeans if len(fitted) * number > MANY_DISTANCES else KMeans
+    found = kind(number, n_init=3, random_state=int(rng.integers(2**31))).fit(H[fitted])
     return max(float(mutual_info_score(y[held], found.predict(H[held]))), 0.0)
 
 

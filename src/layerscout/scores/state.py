@@ -69,6 +69,7 @@ class State:
             micro-F1.
         picks: a head on the state is judged by which row of each example it takes for the right
             one, that of class 1.
+        clusters: as for `mutual_information`.
     """
 
     states: Float[np.ndarray, "n d"]
@@ -78,6 +79,7 @@ class State:
     examples: Int64[np.ndarray, " n"] | None = None
     metric: str | None = None
     picks: bool = False
+    clusters: int | None = None
 
     @_once
     def exact(self) -> Float64[np.ndarray, "n d"]:

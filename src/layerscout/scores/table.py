@@ -249,7 +249,7 @@ SCORES: Mapping[str, Definition] = {
         source="state",
         fewest=FEWEST_ROWS,
         from_state=lambda state: mutual_information(
-            state.exact, state.labels, state.seed, state.examples
+            state.exact, state.labels, state.seed, state.examples, state.clusters
         ),
     ),
     "codelength": Definition(

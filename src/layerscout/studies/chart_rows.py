@@ -11,7 +11,7 @@ from scipy import stats
 
 from layerscout.pages import title_score
 from layerscout.scores import SCORES
-from layerscout.studies.recipe import DashedSpec
+from layerscout.studies.recipe import DERIVED, DashedSpec
 from layerscout.studies.tables import (
     average,
     collect_trials,
@@ -90,6 +90,21 @@ def list_means(
             }
         )
     return means
+
+
+def subtract_plan(rows: Sequence[Row], plan: str) -> list[dict[str, Any]]:
+    """Give the differences of values from those of a plan, in pairs with all else equal."""
+    left = ("plan", "learning_rate", "value", "selected", "trial", *DERIVED)
+
+    def name(row: Row) -> tuple[Any, ...]:
+        return tuple(sorted((key, format_value(v)) for key, v in row.items() if key not in left))
+
+    base = {name(row): row["value"] for row in rows if row.get("plan") == plan}
+    return [
+        {**row, "value": row["value"] - base[name(row)]}
+        for row in rows
+        if row.get("plan") != plan and name(row) in base
+    ]
 
 
 def list_dashed(rows: Sequence[Row], spec: DashedSpec) -> list[Row]:

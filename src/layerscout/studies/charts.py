@@ -22,6 +22,7 @@ from layerscout.studies.chart_rows import (
     name_measure,
     name_place,
     name_values,
+    subtract_plan,
 )
 from layerscout.studies.recipe import FigureSpec
 from layerscout.studies.tables import format_value, list_names, name_column
@@ -96,6 +97,8 @@ def draw_figure(
     fits = spec.kind == "fit"
     rows = list_rows(frame, spec.grid, [spec.x, wanted[0]] if fits else wanted, spec.where)
     rows = [row for row in rows if not fits or row["at"] != 0]
+    if spec.against is not None:
+        rows = subtract_plan(rows, spec.against)
     if spec.dashed is not None:
         beside = list_rows(frame, spec.dashed.grid, list_names(spec.dashed.value), {})
         rows += [{**row, "dashed": True} for row in beside]
@@ -128,6 +131,7 @@ def _draw_means(
     """Draw the mean over trials at each place, with its error bar."""
     color, line = spec.color, spec.kind == "lines"
     x, title = name_column(spec.x), name_values(rows)
+    title += f", less that of {spec.against}" if spec.against else ""
     by = [x, *([name_column(color)] if color else [])]
     if not line and "plan" in rows[0] and "plan" not in by:
         by.append("plan")

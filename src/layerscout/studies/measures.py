@@ -44,6 +44,7 @@ MEASURES: Mapping[str, Mapping[str, str]] = {
         "tuned": "with the head tuned again at every state",
         "tuned_original": "with a head tuned at every state of the untuned model",
         "majority": "of the commonest class",
+        "inference_seconds": "one pass over the validation examples, edits included",
         "skip": "without a block, or a span of them",
     },
 }

@@ -165,7 +165,7 @@ class FigureSpec(Strict):
     """A figure."""
 
     title: str
-    kind: Literal["lines", "points", "strip", "density", "fit", "maps"] = "lines"
+    kind: Literal["lines", "points", "strip", "density", "fit", "maps", "skips"] = "lines"
     grid: str | None = None
     value: Measures = Field("metric", description="one or several measures: up")
     x: str = Field("plan", description="an axis, `state`, or a measure: to the right")
@@ -175,6 +175,7 @@ class FigureSpec(Strict):
         "interval", description="error bars: 95 %, or two standard deviations"
     )
     dashed: DashedSpec | None = None
+    against: str | None = Field(None, description="a plan: shown is the difference from it")
     where: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -166,8 +166,13 @@ def draw_study(study: StudyContent) -> dict[str, list[alt.LayerChart]]:
             for name in dict.fromkeys(["model", *list_names(spec.panels)])
             if name in study.frame or name == "measure"
         ]
-        maps = spec.kind == "maps"
-        charts = _draw_maps(study, spec) if maps else draw_figure(study.frame, spec, panels)
+        match spec.kind:
+            case "maps":
+                charts = _draw_maps(study, spec)
+            case "skips":
+                charts = _draw_skips(study, spec)
+            case _:
+                charts = draw_figure(study.frame, spec, panels)
         found[spec.title] = charts
     for name, grid in study.recipe.grids.items():
         if grid.verb == "tune" and {"plan", "method"} & grid.axes.keys():
@@ -187,6 +192,20 @@ def _draw_maps(study: StudyContent, spec: FigureSpec) -> list[alt.LayerChart]:
             models = [model | {"name": name} for model, name in pairs]
             charts += draw_similarity({**result, "models": models}, "cka")
     return charts
+
+
+def _draw_skips(study: StudyContent, spec: FigureSpec) -> list[alt.LayerChart]:
+    """Draw what is left of every model without a block, or a span of them."""
+    return [
+        draw_skips(record["result"]).properties(title=_name_evaluation(cell["values"]))
+        for cell, record in study.list_done("evaluate")
+        if spec.grid in (None, cell["grid"]) and record["result"]["skips"]
+    ]
+
+
+def _name_evaluation(values: Mapping[str, Any]) -> str:
+    axes = [axis for axis in ("model", "task", "seed") if axis in values]
+    return ", ".join(f"{axis} {format_value(values[axis])}" for axis in axes)
 
 
 def tabulate_study(study: StudyContent) -> list[tuple[str, Table]]:
@@ -278,12 +297,11 @@ def _show_contests(study: StudyContent) -> list[Section]:
 def _show_evaluations(study: StudyContent) -> list[Section]:
     """Show the curves and maps of evaluations."""
     found = []
+    drawn = any(spec.kind == "skips" for spec in study.recipe.figures)
     for cell, record in study.list_done("evaluate"):
-        result, values = record["result"], cell["values"]
-        axes = [axis for axis in ("model", "task", "seed") if axis in values]
-        name = ", ".join(f"{axis} {format_value(values[axis])}" for axis in axes)
+        result, name = record["result"], _name_evaluation(cell["values"])
         charts = [draw_truncation(result)] if result["truncation"] else []
-        charts += [draw_skips(result)] if result["skips"] else []
+        charts += [draw_skips(result)] if result["skips"] and not drawn else []
         if charts:
             found.append(Section(f"Evaluation: {name}", charts=charts, small=len(charts) > 1))
     return found

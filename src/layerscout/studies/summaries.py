@@ -200,6 +200,7 @@ def _measure_evaluate(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measur
     result = record["result"]
     yield "metric", None, result["metrics"][result["metric"]]
     yield "majority", None, result["majority"]
+    yield "inference_seconds", None, result.get("seconds", {}).get("evaluate")
     for name, curve in (result["truncation"] or {}).items():
         for at, value in enumerate(curve or ()):
             if value is not None:

@@ -10,7 +10,7 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 
 import layerscout as ls
 from inputs import as_csv, expect_refused
-from layerscout.analysis import ablations, evaluation, tuned_heads
+from layerscout.analysis import ablations, evaluation
 from layerscout.analysis.evaluation import evaluate
 from layerscout.data.metrics import evaluate as judge
 from layerscout.models.encoder import Encoder
@@ -20,6 +20,7 @@ from tiny import EACH_FAMILY, tiny_checkpoint
 from tuned import NAMES, cheaply, choices_task, task_of
 
 TASK = task_of(n=24, held=9)
+BRIEF = {"head_epochs": 2, "head_learning_rate": 1e-3}
 
 
 @pytest.fixture(scope="module", params=EACH_FAMILY)
@@ -148,37 +149,40 @@ def test_block_passes_are_as_few_as_can_be(tmp_path, monkeypatch, edits, passes)
     assert len(entered) == passes
 
 
-def test_heads_tuned_again_tell_the_classes_from_what_the_states_hold(
-    tmp_path, telling, monkeypatch
-):
+def test_heads_tuned_again_tell_the_classes_from_what_the_states_hold(tmp_path, telling):
     task = ls.Task.load(telling, validation=0.3)
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=3).save(tmp_path)
-    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 4)
-    monkeypatch.setattr(tuned_heads, "HEAD_RATES", (3e-3,))
-    found = quietly(tmp_path / "model", task, tune_heads=True, original=base)
+    found = quietly(
+        tmp_path / "model",
+        task,
+        tune_heads=True,
+        original=base,
+        head_epochs=4,
+        head_learning_rate=3e-3,
+    )
     curves = found.content["truncation"]
     assert set(curves) == {"untuned", "tuned", "tuned_original"}
     assert all(len(curve) == 5 for curve in curves.values())
     # The best of some epochs on the very state that the head was tuned on.
     assert curves["tuned"][4] >= curves["untuned"][4] - 0.05
     assert max(curves["tuned_original"][1:]) > 0.6
-    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 1)
-    monkeypatch.setattr(tuned_heads, "HEAD_RATES", (1e-3, 3e-3))
-    twice = [quietly(tmp_path / "model", task, tune_heads=True, original=base) for _ in range(2)]
+    brief = {"head_epochs": 1, "head_learning_rate": "1e-3,3e-3", "head_batch_size": 16}
+    twice = [
+        quietly(tmp_path / "model", task, tune_heads=True, original=base, **brief) for _ in range(2)
+    ]
     assert twice[0].content["truncation"] == twice[1].content["truncation"]
     json.dumps(found.content, allow_nan=False)
 
 
-def test_a_head_is_tuned_again_at_the_rate_that_suits_its_state(tmp_path, telling, monkeypatch):
+def test_a_head_is_tuned_again_at_the_rate_that_suits_its_state(tmp_path, telling):
     task = ls.Task.load(telling, validation=0.3)
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=1).save(tmp_path)
-    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 1)
-    rates, curves = tuned_heads.HEAD_RATES, {}
+    rates, curves = (3e-4, 1e-3, 3e-3), {}  # Xie et al. 2022, Table 3
     for given in (*[(rate,) for rate in rates], rates):
-        monkeypatch.setattr(tuned_heads, "HEAD_RATES", given)
-        found = quietly(tmp_path / "model", task, tune_heads=True)
+        asked = {} if given == rates else {"head_learning_rate": given}
+        found = quietly(tmp_path / "model", task, tune_heads=True, head_epochs=1, **asked)
         assert found.content["settings"]["heads"]["learning_rates"] == list(given)
         curves[given] = found.content["truncation"]["tuned"]
     best = curves.pop(rates)
@@ -186,9 +190,7 @@ def test_a_head_is_tuned_again_at_the_rate_that_suits_its_state(tmp_path, tellin
     assert len(set(map(tuple, curves.values()))) > 1  # or the rates would not matter
 
 
-def test_classes_are_found_by_their_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 2)
-    monkeypatch.setattr(tuned_heads, "HEAD_RATES", (1e-3,))
+def test_classes_are_found_by_their_names(tmp_path):
     task = task_of(n=24, held=17, classes=3)
     whole = saved(tmp_path, "bert", task)
     model = AutoModelForSequenceClassification.from_pretrained(whole)
@@ -201,7 +203,7 @@ def test_classes_are_found_by_their_names(tmp_path, monkeypatch):
     model.save_pretrained(tmp_path / "turned")
     Encoder.load(whole).tokenizer.save_pretrained(tmp_path / "turned")
     found, turned = (
-        quietly(folder, task, tune_heads=True) for folder in (whole, tmp_path / "turned")
+        quietly(folder, task, tune_heads=True, **BRIEF) for folder in (whole, tmp_path / "turned")
     )
     assert turned.metrics == found.metrics
     assert turned.content["truncation"] == found.content["truncation"]
@@ -296,13 +298,12 @@ def test_rows_that_tuning_may_have_seen_are_warned_of(tmp_path, telling):
         assert any("no validation split of its own" in w for w in found.warnings)
 
 
-def test_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuned_heads, "HEAD_EPOCHS", 2)
-    monkeypatch.setattr(tuned_heads, "HEAD_RATES", (1e-3,))
+def test_numbers(tmp_path):
     task = numbers_task()
     base = tiny_checkpoint(tmp_path / "base", "bert")
     cheaply(base, task, "full", epochs=2).save(tmp_path)
-    found = quietly(tmp_path / "model", task, edits=("truncate", "skip"), tune_heads=True)
+    edits = ("truncate", "skip")
+    found = quietly(tmp_path / "model", task, edits=edits, tune_heads=True, **BRIEF)
     assert found.content["metric"] == "pearson_spearman"
     assert set(found.metrics) == {"pearson_spearman", "pearson", "spearman", "mean_squared_error"}
     assert len(found.content["truncation"]["tuned"]) == 5
@@ -325,7 +326,24 @@ def test_multiple_choice(tmp_path):
             expected.append(model.eval()(**inputs).logits[0].numpy())
     np.testing.assert_allclose(logits_of(found, "truncate:2"), expected, atol=1e-4)
     assert found.content["majority"] is None
-    expect_refused("not for multiple choice", quietly, tmp_path / "model", task, tune_heads=True)
+
+
+def test_heads_are_tuned_again_for_choices(tmp_path):
+    # Phang et al. 2021, Figure 3, has HellaSwag and CosmosQA among its tasks.
+    task = choices_task(n=40, held=24, choices=3)
+    base = tiny_checkpoint(tmp_path / "base", "bert")
+    cheaply(base, task, "full", epochs=1).save(tmp_path)
+    asked = {"head_epochs": 3, "head_learning_rate": 3e-3, "head_batch_size": 5}
+    found = quietly(tmp_path / "model", task, tune_heads=True, original=base, **asked)
+    curves = found.content["truncation"]
+    assert all(0 <= value <= 1 for curve in curves.values() for value in curve[1:])
+    assert curves["tuned"] != curves["tuned_original"]
+    assert found.content["settings"]["heads"] == {
+        "examples": 40,
+        "epochs": 3,
+        "batch_size": 5,
+        "learning_rates": [3e-3],
+    }
 
 
 def test_the_files(bert, tmp_path):

@@ -601,13 +601,36 @@ def head_factory(dropout=0.0, d=8, outputs=3):
     return build
 
 
-@pytest.mark.parametrize(("kind", "outputs"), [("classes", 3), ("several", 2), ("numbers", 1)])
+def as_choices(states, right, choices):
+    """Give states of the choices of each example, (S, n C, d); its own help the right one."""
+    S, n, d = states.shape
+    found = np.random.default_rng(n).normal(size=(S, n * choices, d)).astype(np.float32)
+    found[:, np.arange(n) * choices + right] += states
+    return found
+
+
+class Choosing(nn.Module):
+    """A head that reads the states of all choices of an example, (b, C, d), for logits (b, C)."""
+
+    def __init__(self, head):
+        super().__init__()
+        self.head = head
+
+    def forward(self, states):
+        return self.head(states).squeeze(2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "outputs"), [("classes", 3), ("several", 2), ("numbers", 1), ("choices", 1)]
+)
 def test_heads_learn_what_a_plain_loop_over_one_learns(kind, outputs):
-    numbers = kind == "numbers"
+    numbers, choices = kind == "numbers", 3 if kind == "choices" else 1
     train, y, validation, yv = split_states(0, S=3, n=101, m=60, numbers=numbers)
     if kind == "several":
         y, yv = several_labels(y), several_labels(yv)
     build = head_factory(outputs=outputs)
+    if choices > 1:
+        train, validation = as_choices(train, y, choices), as_choices(validation, yv, choices)
     found = train_family_probes(
         train,
         y,
@@ -619,13 +642,17 @@ def test_heads_learn_what_a_plain_loop_over_one_learns(kind, outputs):
         epochs=6,
         seeds=2,
         seed=4,
+        choices=choices,
     )
+    if choices > 1:
+        train, validation = (states.reshape(3, -1, choices, 8) for states in (train, validation))
     for seed in range(2):
         rng = np.random.default_rng(4 + seed)
         orders = [rng.permutation(101) for _ in range(6)]
         for s in range(3):
+            head = build(4 + seed)
             curve = naive.family_curve(
-                build(4 + seed),
+                Choosing(head) if choices > 1 else head,
                 train[s],
                 y,
                 validation[s],
@@ -653,7 +680,7 @@ def test_every_state_has_dropout_of_its_own_and_none_when_judged():
         train_family_probes(twice[0], y, twice[1], yv, build, metric=metric, epochs=1)
     np.testing.assert_allclose(outputs[0.0][0], outputs[0.0][1], atol=1e-6)
     assert abs(outputs[0.5][0] - outputs[0.5][1]).max() > 1e-3
-    heads = family_probes._Heads.of(head_factory(0.5)(0), 2, 1e-3, 10)
+    heads = family_probes._Heads.of(head_factory(0.5)(0), 2, 1e-3, 10, 1)
     x = torch.from_numpy(twice[1])
     assert (heads(x) == heads(x)).all()
     assert (heads(x)[0] == heads(x)[1]).all()

@@ -133,8 +133,7 @@ def evaluate(
         task: a `Task`, or what `Task.load` takes. Without a validation split a tenth of the
             training rows is set aside.
         request: what is asked for, as one value in place of `options`. Heads that are tuned again
-            train for 20 epochs in batches of 8 at each of `HEAD_RATES`; the best epoch of any
-            counts.
+            count by the best epoch of any of their rates.
         original: the model before it was tuned, to train its head at every state (TUNEDORIG).
         device: as for `Encoder.load`.
         precision: as for `Encoder.load`.
@@ -169,12 +168,12 @@ def evaluate(
         if "truncate" in ablations:
             curves["untuned"] = [judge.value(logits) for logits in found.ablated.truncated]
         if asked.tune_heads:
-            curves["tuned"] = tune_again(extractor, few, judge, classifier, asked.seed)
+            curves["tuned"] = tune_again(extractor, few, judge, classifier, asked)
         if original is not None:
             below = replace(extractor, encoder=original)
-            curves["tuned_original"] = tune_fresh(below, few, judge, asked.seed)
+            curves["tuned_original"] = tune_fresh(below, few, judge, asked)
     skips = _judge_spans(found.ablated, judge, encoder.blocks) if "skip" in ablations else None
-    tuned_heads = describe_heads(few) if heads else None
+    tuned_heads = describe_heads(few, asked) if heads else None
     content = {
         "layerscout": version("layerscout"),
         "verb": "evaluate",

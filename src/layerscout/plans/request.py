@@ -35,7 +35,7 @@ from layerscout.plans.options import (
     options_of,
 )
 from layerscout.plans.plan import Plan, require_text
-from layerscout.plans.presets import PRESETS, preset
+from layerscout.plans.presets import FAMILY_RATES, PRESETS, preset
 from layerscout.plans.training import TRAINING, Classifier, Settings
 from layerscout.runtime import InputError, make_unknown_error
 
@@ -43,6 +43,10 @@ from layerscout.runtime import InputError, make_unknown_error
 EDITS = "Edits"
 
 Pooling = Literal["mean", "last", "cls", "first"]
+
+# At which rates an evaluation tunes heads again: all of Table 3 of Xie et al. 2022 and not only the
+# task's, because no single one suits all states.
+HEAD_RATES = tuple(sorted(set(FAMILY_RATES.values())))
 
 
 def first_state(pooling: Pooling) -> int:
@@ -412,6 +416,9 @@ class EvaluateRequest:
         tune_heads: also tune the head again at every state.
         metric: the metric that counts, one for this kind of task; by default the task's own.
         examples: training examples that heads are tuned on: a number or all.
+        head_epochs: epochs that heads are tuned for; the best one counts.
+        head_batch_size: examples in a step of tuning heads.
+        head_learning_rate: one or several peak learning rates of heads; the best one counts.
         max_length: maximum number of tokens of an input.
         seed: random seed.
     """
@@ -427,6 +434,14 @@ class EvaluateRequest:
     metric: str | None = option(None, check_metric_name)
     examples: int | Literal["all"] | None = option(
         None, check_for_count_or("all"), shown="at most 5,000"
+    )
+    head_epochs: int = option(20, check_for_whole_number(1))
+    head_batch_size: int = option(8, check_for_whole_number(1))
+    head_learning_rate: tuple[float, ...] = option(
+        HEAD_RATES,
+        check_for_several(RATE, float),
+        metavar="R[,R...]",
+        shown=",".join(f"{rate:g}" for rate in HEAD_RATES),
     )
     max_length: int = option(128, LENGTH)
     seed: int = option(0, SEED)

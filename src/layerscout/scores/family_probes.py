@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Float32, Float64
 from torch import Tensor, nn
 
+from layerscout.data import expand_choices
 from layerscout.plans import FAMILY_RATE
 from layerscout.scores.probes import (
     Metric,
@@ -35,6 +36,7 @@ def train_family_probes(
     batch_size: int = 8,
     seeds: int = 1,
     seed: int = 0,
+    choices: int = 1,
     progress: Report | None = None,
 ) -> Probes:
     """Train the family's own classification head on every state; the best epoch counts.
@@ -45,18 +47,20 @@ def train_family_probes(
     paper, so the value flatters a little. Xie et al. 2022, §4.1, App. B.1, B.3.
 
     Args:
-        train: states (S, n, d) of the first token, which may be memory-mapped.
-        y: class ids or targets (n,), or which labels each row has, bool (n, K).
-        validation: states (S, m, d).
+        train: states (S, n C, d) of the first token, which may be memory-mapped.
+        y: class ids or targets (n,), or which labels each row has, bool (n, K), or the numbers of
+            the right choices (n,).
+        validation: states (S, m C, d).
         yv: their labels, (m,) or (m, K).
         head_factory: gives, by a seed, a module from states (b, d) to logits (b, K), or to one
-            number each (b, 1) in regression.
+            number each (b, 1) in regression and for choices.
         metric: what is reported; as `choose_metric` unless given.
         learning_rate: the highest; see `FAMILY_RATES`.
         epochs: passes over the training rows.
-        batch_size: rows of a step.
+        batch_size: examples of a step.
         seeds: trainings of every state.
         seed: of the first training; the others count on from it.
+        choices: C, the consecutive states of an example, one for each choice; 1 if it has none.
         progress: told the epochs done and all of them.
 
     Returns:
@@ -69,7 +73,7 @@ def train_family_probes(
     kept: list[list[int]] = [[] for _ in train]
 
     def read(states: np.ndarray, rows: np.ndarray) -> Tensor:
-        at = np.ix_(np.array(finite), rows)
+        at = np.ix_(np.array(finite), expand_choices(rows, choices))
         return torch.from_numpy(np.asarray(states[at], dtype=np.float32))
 
     for number in range(seeds if finite else 0):
@@ -78,7 +82,7 @@ def train_family_probes(
             torch.manual_seed(seed + number)
             steps = epochs * -(-len(y) // batch_size)
             head = head_factory(seed + number).cpu()  # where the states are
-            heads = _Heads.of(head, len(finite), learning_rate, steps)
+            heads = _Heads.of(head, len(finite), learning_rate, steps, choices)
             for epoch in range(epochs):
                 for rows in in_chunks(rng.permutation(len(y)), batch_size):
                     heads.step(read(train, rows), targets[rows])
@@ -100,18 +104,22 @@ class _Heads:
 
     Attributes:
         head: the module without its values.
+        choices: C; the outputs for the C states of an example are its logits.
         parameters, buffers: those of all copies, (S, ...) by name.
         optimizer, schedule: of all parameters.
     """
 
     head: nn.Module
+    choices: int
     parameters: dict[str, Tensor]
     buffers: dict[str, Tensor]
     optimizer: torch.optim.Optimizer
     schedule: torch.optim.lr_scheduler.LRScheduler
 
     @classmethod
-    def of(cls, head: nn.Module, states: int, learning_rate: float, steps: int) -> _Heads:
+    def of(
+        cls, head: nn.Module, states: int, learning_rate: float, steps: int, choices: int
+    ) -> _Heads:
         parameters, buffers = torch.func.stack_module_state([head] * states)
         optimizer = torch.optim.AdamW(
             list(parameters.values()), learning_rate, weight_decay=0.0, fused=True
@@ -122,10 +130,11 @@ class _Heads:
             return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
-        return cls(copy.deepcopy(head).to("meta"), parameters, buffers, optimizer, schedule)
+        empty = copy.deepcopy(head).to("meta")
+        return cls(empty, choices, parameters, buffers, optimizer, schedule)
 
-    def step(self, x: Float32[Tensor, "S b d"], targets: Tensor) -> None:
-        """Train every copy on the same b rows of its state."""
+    def step(self, x: Float32[Tensor, "S bC d"], targets: Tensor) -> None:
+        """Train every copy on the same b examples of its state."""
         self.head.train()
         outputs = self._outputs(x)
         if targets.ndim == 2:
@@ -142,16 +151,17 @@ class _Heads:
         self.optimizer.step()
         self.schedule.step()
 
-    def __call__(self, x: Float32[Tensor, "S b d"]) -> Float64[np.ndarray, "S b K"]:
+    def __call__(self, x: Float32[Tensor, "S bC d"]) -> Float64[np.ndarray, "S b K"]:
         """Give the outputs of every copy without dropout."""
         self.head.eval()
         with torch.no_grad():
             return self._outputs(x).double().numpy()
 
-    def _outputs(self, x: Float32[Tensor, "S b d"]) -> Float32[Tensor, "S b K"]:
+    def _outputs(self, x: Float32[Tensor, "S bC d"]) -> Float32[Tensor, "S b K"]:
         def call(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
             outputs: Tensor = torch.func.functional_call(self.head, (parameters, buffers), (x,))
             return outputs
 
         every = torch.vmap(call, randomness="different")
-        return every(self.parameters, self.buffers, x)
+        found: Tensor = every(self.parameters, self.buffers, x)
+        return found if self.choices == 1 else found.reshape(len(x), -1, self.choices)

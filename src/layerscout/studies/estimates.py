@@ -96,7 +96,8 @@ def _estimate_evaluation(
         # One for each span of blocks that is skipped, which costs the blocks that are left.
         passes += ((blocks**3 - blocks) / 6 + blocks) / blocks
     flops = held_out * forward * passes
-    read = min(training, HEAD_EXAMPLES)
+    asked = trial.arguments.get("examples", HEAD_EXAMPLES)
+    read = training if asked == "all" else min(training, asked)
     if len(trial.models) > 1:
         flops += (read + held_out) * forward
     if trial.arguments.get("tune_heads"):

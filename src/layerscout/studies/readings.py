@@ -59,9 +59,6 @@ def make_reading(
     trials = [cell.trial for cell in models if cell.trial is not None]
     context.remember(trials)
     first = trials[0]
-    if grid.verb == "evaluate" and context.task(first.task).kind == "multiple_choice":
-        for name in ("tune_heads", "original"):  # heads are not tuned there
-            given.pop(name, None)
     epochs, original = given.pop("checkpoints", None), given.pop("original", False)
     sources: list[Any] = [{"trial": trial.key} for trial in trials]
     if epochs is not None:  # of one training, with its start in the first place

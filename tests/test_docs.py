@@ -42,10 +42,11 @@ def test_options_are_those_of_the_code(tmp_path):
 
 
 @pytest.mark.whole
-def test_families_are_those_of_the_code(tmp_path):
-    shell(f"{sys.executable} bench/families.py --write {tmp_path / 'families.md'}", ROOT, tmp_path)
-    made = (tmp_path / "families.md").read_text(encoding="utf-8")
-    assert made == (DOCS / "families.md").read_text(encoding="utf-8"), "run make docs"
+@pytest.mark.parametrize(("maker", "page"), [("families", "families"), ("coverage", "papers")])
+def test_pages_are_those_of_the_code(tmp_path, maker, page):
+    shell(f"{sys.executable} bench/{maker}.py --write {tmp_path / 'page.md'}", ROOT, tmp_path)
+    made = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert made == (DOCS / f"{page}.md").read_text(encoding="utf-8"), "run make docs"
 
 
 def test_pages_are_built_without_a_warning(tmp_path):

@@ -53,6 +53,22 @@ def test_tasks_that_are_not_at_hand_have_their_size_and_kind(name):
         assert len(split) == rows * CHOICES.get(benchmark(name), 1)
 
 
+@pytest.mark.parametrize(
+    ("paper", "figures", "tables", "others"),
+    [
+        ("xie2022", 17, 12, {"Figure 1", "Figure 2", "Table 3", "Table 4", "Table 5"}),
+        ("phang2021", 7, 0, set()),
+        ("tamkin2020", 8, 2, {"Figure 1", "Table 2"}),
+        ("lodha2023", 7, 5, {"Table 1", "Table 2", "Table 3"}),
+    ],
+)
+def test_every_experiment_of_the_papers_has_a_recipe(paper, figures, tables, others):
+    shown = [load_recipe(n).shows for n in list_recipes() if n.startswith(paper)]
+    assert all(how.strip() for one in shown for how in one.values())
+    items = {f"Figure {n + 1}" for n in range(figures)} | {f"Table {n + 1}" for n in range(tables)}
+    assert {item for one in shown for item in one if not item.startswith("App.")} == items - others
+
+
 def test_papers_go_by_their_own_ratio_on_all_rows():
     for name in ("xie2022-table6", "xie2022-table7", "xie2022-middle", "xie2022-deberta"):
         settings = load_recipe(name).grids["tuned"].settings
@@ -264,7 +280,10 @@ def test_what_a_grid_takes_is_what_the_verb_takes():
 
 
 def test_the_documentation_names_all_that_there_is():
-    text = (Path(__file__).parents[2] / "docs" / "study.md").read_text(encoding="utf-8")
+    docs = Path(__file__).parents[2] / "docs"
+    text = "".join(
+        (docs / f"{page}.md").read_text(encoding="utf-8") for page in ("study", "papers")
+    )
     shared = set(arguments.Reading.model_fields)
     names = {
         *list_recipes(),

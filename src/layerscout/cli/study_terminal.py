@@ -29,12 +29,13 @@ def report_recipes(recipes: Sequence[tuple[str, Recipe]], *, as_json: bool) -> N
     """List recipes with what they reproduce."""
     if as_json:
         listed = [
-            {"name": n, "title": r.title, "source": r.source, "cost": r.cost} for n, r in recipes
+            {"name": n, "title": r.title, "source": r.source, "shows": r.shows, "cost": r.cost}
+            for n, r in recipes
         ]
         print(json.dumps(listed, indent=1, ensure_ascii=False))
         return
     console = EscapingConsole()
-    rows = [row for name, recipe in recipes for row in ([name, recipe.title], ["", recipe.source])]
+    rows = [row for name, recipe in recipes for row in ([name, recipe.title], ["", recipe.credits])]
     print_rows(console, ["recipe", "what"], rows, words=(1,))
     console.print()
     say(console, "layerscout study RECIPE --small runs one on a laptop.")

@@ -183,7 +183,11 @@ class Recipe(Strict):
     """A study."""
 
     title: str
-    source: str = Field("", description="the paper, and its tables and figures")
+    source: str = Field("", description="the paper, and where in it")
+    shows: dict[str, str] = Field(
+        default_factory=dict,
+        description="its figures and tables: `exact`, or how this differs from them",
+    )
     cost: str = Field("", description="what the whole takes, in words")
     grids: dict[str, Grid] = Field(min_length=1)
     metric: dict[str, Metric] = Field(
@@ -197,6 +201,11 @@ class Recipe(Strict):
     small: dict[str, Any] = Field(
         default_factory=dict, description="what the small variant changes, as --set does"
     )
+
+    @property
+    def credits(self) -> str:
+        """The source, with its figures and tables."""
+        return ": ".join(filter(None, [self.source, ", ".join(self.shows)]))
 
 
 def list_names(written: str | list[str]) -> list[str]:

@@ -117,7 +117,7 @@ def _describe_progress(study: StudyContent) -> list[str]:
         if states[name]
     ]
     seconds = sum(record["seconds"] for record in study.records.values() if record)
-    lines = [f"After {study.recipe.source}."] if study.recipe.source else []
+    lines = [f"After {study.recipe.credits}."] if study.recipe.source else []
     return [*lines, f"Trials: {', '.join(listed)}; {_format_duration(seconds)} of work."]
 
 

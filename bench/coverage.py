@@ -1,0 +1,89 @@
+"""Write the page of what is reproduced of the four papers, from the recipes.
+
+python bench/coverage.py --write docs/papers.md
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from layerscout.studies.loading import list_recipes, load_recipe
+from measuring import table
+from results import KEPT, PAPERS
+
+# How many figures and tables each paper has.
+COUNTS: Mapping[str, tuple[int, int]] = {
+    "xie2022": (17, 12),
+    "phang2021": (7, 0),
+    "tamkin2020": (8, 2),
+    "lodha2023": (7, 5),
+}
+
+# What is no experiment, and where it is here.
+OTHERS: Mapping[tuple[str, str], str] = {
+    ("xie2022", "Figure 1"): "drawing",
+    ("xie2022", "Figure 2"): "drawing; [plans](plan.md)",
+    ("xie2022", "Table 3"): "rates of probes; `--probe family`",
+    ("xie2022", "Table 4"): "rates of fine-tuning; `--preset xie2022`",
+    ("xie2022", "Table 5"): "rates of adapters; `--preset xie2022 --method adapter`",
+    ("tamkin2020", "Figure 1"): "drawing; [edits](edits.md)",
+    ("tamkin2020", "Table 2"): "sizes of the data",
+    ("lodha2023", "Table 1"): "how models were trained; `--preset lodha2023`",
+    ("lodha2023", "Table 2"): "sizes of the data",
+    ("lodha2023", "Table 3"): "sizes of the data",
+}
+
+INTRODUCTION = """# The four papers, figure by figure
+
+Every figure and table of the four papers, the recipe that makes it, and how that differs from what
+the paper says. `layerscout study RECIPE` runs it with the paper's models, tasks and seeds,
+`--dry-run` says what that costs, and `--small` runs it on one small encoder. What the papers'
+claims come to on models that fit a laptop is on [a page of its own](measured/results.md).
+
+This page is made from the recipes by `python bench/coverage.py --write docs/papers.md`.
+"""
+
+
+def list_items(paper: str) -> list[str]:
+    """Name the figures and tables of a paper."""
+    figures, tables = COUNTS[paper]
+    return [f"Figure {n + 1}" for n in range(figures)] + [f"Table {n + 1}" for n in range(tables)]
+
+
+def list_rows(paper: str, records: Mapping[str, Mapping[str, int]]) -> list[list[str]]:
+    """Give a row for each figure and table of a paper and each recipe that makes it."""
+    recipes = {name: load_recipe(name) for name in list_recipes() if name.startswith(paper)}
+    items = list_items(paper)
+    items += sorted({one for recipe in recipes.values() for one in recipe.shows} - {*items})
+    rows = []
+    for item in items:
+        if (paper, item) in OTHERS:
+            rows.append([item, "", OTHERS[paper, item], ""])
+        for name, recipe in recipes.items():
+            if item in recipe.shows:
+                done = records.get(name)
+                record = f"[{done['trials']} trials](measured/results.md)" if done else "none"
+                rows.append([item, f"`{name}`", recipe.shows[item], record])
+    return rows
+
+
+def write(records: Mapping[str, Mapping[str, int]]) -> str:
+    """Write the page."""
+    headings: Sequence[str] = ["", "recipe", "how", "record of the small variant"]
+    parts = [
+        f"## {title}\n\n{table(headings, list_rows(paper, records))}"
+        for paper, title in PAPERS.items()
+    ]
+    return INTRODUCTION + "\n" + "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--write", type=Path, required=True)
+    records = json.loads((KEPT / "studies.json").read_text(encoding="utf-8"))
+    parser.parse_args().write.write_text(write(records), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Set what small encoders say beside the claims of the four papers.
+"""Set what small encoders and a base-size one say beside the claims of the four papers.
 
 Run the studies (hours; what has a record is not run again), keep their values, write the page:
 
@@ -6,18 +6,25 @@ Run the studies (hours; what has a record is not run again), keep their values, 
     python bench/results.py --shared ../shared --keep STUDIES
     python bench/results.py --shared ../shared --write docs/measured/results.md
 
+With `--base MODEL`, the folder of all-mpnet-base-v2, the first two are about that one, as
+`bench/base.py` says; all of its studies share one folder of records, with those of
+`bench/advice/trials`.
+
 What is kept of a study is `docs/measured/results/RECIPE.csv`, its summary without what nothing here
-reads, and an entry in `docs/measured/results/studies.json`. The page is made from these alone.
+reads, and an entry in `docs/measured/results/studies.json`; in the folder `base` for that model.
+The page is made from these alone.
 """
 
 import argparse
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from base import BASE
 from claims import NEAR, STUDIES, Claim
 from layerscout.pages.axes import place_side_by_side
 from layerscout.pages.markup import write_markdown
@@ -40,6 +47,20 @@ def encoders(both: bool, stacked: Path | str) -> dict[str, Any]:
     return {"model": {"MiniLM-L6": "demo"} | ({"stacked-12": str(stacked)} if both else {})}
 
 
+def run_base(studies: Path, shared: Path, model: Path, only: Sequence[str] = ()) -> None:
+    """Run what a base-size model has no record of yet, and leave NAME.json for every study."""
+    trials = studies / "trials"
+    trials.mkdir(parents=True, exist_ok=True)
+    for record in (Path(__file__).parent / "advice" / "trials").glob("*.json"):
+        if not (trials / record.name).exists():
+            shutil.copy(record, trials)
+    for name in only or BASE:
+        print(name)
+        changes = {"model": {"mpnet-base": str(model)}, **BASE[name]}
+        study(name, studies, small=True, changes=changes, data=shared / "data")
+        shutil.copy(studies / "study.json", studies / f"{name}.json")
+
+
 def run(studies: Path, shared: Path) -> None:
     """Run what has no record yet."""
     for name, evidence in STUDIES.items():
@@ -53,16 +74,18 @@ def run(studies: Path, shared: Path) -> None:
         )
 
 
-def keep(studies: Path) -> None:
+def keep(studies: Path, *, base: bool = False) -> None:
     """Keep the values of every study that is there whole."""
-    KEPT.mkdir(exist_ok=True)
-    path = KEPT / "studies.json"
+    kept = KEPT / "base" if base else KEPT
+    kept.mkdir(exist_ok=True)
+    path = kept / "studies.json"
     told = json.loads(path.read_text()) if path.exists() else {}
     for name, evidence in STUDIES.items():
-        folder = studies / name
-        if not (folder / "study.json").exists():
+        folder = studies if base else studies / name
+        made = folder / (f"{name}.json" if base else "study.json")
+        if not made.exists():
             continue
-        content = json.loads((folder / "study.json").read_text())
+        content = json.loads(made.read_text())
         store = Store(folder)
         records = {
             cell["trial"]: store.read(cell["trial"]) for cell in content["cells"] if cell["trial"]
@@ -75,7 +98,7 @@ def keep(studies: Path) -> None:
         left = ["status", "selected", *(axis for axis in frame if frame[axis].isna().all())]
         frame = frame.drop(columns=left).assign(trial=frame["trial"].str[:12])
         frame["value"] = frame["value"].map(lambda value: f"{value:.6g}")
-        frame.to_csv(KEPT / f"{name}.csv", index=False)
+        frame.to_csv(kept / f"{name}.csv", index=False)
         known = [record for record in records.values() if record]
         told[name] = {
             "trials": len(known),
@@ -88,9 +111,9 @@ def keep(studies: Path) -> None:
     path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
 
 
-def kept(name: str) -> pd.DataFrame:
+def kept(name: str, folder: Path = KEPT) -> pd.DataFrame:
     """Read the values that were kept of a study, as `tidy_records` gives them."""
-    frame = pd.read_csv(KEPT / f"{name}.csv", dtype={"seed": str, "trial": str})
+    frame = pd.read_csv(folder / f"{name}.csv", dtype={"seed": str, "trial": str})
     absent = {"at": None, "status": "done", "selected": True}
     frame = frame.assign(
         **{column: value for column, value in absent.items() if column not in frame}
@@ -291,11 +314,15 @@ def main() -> None:
     parser.add_argument("--run", type=Path, metavar="STUDIES")
     parser.add_argument("--keep", type=Path, metavar="STUDIES")
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--base", type=Path, metavar="MODEL")
+    parser.add_argument("--only", nargs="*", default=(), choices=BASE, help="of --base --run")
     given = parser.parse_args()
-    if given.run:
+    if given.run and given.base:
+        run_base(given.run, given.shared, given.base, given.only)
+    elif given.run:
         run(given.run, given.shared)
     if given.keep:
-        keep(given.keep)
+        keep(given.keep, base=given.base is not None)
     if given.write:
         draw()
         given.write.write_text(page(), encoding="utf-8")

@@ -53,6 +53,12 @@ def test_tasks_that_are_not_at_hand_have_their_size_and_kind(name):
         assert len(split) == rows * CHOICES.get(benchmark(name), 1)
 
 
+def test_null_takes_a_setting_out():
+    found = load_recipe("xie2022-table10", small=True, changes={"learning_rate": None})
+    assert "learning_rate" not in found.grids["tuned"].settings
+    assert found.grids["tuned"].settings["epochs"] == 1
+
+
 @pytest.mark.parametrize(
     ("paper", "figures", "tables", "others"),
     [

@@ -133,7 +133,8 @@ def apply_change(content: dict[str, Any], path: str, value: Any) -> dict[str, An
         content: what YAML gave.
         path: "grids.NAME.axes.seed"; or "axes.seed", "settings.epochs" or just "model" for all
             grids that take it; or another entry of a recipe, such as "baseline".
-        value: the new value; an axis takes a list, or a single value.
+        value: the new value; an axis takes a list, or a single value. None takes a setting out,
+            so that the verb's own default holds.
 
     Raises:
         InputError: if there is no such place.
@@ -177,6 +178,8 @@ def _set_argument(grid: dict[str, Any], entry: str, value: Any) -> bool:
         grid["axes"] = {**axes, name: value if isinstance(value, list | dict) else [value]}
         if name in settings:
             grid["settings"] = {k: v for k, v in settings.items() if k != name}
+    elif value is None:
+        grid["settings"] = {k: v for k, v in settings.items() if k != name}
     else:
         grid["settings"] = {**settings, name: value}
     return True

@@ -231,7 +231,7 @@ def test_no_run_came_through(bert, monkeypatch):
         ("seed", 2**64, str(2**64)),
         ("epochs", 0, "epochs … 0"),
         ("metric", "acuracy", "'accuracy'"),
-        ("keep", "worst", "best, last"),
+        ("keep", "worst", "best, lowest-loss, last"),
         ("examples", 100, "at most 12"),
         ("max_length", 1000, "1000"),
         ("learning_rate", "fast", "takes numbers … 'fast'"),

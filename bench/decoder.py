@@ -65,7 +65,7 @@ SmolLM2-135M-Instruct (Llama family, 30 blocks of 576), rebuilt from 4-bit weigh
   over 100 texts of CoLA), so that a mean over tokens mostly says how long a text is. Scores of
   the first token alone are no better than chance on average.
 - What is known is from one small model, 640 examples and short texts. With so few, CoLA is hardly
-  learnt: 69 to 70 % are of its commonest class. On MRPC only heads and single blocks were tuned, so
+  learnt: 69 to 70 % are of its majority class. On MRPC only heads and single blocks were tuned, so
   it counts among the orders of plans, and not on the page of advice."""
 FEW, ALL = "(13, 15, 15)", "(1, 30, 30)"
 DRAWS = 2000
@@ -291,7 +291,7 @@ def compare_quality(model: str, shared: Path, runs: Path, tasks: Sequence[str]) 
         "drawn over seeds and examples together.\n\n"
         + table(
             [
-                *("task", "advised", "commonest class", "advised: accuracy", "all 30: accuracy"),
+                *("task", "advised", "majority class", "advised: accuracy", "all 30: accuracy"),
                 *("points apart", "training FLOPs", "inference FLOPs", "parameters"),
             ],
             rows,

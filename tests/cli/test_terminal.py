@@ -142,7 +142,7 @@ def test_the_advice_ends_with_the_command():
 def test_a_head_that_reads_no_more_than_the_majority_is_said_first():
     given = full()
     given["scores"]["head_quality"]["details"]["majority"] = 0.78
-    said = "than always predicting the commonest class (0.7800) with 2,000 examples; --examples all"
+    said = "than always predicting the majority class (0.7800) with 2,000 examples; --examples all"
     assert said in " ".join(" ".join(shown(given)).split())
     given["task"]["examples_available"] = 2000
     assert "--examples" not in " ".join(shown(given))

@@ -116,6 +116,17 @@ def test_labels_of_several_types_are_refused() -> None:
     expect_refused("one type … bool, int", Task.from_lists, ["a", "b"], [True, 1])
 
 
+@pytest.mark.parametrize(("rare", "metric"), [(4, "accuracy"), (3, "macro_f1")])
+def test_one_class_that_prevails_is_no_success(rare: int, metric: str) -> None:
+    # Always predicting a class of over two thirds would look like a good accuracy.
+    labels = ["good"] * 8 + ["bad"] * rare
+    task = Task.from_lists([f"text {n}" for n in range(len(labels))], labels)
+    assert task.metric == metric
+    assert [line for line in task.warnings if "macro-F1" in line] == list(task.warnings)
+    assert len(task.warnings) == (metric == "macro_f1")
+    assert not task.warnings or "73% of the training rows are 'good'" in task.warnings[0]
+
+
 def test_one_class_or_one_example_is_too_few(write: Write) -> None:
     expect_refused("at least 2 classes … 'x'", Task.load, write("x.csv", many("x,x")))
     line = expect_refused(

@@ -15,6 +15,8 @@ from layerscout.data.metrics import (
     evaluate_all,
     evaluate_groups,
     evaluate_without,
+    name_metric,
+    tabulate_confusion,
 )
 
 NAMES = tuple(METRICS_OF["classification"])
@@ -43,11 +45,27 @@ def test_equals_scikit_learn(case, seed):
     expected = {
         "accuracy": sklearn_metrics.accuracy_score(labels, predicted),
         "f1": sklearn_metrics.f1_score(labels, predicted, average=average, zero_division=0.0),
+        "macro_f1": sklearn_metrics.f1_score(labels, predicted, average="macro", zero_division=0.0),
         "matthews_correlation": sklearn_metrics.matthews_corrcoef(labels, predicted),
     }
     found = {name: evaluate(name, labels, logits) for name in NAMES}
     assert found == pytest.approx(expected, abs=1e-12)
     assert all(type(value) is float and math.isfinite(value) for value in found.values())
+
+
+@given(judged())
+def test_confusions_equal_scikit_learn(case):
+    classes, labels, predicted = case
+    expected = sklearn_metrics.confusion_matrix(labels, predicted, labels=range(classes))
+    assert tabulate_confusion(labels, one_hot(predicted, classes), classes) == expected.tolist()
+    assert tabulate_confusion(labels / 2, one_hot(predicted, classes), classes) is None
+    assert tabulate_confusion(labels, np.eye(101)[predicted], 101) is None
+
+
+def test_the_name_says_which_f1():
+    names = [name_metric("f1", classes) for classes in ((), ("no", "yes"), ("a", "b", "c"))]
+    assert names == ["F1", "F1 of yes", "macro-F1"]
+    assert name_metric("accuracy", ("no", "yes")) == "accuracy"
 
 
 def test_two_classes_by_hand():

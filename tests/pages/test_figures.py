@@ -449,7 +449,7 @@ def test_all_scores_stand_in_one_table(all_scores: str):
     assert found["Weight signal-to-noise"] == ["higher", "block 4", "7.000", "2.092", "–"]
     assert found["Nearest neighbours"][-1] == "undefined everywhere"
     assert found["Mutual information"][-1].startswith("refused: mutual information needs 20")
-    assert "always the commonest class: 0.5278" in found["Probe"][-1]
+    assert "always the majority class: 0.5278" in found["Probe"][-1]
     assert "±0.006 at the best" in found["Probe"][-1]
     assert "labels drawn from the model" in found["Fisher information"][-1]
 

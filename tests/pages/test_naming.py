@@ -86,7 +86,7 @@ def test_words_have_poolings_of_their_own(reads: str):
 @pytest.mark.parametrize(
     ("task", "always", "read"),
     [
-        (WORDS, "the commonest tag", "2,000 words; --examples 4000 reads 4,000 words."),
+        (WORDS, "the most frequent tag", "2,000 words; --examples 4000 reads 4,000 words."),
         (
             SEVERAL,
             "the labels that half of the texts or more have",
@@ -172,7 +172,7 @@ def test_an_evaluation_names_the_answer_that_is_always_the_same():
         "skips": None,
     }
     first = describe_evaluation(content)[0]
-    assert first.endswith("entity F1 0.9000; always predicting the commonest tag scores 0.000.")
+    assert first.endswith("entity F1 0.9000; always predicting the most frequent tag scores 0.000.")
     content |= {"task": SEVERAL, "metric": "micro_f1", "metrics": {"micro_f1": 0.9}}
     assert name_majority("multi_label_classification") in describe_evaluation(content)[0]
     content |= {"task": {"kind": "multiple_choice"}, "majority": None}

@@ -480,7 +480,7 @@ def test_a_state_that_is_not_finite_is_undefined_and_leaves_the_others_alone():
     assert train_linear_probes(train[1:3], y, validation[1:3], yv).values == (None, None)
 
 
-def test_states_without_variance_predict_the_commonest_class():
+def test_states_without_variance_predict_the_majority_class():
     _, y, _, yv = split_states(0, n=400)
     y = np.where(np.arange(400) < 150, y, 1)
     for state in (np.zeros(5), np.full(5, 1e6), np.array([1e-20, 0, 1, -1e4, 7])):
@@ -743,7 +743,7 @@ def test_rates_of_the_paper():
 # --- Metrics -----------------------------------------------------------------------------------
 
 
-def test_majority_predicts_the_commonest_training_class_or_the_mean():
+def test_majority_predicts_the_majority_class_of_training_or_the_mean():
     y, yv = np.array([0, 1, 1, 2]), np.array([1, 0, 2, 1, 1])
     assert majority(y, yv) == 0.6
     assert majority(np.array([0, 0, 1, 1]), yv) == 0.2

@@ -12,11 +12,13 @@ import pytest
 import torch
 from markdown_it import MarkdownIt
 from sklearn import metrics as sklearn_metrics
+from sklearn.dummy import DummyClassifier
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from inputs import as_csv, expect_refused
 from layerscout.data.metrics import name_metric
 from layerscout.data.task import Task
+from layerscout.pages.html import render_result
 from layerscout.tuning.card import model_card, summary
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import cheaply, copied, differing, lists, load, task_of
@@ -68,6 +70,9 @@ def test_predictions_belong_to_the_rows_of_the_file(bert, tmp_path, held):
         {
             "accuracy": sklearn_metrics.accuracy_score(truth, predicted),
             "f1": sklearn_metrics.f1_score(truth, predicted, average="macro", zero_division=0),
+            "macro_f1": sklearn_metrics.f1_score(
+                truth, predicted, average="macro", zero_division=0
+            ),
             "matthews_correlation": sklearn_metrics.matthews_corrcoef(truth, predicted),
         }
     )
@@ -182,8 +187,40 @@ def test_the_summary_is_computed(bert):
             share = 100 * content["flops"]["train"] / content["flops"]["full_train"]
             assert summary(content) == (
                 f"{words}, {share:.0f}% of the FLOPs of full fine-tuning, "
-                f"accuracy {content[keep]['value']:.3f}"
+                f"accuracy {content[keep]['value']:.3f} {beside_majority(content, keep)}"
             )
+
+
+def beside_majority(content, keep):
+    """Say what always predicting class 0 has: half of the validation examples are of it."""
+    assert content["majority"] == 0.5
+    if content[keep]["value"] > 0.5:
+        return "(always predicting the majority class scores 0.500)"
+    return "(no better than always predicting the majority class, 0.500)"
+
+
+def test_a_model_that_predicts_one_class_is_no_success(bert):
+    """Neither the summary, nor the card, nor the page may read as if it had learnt something."""
+    labels = ["good"] * 24 + ["bad"] * 6
+    texts = list(task_of(n=30, held=0).train.texts)
+    validation = (texts[:10], ["good"] * 8 + ["bad"] * 2)
+    task = Task.from_lists(texts, labels, validation=validation)
+    result = cheaply(bert, task, "head:2", epochs=3, learning_rate=1e-2)
+    content, metrics = result.content, result.metrics
+    assert content["metric"] == "macro_f1"
+    dummy = DummyClassifier(strategy="most_frequent").fit(texts, labels)
+    expected = sklearn_metrics.f1_score(
+        validation[1], dummy.predict(validation[0]), average="macro"
+    )
+    assert content["majority"] == pytest.approx(expected)
+    assert content["confusion"] in ([[0, 2], [0, 8]], [[2, 0], [8, 0]])
+    assert any("predicts one class only" in line for line in content["warnings"])
+    assert metrics["macro_f1"] <= expected
+    assert summary(content).endswith("(no better than always predicting the majority class, 0.444)")
+    assert "| macro-F1 of always predicting the majority class | 0.4444 |" in model_card(content)
+    page = render_result(content)
+    assert "no better than always predicting the majority class, 0.444." in page
+    assert "columns: as predicted" in page
 
 
 @pytest.mark.parametrize(
@@ -215,7 +252,10 @@ def test_the_card_tells_the_facts(bert):
         "12 examples",
         "On 6 validation examples",
         f"{content['flops']['train'] / content['flops']['full_train']:.0%} of full fine-tuning",
-        *(f"| {name_metric(key)} | {value:.4f} |" for key, value in result.metrics.items()),
+        *(
+            f"| {name_metric(key, ('bad', 'fair'))} | {value:.4f} |"
+            for key, value in result.metrics.items()
+        ),
     ):
         assert fact in card
     assert "nan" not in card.lower()

@@ -5,14 +5,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_sample_weight
 from torch.nn.functional import cross_entropy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import get_linear_schedule_with_warmup
 
 from conftest import whole_only
 from inputs import expect_refused
+from layerscout.cache.examples import Examples
 from layerscout.cache.forward import compute_logits, predict
 from layerscout.data.batches import shuffle_batches, shuffle_plainly
+from layerscout.data.targets import Targets
 from layerscout.models.architecture import base_of
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder, shorten_weights
@@ -21,6 +24,7 @@ from layerscout.plans.methods import FULL, LoRA
 from layerscout.plans.plan import Plan
 from layerscout.tuning import stepping, training
 from layerscout.tuning.runs import Epoch, pick_epoch
+from layerscout.tuning.stepping import balance_classes
 from layerscout.tuning.training import Settings, learning_rate_at
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import (
@@ -272,10 +276,26 @@ def test_batches_that_make_up_a_step_equal_one_large_batch(still, batching):
     assert Settings(batch_size=2, accumulation=4).steps_per_epoch(12) == 2
 
 
+def test_balanced_classes_count_alike(still):
+    """Every example's loss counts by scikit-learn's weight of its class, over batches of a step."""
+    options = {"epochs": 1, "keep": "last", "seed": 7, "class_weights": "balanced", "warmup": 0.0}
+    run, _, _ = trained(still, "(2, 3, 4)", batch_size=4, accumulation=3, **options)
+    encoder, plan = fitted(still, "(2, 3, 4)")
+    model, labels = make_classifier(encoder, plan, NAMES, seed=7), labels_for(12)
+    weights = compute_sample_weight("balanced", labels)
+    assert len(set(weights)) > 1
+    inputs = encoder.batch(encoder.tokenize(SENTENCES[:12]), np.arange(12))
+    losses = cross_entropy(model(**inputs).logits, torch.from_numpy(labels), reduction="none")
+    expected = float(np.mean(losses.detach().numpy() * weights))
+    assert run.curve[0].training_loss == pytest.approx(expected, abs=1e-5)
+    few = Examples(None, Targets.of(np.array([0, 0, 2])), None)
+    assert balance_classes(few, model).tolist() == [0.75, 1.0, 1.5]  # class 1 does not occur
+
+
 def test_a_batch_of_a_step_whose_loss_is_not_finite_changes_nothing(still, monkeypatch):
     losses = []
 
-    def spoil(logits, labels):
+    def spoil(logits, labels, weights):
         losses.append(cross_entropy(logits, labels))
         return losses[-1] * (float("nan") if len(losses) == 2 else 1.0)
 

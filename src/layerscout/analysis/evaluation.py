@@ -184,6 +184,7 @@ def evaluate(
         "metrics": judge.metrics(found.outputs[""]),
         "by_name": judge.by_name(found.outputs[""]),
         "majority": judge.majority(),
+        "confusion": judge.confusion(found.outputs[""]),
         "truncation": curves,
         "skips": skips,
         "edits": [
@@ -191,7 +192,7 @@ def evaluate(
             for one in single
         ],
         "settings": _list_settings(extractor, task, asked.seed, tuned_heads),
-        "warnings": [*encoder.notes, *_list_warnings(found, model, task, asked.max_length)],
+        "warnings": [*encoder.notes, *_list_warnings(found, model, judge, asked.max_length)],
         "seconds": extractor.seconds,
     }
     return Evaluation(content, _tabulate(judge, found.outputs))
@@ -309,7 +310,8 @@ def _warn_of_seen_rows(model: str | Path, task: Task) -> list[str]:
     ]
 
 
-def _list_warnings(found: _Found, model: str | Path, task: Task, max_length: int) -> list[str]:
+def _list_warnings(found: _Found, model: str | Path, judge: Judge, max_length: int) -> list[str]:
+    task = judge.task
     warnings = [*task.warnings, *_warn_of_seen_rows(model, task)]
     warnings += warn_of_cut_inputs(found.tokens.truncated, len(found.tokens), max_length)
     warnings += warn_of_dropped_words(found.tokens)
@@ -317,7 +319,7 @@ def _list_warnings(found: _Found, model: str | Path, task: Task, max_length: int
     outputs = {**found.outputs, **spans}
     if broken := [name for name, logits in outputs.items() if not np.isfinite(logits).all()]:
         warnings.append(f"logits are not finite and have no value under {', '.join(broken)}")
-    return warnings
+    return [*warnings, *judge.warn(found.outputs[""])]
 
 
 def _tabulate(

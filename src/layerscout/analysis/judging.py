@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 
 from layerscout.data import (
-    Tags,
     Targets,
     Task,
     evaluate,
     evaluate_all,
     evaluate_by_name,
-    tune_thresholds,
+    predict_labels,
+    tabulate_confusion,
+    warn_of_one_answer,
 )
 from layerscout.runtime import InputError
-from layerscout.scores import Metric, majority
+from layerscout.scores import judge_by, majority
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +61,21 @@ class Judge:
         found = np.nan_to_num(logits[:, self.columns])
         return evaluate_by_name(self.task.labels, self.right.labels, found, **self._rules)
 
+    def confusion(self, logits: np.ndarray) -> list[list[int]] | None:
+        """Count the examples of each class by what is predicted; None without classes."""
+        if self.task.kind not in ("classification", "token_classification"):
+            return None
+        found = np.nan_to_num(logits[:, self.columns])
+        return tabulate_confusion(self.right.labels, found, len(self.task.labels))
+
+    def warn(self, logits: np.ndarray) -> list[str]:
+        """Warn if the same is predicted for every example."""
+        numbers = np.nan_to_num(logits[:, self.columns])
+        predicted = predict_labels(self.right.labels, numbers, self.thresholds)
+        return warn_of_one_answer(self.task.kind, self.task.labels, self.right.labels, predicted)
+
     def majority(self) -> float | None:
-        """Judge what always predicts the commonest class, or the mean; None for multiple choice."""
+        """Judge what always predicts the majority class, or the mean; None for multiple choice."""
         if self.task.kind == "multiple_choice":
             return None
         judge = judge_by(self.metric, self.right.tags)
@@ -75,20 +89,3 @@ class Judge:
                 f"the logits of {name} are not finite for {broken:,} of {len(logits):,} examples; "
                 "use --precision float32, or another checkpoint"
             )
-
-
-def judge_by(metric: str, tags: Tags | None = None, *, tuned: bool = False) -> Metric:
-    """Give what judges logits (n, K) or, for regression, numbers (n,), by a metric.
-
-    Args:
-        metric: a key of `METRICS_OF`.
-        tags: what joins the labels of words.
-        tuned: find the thresholds of several labels on the logits that are judged.
-    """
-
-    def judge(right: np.ndarray, found: np.ndarray) -> float:
-        logits = found.reshape(len(right), -1)
-        thresholds = tune_thresholds(right, logits) if tuned else None
-        return evaluate(metric, right, logits, tags=tags, thresholds=thresholds)
-
-    return judge

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from layerscout.analysis.judging import Judge, judge_by
+from layerscout.analysis.judging import Judge
 from layerscout.data import (
     Task,
     describe_kind,
@@ -21,7 +21,7 @@ from layerscout.models import Encoder, Head, choose_head_pooling, make_family_he
 from layerscout.plans import EvaluateRequest
 from layerscout.runtime import InputError
 from layerscout.scanning import Extractor, read_states
-from layerscout.scores import train_family_probes
+from layerscout.scores import judge_by, train_family_probes
 
 # Training examples that heads are tuned on again at the most, unless the user says otherwise.
 HEAD_EXAMPLES = 5000

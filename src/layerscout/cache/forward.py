@@ -70,13 +70,14 @@ def resume_from_states(
         return widen((model if run is None else run)(**inputs).logits)
 
 
-def compute_loss(found: Tensor, labels: Tensor) -> Tensor:
+def compute_loss(found: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the mean loss: cross-entropy, or the squared error if the labels are numbers.
 
     Args:
         found: logits, (b, K).
         labels: (b,), class ids or right choices, or numbers, which one output predicts; or bool
             (b, K), which labels each has: the cross-entropy is then the mean over them.
+        weights: of class ids, (K,): the mean is of each example's loss times its class's weight.
     """
     if labels.dtype == torch.bool:
         indicators = labels.to(found.dtype).to(found.device)
@@ -84,7 +85,13 @@ def compute_loss(found: Tensor, labels: Tensor) -> Tensor:
     if labels.is_floating_point():
         numbers = labels.to(found.dtype).to(found.device)  # MPS has no float64
         return nn.functional.mse_loss(found[:, 0], numbers)
-    return nn.functional.cross_entropy(found, labels.to(found.device))
+    ids = labels.to(found.device)
+    if weights is None:
+        return nn.functional.cross_entropy(found, ids)
+    # Not divided by the weights of the batch, as torch would: then a step over several batches, or
+    # processes, would not be the one over all of their examples.
+    losses = nn.functional.cross_entropy(found, ids, reduction="none")
+    return (losses * weights.to(losses)[ids]).mean()
 
 
 def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:

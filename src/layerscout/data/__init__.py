@@ -2,6 +2,7 @@
 
 from layerscout.data.batches import batch_by_length, shuffle_batches, shuffle_plainly
 from layerscout.data.columns import Inputs, choose_inputs
+from layerscout.data.constant import warn_of_one_answer
 from layerscout.data.known_tasks import KNOWN, Kind, benchmark
 from layerscout.data.labels import count_classes
 from layerscout.data.metrics import (
@@ -17,6 +18,7 @@ from layerscout.data.metrics import (
     pearson_spearman,
     pick_choices,
     predict_labels,
+    tabulate_confusion,
 )
 from layerscout.data.sampling import deal_labels, draw_words, sample, stratify
 from layerscout.data.shards import Shards

@@ -120,6 +120,9 @@ _OF_NUMBERS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "spearman": spearman,
 }
 
+# Classes of the largest table of confusions: one of 100 has 10,000 numbers in result.json.
+LARGEST = 100
+
 # Metrics of several labels, and of spans, are made from counts that add up over examples or
 # sentences. What is counted of each label, or type of span, is what is right, what is predicted and
 # what there is; of other metrics the value of each example, and 1.
@@ -213,7 +216,7 @@ _OF_SPANS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 # By the kind of task, the names that tasks use. The best epoch is the one of the highest value, so
 # more must be better.
 METRICS_OF: Mapping[str, tuple[str, ...]] = {
-    "classification": ("accuracy", "f1", "matthews_correlation"),
+    "classification": ("accuracy", "f1", "macro_f1", "matthews_correlation"),
     "multi_label_classification": tuple(_OF_LABELS),
     "token_classification": (*_OF_SPANS, "accuracy", "macro_f1"),
     "regression": tuple(_OF_NUMBERS),
@@ -236,8 +239,15 @@ _WORDS: Mapping[str, str] = {
 }
 
 
-def name_metric(key: str) -> str:
-    """Name a metric as people do: micro-F1 for `micro_f1`."""
+def name_metric(key: str, classes: Sequence[str] = ()) -> str:
+    """Name a metric as people do: micro-F1 for `micro_f1`.
+
+    Args:
+        key: one of `METRICS`.
+        classes: of the task; F1 is then named after the one it is of, or macro-F1 of several.
+    """
+    if key == "f1" and len(classes) > 1:
+        return "macro-F1" if len(classes) > 2 else f"F1 of {classes[1]:.30}"
     return _WORDS.get(key, key.replace("_", " "))
 
 
@@ -417,6 +427,23 @@ def evaluate_by_name(
         name: {"precision": p, "recall": r, "f1": f, "support": int(support)}
         for name, p, r, f, support in zip(names, *rows.tolist(), sums[:, 2], strict=True)
     }
+
+
+def tabulate_confusion(
+    labels: np.ndarray, logits: np.ndarray, classes: int
+) -> list[list[int]] | None:
+    """Count the examples of each class (rows) by the one predicted (columns).
+
+    Args:
+        labels: class ids (n,); others have no such table, and neither have over `LARGEST` classes.
+        logits: (n, K).
+        classes: K.
+    """
+    if labels.dtype.kind not in "iu" or not 1 < classes <= LARGEST:
+        return None
+    [table] = tabulate(labels, logits.argmax(axis=1), classes)
+    found: list[list[int]] = table.astype(np.int64).tolist()
+    return found
 
 
 def pick_choices(

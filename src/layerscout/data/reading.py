@@ -31,6 +31,10 @@ USUAL_METRICS: Mapping[Kind, str] = {
     "multi_label_classification": "micro_f1",
 }
 
+# From this share of the training rows on, the accuracy of always predicting a class looks like
+# success: tasks with such a class are judged by macro-F1. Of two classes it is 2 : 1.
+IMBALANCED = 2 / 3
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -73,14 +77,27 @@ def read_splits(
             ids, labels = _read_labels(kind, table, inputs, known, fixed, labels, warnings)
             splits[which] = _split(table, inputs, ids, warnings)
     labels = labels or ()
-    metric = known.metric if known else _usual_metric(kind, labels)
+    metric = known.metric if known else _usual_metric(kind, labels, splits["train"], warnings)
     return Reading(kind, labels, metric, splits, tuple(warnings))
 
 
-def _usual_metric(kind: Kind, labels: tuple[str, ...]) -> str:
-    """Give what a task is judged by that is no known one."""
+def _usual_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings: list[str]) -> str:
+    """Choose the metric of a task that is not a known one.
+
+    A line is added to the warnings where the balance of the classes decides it.
+    """
     if kind == "token_classification" and mark_spans(labels):
         return "entity_f1"
+    if kind == "classification" and len(training.labels):
+        counts = np.bincount(training.labels)
+        share = counts.max() / counts.sum()
+        if share > IMBALANCED:
+            warnings.append(
+                f"{share:.0%} of the training rows are {labels[int(counts.argmax())]!r:.60}, and "
+                "always predicting it would be that accurate, so the metric is macro-F1 (--metric "
+                "names another)"
+            )
+            return "macro_f1"
     return USUAL_METRICS.get(kind, "accuracy")
 
 

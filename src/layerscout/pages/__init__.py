@@ -25,11 +25,14 @@ from layerscout.pages.heat_maps import draw_similarity, draw_skips, name_maps
 from layerscout.pages.html import build_sections, render_page, render_result
 from layerscout.pages.markup import write_latex, write_markdown
 from layerscout.pages.naming import (
+    compare_with_majority,
     count_examples,
     count_labels,
     count_read,
     name_examples,
     name_labels,
+    name_majority,
+    name_measure,
 )
 from layerscout.pages.plan import (
     describe_untying,

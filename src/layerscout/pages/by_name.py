@@ -19,6 +19,27 @@ def show_by_name(content: Mapping[str, Any]) -> Section:
     return Section("By name" if table is None else f"By {table.columns[0].lower()}", table=table)
 
 
+def show_confusion(content: Mapping[str, Any]) -> Section:
+    """Show which classes were taken for which, shaded by the share of the row; if that is known."""
+    table, names = content.get("confusion"), content["task"].get("labels") or ()
+    if not table or len(names) > SHOWN:
+        return Section("Confusions")
+    shades = {
+        (row, column + 1): count / max(1, sum(counts))
+        for row, counts in enumerate(table)
+        for column, count in enumerate(counts)
+    }
+    rows = [
+        [name, *(f"{count:,}" for count in counts)]
+        for name, counts in zip(names, table, strict=True)
+    ]
+    word = name_label(content["task"]["kind"])
+    caption = (
+        f"Rows: the {word} as labelled; columns: as predicted. Shaded by the share of the row."
+    )
+    return Section("Confusions", table=Table(caption, ["", *names], rows, shades=shades))
+
+
 def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
     """Tabulate `by_name` of `result.json` or `evaluate.json`, the most frequent names first.
 

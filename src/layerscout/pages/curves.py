@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import altair as alt
 
-from layerscout.data import name_metric
 from layerscout.pages.axes import (
     BEST,
     CURVE,
@@ -20,7 +19,7 @@ from layerscout.pages.axes import (
     place_ticks,
 )
 from layerscout.pages.formats import format_entries, format_number
-from layerscout.pages.naming import name_majority
+from layerscout.pages.naming import name_majority, name_measure
 from layerscout.pages.scores import (
     find_tied,
     get_band,
@@ -60,7 +59,7 @@ def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:
         for state, value in enumerate(values)
         if value is not None
     ]
-    name = name_metric(content["metric"])
+    name = name_measure(content)
     colours = dict(zip(TRUNCATIONS.values(), (CURVE, BEST, THIRD), strict=True))
     names = [name for name, _ in shown]
     scale = alt.Scale(domain=names, range=[colours[name] for name in names])

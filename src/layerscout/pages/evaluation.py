@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from layerscout.data import name_metric
-from layerscout.pages.by_name import show_by_name
+from layerscout.pages.by_name import show_by_name, show_confusion
 from layerscout.pages.content import Section, Table
 from layerscout.pages.curves import TRUNCATIONS, draw_truncation
 from layerscout.pages.formats import (
@@ -19,7 +19,7 @@ from layerscout.pages.formats import (
     start_line,
 )
 from layerscout.pages.heat_maps import draw_skips
-from layerscout.pages.naming import count_examples, list_task, name_majority
+from layerscout.pages.naming import count_examples, list_task, name_majority, name_measure
 
 # The share of what a model has above the majority baseline that it may lose by being truncated.
 LOST = 0.02
@@ -27,7 +27,7 @@ LOST = 0.02
 
 def build_evaluation(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
     """Give the title and the sections of an evaluation."""
-    model, task, metric = content["model"], content["task"], name_metric(content["metric"])
+    model, task, metric = content["model"], content["task"], name_measure(content)
     sections = [
         Section("Found", describe_evaluation(content)),
         Section("Warnings", content["warnings"]),
@@ -35,6 +35,7 @@ def build_evaluation(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
         Section("Skipped spans of blocks"),
         Section("Edits"),
         show_by_name(content),
+        show_confusion(content),
         Section(
             "Facts",
             facts=[
@@ -67,7 +68,7 @@ def build_evaluation(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
 
 def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
     """Say in words what an evaluation found."""
-    metric, name = content["metric"], name_metric(content["metric"])
+    metric, name = content["metric"], name_measure(content)
     whole, majority = content["metrics"][metric], content["majority"] or 0.0
     first = f"The whole model: {name} {format_number(whole)}"
     kind = content["task"]["kind"]
@@ -84,7 +85,7 @@ def _describe_truncation(content: Mapping[str, Any], majority: float) -> list[st
     curve = content["truncation"].get("untuned")
     if not curve:
         return []
-    name, whole = name_metric(content["metric"]), content["metrics"][content["metric"]]
+    name, whole = name_measure(content), content["metrics"][content["metric"]]
     shortest, top = _find_shortest(curve, whole - LOST * (whole - majority)), len(curve) - 1
     if shortest == top:
         return [
@@ -106,7 +107,7 @@ def _describe_skips(content: Mapping[str, Any]) -> list[str]:
         return []
     (low, worst), (high, least) = min(singles), max(singles)
     return [
-        f"Without any single one of its blocks the {name_metric(content['metric'])} lies between "
+        f"Without any single one of its blocks the {name_measure(content)} lies between "
         f"{format_number(low)} (block {worst}) and {format_number(high)} (block {least})."
     ]
 
@@ -126,16 +127,21 @@ def tabulate_truncation(content: Mapping[str, Any]) -> Table:
         [format_state(state), *map(format_number, values)]
         for state, values in enumerate(zip_longest(*found.values()))
     ]
-    caption = f"The {name_metric(content['metric'])} to four digits."
+    caption = f"The {name_measure(content)} to four digits."
     return Table(caption, ["State", *(TRUNCATIONS[key] for key in found)], rows, folded=True)
 
 
 def tabulate_edits(content: Mapping[str, Any]) -> Table:
     """Tabulate the metrics of the model under each edit."""
-    names = list(content["metrics"])
+    classes = content["task"].get("labels") or ()
+    # Of over two classes `f1` is `macro_f1`, and stands here once.
+    names = {name_metric(key, classes): key for key in content["metrics"]}
     listed = [{"edit": "the whole model", "metrics": content["metrics"]}, *content["edits"]]
-    rows = [[one["edit"], *(format_number(one["metrics"][n]) for n in names)] for one in listed]
-    columns = ["Edit", *(start_line(name_metric(name)) for name in names)]
+    rows = [
+        [one["edit"], *(format_number(one["metrics"][key]) for key in names.values())]
+        for one in listed
+    ]
+    columns = ["Edit", *map(start_line, names)]
     return Table("The metrics of the model under each edit.", columns, rows)
 
 

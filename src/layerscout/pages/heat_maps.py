@@ -8,8 +8,8 @@ from typing import Any
 
 import altair as alt
 
-from layerscout.data import name_metric
 from layerscout.pages.axes import layer_rows, place_ticks
+from layerscout.pages.naming import name_measure
 
 
 def shorten_names(content: Mapping[str, Any]) -> list[str]:
@@ -70,7 +70,7 @@ def draw_skips(content: Mapping[str, Any]) -> alt.LayerChart:
         for last, value in enumerate(line, start=1)
         if value is not None
     ]
-    name = name_metric(content["metric"])
+    name = name_measure(content)
     known = [row["value"] for row in rows] or [0.0]
     return _draw_cells(
         rows,

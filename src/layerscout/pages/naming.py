@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.data import describe_kind
+from layerscout.data import describe_kind, name_metric
+from layerscout.pages.formats import format_decimals
 
 # By the kind of a task; the others have the words of classification.
 _LABEL = {"multi_label_classification": "label", "token_classification": "tag"}
 _ALWAYS = {
     "regression": "the mean",
     "multi_label_classification": "the labels that half of the texts or more have",
-    "token_classification": "the commonest tag",
+    "token_classification": "the most frequent tag",
 }
 
 
@@ -29,7 +30,28 @@ def name_labels(kind: str) -> str:
 
 def name_majority(kind: str) -> str:
     """Say what the answer is that is always the same; see `scores.probes.majority`."""
-    return _ALWAYS.get(kind, "the commonest class")
+    return _ALWAYS.get(kind, "the majority class")
+
+
+def name_measure(content: Mapping[str, Any]) -> str:
+    """Name the metric that counts, from the content of `result.json` or `evaluate.json`."""
+    return name_metric(content["metric"], content["task"].get("labels") or ())
+
+
+def compare_with_majority(content: Mapping[str, Any], value: float) -> str:
+    """Say what the answer that is always the same reaches beside a value; "" if that is not known.
+
+    Args:
+        content: of `result.json` or `evaluate.json`.
+        value: of its metric.
+    """
+    baseline, kind = content.get("majority"), content["task"]["kind"]
+    if baseline is None or kind == "regression":  # the mean correlates with nothing
+        return ""
+    always = f"always predicting {name_majority(kind)}"
+    if value > baseline:
+        return f"{always} scores {format_decimals(baseline)}"
+    return f"no better than {always}, {format_decimals(baseline)}"
 
 
 def list_task(task: Mapping[str, Any]) -> str:
@@ -72,7 +94,7 @@ def count_read(task: Mapping[str, Any]) -> str:
 def read_more(task: Mapping[str, Any]) -> tuple[str, str] | None:
     """Give the value of --examples with which a scan reads more, and what that is; None if all.
 
-    Of words twice as many: all of them are mostly of the commonest tag.
+    Of words twice as many: all of them are mostly of the most frequent tag.
     """
     if "words_used" in task:
         used, available = task["words_used"], task["words_available"]

@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.data import name_metric
-from layerscout.pages.by_name import show_by_name
+from layerscout.pages.by_name import show_by_name, show_confusion
 from layerscout.pages.content import Section, Table
 from layerscout.pages.formats import format_decimals, list_model
-from layerscout.pages.naming import count_examples, list_task
+from layerscout.pages.naming import (
+    compare_with_majority,
+    count_examples,
+    list_task,
+    name_measure,
+)
 
 
 def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
     """Give the title and the sections of a tuned model."""
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
-    metric, value = name_metric(content["metric"]), content[content["keep"]]["value"]
+    metric, value = name_measure(content), content[content["keep"]]["value"]
+    baseline = compare_with_majority(content, value)
+    found = f"{plan['notation']} ({content['method']}): {metric} {value:.3f}"
     share = flops["train"] / flops["full_train"]
     sections = [
-        Section("Found", [f"{plan['notation']} ({content['method']}): {metric} {value:.3f}."]),
+        Section("Found", [f"{found}; {baseline}." if baseline else f"{found}."]),
         Section("Warnings", content["warnings"]),
         Section("Runs", table=tabulate_runs(content)),
         Section("Epochs", table=tabulate_epochs(content)),
         show_by_name(content),
+        show_confusion(content),
         Section(
             "Facts",
             facts=[
@@ -51,7 +58,7 @@ def tabulate_runs(content: Mapping[str, Any]) -> Table:
             ends += [format_decimals(run[name]["value"], 4) for name in others]
         stopped = "diverged" if run["diverged"] else run["stopped"] or "–"
         rows.append([f"{run['learning_rate']:g}", str(run["seed"]), *ends, stopped])
-    columns = ["learning rate", "seed", f"best {name_metric(content['metric'])}", "epoch", "last"]
+    columns = ["learning rate", "seed", f"best {name_measure(content)}", "epoch", "last"]
     columns += [name.replace("-", " ") for name in others]
     place = {"best": 2, "last": 4}.get(content["keep"], 5)
     kept = frozenset({(content["kept"], place)})
@@ -71,7 +78,7 @@ def tabulate_epochs(content: Mapping[str, Any]) -> Table:
     ]
     kept = content[content["keep"]]["epoch"]
     marked = frozenset((row, 3) for row, epoch in enumerate(curve) if epoch["epoch"] == kept)
-    columns = ["epoch", "training loss", "validation loss", name_metric(content["metric"])]
+    columns = ["epoch", "training loss", "validation loss", name_measure(content)]
     return Table("The epochs of the kept run.", columns, rows, marked, mark="kept")
 
 

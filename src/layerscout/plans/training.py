@@ -19,6 +19,7 @@ from layerscout.runtime import InputError, check_number
 Keep = Literal["best", "lowest-loss", "last"]
 Batching = Literal["length", "shuffled"]
 Schedule = Literal["linear", "constant"]
+ClassWeights = Literal["balanced"]
 
 # What reads the last state: the family's own head, or one linear layer on the mean of the tokens.
 Classifier = Literal["family", "mean-linear"]
@@ -53,6 +54,8 @@ class Settings:
         warmup: steps during which the learning rate rises; below 1, their share of all steps.
         schedule: the learning rate then falls to 0 linearly, or stays constant.
         weight_decay: weight decay of AdamW, on matrices only.
+        class_weights: weight the loss of each class (or tag) by how rare it is in training
+            (balanced), so that all classes together count alike.
         max_grad_norm: clip the norm of the gradient to this.
         patience: stop a run after so many epochs without improvement.
         keep: keep the model of the epoch with the best metric, of the one with the lowest loss on
@@ -81,6 +84,7 @@ class Settings:
     weight_decay: float = option(
         0.0, check_for_number("0 or more", lambda v: v >= 0), panel=TRAINING
     )
+    class_weights: ClassWeights | None = option(None, panel=TRAINING)
     max_grad_norm: float | None = option(
         None,
         check_for_number("above 0", lambda v: v > 0, "leave it out not to clip"),

@@ -40,7 +40,7 @@ class Quality(Estimate):
     """What a head on a state reads.
 
     Attributes:
-        majority: the metric of always predicting the commonest class (or the mean, or of several
+        majority: the metric of always predicting the majority class (or the mean, or of several
             labels those that half of the examples have).
         metric: a key of `layerscout.data.METRICS`.
     """

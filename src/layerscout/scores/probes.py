@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from layerscout.data import evaluate, pearson_spearman
+from layerscout.data import Tags, evaluate, pearson_spearman, tune_thresholds
 
 # Judges predictions: of labels, (n,) or (n, K), and logits (n, K), or of targets and predictions
 # (n,).
@@ -63,7 +63,7 @@ def accuracy(labels: np.ndarray, logits: np.ndarray) -> float:
 
 
 def majority(y: np.ndarray, yv: np.ndarray, metric: Metric | None = None) -> float | None:
-    """Give the metric of always predicting the commonest class (or the mean) of training.
+    """Give the metric of always predicting the majority class (or the mean) of training.
 
     Of several labels, those are predicted that half of the training rows have, or more.
 
@@ -81,6 +81,23 @@ def majority(y: np.ndarray, yv: np.ndarray, metric: Metric | None = None) -> flo
         predicted = np.tile(np.eye(len(counts))[counts.argmax()], (len(yv), 1))
     value = choose_metric(metric, y)(yv, predicted)
     return float(value) if np.isfinite(value) else None
+
+
+def judge_by(metric: str, tags: Tags | None = None, *, tuned: bool = False) -> Metric:
+    """Give what judges logits (n, K) or, for regression, numbers (n,), by a metric.
+
+    Args:
+        metric: a key of `METRICS_OF`.
+        tags: what joins the labels of words.
+        tuned: find the thresholds of several labels on the logits that are judged.
+    """
+
+    def judge(right: np.ndarray, found: np.ndarray) -> float:
+        logits = found.reshape(len(right), -1)
+        thresholds = tune_thresholds(right, logits) if tuned else None
+        return evaluate(metric, right, logits, tags=tags, thresholds=thresholds)
+
+    return judge
 
 
 def choose_metric(metric: Metric | None, y: np.ndarray) -> Metric:

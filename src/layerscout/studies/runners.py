@@ -52,10 +52,10 @@ def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
     if trial.keep:
         result.save(folder)
     (run,), settings = content["runs"], content["settings"]
-    told = ("plan", "metric", "keep", "best", "last", "parameters", "flops", "seconds", "warnings")
+    told = ("plan", "metric", "majority", "keep", "best", "last", "parameters", "flops", "seconds")
     surroundings = ("precision", "device", "threads", "processes", "epochs", "batch_size")
     return {
-        **{name: content[name] for name in (*told, content["keep"])},
+        **{name: content[name] for name in (*told, content["keep"], "warnings")},
         **{name: run[name] for name in ("curve", "stopped", "diverged")},
         **{name: settings[name] for name in surroundings},
         "blocks": content["model"]["blocks"],

@@ -147,6 +147,7 @@ def _measure_tune(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
     result = record["result"]
     flops, seconds = result["flops"], result["seconds"]
     yield "metric", None, get_metric(record)
+    yield "majority", None, result.get("majority")  # records of earlier versions have none
     yield "epoch", None, result[result["keep"]]["epoch"]
     yield "train_seconds", None, seconds["train"] + seconds["evaluate"]
     yield "flops", None, flops["train"]

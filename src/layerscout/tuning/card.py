@@ -13,8 +13,11 @@ from typing import Any
 from layerscout.data import name_metric
 from layerscout.pages import (
     Table,
+    compare_with_majority,
     count_examples,
     name_examples,
+    name_majority,
+    name_measure,
     tabulate_by_name,
     write_markdown,
 )
@@ -26,7 +29,7 @@ TAGS = {"multiple_choice": "multiple-choice", "token_classification": "token-cla
 
 def summary(content: Mapping[str, Any]) -> str:
     """Say in one line what was tuned, what it cost and how good it is, from `result.json`."""
-    plan, model, metric = content["plan"], content["model"], name_metric(content["metric"])
+    plan, model, metric = content["plan"], content["model"], name_measure(content)
     keep = content["keep"]
     blocks = f"{len(plan['tuned'])} of {model['blocks']} blocks"
     line = f"tuned {blocks if plan['tuned'] else 'the head only'}{_say_by_what(content)}"
@@ -36,7 +39,9 @@ def summary(content: Mapping[str, Any]) -> str:
     if other is None:
         share = content["flops"]["train"] / content["flops"]["full_train"]
         value = content[keep]["value"]
-        return f"{line}, {share:.0%} of the FLOPs of full fine-tuning, {metric} {value:.3f}"
+        line += f", {share:.0%} of the FLOPs of full fine-tuning, {metric} {value:.3f}"
+        baseline = compare_with_majority(content, value)
+        return f"{line} ({baseline})" if baseline else line
     spent, others = (one["seconds"]["trunk"] + one["seconds"]["train"] for one in (content, other))
     full = len(other["plan"]["tuned"]) == other["plan"]["head"] == model["blocks"]
     everything = "full fine-tuning" if content["method"] == "full" else "all blocks"
@@ -62,7 +67,12 @@ def model_card(content: Mapping[str, Any]) -> str:
     library = {"ours": "layerscout", "peft": "peft"}.get(content["saved_as"], "transformers")
     tag = TAGS.get(task["kind"], "text-classification")
     facts = "\n".join(f"- {name}: {fact}" for name, fact in _list_facts(content).items())
-    metrics = [[name_metric(key), f"{value:.4f}"] for key, value in content["metrics"].items()]
+    # Of over two classes `f1` is `macro_f1`, and stands here once.
+    metrics = {name_metric(key, task["labels"]): value for key, value in content["metrics"].items()}
+    if content.get("majority") is not None and task["kind"] != "regression":
+        always = f"{name_measure(content)} of always predicting {name_majority(task['kind'])}"
+        metrics[always] = content["majority"]
+    rows = [[_escape(name), f"{value:.4f}"] for name, value in metrics.items()]
     return f"""---
 library_name: {library}
 pipeline_tag: {tag}
@@ -74,7 +84,7 @@ pipeline_tag: {tag}
 
 On {examples:,} validation {name_examples(task["kind"])}{_say_what_they_chose(content)}:
 
-{write_markdown(Table("", ["metric", "value"], metrics))}{_tabulate_names(content)}
+{write_markdown(Table("", ["metric", "value"], rows))}{_tabulate_names(content)}
 ```python
 {_usage(content)}
 ```
@@ -136,7 +146,7 @@ def _say_what_was_tried(content: Mapping[str, Any]) -> dict[str, str]:
         for one in race["tried"]
     )
     return {
-        "Tried": f"{listed}, by {name_metric(content['metric'])} on the validation examples after "
+        "Tried": f"{listed}, by {name_measure(content)} on the validation examples after "
         f"epoch {race['epochs']}, which the cost includes"
     }
 

@@ -18,9 +18,12 @@ from layerscout.cache import Examples, Trunk, make_accelerator, predict
 from layerscout.data import (
     evaluate_all,
     evaluate_by_name,
+    predict_labels,
     require_validation,
     settle_thresholds,
+    tabulate_confusion,
     tabulate_predictions,
+    warn_of_one_answer,
 )
 from layerscout.models import (
     Equipped,
@@ -40,6 +43,7 @@ from layerscout.scanning import (
     warn_of_cut_inputs,
     warn_of_dropped_words,
 )
+from layerscout.scores import judge_by, majority
 from layerscout.tuning.result import Result
 from layerscout.tuning.runs import Run
 from layerscout.tuning.setup import TuneSetup
@@ -108,6 +112,8 @@ def make_result(
     predictions: dict[str, Any] = {}
     by_name: dict[str, dict[str, float]] = {}
     thresholds: np.ndarray | None = None
+    confusion: list[list[int]] | None = None
+    doubts: list[str] = []
     if measure != "metric":
         answers = setup.validation.answers
         logits = predict(setup.encoder, model, _list_examples(setup, ours)).numpy()
@@ -116,6 +122,11 @@ def make_result(
         metrics = evaluate_all(setup.task.kind, answers.labels, logits, **rules)
         if setup.task.kind not in ("regression", "multiple_choice"):
             by_name = evaluate_by_name(setup.task.labels, answers.labels, logits, **rules)
+            predicted = predict_labels(answers.labels, logits, thresholds)
+            doubts = warn_of_one_answer(
+                setup.task.kind, setup.task.labels, answers.labels, predicted
+            )
+            confusion = tabulate_confusion(answers.labels, logits, len(setup.task.labels))
         predictions = tabulate_predictions(setup.task, answers, logits, thresholds)
         keep_thresholds(model, thresholds)
     if measure == "all":
@@ -132,7 +143,9 @@ def make_result(
         "metric": setup.settings.metric,
         **_describe_plan(setup, ours),
         "metrics": metrics,
+        "majority": _judge_majority(setup),
         "by_name": by_name,
+        "confusion": confusion,
         "thresholds": None
         if thresholds is None
         else dict(zip(setup.task.labels, thresholds.tolist(), strict=True)),
@@ -145,6 +158,7 @@ def make_result(
             *setup.task.warnings,
             *warned,
             *_list_warnings(setup, tuned, max_length),
+            *doubts,
         ],
     }
     counted = run.choose_epoch(keep).value
@@ -156,6 +170,15 @@ def make_result(
         )
     write = _choose_writer(setup, equipped, model, max_length)
     return Result(model, setup.encoder.tokenizer, content, predictions, write)
+
+
+def _judge_majority(setup: TuneSetup) -> float | None:
+    """Judge always predicting the majority class, or the mean; None for multiple choice."""
+    if setup.task.kind == "multiple_choice":
+        return None
+    answers = setup.validation.answers
+    judge = judge_by(setup.settings.metric, answers.tags)
+    return majority(setup.training.answers.labels, answers.labels, judge)
 
 
 def _list_examples(setup: TuneSetup, tuned: Tuned) -> Examples:

@@ -149,6 +149,11 @@ def prepare(
             f"`threshold` ({settings.threshold}) is for texts that may have several labels, and "
             f"{task.name} is a task of {describe_kind(task.kind)}; leave it out"
         )
+    if settings.class_weights and task.kind not in ("classification", "token_classification"):
+        raise InputError(
+            f"`class_weights` ({settings.class_weights}) is for classes or tags, of which each "
+            f"answer is one, and {task.name} is a task of {describe_kind(task.kind)}; leave it out"
+        )
     encoder = _load_encoder(encoder, request, task, head)
     score = request.score or (DEFAULT if scan is None else scan.leading_score())
     context = PlanContext(encoder, task, scan, score, request.budget, request.method or FULL, head)

@@ -28,7 +28,7 @@ def run_race(setup: TuneSetup, sweeps: Sequence[Sweep], recording: Recording) ->
 
     The first plan is the one that the guide names. Another takes its place if it is better on the
     validation examples beyond their noise, by paired jackknife, adjusted for the number of plans,
-    and above always predicting the commonest class: after an epoch some plans are at chance.
+    and above always predicting the majority class: after an epoch some plans are at chance.
     What is finished continues from its first epoch, and comes to what it would have come to alone.
 
     Args:

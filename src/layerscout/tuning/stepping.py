@@ -25,6 +25,7 @@ class Stepper:
         trained: the parameters that are trained, by name.
         batch_size: examples of the batches that a step is made of.
         max_grad_norm: what the gradient's norm is clipped to; None for no clipping.
+        weights: of the classes in the loss, (K,); None if all count alike.
         scaler: keeps the gradients of float16 from vanishing; does nothing in other precisions.
     """
 
@@ -37,6 +38,7 @@ class Stepper:
     optimizer: torch.optim.Optimizer
     batch_size: int
     max_grad_norm: float | None
+    weights: Tensor | None
     scaler: torch.amp.GradScaler
 
     @classmethod
@@ -72,6 +74,7 @@ class Stepper:
             optimizer,
             settings.batch_size,
             settings.max_grad_norm,
+            None if settings.class_weights is None else balance_classes(training, model),
             scaler,
         )
 
@@ -113,7 +116,7 @@ class Stepper:
         weight = self._count(part) / answers
         part = part if len(part) else batch[:1]
         found = compute_logits(self.encoder, self.model, self.training, part, run=self.run)
-        loss = compute_loss(found, self.training.labels_of(part)) * weight
+        loss = compute_loss(found, self.training.labels_of(part), self.weights) * weight
         value = self._sum(loss.detach())
         if isfinite(value):
             # Gradients are averaged over the processes.
@@ -131,6 +134,18 @@ class Stepper:
     def copy_parameters(self) -> dict[str, Tensor]:
         """Copy the trained parameters."""
         return {name: p.detach().clone() for name, p in self.trained.items()}
+
+
+def balance_classes(training: Examples, model: Any) -> Tensor:
+    """Give the weights with which all classes of training count alike, (K,).
+
+    n / (classes that occur × examples of the class), as scikit-learn's "balanced"; their mean over
+    the examples is 1.
+    """
+    counts = np.bincount(training.answers.labels, minlength=model.config.num_labels)
+    occurring = np.count_nonzero(counts)
+    weights = counts.sum() / (occurring * np.maximum(counts, 1))
+    return torch.from_numpy(np.where(counts > 0, weights, 1.0))
 
 
 def _group_parameters(

@@ -376,7 +376,9 @@ def test_what_cannot_be_judged_is_refused(bert, tmp_path):
     expect_refused("the classes of … must be those of the task", quietly, bert, three)
     expect_refused("predicts 2 classes, and the task has numbers", quietly, bert, numbers_task())
     expect_refused("not tuned for multiple choice", quietly, bert, choices_task())
-    expect_refused("`examples`", quietly, bert, TASK, examples=10)
+    expect_refused("`examples` … add --tune-heads", quietly, bert, TASK, examples=10)
+    expect_refused("`head_epochs` … --original", quietly, bert, TASK, head_epochs=2)
+    expect_refused("`head_learning_rate`", quietly, bert, TASK, head_learning_rate=1e-3)
 
 
 def test_the_command(run, tmp_path, reviews):

@@ -734,6 +734,15 @@ def test_heads_skip_states_that_are_not_finite():
     assert train_family_probes(train[1:2], y, validation[1:2], yv, head_factory()).values == (None,)
 
 
+def test_heads_that_diverge_have_no_value():
+    # The majority class's share must not stand for them, which could beat another rate.
+    train, y, validation, yv = split_states(0, S=2, n=40, m=20)
+    found = train_family_probes(
+        train, y, validation, yv, head_factory(), learning_rate=1e30, epochs=2
+    )
+    assert found.values == (None, None)
+
+
 def test_rates_of_the_paper():
     assert FAMILY_RATES["qqp"] == 3e-4
     assert FAMILY_RATES["sst2"] == 3e-3

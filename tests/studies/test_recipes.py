@@ -57,6 +57,9 @@ def test_null_takes_a_setting_out():
     found = load_recipe("xie2022-table10", small=True, changes={"learning_rate": None})
     assert "learning_rate" not in found.grids["tuned"].settings
     assert found.grids["tuned"].settings["epochs"] == 1
+    changes = {"grids.tuned.rates": None, "axes.seed": None}
+    found = load_recipe("lodha2023-layers", small=True, changes=changes)
+    assert not found.grids["tuned"].rates and "seed" not in found.grids["tuned"].axes
 
 
 @pytest.mark.parametrize(
@@ -183,6 +186,16 @@ def test_a_fault_of_a_grid_is_told(grid, words):
     assert any(words in line for line in faults(recipe(**grid))), faults(recipe(**grid))
 
 
+def test_heads_are_tuned_where_the_model_is_truncated():
+    grid = {"verb": "evaluate", "of": "tuned", "settings": {"tune_heads": True, "edits": ["skip"]}}
+    content = recipe()
+    content["grids"]["judged"] = grid
+    [fault] = faults(content)
+    assert "grids.judged.settings.tune_heads" in fault and "add the edit truncate" in fault
+    grid["settings"]["edits"] = ["skip", "truncate"]
+    make_recipe(content)
+
+
 def test_names_that_stand_for_nothing_are_refused():
     content = recipe() | {"tables": [{"title": "t", "grid": "tund"}]}
     assert faults(content) == [
@@ -266,6 +279,10 @@ def test_sweeps_fit_the_model():
         2,
         3,
     ]
+    # Seeds 2 and 9 draw the same order of six blocks, and the order as it was is none of them.
+    orders = [edit.partition(":")[2] for edit in expand_sweep("permutations:10", 6)]
+    assert orders == ["0", "1", "2", "3", "4", "5", "6", "7", "8", "10"]
+    assert [len(expand_sweep("permutations:10", L)) for L in (1, 2, 3)] == [1, 1, 5]
     assert len(expand_sweep("single", 5)) == 6
     assert expand_sweep("reinit:1-2", 3) == {"reinit:1-2": {}} and expand_sweep(None, 3) == {"": {}}
     expect_refused("keeps more blocks than there are", expand_sweep, "incremental:7", 6)

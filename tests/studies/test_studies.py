@@ -402,6 +402,46 @@ def test_edits_are_swept_to_fit_the_model(tiny, reviews, tmp_path):
     assert len(ran) == 5
 
 
+def test_every_order_of_blocks_has_examples_of_its_own(tiny, reviews, tmp_path):
+    # Tamkin et al. 2020, App. C: "we randomly sample a different dataset for each trial index".
+    axes = {"edits": ["permutations:2"], "plan": ["full"]}
+    for seeds, expected in (({}, {"0": 0, "1": 1}), ({"seed": 5}, {"0": 5, "1": 5})):
+        small = {"examples": 16, "sample_seed": None, **seeds}
+        wanted = recipe(tiny, reviews, axes=axes, settings=small)
+        found = {
+            cell.values["permutation"]: cell.trial.arguments
+            for cell in estimate(wanted, tmp_path).cells
+        }
+        assert {str(k): one["seed"] for k, one in found.items()} == expected
+        assert {str(k): one["sample_seed"] for k, one in found.items()} == expected
+
+
+def test_full_is_full_however_it_is_written(tiny, reviews, tmp_path):
+    """Xie et al. 2022, App. B.2: ten epochs are those of full tuning on MNLI and QQP."""
+    task = {"data": str(reviews), "name": "mnli"}
+    plans = ["full", "(1, 4, 4)", "top:4", "top:3", "blocks:1-4@4"]
+    axes = {"model": [str(tiny)], "task": [task], "plan": plans}
+    grid = {"axes": axes, "settings": {"preset": "xie2022", "learning_rate": 1e-5}}
+    found = estimate(make_recipe({"title": "a study", "grids": {"tuned": grid}}), tmp_path)
+    epochs = {cell.values["plan"]: cell.trial.arguments["epochs"] for cell in found.cells}
+    assert epochs == {"full": 10, "(1, 4, 4)": 10, "top:4": 10, "top:3": 20, "blocks:1-4@4": 10}
+
+
+def test_heads_are_tuned_on_as_many_examples_as_asked(tiny, reviews, tmp_path, monkeypatch):
+    asked = []
+
+    def noted(*arguments, **options):
+        asked.append(options.get("examples"))
+        raise ValueError("enough is known")
+
+    monkeypatch.setattr(runners, "evaluate", noted)
+    for examples in ({"examples": "all"}, {"examples": 20}, {}):
+        judged = {"tune_heads": True, "edits": ["truncate"], **examples}
+        grids = {"judged": {"verb": "evaluate", "of": "tuned", "settings": judged}}
+        run(recipe(tiny, reviews, axes={"plan": ["head:4"]}, grids=grids), tmp_path)
+    assert asked == ["all", 20, None]
+
+
 class Counted:
     """Counts what blocks compute: examples times blocks, forward."""
 

@@ -157,7 +157,7 @@ def evaluate(
         original = Encoder.load(original, device=device, precision=precision)
     heads = [encoder] if asked.tune_heads else []
     heads += [original] if original is not None else []
-    check_heads(heads, task, ablations, asked.examples)
+    check_heads(heads, task, ablations, asked)
     few = draw_head_examples(task, asked.examples, asked.seed) if heads else task
     with show_progress(progress) as show:
         extractor = Extractor(encoder, ("cls",), asked.max_length, cache_limit, show)

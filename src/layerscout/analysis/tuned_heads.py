@@ -31,13 +31,15 @@ def check_heads(
     heads: Sequence[Encoder],
     task: Task,
     ablations: Collection[str],
-    examples: int | Literal["all"] | None,
+    asked: EvaluateRequest,
 ) -> None:
     """Refuse what heads cannot be tuned again for; `heads` names the encoders they are on."""
-    if not heads and examples is not None:
-        raise InputError(
-            "`examples` are what heads are tuned on, and none is; add --tune-heads or --original"
-        )
+    usual = EvaluateRequest()
+    for name in ("examples", "head_epochs", "head_batch_size", "head_learning_rate"):
+        if not heads and getattr(asked, name) != getattr(usual, name):
+            raise InputError(
+                f"`{name}` says how heads are tuned, and none is; add --tune-heads or --original"
+            )
     if heads and task.kind == "token_classification":
         raise InputError(
             f"heads are not tuned again for {describe_kind(task.kind)}; leave out --tune-heads and "

@@ -179,6 +179,10 @@ class Plan:
         full = len(self.tuned) == self.head == blocks
         return replace(self, embeddings=full if self.embeddings is None else self.embeddings)
 
+    def tunes_all(self, blocks: int) -> bool:
+        """Whether it is full fine-tuning of an encoder of L = `blocks` blocks."""
+        return self.head == len(self.tuned) == blocks and bool(self.on(blocks).embeddings)
+
     @property
     def cut(self) -> int | None:
         """The highest state that training leaves as it is; None if the embeddings are tuned."""

@@ -194,13 +194,6 @@ class TuneRequest(Settings):
         """Whether an edit re-initialises blocks."""
         return any(isinstance(one, Reinitialize | Preserve) for one in self.edits)
 
-    @property
-    def _tunes_all(self) -> bool:
-        """Whether it is full fine-tuning, by what it is called."""
-        named = isinstance(self.plan, str) and self.plan.strip().lower() == "full"
-        whole = named or (isinstance(self.plan, Plan) and bool(self.plan.embeddings))
-        return whole and getattr(self.method, "name", self.method) in (None, FULL.name)
-
     def _check_length(self) -> None:
         if {"epochs", "max_steps"} <= self.given:
             raise InputError(
@@ -262,13 +255,16 @@ class TuneRequest(Settings):
         method = make_method(FULL.name if written is None else written.name, **options)
         return replace(self, method=method, method_options=None)
 
-    def settle(self, task: str, examples: int, metric: str) -> tuple[Settings, Classifier]:
+    def settle(
+        self, task: str, examples: int, metric: str, *, full: bool = False
+    ) -> tuple[Settings, Classifier]:
         """Return how runs train, with what the preset says filled in, and the classifier.
 
         Args:
             task: its name; see `preset`.
             examples: of the training split.
             metric: the task's own.
+            full: whether all blocks and the embeddings are tuned, with all of their weights.
 
         Raises:
             InputError: if the paper is not known to have trained that way.
@@ -283,7 +279,7 @@ class TuneRequest(Settings):
                 task=task,
                 examples=examples,
                 as_released=self.as_released,
-                full=self._tunes_all,
+                full=full,
             )
             paper, classifier = dict(found.settings), found.classifier
             if "epochs" in given:

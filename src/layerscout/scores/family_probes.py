@@ -88,7 +88,14 @@ def train_family_probes(
                     heads.step(read(train, rows), targets[rows])
                 parts = [heads(read(validation, at)) for at in in_chunks(np.arange(len(yv)))]
                 outputs = np.concatenate(parts, axis=1)
-                curve.append([judge(yv, each[:, 0] if numbers else each) for each in outputs])
+                curve.append(
+                    [
+                        judge(yv, each[:, 0] if numbers else each)
+                        if np.isfinite(each).all()
+                        else np.nan
+                        for each in outputs
+                    ]
+                )
                 if progress is not None:
                     progress(number * epochs + epoch + 1, seeds * epochs)
         reached = np.where(np.isfinite(curve), curve, -np.inf)

@@ -138,6 +138,13 @@ def _argument_faults(grid: _Written) -> Iterator[str]:
             yield f"{name}: a grid of {grid.verb} needs a {name}, as an axis or a setting"
     if grid.verb == "tune":
         yield from _tuning_faults(grid)
+    if grid.verb == "evaluate":
+        edits = grid.settings.get("edits", "truncate")
+        heads = [name for name in ("tune_heads", "original") if grid.settings.get(name)]
+        if heads and "truncate" not in ([edits] if isinstance(edits, str) else edits or ()):
+            yield (
+                f"settings.{heads[0]}: heads are tuned again at every state; add the edit truncate"
+            )
 
 
 def _tuning_faults(grid: _Written) -> Iterator[str]:

@@ -22,7 +22,7 @@ from layerscout.plans import (
     trunk_flops,
 )
 from layerscout.scanning import GRADIENT_EXAMPLES
-from layerscout.scores import SCORES
+from layerscout.scores import DEFAULT, SCORES
 from layerscout.studies.context import TrialContext
 from layerscout.studies.grid import Cell
 from layerscout.studies.planner import Planner
@@ -81,7 +81,7 @@ def estimate_trial(trial: Trial, context: TrialContext) -> TrialEstimate:
 
 def _count_scanned(trial: Trial, training: int, held_out: int) -> int:
     """Count the forward passes of a scan, a backward pass being two."""
-    sources = {SCORES[key].source for key in trial.arguments.get("scores", [])}
+    sources = {SCORES[key].source for key in trial.arguments.get("scores", [DEFAULT])}
     reads_states = bool(sources & {"moments", "state", "states", "probes"})
     found = (training if reads_states else 0) + (held_out if "probes" in sources else 0)
     return found + 3 * GRADIENT_EXAMPLES * ("gradients" in sources)
@@ -96,7 +96,7 @@ def _estimate_evaluation(
         # One for each span of blocks that is skipped, which costs the blocks that are left.
         passes += ((blocks**3 - blocks) / 6 + blocks) / blocks
     flops = held_out * forward * passes
-    asked = trial.arguments.get("examples", HEAD_EXAMPLES)
+    asked = trial.arguments.get("head_examples", HEAD_EXAMPLES)
     read = training if asked == "all" else min(training, asked)
     if len(trial.models) > 1:
         flops += (read + held_out) * forward
@@ -141,13 +141,13 @@ def mean_tokens(context: TrialContext, model: Any, trial: Trial, task: Task) -> 
     """Give the mean number of tokens of some of a task's texts, for the tokenizer of a model."""
     if context.stands_in(trial.task):
         return float(min(TASKS[task.name][2], trial.arguments.get("max_length", 128)))
+    length = trial.arguments.get("max_length", 128)
     rows = np.linspace(0, len(task.train) - 1, min(SAMPLE, len(task.train))).astype(int)
     some = task.train.take(rows)
     if context.stands_in(model):  # its tokenizer is not here: a word is about 1.3 tokens
         texts = [" ".join(both) for both in zip(some.texts, some.pairs or some.texts, strict=True)]
         words = [len(text.split()) for text in (texts if some.pairs else some.texts)]
-        return float(np.minimum(1.3 * np.array(words) + 3, 128).mean())
-    length = trial.arguments.get("max_length", 128)
+        return float(np.minimum(1.3 * np.array(words) + 3, length).mean())
     tokens = context.encoder(model).tokenize(some.texts, some.pairs, max_length=length)
     return float(tokens.lengths.mean())
 

@@ -133,8 +133,8 @@ def apply_change(content: dict[str, Any], path: str, value: Any) -> dict[str, An
         content: what YAML gave.
         path: "grids.NAME.axes.seed"; or "axes.seed", "settings.epochs" or just "model" for all
             grids that take it; or another entry of a recipe, such as "baseline".
-        value: the new value; an axis takes a list, or a single value. None takes a setting out,
-            so that the verb's own default holds.
+        value: the new value; an axis takes a list, or a single value. None takes the entry out,
+            so that the default holds.
 
     Raises:
         InputError: if there is no such place.
@@ -151,18 +151,26 @@ def apply_change(content: dict[str, Any], path: str, value: Any) -> dict[str, An
             raise make_unknown_error("grid", rest[0] if rest else "", grids)
         grids, entry = {rest[0]: grids[rest[0]]}, ".".join(rest[1:])
         if entry in Grid.model_fields:
-            grids[rest[0]][entry] = value
+            _set_entry(grids[rest[0]], entry, value)
             return content
     if entry in ("pilot", "rates"):
         for grid in grids.values():
             if grid.get("verb", "tune") == "tune":
-                grid[entry] = value
+                _set_entry(grid, entry, value)
         return content
     taken = [_set_argument(grid, entry, value) for grid in grids.values()]
     if not any(taken):
         names = {name for model in VERBS.values() for name in model.model_fields}
         raise make_unknown_error("place in the recipe", path, sorted(names))
     return content
+
+
+def _set_entry(grid: dict[str, Any], entry: str, value: Any) -> None:
+    """Set an entry of a grid, or take it out if the value is None."""
+    if value is None:
+        grid.pop(entry, None)
+    else:
+        grid[entry] = value
 
 
 def _set_argument(grid: dict[str, Any], entry: str, value: Any) -> bool:
@@ -174,12 +182,13 @@ def _set_argument(grid: dict[str, Any], entry: str, value: Any) -> bool:
     if name not in known or (name in READ and grid.get("of")):
         return False
     axes, settings = grid.get("axes") or {}, grid.get("settings") or {}
-    if name in axes or place == "axes":
+    if value is None:
+        grid["axes"] = {k: v for k, v in axes.items() if k != name}
+        grid["settings"] = {k: v for k, v in settings.items() if k != name}
+    elif name in axes or place == "axes":
         grid["axes"] = {**axes, name: value if isinstance(value, list | dict) else [value]}
         if name in settings:
             grid["settings"] = {k: v for k, v in settings.items() if k != name}
-    elif value is None:
-        grid["settings"] = {k: v for k, v in settings.items() if k != name}
     else:
         grid["settings"] = {**settings, name: value}
     return True

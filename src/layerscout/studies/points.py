@@ -48,13 +48,17 @@ def expand_points(name: str, grid: Grid, context: TrialContext) -> Iterator[Poin
         values.setdefault("seed", str(arguments["seed"]))
         point = Point(name, values, arguments)
         if grid.verb == "tune" and "edits" in arguments:
-            yield from _expand_edits(point, context)
+            yield from _expand_edits(point, context, seeded="seed" in (*grid.axes, *grid.settings))
         else:
             yield point
 
 
-def _expand_edits(point: Point, context: TrialContext) -> Iterator[Point]:
-    """Give a point for each edit that a sweep stands for on the model of this one."""
+def _expand_edits(point: Point, context: TrialContext, *, seeded: bool) -> Iterator[Point]:
+    """Give a point for each edit that a sweep stands for on the model of this one.
+
+    Unless seeds are given, every order of blocks has its own, and so its own examples: "we randomly
+    sample a different dataset for each trial index" (Tamkin et al. 2020, App. C).
+    """
     try:
         blocks = context.shape(point.arguments["model"]).blocks
         edits = expand_sweep(point.arguments["edits"], blocks)
@@ -63,4 +67,8 @@ def _expand_edits(point: Point, context: TrialContext) -> Iterator[Point]:
         return
     for edit, more in edits.items():
         values = {**point.values, "edits": edit or "none", **more} if more else point.values
-        yield replace(point, values=values, arguments={**point.arguments, "edits": edit})
+        arguments = {**point.arguments, "edits": edit}
+        if "permutation" in more and not seeded:
+            arguments["seed"] = more["permutation"]
+            values = {**values, "seed": str(more["permutation"])}
+        yield replace(point, values=values, arguments=arguments)

@@ -110,7 +110,7 @@ class TableSpec(Strict):
     """A table: means over seeds, in the shape of the paper's."""
 
     title: str
-    grid: str | None = Field(None, description="by default the last one")
+    grid: str | None = Field(None, description="by default all of them")
     kind: Literal["means", "correlations", "regrets"] = Field(
         "means",
         description="means; how the values of one axis (`rows`) go together over another "

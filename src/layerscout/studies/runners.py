@@ -122,6 +122,8 @@ def _evaluate(context: TrialContext, trial: Trial) -> dict[str, Any]:
     drawing = {name: given.pop(name) for name in DRAWING if name in given}
     first, *others = [context.place(one) for one in trial.models]
     task = context.examples(trial.task, drawing)
+    if "head_examples" in given:
+        given["examples"] = given.pop("head_examples")
     found = evaluate(
         first,
         task,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
+from math import factorial
 from typing import Any
 
+from layerscout.plans import Permute, arrange
 from layerscout.runtime import InputError
 
 # Each stands for an edit for each block, or run of blocks, of the model at hand.
@@ -14,7 +17,7 @@ SWEEPS: Mapping[str, str] = {
     "incremental:K,...": "the same for these k alone",
     "localized:n": "re-initialise n neighbouring blocks, or all others, at every place",
     "single": "re-initialise one block, for each block, and none",
-    "permutations:n": "put the blocks in n random orders",
+    "permutations:n": "put the blocks in n random orders, all of them different",
 }
 
 # Of a model's blocks, in one sweep.
@@ -56,7 +59,8 @@ def expand_sweep(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
     if kind == "permutations":
         if int(number) > MOST_ORDERS:
             raise InputError(f"{written} asks for too many orders; use at most {MOST_ORDERS}")
-        return {f"permute:{seed}": {"permutation": seed} for seed in range(int(number))}
+        seeds = _draw_orders(int(number), blocks)
+        return {f"permute:{seed}": {"permutation": seed} for seed in seeds}
     if kind == "localized":
         n = int(number)
         if not 1 <= n < blocks:
@@ -72,3 +76,18 @@ def expand_sweep(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
         }
     single = {f"reinit:{k}": {"change": "reinitialised", "first": k} for k in range(1, blocks + 1)}
     return {"": {"change": "none"}} | single
+
+
+def _draw_orders(number: int, blocks: int) -> list[int]:
+    """Give the first seeds whose orders of the blocks differ, as far as there are so many orders.
+
+    Seeds 2 and 9 put six blocks in the same order.
+    """
+    seeds: dict[tuple[int, ...], int] = {}
+    # The order as it was is never drawn, unless there is no other.
+    wanted = min(number, max(1, factorial(blocks) - 1))
+    draw = itertools.count()
+    while len(seeds) < wanted:
+        seed = next(draw)
+        seeds.setdefault(arrange((Permute(seed),), blocks).order, seed)
+    return list(seeds.values())

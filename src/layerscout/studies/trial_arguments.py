@@ -57,10 +57,18 @@ _USUAL: Mapping[str, Any] = {
 _APART = ("plan", "score", "scan_examples", "learning_rate", "preset", "as_released")
 
 
-def spell_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[str, Any]:
+def spell_out(
+    given: Mapping[str, Any], task: Task, method: Method, *, full: bool
+) -> dict[str, Any]:
     """Write the arguments of a tuning so that whoever means the same writes the same.
 
-    Presets and defaults are written out, and what makes no difference is left out.
+    Presets and defaults are written out, and what is not asked for is left out.
+
+    Args:
+        given: the arguments.
+        task: what is tuned on.
+        method: how.
+        full: as for `TuneRequest.settle`.
 
     Raises:
         InputError: if they do not go together; see `TuneRequest`.
@@ -72,7 +80,7 @@ def spell_out(given: Mapping[str, Any], task: Task, method: Method) -> dict[str,
         examples = sum(given["per_class"])
     elif examples == "all":
         examples = task.train.examples
-    settings, classifier = request.settle(task.name, examples, given["metric"])
+    settings, classifier = request.settle(task.name, examples, given["metric"], full=full)
     trained = {
         name: value
         for name, value in asdict(settings).items()

@@ -95,7 +95,7 @@ def _make_tunings(
     check_metric(given["metric"], task)
     _check_method(given, plan, shape, method)
     rates = list_rates(grid, given, plan, method, task.name)
-    given = spell_out(given, task, method)
+    given = spell_out(given, task, method, full=plan.tunes_all(blocks) and method.name == "full")
     if keep:
         check_readable(given, method)
     given["plan"] = plan.as_dict() | {"embeddings": plan.embeddings}

@@ -194,6 +194,8 @@ def prepare(
         made = _scan_first(context, request, cache_limit, progress)
         context = replace(context, scan=made, spent=charge_scan(asked, made, context, work))
     choices, warnings = _settle_plans(asked, context, setup, work)
+    setup, notes = _settle_length(choices, setup)
+    warnings += notes
     racing = settle_race(context, work) if is_race(asked[0]) else []
     listed = [_list_rates(choice, setup) for choice in choices]
     if request.preset is not None and listed[0] is None:
@@ -237,6 +239,26 @@ def _settle_plans(
     for choice in choices:
         check_method(context.encoder.model.config, choice.plan, setup.method)
     return choices, warnings
+
+
+def _settle_length(choices: Sequence[Choice], setup: TuneSetup) -> tuple[TuneSetup, list[str]]:
+    """Give the setup with the epochs that a preset has for the plan, now that it is known.
+
+    Xie et al. 2022 tune for half of them in full on MNLI and QQP. The plan that it is compared with
+    trains for as long, which is said where the preset has other epochs for it.
+    """
+    blocks, request, task = setup.encoder.blocks, setup.request, setup.task
+    whole = [choice.plan.tunes_all(blocks) and setup.method.name == FULL.name for choice in choices]
+    lengths = [
+        request.settle(task.name, task.train.examples, task.metric, full=full)[0] for full in whole
+    ]
+    warnings = [
+        f"{request.preset} trains {choice.plan.notation} for {settings.epochs} epochs, and here "
+        f"for {lengths[0].epochs}, as {choices[0].plan.notation}"
+        for choice, settings in zip(choices[1:], lengths[1:], strict=True)
+        if settings.epochs != lengths[0].epochs
+    ]
+    return replace(setup, settings=lengths[0]), warnings
 
 
 def _load_encoder(

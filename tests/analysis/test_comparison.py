@@ -12,7 +12,7 @@ from layerscout.models.encoder import Encoder
 from layerscout.pages.heat_maps import name_maps, shorten_names
 from reference import similarity as naive
 from tiny import FAMILIES, tiny_checkpoint
-from tuned import choices_task, task_of, words_task
+from tuned import choices_task, lists, task_of, words_task
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,12 @@ def test_few_examples_of_many_features_are_warned_of(folders):
 def test_multiple_choice_reads_every_choice(folders):
     found = quietly(folders["bert"], choices_task(held=6, choices=3))
     assert found.examples == 18
+
+
+def test_all_rows_are_read_where_none_are_held_out(folders):
+    texts, labels = lists(30)
+    found = quietly(folders["bert"], ls.Task.from_lists(texts, labels))
+    assert found.examples == 30
 
 
 def test_examples_are_drawn_by_the_seed(folders):

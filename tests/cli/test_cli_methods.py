@@ -128,7 +128,7 @@ def test_a_plan_brings_its_method(run, tiny, reviews, tmp_path):
     options = ("--strategy", "top:2", "--method", "adapter", "--bottleneck", 8)
     code, printed, _ = run("plan", scanned, *options)
     assert code == 0 and "adapter" in printed
-    planned = ("--plan", scanned / "plan.json", "-o", out, *QUICK)
+    planned = ("--plan", scanned / "plan.json", "-o", out, "--overwrite", *QUICK)
     expected = {"bottleneck": 8, "adapter_init": "bert"}
     for more, name, options in (
         ((), "adapter", expected),
@@ -151,7 +151,17 @@ def test_one_folder_takes_the_next_method(run, tiny, reviews, tmp_path):
         ("full",),
     ):
         method, *rest = more
-        options = ("--plan", "top:1", *asked(method), *rest, "-o", tmp_path, "--epochs", 1)
+        options = (
+            "--plan",
+            "top:1",
+            *asked(method),
+            *rest,
+            "-o",
+            tmp_path,
+            "--overwrite",
+            "--epochs",
+            1,
+        )
         code, _, errors = run("tune", tiny, reviews, *options)
         assert (code, errors) == (0, ""), method
     assert not set(os.listdir(tmp_path / "model")) & {"trained.safetensors", "adapter_config.json"}

@@ -96,6 +96,15 @@ def test_a_study_from_the_command_line(run, mine, tmp_path):
     assert run("report", *studies)[0] == 0 and sorted((out / "tables").iterdir()) == tables != []
 
 
+def test_the_tables_of_another_study_are_not_lost(run, mine, write, tmp_path):
+    assert run("study", mine, "-o", tmp_path / "out", "-q")[0] == 0
+    other = write("other.yaml", mine.read_text().replace("title: ", "title: another "))
+    code, _, errors = run("study", other, "-o", tmp_path / "out", "-q")
+    assert code == 2 and "holds another study" in errors and "--overwrite" in errors
+    assert run("study", other, "-o", tmp_path / "out", "-q", "--overwrite")[0] == 0
+    assert run("study", other, "-o", tmp_path / "out", "-q")[0] == 0
+
+
 def test_a_dry_run_lists_and_runs_nothing(run, mine, tmp_path):
     out = tmp_path / "out"
     code, printed, _ = run("study", mine, "-o", out, "--dry-run")

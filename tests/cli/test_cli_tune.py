@@ -44,6 +44,24 @@ def test_from_scan_to_plan_to_a_tuned_model(run, tiny, reviews, tmp_path, cache)
     assert model.config.id2label == {0: "bad", 1: "good"}
 
 
+def test_the_result_of_another_training_is_not_lost(run, tiny, reviews, tmp_path):
+    out = tmp_path / "out"
+    command = ("tune", tiny, reviews, "-q", "-o", out, *QUICK)
+    assert run(*command, "--plan", "head:2")[0] == 0
+    first = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    for resume in ((), ("--resume",)):
+        code, _, errors = run(*command, "--plan", "head:3", *resume)
+        assert code == 2 and "--overwrite replaces it" in errors
+    code, _, errors = run(*command, "--plan", "head:2", "--resume")
+    assert code == 0 and "there is nothing to resume" in errors
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == first
+    assert run(*command, "--plan", "head:2")[0] == 0  # the same again
+    (out / "result.json").write_text("{")
+    assert run(*command, "--plan", "head:2")[0] == 2
+    assert run(*command, "--plan", "head:3", "--overwrite")[0] == 0
+    assert content(out)["plan"]["notation"] == "head:3"
+
+
 def test_against_full_is_told_in_one_line(run, tiny, reviews, tmp_path):
     options = ("--plan", "top:1", "--against", "full", "-o", tmp_path / "out")
     code, printed, _ = run("tune", tiny, reviews, *options, *QUICK)
@@ -115,7 +133,7 @@ def test_strategies_of_the_data_go_by_a_scan(run, tiny, reviews, tmp_path):
     scanned = json.loads(path.read_text())
     scanned["scores"]["variability_ratio_debiased"]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
     path.write_text(json.dumps(scanned))
-    options = ("--scan", tmp_path / "scan", "-o", tmp_path / "out", *QUICK)
+    options = ("--scan", tmp_path / "scan", "-o", tmp_path / "out", "--overwrite", *QUICK)
     for plan, notation in {"best-down:1@best": "(2, 2, 2)", "best-up:1@top": "(3, 3, 4)"}.items():
         assert run("tune", tiny, reviews, "--plan", plan, *options)[0] == 0
         assert content(tmp_path / "out")["plan"]["notation"] == notation

@@ -236,6 +236,21 @@ def test_fractions_are_between_0_and_1(write: Write, fraction: Any) -> None:
 # --- Lists -------------------------------------------------------------------------------------
 
 
+def test_a_folder_may_bring_a_test_split(write: Write) -> None:
+    folder = write("data/train.csv", many()).parent
+    write("data/test.csv", "text,label\ne,x\n")
+    assert Task.load(folder).test.texts == ["e"]
+    assert Task.load(folder, validation=folder / "test.csv").test.texts == ["e"]
+    assert Task.load(folder, test=False).test is None
+    other = write("other.csv", "text,label\nf,y\ng,x\n")
+    assert Task.load(folder, test=other).test.texts == ["f", "g"]
+    assert Task.load(folder, test=other).renumber(("y", "x")).test.labels.tolist() == [0, 1]
+    write("data/test.csv", "text,id\ne,1\n")  # as benchmarks publish them
+    task = Task.load(folder)
+    assert task.test is None and "the test split is not used: unknown column" in task.warnings[0]
+    expect_refused("label", Task.load, folder, test=folder / "test.csv")
+
+
 def test_lists_become_a_task() -> None:
     task = Task.from_lists(("a", "b", "c", "d"), ["x", "y", "x", "y"], pairs=list("efgh"))
     assert task.train.pairs == list("efgh") and task.name == "task"

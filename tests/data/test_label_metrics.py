@@ -214,11 +214,11 @@ def test_predictions_are_listed_by_name():
     task = several_task(n=4, held=0)
     task.train.labels[:] = np.array([[1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 0]], dtype=bool)
     logits = np.where(task.train.labels, 1.0, -1.0)
-    found = tabulate_predictions(task, make_targets(task.train, task.kind), logits)
+    found = tabulate_predictions(task, task.train, make_targets(task.train, task.kind), logits)
     assert found["label"] == [["label 0"], [], ["label 0", "label 1", "label 2"], ["label 1"]]
     assert found["prediction"] == found["label"]
     none = tabulate_predictions(
-        task, make_targets(task.train, task.kind), logits, np.array([0.9, 0.9, 0.9])
+        task, task.train, make_targets(task.train, task.kind), logits, np.array([0.9, 0.9, 0.9])
     )
     assert none["prediction"] == [[], [], [], []]
 

@@ -134,16 +134,23 @@ def test_rows_of_another_kind_are_refused():
 def test_the_table_of_predictions():
     task = task_of(n=4, held=0)
     logits = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 0.0], [0.0, 3.0]])
-    found = tabulate_predictions(task, make_targets(task.train, task.kind), logits)
+    found = tabulate_predictions(task, task.train, make_targets(task.train, task.kind), logits)
     assert found["label"] == ["bad", "fair", "bad", "fair"]
+    assert found["text"] == task.train.texts and "text_pair" not in found
     assert found["prediction"] == ["fair", "bad", "bad", "fair"]
     numbers = numbers_task(4)
-    found = tabulate_predictions(numbers, make_targets(numbers.train, numbers.kind), logits[:, 1:])
+    found = tabulate_predictions(
+        numbers, numbers.train, make_targets(numbers.train, numbers.kind), logits[:, 1:]
+    )
     assert found["label"].tolist() == numbers.train.labels.tolist()
     assert found["prediction"].tolist() == [1.0, 1.0, 0.0, 3.0]
     choices = choices_task(n=4, choices=2)
-    found = tabulate_predictions(choices, make_targets(choices.train, choices.kind), logits)
+    found = tabulate_predictions(
+        choices, choices.train, make_targets(choices.train, choices.kind), logits
+    )
     assert found["prediction"].tolist() == [1, 0, 0, 1]
+    assert found["text"] == choices.train.texts[::2]
+    assert found["choices"][1] == list(choices.train.pairs[2:4])
     assert all(
         one.tolist() == other.tolist() for one, other in zip(found["logits"], logits, strict=True)
     )

@@ -51,11 +51,12 @@ def test_predictions_belong_to_the_rows_of_the_file(bert, tmp_path, held):
     path = tmp_path / "data" / ("train.csv" if held else "")
     cheaply(bert, path, "(2, 3, 3)", seed=3).save(tmp_path / "out")
     found = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
-    assert list(found) == ["row", "label", "prediction", "logits"]
+    assert list(found) == ["split", "row", "text", "label", "prediction", "logits"]
     read = pd.read_csv(tmp_path / "data" / ("train.csv" if held else "validation.csv"))
     assert len(found) == (5 if held else 20)
     assert (found["row"].tolist() == list(range(20))) == (not held)
     assert read["label"][found["row"]].tolist() == found["label"].tolist()
+    assert read["text"][found["row"]].tolist() == found["text"].tolist()
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
     inputs = tokenizer(read["text"][found["row"]].tolist(), padding=True, return_tensors="pt")
@@ -191,12 +192,39 @@ def test_the_summary_is_computed(bert):
             )
 
 
+def test_the_test_split_has_the_last_word(bert, tmp_path):
+    """Nothing is chosen by it, so the summary, the card and the page show its figures."""
+    task, other = task_of(n=24, held=8), task_of(n=10, held=0)
+    names = [other.labels[number] for number in other.train.labels]
+    given = [(list(part.texts), [task.labels[k] for k in part.labels]) for part in (task.train,)]
+    held = (list(task.validation.texts), [task.labels[k] for k in task.validation.labels])
+    task = Task.from_lists(*given[0], validation=held, test=(list(other.train.texts), names))
+    result = cheaply(bert, task, "(3, 4, 4)", epochs=2)
+    content, test = result.content, result.content["test"]
+    result.save(tmp_path)
+    found = pd.read_parquet(tmp_path / "predictions.parquet")
+    tested = found[found.split == "test"]
+    assert list(tested.text) == list(other.train.texts) and list(tested.row) == list(range(10))
+    assert (found.split == "validation").sum() == 8
+    right = sklearn_metrics.accuracy_score(tested.label, tested.prediction)
+    assert test["metrics"]["accuracy"] == pytest.approx(right) and test["examples"] == 10
+    assert sum(map(sum, test["confusion"])) == 10 and test["majority"] == 0.5
+    assert f"test accuracy {right:.3f} (" in summary(content)
+    assert f"validation {content['best']['value']:.3f})" in summary(content)
+    assert "On 10 test examples, by which nothing was chosen" in model_card(content)
+    assert f"| accuracy | {right:.4f} |" in model_card(content)
+    assert f"test accuracy {right:.3f} (" in render_result(content)
+    again = cheaply(bert, task_of(n=24, held=8), "(3, 4, 4)", epochs=2)
+    assert again.content["test"] is None and again.metrics == result.metrics
+
+
 def beside_majority(content, keep):
     """Say what always predicting class 0 has: half of the validation examples are of it."""
     assert content["majority"] == 0.5
+    chosen = "; selected on these rows" if keep == "best" else ""
     if content[keep]["value"] > 0.5:
-        return "(always predicting the majority class scores 0.500)"
-    return "(no better than always predicting the majority class, 0.500)"
+        return f"(always predicting the majority class scores 0.500{chosen})"
+    return f"(no better than always predicting the majority class, 0.500{chosen})"
 
 
 def test_a_model_that_predicts_one_class_is_no_success(bert):
@@ -216,10 +244,11 @@ def test_a_model_that_predicts_one_class_is_no_success(bert):
     assert content["confusion"] in ([[0, 2], [0, 8]], [[2, 0], [8, 0]])
     assert any("predicts one class only" in line for line in content["warnings"])
     assert metrics["macro_f1"] <= expected
-    assert summary(content).endswith("(no better than always predicting the majority class, 0.444)")
+    noted = "(no better than always predicting the majority class, 0.444; selected on these rows)"
+    assert summary(content).endswith(noted)
     assert "| macro-F1 of always predicting the majority class | 0.4444 |" in model_card(content)
     page = render_result(content)
-    assert "no better than always predicting the majority class, 0.444." in page
+    assert noted in page
     assert "columns: as predicted" in page
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from layerscout.cache import DEFAULT_LIMIT, States
-from layerscout.data import Split, Task, ensure_validation, require_validation, sample
+from layerscout.data import Split, Task, make_targets, sample
 from layerscout.models import Encoder, load_config
 from layerscout.pages import render_result
 from layerscout.plans import (
@@ -102,7 +102,7 @@ def compare(
     progress: bool = True,
     **options: Any,
 ) -> Comparison:
-    """Compare every state of every model with every other by linear CKA, on validation examples.
+    """Compare every state of every model with every other by linear CKA.
 
     Each model is compared with itself and with those after it; a tuned one and then the untuned one
     give FT-FT, FT-ORIG and ORIG-ORIG. Each reads the same examples with its own tokenizer, and they
@@ -110,8 +110,8 @@ def compare(
 
     Args:
         models: one or several, as `Encoder` or what `Encoder.load` takes.
-        task: a `Task`, or what `Task.load` takes. Without a validation split a tenth of the
-            training rows is set aside.
+        task: a `Task`, or what `Task.load` takes. Its validation examples are read, or all of its
+            examples if it has no validation split: nothing is learnt from them.
         request: what is asked for, as one value in place of `options`.
         cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
         progress: show a bar on the terminal.
@@ -127,13 +127,12 @@ def compare(
         raise InputError("there is no model to compare; give one or several")
     if not all(isinstance(one, Encoder | str | Path) for one in wanted):
         raise InputError("a model is an Encoder, a folder or a hub id; load it with Encoder.load")
-    task = ensure_validation(task, asked.seed)
+    task = task if isinstance(task, Task) else Task.load(task)
     split = _draw(task, asked.examples, asked.seed)
+    make_targets(split, task.kind)
     words, rows = task.kind == "token_classification", len(split.labels)
     if rows < 4:
-        raise InputError(
-            f"CKA compares states over at least 4 examples, got {rows} to validate on; give more"
-        )
+        raise InputError(f"CKA compares states over at least 4 examples, got {rows}; give more")
     seconds: dict[str, float] = {}
     pooling = asked.pooling or _choose_pooling(wanted, words=words)
     asked = replace(asked, pooling=pooling)
@@ -250,7 +249,7 @@ def _map_pairs(states: Sequence[States], show: Show) -> dict[tuple[int, int], Si
 
 
 def _draw(task: Task, examples: int | Literal["all"], seed: int) -> Split:
-    split = require_validation(task)
+    split = task.train if task.validation is None else task.validation
     if examples == "all":
         return split
     wanted = check_integer("examples", examples, 1, len(split), remedy="'all' takes every one")

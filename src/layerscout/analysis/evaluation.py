@@ -330,7 +330,13 @@ def _tabulate(
     tables = [
         {
             "edit": [name] * len(right),
-            **tabulate_predictions(judge.task, right, logits[:, judge.columns], judge.thresholds),
+            **tabulate_predictions(
+                judge.task,
+                require_validation(judge.task),
+                right,
+                logits[:, judge.columns],
+                judge.thresholds,
+            ),
         }
         for name, logits in outputs.items()
     ]

@@ -69,11 +69,11 @@ class Columns:
     regression: bool = option(False)
     validation: str | None = option(None)
 
-    def load(self, data: str, seed: int) -> Any:
+    def load(self, data: str, seed: int, *, test: str | Literal[False] | None = False) -> Any:
         """Load the task; rows that are set aside are drawn by the seed."""
         from layerscout.data import Task
 
-        return Task.load(data, **asdict(self), seed=seed)
+        return Task.load(data, **asdict(self), test=test, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +32,7 @@ class StudyOptions:
             repeated.
         data: folder with the known tasks in folders of their names; by default they come from
             the hub.
+        overwrite: write into the folder of another study, whose trials stay.
         dry_run: list what would run, its FLOPs and its time.
         retry_failed: rerun trials that failed.
         device: where models run: auto, cpu, cuda, cuda:1, mps, ...; several with commas.
@@ -39,6 +41,7 @@ class StudyOptions:
     small: bool = option(False)
     changes: Sequence[str] = option((), flag="--set", metavar="PATH=VALUE", repeated=True)
     data: str | None = option(None, metavar="DIR")
+    overwrite: bool = option(False)
     dry_run: bool = option(False)
     retry_failed: bool = option(False)
     device: str = option("auto")
@@ -125,6 +128,8 @@ def _run(
     from layerscout.cli import study_terminal
 
     limit = caching.bytes
+    if not options.overwrite:
+        _check_earlier_study(folder, recipe.title)
     with interruptible(remedy="; rerun the same command to continue"):
         from layerscout import studies
 
@@ -146,6 +151,20 @@ def _run(
         raise LayerscoutError(
             f"{failed} trials failed, whose records in {folder / 'trials'} say why; the others are "
             "done, and --retry-failed runs these again"
+        )
+
+
+def _check_earlier_study(folder: Path, title: str) -> None:
+    """Refuse the folder of another study, whose tables and report would be lost."""
+    from layerscout.runtime import read_json
+
+    earlier = title
+    with suppress(OSError, ValueError, LookupError, TypeError):  # a broken one is told of later
+        earlier = str(read_json(folder / "study.json")["recipe"]["title"])
+    if earlier != title:
+        raise InputError(
+            f"{folder} holds another study, {earlier!r:.60}; name another folder with -o, or "
+            "replace its tables and report (--overwrite), its trials stay"
         )
 
 

@@ -27,14 +27,18 @@ class Running:
 
     Attributes:
         scan: the scan to plan by; without it, one is made first.
+        test: test file for the final figures; by default the data's own test split, if it has one.
         save_epochs: also save the model after these epochs, under epochs/.
         resume: continue a training that was stopped.
+        overwrite: replace the result of another training in the output folder.
         track: report to tensorboard, mlflow, wandb or trackio.
     """
 
     scan: str | None = option(None, metavar="DIR")
+    test: str | None = option(None, metavar="FILE")
     save_epochs: tuple[int, ...] = option((), check_counts, panel=TRAINING, metavar="N[,N...]")
     resume: bool = option(False, panel=TRAINING)
+    overwrite: bool = option(False)
     track: str | None = option(None, panel=TRAINING)
 
     def __post_init__(self) -> None:
@@ -70,22 +74,28 @@ def tune(
         check_outputs(output, "result.json", "predictions.parquet")
         check_checkpoint_folder(output / "model")
         scanned = None if running.scan is None else Scan.load(running.scan)
-        task = columns.load(data, request.seed[0])
+        task = columns.load(data, request.seed[0], test=running.test)
         encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
     with interruptible(output / "snapshots"):
-        result = tuning.tune(
-            encoder,
-            task,
-            request,
-            scan=scanned,
-            cache_limit=limit,
-            checkpoints={epoch: output / "epochs" / str(epoch) for epoch in running.save_epochs},
-            snapshots=output / "snapshots",
-            resume=running.resume,
-            track=running.track,
-            logs=output / "logs",
-            progress=not printing.quiet,
-        )
+        try:
+            result = tuning.tune(
+                encoder,
+                task,
+                request,
+                scan=scanned,
+                cache_limit=limit,
+                checkpoints={n: output / "epochs" / str(n) for n in running.save_epochs},
+                snapshots=output / "snapshots",
+                resume=running.resume,
+                track=running.track,
+                logs=output / "logs",
+                output=output,
+                overwrite=running.overwrite,
+                progress=not printing.quiet,
+            )
+        except tuning.AlreadyDoneError as done:
+            typer.echo(f"layerscout: {done}", err=True)
+            return
         if not is_first_process():
             return
         result.save(output)

@@ -57,6 +57,8 @@ def open_hub(hub: str) -> dict[str, Source]:
     validation = next((split for split in VALIDATION_NAMES if split in found), None)
     if validation is not None:
         splits["validation"] = _hub_split(f"{name} ({validation})", found[validation])
+    if "test" in found:
+        splits["test"] = _hub_split(f"{name} (test)", found["test"])
     return splits
 
 

@@ -48,7 +48,13 @@ class Reading:
 
 
 def read_splits(
-    name: str, sources: Mapping[str, Source], inputs: Inputs, known: Known | None, regression: bool
+    name: str,
+    sources: Mapping[str, Source],
+    inputs: Inputs,
+    known: Known | None,
+    regression: bool,
+    *,
+    optional: str | None = None,
 ) -> Reading:
     """Read every split, the training one first.
 
@@ -58,6 +64,8 @@ def read_splits(
         inputs: what is read of them.
         known: the known task, or None.
         regression: whether labels are numbers to predict.
+        optional: a split that is left out, with a warning, if it cannot be used: benchmarks publish
+            test rows without their labels.
 
     Raises:
         InputError: if they cannot be read or used.
@@ -66,16 +74,24 @@ def read_splits(
     splits: dict[str, Split] = {}
     labels: tuple[str, ...] | None = None  # until those of training are known
     for which, source in sources.items():
-        table = _read(source, inputs)
-        if labels is None:
-            kind = _tell_kind(name, table, inputs, known, regression)
-        brought = find_class_names(sources["train"], source, inputs.label)
-        fixed = known.labels if known else brought
-        if kind == "token_classification":
-            splits[which], labels = _read_words(table, inputs, fixed, labels, warnings)
-        else:
-            ids, labels = _read_labels(kind, table, inputs, known, fixed, labels, warnings)
-            splits[which] = _split(table, inputs, ids, warnings)
+        noted: list[str] = []
+        try:
+            table = _read(source, inputs)
+            if labels is None:
+                kind = _tell_kind(name, table, inputs, known, regression)
+            brought = find_class_names(sources["train"], source, inputs.label)
+            fixed = known.labels if known else brought
+            if kind == "token_classification":
+                splits[which], labels = _read_words(table, inputs, fixed, labels, noted)
+            else:
+                ids, labels = _read_labels(kind, table, inputs, known, fixed, labels, noted)
+                splits[which] = _split(table, inputs, ids, noted)
+        except InputError as error:
+            if which != optional:
+                raise
+            splits.pop(which, None)
+            noted = [f"the {which} split is not used: {error}"]
+        warnings += noted
     labels = labels or ()
     metric = known.metric if known else _usual_metric(kind, labels, splits["train"], warnings)
     return Reading(kind, labels, metric, splits, tuple(warnings))

@@ -6,7 +6,7 @@ from pathlib import Path
 from layerscout.data.files import OPENERS, no_such_file, open_file
 from layerscout.data.hub import VALIDATION_NAMES, open_hub, parse_hub_name
 from layerscout.data.lines import reading
-from layerscout.data.tables import Source, from_memory, join_names
+from layerscout.data.tables import Source, Table, from_memory, join_names
 from layerscout.runtime import InputError
 
 
@@ -15,7 +15,7 @@ def find(data: str | Path) -> tuple[str, str | None, dict[str, Source]]:
 
     Returns:
         What to call the data; the hub's `owner/name[/config]`, None for what is not from the hub;
-        and the source of each split, "train" first and perhaps "validation".
+        and the source of each split, "train" first and perhaps "validation" and "test".
 
     Raises:
         InputError: if there is no such thing, or it cannot be read.
@@ -37,12 +37,13 @@ def find(data: str | Path) -> tuple[str, str | None, dict[str, Source]]:
 
 
 def _folder(path: Path) -> dict[str, Source]:
-    """Open the splits of a folder with `train.*` and perhaps `validation.*`."""
+    """Open the splits of a folder with `train.*` and perhaps `validation.*` and `test.*`."""
     entries = sorted(path.iterdir())
     files = [entry for entry in entries if entry.suffix.lower() in OPENERS]
     found = {
         "train": [file for file in files if file.stem.lower() == "train"],
         "validation": [file for file in files if file.stem.lower() in VALIDATION_NAMES],
+        "test": [file for file in files if file.stem.lower() == "test"],
     }
     if not found["train"]:
         raise InputError(
@@ -55,7 +56,20 @@ def _folder(path: Path) -> dict[str, Source]:
                 f"a folder of data needs one {split} file: {path} has "
                 f"{join_names(file.name for file in matches)}; remove all but one"
             )
-    return {split: open_file(matches[0]) for split, matches in found.items() if matches}
+    return {split: _open(split, matches[0]) for split, matches in found.items() if matches}
+
+
+def _open(split: str, path: Path) -> Source:
+    """Open the file of a split; a broken test file has no columns, and is told of when it is read.
+
+    It may be there for other uses, or be empty.
+    """
+    try:
+        return open_file(path)
+    except InputError:
+        if split != "test":
+            raise
+        return Source(path.name, {}, lambda _: Table(path.name, {}))
 
 
 def _demo() -> dict[str, Source]:

@@ -177,16 +177,21 @@ def expand_choices(examples: np.ndarray, choices: int) -> np.ndarray:
 
 
 def tabulate_predictions(
-    task: Task, given: Targets, logits: np.ndarray, thresholds: np.ndarray | None = None
+    task: Task,
+    split: Split,
+    given: Targets,
+    logits: np.ndarray,
+    thresholds: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Give the columns of `predictions.parquet`: row, label, prediction and logits.
+    """Give the columns of `predictions.parquet`: row, text, label, prediction and logits.
 
-    Where words are labelled, each is a row, with its number in the sentence as "word". Of several
-    labels there is a list of names.
+    Where words are labelled, each is a row, whose text is the word, with its number in the sentence
+    as "word". Of several labels there is a list of names, of several choices one of their texts.
 
     Args:
         task: names the classes.
-        given: what is right for the n examples.
+        split: the rows.
+        given: what is right for its n examples.
         logits: (n, K).
         thresholds: as for `predict_labels`.
     """
@@ -198,13 +203,22 @@ def tabulate_predictions(
             [[task.labels[k] for k in np.flatnonzero(row)] for row in rows] for rows in columns
         ]
     label, prediction = columns
-    words = {}
+    texts: dict[str, Any] = {"text": list(split.texts[:: given.choices])}
     if given.tags is not None:
+        assert split.words is not None, "its words have tags"
         starts = np.searchsorted(given.tags.sentences, given.tags.sentences)
-        words = {"word": np.arange(len(given)) - starts}
+        texts = {
+            "word": np.arange(len(given)) - starts,
+            "text": [word for words in split.words for word in words],
+        }
+    elif split.pairs is not None and given.choices == 1:
+        texts["text_pair"] = list(split.pairs)
+    elif split.pairs is not None:
+        ends = range(given.choices, len(split) + 1, given.choices)
+        texts["choices"] = [list(split.pairs[end - given.choices : end]) for end in ends]
     return {
         "row": given.rows,
-        **words,
+        **texts,
         "label": label,
         "prediction": prediction,
         "logits": list(logits),

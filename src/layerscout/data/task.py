@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -30,12 +31,13 @@ class Task:
         metric: a key of `METRICS_OF` for the kind, such as "accuracy".
         train: what is learnt from.
         validation: what is held out, or None.
+        test: what nothing is chosen by, for the final figures; None where there is none.
         columns: what was read as "text", "text_pair" and "label": a column's name, or for known
             tasks a template.
         warnings: what was accepted but should be known, a line each.
-        origin: what was given to make it ("data", "validation", "task", "text", "text_pair",
-            "label", "label_separator", "regression"), and the "validation_seed" that drew held-out
-            rows; None where there was nothing.
+        origin: what was given to make it ("data", "validation", "test", "task", "text",
+            "text_pair", "label", "label_separator", "regression"), and the "validation_seed" that
+            drew held-out rows; None where there was nothing.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Task:
     columns: Mapping[str, str]
     warnings: tuple[str, ...] = ()
     origin: Mapping[str, str | float | bool | None] = field(default_factory=dict)
+    test: Split | None = None
 
     @classmethod
     def load(
@@ -60,15 +63,16 @@ class Task:
         label_separator: str | None = None,
         regression: bool = False,
         validation: str | Path | float | int | None = None,
+        test: str | Path | Literal[False] | None = None,
         seed: int = 0,
     ) -> "Task":
         """Read a task from a file, a folder of splits, the hub or the demo.
 
         Args:
             data: a .csv, .tsv, .jsonl, .ndjson, .parquet, .conll, .iob, .bio or .conllu file; a
-                folder with one file `train.*` and perhaps one `validation.*`; the word "demo"
-                (`./demo` for a folder of that name); or a hub data set as `name[/config]`. A path
-                that exists goes first.
+                folder with one file `train.*` and perhaps `validation.*` and `test.*`; the word
+                "demo" (`./demo` for a folder of that name); or a hub data set as `name[/config]`. A
+                path that exists goes first.
             task: a key of `KNOWN`; data sets on the hub imply theirs, names of files never do.
             text: the column of the texts, or of lists of words; guessed from the usual names when
                 not given.
@@ -81,6 +85,8 @@ class Task:
             regression: read the labels as numbers to predict.
             validation: a file to validate on, or the fraction of the training rows to hold out;
                 either goes before a validation split that the data brings along.
+            test: a file for the final figures of a tuning, in place of a test split that the data
+                brings along; one without labels is left out, with a warning. False reads none.
             seed: draws the held-out rows.
 
         Raises:
@@ -94,13 +100,20 @@ class Task:
             task = find_known_task(hub, labels)
         fraction = _fraction(validation)
         if validation is not None:
+            tested = {"test": sources["test"]} if "test" in sources else {}
             sources = {"train": sources["train"]}
             if fraction is None:
                 sources["validation"] = open_file(Path(str(validation)))
+            sources |= tested
+        if test is False:
+            sources.pop("test", None)
+        elif test is not None:
+            sources["test"] = open_file(Path(test))
         inputs = choose_inputs(sources["train"], task, text, text_pair, label, label_separator)
         origin: dict[str, str | float | bool | None] = {
             "data": str(data),
             "validation": None if validation is None else str(validation),
+            "test": str(test) if test else None,
             "task": task,
             "text": text,
             "text_pair": text_pair,
@@ -108,7 +121,9 @@ class Task:
             "label_separator": label_separator,
             "regression": regression,
         }
-        loaded = replace(_build(task or name, sources, inputs, task, regression), origin=origin)
+        optional = "test" if test is None else None
+        loaded = _build(task or name, sources, inputs, task, regression, optional)
+        loaded = replace(loaded, origin=origin)
         return loaded if fraction is None else loaded.hold_out(fraction, seed)
 
     @classmethod
@@ -121,6 +136,7 @@ class Task:
         name: str = "task",
         regression: bool = False,
         validation: tuple[Rows, ...] | float | int | None = None,
+        test: tuple[Rows, ...] | None = None,
         seed: int = 0,
     ) -> "Task":
         """Make a task from lists, with the same checks as for files.
@@ -134,6 +150,7 @@ class Task:
             regression: read the labels as numbers to predict.
             validation: `(texts, labels)` or `(texts, labels, pairs)` to validate on, or the
                 fraction of the rows to hold out.
+            test: `(texts, labels)` or `(texts, labels, pairs)` for the final figures of a tuning.
             seed: draws the held-out rows.
 
         Raises:
@@ -145,6 +162,8 @@ class Task:
             sources["validation"] = from_memory(f"{name} (validation)", *validation)
         else:
             fraction = _fraction(validation)
+        if test is not None:
+            sources["test"] = from_memory(f"{name} (test)", *test)
         texts_in = ("text",) if pairs is None else ("text", "text_pair")
         inputs = Inputs(tuple(map(column_template, texts_in)), "label")
         loaded = _build(name, sources, inputs, None, regression)
@@ -157,12 +176,12 @@ class Task:
             labels: names by id; all of the task's own are among them.
         """
         ids = np.array([labels.index(name) for name in self.labels])
-        parts = [
+        validation, test = (
             None if part is None else replace(part, labels=ids[part.labels])
-            for part in (self.train, self.validation)
-        ]
-        assert parts[0] is not None, "there are training rows"
-        return replace(self, labels=tuple(labels), train=parts[0], validation=parts[1])
+            for part in (self.validation, self.test)
+        )
+        train = replace(self.train, labels=ids[self.train.labels])
+        return replace(self, labels=tuple(labels), train=train, validation=validation, test=test)
 
     def hold_out(self, fraction: float, seed: int) -> "Task":
         """Give the task with a part of the training rows, drawn by class, as its validation split.
@@ -191,11 +210,16 @@ def _fraction(validation: str | Path | float | int | None) -> float | None:
 
 
 def _build(
-    name: str, sources: Mapping[str, Source], inputs: Inputs, task: str | None, regression: bool
+    name: str,
+    sources: Mapping[str, Source],
+    inputs: Inputs,
+    task: str | None,
+    regression: bool,
+    optional: str | None = None,
 ) -> Task:
     """Read every split and put the task together."""
     known = None if task is None else KNOWN[task]
-    read = read_splits(name, sources, inputs, known, regression)
+    read = read_splits(name, sources, inputs, known, regression, optional=optional)
     return Task(
         name=name,
         kind=read.kind,
@@ -205,4 +229,5 @@ def _build(
         validation=read.splits.get("validation"),
         columns=inputs.written,
         warnings=tuple(read.warnings),
+        test=read.splits.get("test"),
     )

@@ -10,7 +10,7 @@ from layerscout.pages.axes import (
     place_side_by_side,
     tight_scale,
 )
-from layerscout.pages.by_name import tabulate_by_name
+from layerscout.pages.by_name import choose_split, tabulate_by_name
 from layerscout.pages.comparison import count_compared, describe_clusters
 from layerscout.pages.content import Section, Table
 from layerscout.pages.curves import draw_truncation
@@ -29,6 +29,8 @@ from layerscout.pages.naming import (
     count_examples,
     count_labels,
     count_read,
+    describe_reached,
+    list_chosen,
     name_examples,
     name_labels,
     name_majority,

@@ -13,6 +13,11 @@ from layerscout.pages.naming import name_label
 SHOWN = 30
 
 
+def choose_split(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the content with the figures of the test examples in place of validation, if any."""
+    return {**content, **(content.get("test") or {})}
+
+
 def show_by_name(content: Mapping[str, Any]) -> Section:
     """Show that table on a page."""
     table = tabulate_by_name(content)
@@ -21,7 +26,7 @@ def show_by_name(content: Mapping[str, Any]) -> Section:
 
 def show_confusion(content: Mapping[str, Any]) -> Section:
     """Show which classes were taken for which, shaded by the share of the row; if that is known."""
-    table, names = content.get("confusion"), content["task"].get("labels") or ()
+    table, names = choose_split(content).get("confusion"), content["task"].get("labels") or ()
     if not table or len(names) > SHOWN:
         return Section("Confusions")
     shades = {
@@ -45,6 +50,7 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
 
     None where it is empty, as for numbers, or not there, as in older files.
     """
+    content = choose_split(content)
     found, thresholds = content.get("by_name") or {}, content.get("thresholds") or {}
     if not found:
         return None
@@ -60,7 +66,7 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
         ]
         for one in ranked[:SHOWN]
     ]
-    caption = f"Every {name} by itself; support: how often it occurs in validation."
+    caption = f"Every {name} by itself; support: how often it occurs."
     if len(ranked) > SHOWN:
         caption += f" The {SHOWN} most frequent of {len(ranked)}."
     columns = [start_line(name), "Precision", "Recall", "F1", "Support"]

@@ -54,6 +54,41 @@ def compare_with_majority(content: Mapping[str, Any], value: float) -> str:
     return f"no better than {always}, {format_decimals(baseline)}"
 
 
+def list_chosen(content: Mapping[str, Any]) -> list[str]:
+    """List what the validation examples of a tuning chose, which flatters their figures a little.
+
+    Args:
+        content: of `result.json`.
+    """
+    runs = content["runs"]
+    what = ["the epoch"] if content["keep"] != "last" else []
+    what += ["the learning rate"] if len({run["learning_rate"] for run in runs}) > 1 else []
+    what += ["the seed"] if len({run["seed"] for run in runs}) > 1 else []
+    what += ["the plan"] if content.get("race") else []
+    what += ["the thresholds"] if content["settings"].get("threshold") == "tuned" else []
+    return what
+
+
+def describe_reached(content: Mapping[str, Any]) -> str:
+    """Say what a tuned model reached, on the test examples if there are any.
+
+    With what always predicting the same reaches, and whether the examples chose the model.
+
+    Args:
+        content: of `result.json`.
+    """
+    name, value = name_measure(content), content[content["keep"]]["value"]
+    if (test := content.get("test")) is not None:
+        reached = test["metrics"][content["metric"]]
+        always = compare_with_majority({**content, "majority": test["majority"]}, reached)
+        text, notes = f"test {name} {reached:.3f}", [always, f"validation {value:.3f}"]
+    else:
+        chosen = "selected on these rows" if list_chosen(content) else ""
+        text, notes = f"{name} {value:.3f}", [compare_with_majority(content, value), chosen]
+    noted = "; ".join(filter(None, notes))
+    return f"{text} ({noted})" if noted else text
+
+
 def list_task(task: Mapping[str, Any]) -> str:
     """Name a task with its kind."""
     return f"{task['name']} ({describe_kind(task['kind'])})"

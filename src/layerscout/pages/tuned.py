@@ -9,8 +9,8 @@ from layerscout.pages.by_name import show_by_name, show_confusion
 from layerscout.pages.content import Section, Table
 from layerscout.pages.formats import format_decimals, list_model
 from layerscout.pages.naming import (
-    compare_with_majority,
     count_examples,
+    describe_reached,
     list_task,
     name_measure,
 )
@@ -19,12 +19,10 @@ from layerscout.pages.naming import (
 def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
     """Give the title and the sections of a tuned model."""
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
-    metric, value = name_measure(content), content[content["keep"]]["value"]
-    baseline = compare_with_majority(content, value)
-    found = f"{plan['notation']} ({content['method']}): {metric} {value:.3f}"
-    share = flops["train"] / flops["full_train"]
+    found = f"{plan['notation']} ({content['method']}): {describe_reached(content)}."
+    share, test = flops["train"] / flops["full_train"], content.get("test")
     sections = [
-        Section("Found", [f"{found}; {baseline}." if baseline else f"{found}."]),
+        Section("Found", [found]),
         Section("Warnings", content["warnings"]),
         Section("Runs", table=tabulate_runs(content)),
         Section("Epochs", table=tabulate_epochs(content)),
@@ -36,6 +34,8 @@ def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
                 ("Model", list_model(model)),
                 ("Task", list_task(task)),
                 ("Trained on", count_examples(task)),
+                ("Validated on", f"{content['settings']['validation_examples']:,} examples"),
+                *([("Tested on", f"{test['examples']:,} examples")] if test else []),
                 ("Training FLOPs", f"{share:.0%} of full fine-tuning"),
                 ("Parameters", f"{content['parameters']['total']:,}"),
                 ("Trained", f"{content['parameters']['trainable']:,}"),

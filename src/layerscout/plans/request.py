@@ -384,7 +384,7 @@ class CompareRequest:
     """What a comparison is asked for; see `layerscout.compare`.
 
     Attributes:
-        examples: validation examples to read: a number or all.
+        examples: validation examples to read (or rows of a single file): a number or all.
         pooling: take the first token of a text (cls), as Phang et al. 2021, the last one (last), or
             average all (mean); by default cls, last if all models are decoders, mean if some are.
             Of labelled words: mean, last or first; by default mean.

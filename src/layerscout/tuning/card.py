@@ -13,8 +13,10 @@ from typing import Any
 from layerscout.data import name_metric
 from layerscout.pages import (
     Table,
-    compare_with_majority,
+    choose_split,
     count_examples,
+    describe_reached,
+    list_chosen,
     name_examples,
     name_majority,
     name_measure,
@@ -38,10 +40,7 @@ def summary(content: Mapping[str, Any]) -> str:
     other = content["against"]
     if other is None:
         share = content["flops"]["train"] / content["flops"]["full_train"]
-        value = content[keep]["value"]
-        line += f", {share:.0%} of the FLOPs of full fine-tuning, {metric} {value:.3f}"
-        baseline = compare_with_majority(content, value)
-        return f"{line} ({baseline})" if baseline else line
+        return f"{line}, {share:.0%} of the FLOPs of full fine-tuning, {describe_reached(content)}"
     spent, others = (one["seconds"]["trunk"] + one["seconds"]["train"] for one in (content, other))
     full = len(other["plan"]["tuned"]) == other["plan"]["head"] == model["blocks"]
     everything = "full fine-tuning" if content["method"] == "full" else "all blocks"
@@ -63,16 +62,10 @@ def model_card(content: Mapping[str, Any]) -> str:
     Args:
         content: what `result.json` holds.
     """
-    task, examples = content["task"], content["settings"]["validation_examples"]
+    task = content["task"]
     library = {"ours": "layerscout", "peft": "peft"}.get(content["saved_as"], "transformers")
     tag = TAGS.get(task["kind"], "text-classification")
     facts = "\n".join(f"- {name}: {fact}" for name, fact in _list_facts(content).items())
-    # Of over two classes `f1` is `macro_f1`, and stands here once.
-    metrics = {name_metric(key, task["labels"]): value for key, value in content["metrics"].items()}
-    if content.get("majority") is not None and task["kind"] != "regression":
-        always = f"{name_measure(content)} of always predicting {name_majority(task['kind'])}"
-        metrics[always] = content["majority"]
-    rows = [[_escape(name), f"{value:.4f}"] for name, value in metrics.items()]
     return f"""---
 library_name: {library}
 pipeline_tag: {tag}
@@ -82,15 +75,34 @@ pipeline_tag: {tag}
 
 {facts}
 
-On {examples:,} validation {name_examples(task["kind"])}{_say_what_they_chose(content)}:
-
-{write_markdown(Table("", ["metric", "value"], rows))}{_tabulate_names(content)}
+{_show_figures(content)}
 ```python
 {_usage(content)}
 ```
 
 Made by layerscout {content["layerscout"]}.
 """
+
+
+def _show_figures(content: Mapping[str, Any]) -> str:
+    """Show every metric and every label, of the test examples if there are any."""
+    test, chosen = content.get("test"), list_chosen(content)
+    examples = name_examples(content["task"]["kind"])
+    if test is not None:
+        counted = f"{test['examples']:,} test {examples}, by which nothing was chosen"
+    else:
+        counted = f"{content['settings']['validation_examples']:,} validation {examples}"
+        counted += f", which also chose {' and '.join(chosen)}" if chosen else ""
+    shown = choose_split(content)
+    classes, kind = content["task"]["labels"], content["task"]["kind"]
+    # Of over two classes `f1` is `macro_f1`, and stands here once.
+    metrics = {name_metric(key, classes): value for key, value in shown["metrics"].items()}
+    if shown.get("majority") is not None and kind != "regression":
+        always = f"{name_measure(content)} of always predicting {name_majority(kind)}"
+        metrics[always] = shown["majority"]
+    rows = [[_escape(name), f"{value:.4f}"] for name, value in metrics.items()]
+    table = write_markdown(Table("", ["metric", "value"], rows))
+    return f"On {counted}:\n\n{table}{_tabulate_names(shown)}"
 
 
 def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
@@ -260,16 +272,6 @@ def _find_name(model: Mapping[str, Any]) -> str:
     """Name a model; a folder by its last part alone, since the card may be published."""
     name = str(model["name"])
     return Path(name).name if model["revision"] is None else name
-
-
-def _say_what_they_chose(content: Mapping[str, Any]) -> str:
-    """Say what the validation examples also chose, since that flatters their figures a little."""
-    runs = content["runs"]
-    what = ["the epoch"] if content["keep"] != "last" else []
-    what += ["the learning rate"] if len({run["learning_rate"] for run in runs}) > 1 else []
-    what += ["the seed"] if len({run["seed"] for run in runs}) > 1 else []
-    what += ["the thresholds"] if content["settings"].get("threshold") == "tuned" else []
-    return f", which also chose {' and '.join(what)}" if what else ""
 
 
 def _say_how_batched(settings: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,16 +16,7 @@ import torch
 from torch import Tensor
 
 from layerscout.cache import Examples, Trunk, make_accelerator, predict
-from layerscout.data import (
-    evaluate_all,
-    evaluate_by_name,
-    predict_labels,
-    require_validation,
-    settle_thresholds,
-    tabulate_confusion,
-    tabulate_predictions,
-    warn_of_one_answer,
-)
+from layerscout.data import make_targets, require_validation, settle_thresholds
 from layerscout.models import (
     Equipped,
     export,
@@ -43,10 +35,10 @@ from layerscout.scanning import (
     warn_of_cut_inputs,
     warn_of_dropped_words,
 )
-from layerscout.scores import judge_by, majority
+from layerscout.tuning.figures import Figures, judge_majority
 from layerscout.tuning.result import Result
 from layerscout.tuning.runs import Run
-from layerscout.tuning.setup import TuneSetup
+from layerscout.tuning.setup import Part, TuneSetup
 from layerscout.tuning.speed import measure_speeds
 
 # What is found out about a tuned model: the metric that counts, which its training has computed;
@@ -107,29 +99,23 @@ def make_result(
     used = memory()  # before what only measures the model
     round_weights(model, setup.save_dtype)
     run, keep = ours.runs[ours.kept], setup.settings.keep
-    metrics = {setup.settings.metric: run.choose_epoch(keep).value}
+    found = Figures({setup.settings.metric: run.choose_epoch(keep).value})
     speeds: dict[str, float] | None = None
-    predictions: dict[str, Any] = {}
-    by_name: dict[str, dict[str, float]] = {}
     thresholds: np.ndarray | None = None
-    confusion: list[list[int]] | None = None
-    doubts: list[str] = []
+    tested: dict[str, Any] | None = None
     if measure != "metric":
         answers = setup.validation.answers
         logits = predict(setup.encoder, model, _list_examples(setup, ours)).numpy()
         thresholds = settle_thresholds(setup.settings.threshold, answers.labels, logits)
-        rules: dict[str, Any] = {"tags": answers.tags, "thresholds": thresholds}
-        metrics = evaluate_all(setup.task.kind, answers.labels, logits, **rules)
-        if setup.task.kind not in ("regression", "multiple_choice"):
-            by_name = evaluate_by_name(setup.task.labels, answers.labels, logits, **rules)
-            predicted = predict_labels(answers.labels, logits, thresholds)
-            doubts = warn_of_one_answer(
-                setup.task.kind, setup.task.labels, answers.labels, predicted
-            )
-            confusion = tabulate_confusion(answers.labels, logits, len(setup.task.labels))
-        predictions = tabulate_predictions(setup.task, answers, logits, thresholds)
+        validation = require_validation(setup.task)
+        found = Figures.of(setup.task, validation, answers, logits, thresholds)
         keep_thresholds(model, thresholds)
+    predictions = dict(found.predictions)
+    if predictions:
+        predictions = {"split": ["validation"] * len(setup.validation.answers), **predictions}
     if measure == "all":
+        tested, more = _test(setup, model, max_length, thresholds)
+        predictions = {name: [*column, *more[name]] for name, column in predictions.items()}
         with make_accelerator().main_process_first():  # so that it is alone
             speeds = measure_speeds(setup, model)
     content = {
@@ -142,10 +128,11 @@ def make_result(
         "task": _describe_task(setup),
         "metric": setup.settings.metric,
         **_describe_plan(setup, ours),
-        "metrics": metrics,
-        "majority": _judge_majority(setup),
-        "by_name": by_name,
-        "confusion": confusion,
+        "metrics": found.metrics,
+        "majority": _judge_majority(setup, setup.validation),
+        "by_name": found.by_name,
+        "confusion": found.confusion,
+        "test": tested,
         "thresholds": None
         if thresholds is None
         else dict(zip(setup.task.labels, thresholds.tolist(), strict=True)),
@@ -158,27 +145,51 @@ def make_result(
             *setup.task.warnings,
             *warned,
             *_list_warnings(setup, tuned, max_length),
-            *doubts,
+            *found.warnings,
         ],
     }
     counted = run.choose_epoch(keep).value
-    if not isclose(metrics[setup.settings.metric], counted, rel_tol=1e-6, abs_tol=1e-6):
+    reached = found.metrics[setup.settings.metric]
+    if not isclose(reached, counted, rel_tol=1e-6, abs_tol=1e-6):
         content["warnings"].append(
             f"saved in {setup.save_dtype}, the model has a {setup.settings.metric} of "
-            f"{metrics[setup.settings.metric]:.4g}, after the training it had {counted:.4g}; "
+            f"{reached:.4g}, after the training it had {counted:.4g}; "
             "--save-dtype float32 keeps it"
         )
     write = _choose_writer(setup, equipped, model, max_length)
     return Result(model, setup.encoder.tokenizer, content, predictions, write)
 
 
-def _judge_majority(setup: TuneSetup) -> float | None:
-    """Judge always predicting the majority class, or the mean; None for multiple choice."""
-    if setup.task.kind == "multiple_choice":
-        return None
-    answers = setup.validation.answers
-    judge = judge_by(setup.settings.metric, answers.tags)
-    return majority(setup.training.answers.labels, answers.labels, judge)
+def _test(
+    setup: TuneSetup, model: Any, max_length: int, thresholds: np.ndarray | None
+) -> tuple[dict[str, Any] | None, Mapping[str, Sequence[Any]]]:
+    """Judge the saved model on the test split, by which nothing was chosen, if there is one.
+
+    Returns:
+        What `result.json` holds of it, and more rows of `predictions.parquet`.
+    """
+    task = setup.task
+    if task.test is None:
+        return None, defaultdict(list)
+    part = Part(
+        setup.encoder.tokenize_split(task.test, max_length=max_length),
+        make_targets(task.test, task.kind, task.labels),
+    )
+    logits = predict(setup.encoder, model, part.without_trunk()).numpy()
+    found = Figures.of(task, task.test, part.answers, logits, thresholds)
+    described = {
+        "examples": task.test.examples,
+        "metrics": found.metrics,
+        "majority": _judge_majority(setup, part),
+        "by_name": found.by_name,
+        "confusion": found.confusion,
+    }
+    return described, {"split": ["test"] * len(part.answers), **found.predictions}
+
+
+def _judge_majority(setup: TuneSetup, part: Part) -> float | None:
+    metric, training = setup.settings.metric, setup.training.answers
+    return judge_majority(setup.task, metric, training, part.answers)
 
 
 def _list_examples(setup: TuneSetup, tuned: Tuned) -> Examples:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral, Real
@@ -13,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from layerscout.plans import Plan
-from layerscout.runtime import make_output_folder, replace_files
+from layerscout.runtime import (
+    InputError,
+    LayerscoutError,
+    make_output_folder,
+    read_json,
+    replace_files,
+)
 from layerscout.tuning.card import model_card
 from layerscout.tuning.snapshots import Snapshots
 
@@ -75,6 +83,42 @@ class Result:
             self.write(folder / "model", model_card(self.content))
         if self.snapshots is not None:
             self.snapshots.discard()
+
+
+class AlreadyDoneError(LayerscoutError):
+    """There is nothing to resume: the result of the training is there."""
+
+
+def name_training(about: Mapping[str, Any]) -> str:
+    """Name what is trained on what and how, by its hash."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_earlier_result(folder: Path, training: str, *, resume: bool) -> None:
+    """Refuse a folder with the result of another training, which would be lost.
+
+    Args:
+        folder: where the result of this training goes.
+        training: its name; see `name_training`.
+        resume: whether it is to be continued.
+
+    Raises:
+        InputError: if there is the result of another one.
+        AlreadyDoneError: if `resume` is asked for and its own result is there.
+    """
+    if not (folder / "result.json").exists():
+        return
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        if read_json(folder / "result.json")["settings"]["training"] == training:
+            if resume:
+                raise AlreadyDoneError(
+                    f"{folder} holds the result of this training; there is nothing to resume"
+                )
+            return
+    raise InputError(
+        f"{folder} holds the result of another training; --overwrite replaces it, or name another "
+        "folder with -o"
+    )
 
 
 def plain_json(content: Any) -> Any:

@@ -30,7 +30,7 @@ from layerscout.tuning.memory import MemoryGauge
 from layerscout.tuning.outcome import Measure, Tuned, make_result
 from layerscout.tuning.preparation import Prepared, prepare
 from layerscout.tuning.race import run_race
-from layerscout.tuning.result import Result
+from layerscout.tuning.result import Result, check_earlier_result, name_training
 from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.sweep import NothingFinishedError, Recording, run_sweep
 from layerscout.tuning.tracking import check_tracker
@@ -49,6 +49,8 @@ def tune(
     resume: bool = False,
     track: str | None = None,
     logs: str | Path = "logs",
+    output: str | Path | None = None,
+    overwrite: bool = False,
     measure: Measure = "all",
     progress: bool = True,
     **options: Any,
@@ -75,6 +77,9 @@ def tune(
         resume: continue a training that was stopped, from its snapshots.
         track: report every epoch to "tensorboard", "mlflow", "wandb" or "trackio".
         logs: the folder of trackers that write files.
+        output: where the result will be saved: refused before any training if it holds the result
+            of another one.
+        overwrite: do not refuse that.
         measure: what is found out about the kept model: only the "metric" that counts, which needs
             no further pass, also its "predictions" and every other metric, or "all", its speed too.
         progress: show a bar on the terminal.
@@ -83,6 +88,7 @@ def tune(
 
     Raises:
         InputError: if something cannot be used as asked.
+        AlreadyDoneError: if `resume` is asked for and `output` has the result of this training.
         LayerscoutError: if no run came to the end of an epoch with a finite loss.
     """
     # What can be refused is refused before any work.
@@ -104,6 +110,9 @@ def tune(
     prepared = prepare(request, encoder, task, scan, cache_limit, progress)
     if checkpoints:
         prepared.check_whole_checkpoints()
+    about = prepared.describe()
+    if output is not None and not overwrite:
+        check_earlier_result(Path(output), name_training(about), resume=resume)
     if prepared.race and snapshots is None and accelerator.num_processes > 1:
         raise InputError("a race of several processes needs `snapshots`; name a folder for them")
     with ExitStack() as holding:
@@ -113,7 +122,7 @@ def tune(
         if snapshots is not None:
             if accelerator.is_main_process:
                 holding.enter_context(lock_folder(Path(snapshots)))
-            opened = _open_snapshots(Path(snapshots), prepared, resume)
+            opened = _open_snapshots(Path(snapshots), prepared, about, resume)
             notes += opened.notes
         recording = Recording(
             show, opened, "plan-1-", track, Path(logs), checkpoints or {}, gauge.predicted
@@ -123,7 +132,7 @@ def tune(
         result = make_result(
             prepared.setup,
             tuned,
-            prepared.recorded,
+            {**prepared.recorded, "training": name_training(about)},
             [*notes, *failures],
             gauge.as_dict,
             measure=measure,
@@ -143,10 +152,11 @@ def _check_checkpoints(checkpoints: Mapping[int, str | Path], request: TuneReque
         check_checkpoint_folder(Path(folder))
 
 
-def _open_snapshots(folder: Path, prepared: Prepared, resume: bool) -> Snapshots:
+def _open_snapshots(
+    folder: Path, prepared: Prepared, about: Mapping[str, Any], resume: bool
+) -> Snapshots:
     """Open the folder of snapshots; the first process does so before the others."""
     accelerator = make_accelerator()
-    about = prepared.describe()
     with accelerator.main_process_first():
         return Snapshots.open(
             folder,

@@ -1,0 +1,69 @@
+"""What a tuned model reaches on a split, and what the answer that is always the same does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from layerscout.data import (
+    Split,
+    Targets,
+    Task,
+    evaluate_all,
+    evaluate_by_name,
+    predict_labels,
+    tabulate_confusion,
+    tabulate_predictions,
+    warn_of_one_answer,
+)
+from layerscout.scores import judge_by, majority
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a model reaches on a split.
+
+    Attributes:
+        metrics: every metric of the kind of task.
+        by_name: precision, recall, F1 and support of every class, label, tag or type of span.
+        confusion: how many of each class were predicted as each; None where there are no classes.
+        warnings: if it predicts the same of everything.
+        predictions: the columns of `predictions.parquet`.
+    """
+
+    metrics: dict[str, float]
+    by_name: dict[str, dict[str, float]] = field(default_factory=dict)
+    confusion: list[list[int]] | None = None
+    warnings: tuple[str, ...] = ()
+    predictions: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        split: Split,
+        answers: Targets,
+        logits: np.ndarray,
+        thresholds: np.ndarray | None,
+    ) -> Figures:
+        """Judge logits, (n, K), by what is right for the n examples of a split."""
+        labels = answers.labels
+        rules: dict[str, Any] = {"tags": answers.tags, "thresholds": thresholds}
+        predicted = predict_labels(labels, logits, thresholds)
+        named = task.kind not in ("regression", "multiple_choice")
+        return cls(
+            evaluate_all(task.kind, labels, logits, **rules),
+            evaluate_by_name(task.labels, labels, logits, **rules) if named else {},
+            tabulate_confusion(labels, logits, len(task.labels)) if named else None,
+            tuple(warn_of_one_answer(task.kind, task.labels, labels, predicted)),
+            tabulate_predictions(task, split, answers, logits, thresholds),
+        )
+
+
+def judge_majority(task: Task, metric: str, training: Targets, answers: Targets) -> float | None:
+    """Judge always predicting the majority class, or the mean; None for multiple choice."""
+    if task.kind == "multiple_choice":
+        return None
+    return majority(training.labels, answers.labels, judge_by(metric, answers.tags))

@@ -198,7 +198,11 @@ def count_micro(result: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
 
 
 def compare_plans(
-    model: str, task: str, plans: Sequence[Tried], scans: Sequence[Record]
+    model: str,
+    task: str,
+    plans: Sequence[Tried],
+    scans: Sequence[Record],
+    tunings: Sequence[Record],
 ) -> Section:
     """Compare the plan that a scan leads to with every other one, in points of the metric."""
     blocks = max(plan.head for plan in plans)
@@ -226,13 +230,18 @@ def compare_plans(
         )
     fitting = [plan for plan in plans if plan.share <= BUDGET]
     best = max(fitting, key=lambda plan: plan.value())
-    record = scans[0]["result"]
+    tuned = tunings[0]
+    longest = max(record["arguments"]["epochs"] for record in tunings)
+    rates = sorted({record["arguments"]["learning_rate"] for record in tunings})
+    examples = "sentences" if tuned["result"]["metric"] == "entity_f1" else "texts"
+    thresholds = ", thresholds tuned" if "threshold" in tuned["arguments"] else ""
     text = (
         f"The scan names state {' and '.join(map(str, dict.fromkeys(named)))} of {blocks}; within "
         f"{BUDGET:.0%} of full fine-tuning that leads to the plan in bold. The best one within it "
-        f"is {best.notation}. {record['task']['examples_available']:,} training examples, two "
-        "seeds, three epochs, the model at the end; 95 % intervals over validation examples, both "
-        "seeds together.\n\n"
+        f"is {best.notation}. {tuned['result']['examples']:,} training {examples}, "
+        f"{tuned['result']['validation_examples']:,} to validate on, two seeds, {longest} epochs, "
+        f"the model at the end{thresholds}; rates {', '.join(f'{rate:g}' for rate in rates)} (all "
+        "blocks, some, none). 95 % intervals over validation examples, both seeds together.\n\n"
         + table(["plan", "training FLOPs", "micro-F1", "less the advised one"], rows)
     )
     return Section(f"{task}, {_shorten(model)}", text)
@@ -518,7 +527,12 @@ def main() -> None:
                 and r["arguments"].get("pooling", "mean") == "mean"
             ]
             if scans and len(tried) > 1:
-                sections.append(compare_plans(model, task, tried, scans))
+                tunings = [
+                    r
+                    for r in records
+                    if (r["verb"], r["models"][0], r["task"]) == ("tune", model, task)
+                ]
+                sections.append(compare_plans(model, task, tried, scans, tunings))
         sections.append(compare_poolings(records, plans))
     if only in (None, "whole"):
         works = [(small, "wnut17", {"epochs": 5}), (small, "go_emotions", {"epochs": 4})]

@@ -100,7 +100,8 @@ def test_rows_are_tidy_and_the_chosen_rate_is_told():
     }
     assert list(frame[frame.measure.isna()].status) == ["waiting", "refused"]
     assert set(frame.measure.dropna()) == {
-        *("metric", "epoch", "seconds", "train_seconds", "flops", "share", "inference_share"),
+        *("metric", "majority", "epoch", "seconds", "train_seconds", "flops", "share"),
+        "inference_share",
         *("parameters", "trainable", "metric_by_epoch", "loss_by_epoch"),
     }
     assert frame[frame.measure == "train_seconds"].value.unique() == [1.5]

@@ -216,7 +216,8 @@ def test_numbers(bert, tmp_path):
     result = cheaply(bert, task, "(2, 2, 3)", epochs=3, seed=3)
     result.save(tmp_path)
     found = pd.read_parquet(tmp_path / "predictions.parquet")
-    assert list(found) == ["row", "label", "prediction", "logits"] and len(found) == 4
+    assert list(found) == ["split", "row", "text", "label", "prediction", "logits"]
+    assert len(found) == 4
     assert found["label"].tolist() == task.train.labels[found["row"]].tolist()
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     assert (model.config.problem_type, model.config.num_labels) == ("regression", 1)

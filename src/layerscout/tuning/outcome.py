@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -115,7 +114,13 @@ def make_result(
         predictions = {"split": ["validation"] * len(setup.validation.answers), **predictions}
     if measure == "all":
         tested, more = _test(setup, model, max_length, thresholds)
-        predictions = {name: [*column, *more[name]] for name, column in predictions.items()}
+        if tested is not None:
+            predictions = {
+                name: np.concatenate([column, more[name]])
+                if isinstance(column, np.ndarray)
+                else [*column, *more[name]]
+                for name, column in predictions.items()
+            }
         with make_accelerator().main_process_first():  # so that it is alone
             speeds = measure_speeds(setup, model)
     content = {
@@ -170,7 +175,7 @@ def _test(
     """
     task = setup.task
     if task.test is None:
-        return None, defaultdict(list)
+        return None, {}
     part = Part(
         setup.encoder.tokenize_split(task.test, max_length=max_length),
         make_targets(task.test, task.kind, task.labels),

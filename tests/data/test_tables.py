@@ -194,7 +194,7 @@ GOOD = "text,label\na,0\nb,1\n"
         ("x.jsonl", '{"text": "a", "label": 0}\n{"text": "b"}\n', "'label' … line 2 … text"),
         ("x.parquet", "", "cannot read … Parquet"),
         ("x.parquet", "PAR1 nothing PAR1", "cannot read … Parquet"),
-        ("x.json", "{}", ".jsonl"),
+        ("x.txt", "{}", ".jsonl"),
         ("x.txt", "a", ".csv"),
         ("noend", "a", ".csv"),
     ],
@@ -348,9 +348,3 @@ def test_a_real_folder_without_train_is_refused() -> None:
 
 def test_an_empty_name_is_no_file() -> None:
     expect_refused("name of the data is empty", Task.load, "")
-
-
-@pytest.mark.parametrize("separator", [";", "\t"])
-def test_other_separators_are_named(write: Write, separator: str) -> None:
-    path = write("excel.csv", f"text{separator}label\na{separator}x\nb{separator}y\n")
-    expect_refused("separated by commas … .tsv", Task.load, path)

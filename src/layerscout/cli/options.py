@@ -58,6 +58,7 @@ class Columns:
         label_separator: what stands between the labels of a text if they are one string, such as |.
         task: a known task, such as cola: its columns and labels.
         regression: the labels are numbers to predict.
+        drop_missing: leave out rows without a text or a label.
         validation: validation file, or the fraction of the training rows to set aside.
     """
 
@@ -67,6 +68,7 @@ class Columns:
     label_separator: str | None = option(None)
     task: str | None = option(None, completes=("data", "KNOWN"))
     regression: bool = option(False)
+    drop_missing: bool = option(False)
     validation: str | None = option(None)
 
     def load(self, data: str, seed: int, *, test: str | Literal[False] | None = False) -> Any:

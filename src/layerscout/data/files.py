@@ -1,4 +1,4 @@
-"""Reading files: CSV, TSV, JSONL and Parquet, and those of a word a line."""
+"""Reading files: CSV, TSV, JSON and Parquet, and those of a word a line."""
 
 import csv
 import json
@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from layerscout.data.conll import open_conll, open_conllu
-from layerscout.data.lines import read_lines, reading
+from layerscout.data.lines import find_suffix, read_lines, reading
 from layerscout.data.lists import tell_content
 from layerscout.data.tables import Content, Source, Table, join_names
 from layerscout.runtime import InputError
 
-# How the names of files of one JSON object a line end, and those of Parquet.
+# How the names of files of JSON end, with one object a line or an array of them, and of Parquet.
 JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
+JSON = (*JSON_LINES, ".json")
+
+# What may stand between the fields of a CSV file; the first one that its first line has.
+DELIMITERS = (",", ";", "\t", "|")
 
 # How many rows are looked at to tell columns of text from columns of numbers.
 GLANCE = 100
@@ -34,11 +38,23 @@ def open_file(path: Path) -> Source:
     with reading(path):
         if not path.exists():
             raise no_such_file(path)
-    if path.suffix.lower() not in OPENERS:
+    suffix = find_suffix(path)
+    if suffix in (".xlsx", ".xls", ".ods"):
         raise InputError(
-            f"data files must be {', '.join(OPENERS)}, got {path}; convert or rename it"
+            f"spreadsheets are not read, got {path}; save the sheet as CSV (UTF-8) and give that"
         )
-    return OPENERS[path.suffix.lower()](path)
+    if not is_known(path):
+        raise InputError(
+            f"data files must be {', '.join(OPENERS)} (text files also with .gz), got {path}; "
+            "convert or rename it"
+        )
+    return OPENERS[suffix](path)
+
+
+def is_known(path: Path) -> bool:
+    """Tell by its name whether a file is one that can be read."""
+    packed = path.suffix.lower() == ".gz"
+    return find_suffix(path) in OPENERS and not (packed and find_suffix(path) in PARQUET)
 
 
 def no_such_file(path: Path) -> InputError:
@@ -51,8 +67,15 @@ def no_such_file(path: Path) -> InputError:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (first line, cells) of each row, quoted as RFC 4180 says; blank lines are skipped."""
-    reader = csv.reader((line for _, line in read_lines(path)), strict=True)
+    """Yield (first line, cells) of each row, quoted as RFC 4180 says; blank lines are skipped.
+
+    Spreadsheets of some languages write semicolons between the fields.
+    """
+    header = next((line for _, line in read_lines(path)), "")
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    delimiter = next((one for one in DELIMITERS if one in unquoted), ",")
+    lines = (line for _, line in read_lines(path))
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     start = 1
     try:
         for cells in reader:
@@ -86,16 +109,11 @@ def _long_fields() -> Iterator[None]:
 
 def _cell_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, cells by column) of each row of a CSV or TSV file."""
-    rows = (_tsv_rows if path.suffix.lower() == ".tsv" else _csv_rows)(path)
+    rows = (_tsv_rows if find_suffix(path) == ".tsv" else _csv_rows)(path)
     names = next(rows, (0, []))[1]
     if not names:
         raise InputError(f"{path} is empty; its first line must name the columns")
     _check_unique(path, names)
-    if len(names) == 1 and re.search(r"[;\t]", names[0]):
-        raise InputError(
-            f"columns must be separated by commas (.csv) or tabs (.tsv), the first line of {path} "
-            f"is {names[0]!r:.60}; save it so, or rename a file of tabs to .tsv"
-        )
     line = 0
     for line, cells in rows:
         if len(cells) != len(names):
@@ -128,15 +146,32 @@ def json_record(line: str | bytes, path: str | Path, number: int) -> dict[str, A
 
 def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, values by key) of a file with one JSON object a line; blank ones are skipped."""
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
+    lines = ((number, line) for number, line in read_lines(path) if line.strip())
+    for number, line in lines:
+        if find_suffix(path) == ".json" and line.lstrip().startswith("["):
+            yield from _json_items("".join([line, *(more for _, more in lines)]), path)
+            return
         yield number, json_record(line, path, number)
+
+
+def _json_items(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (number of the item, values by key) of an array of objects."""
+    rule = f"{path} must hold an array of objects, or one object a line"
+    try:
+        items = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise InputError(f"{rule}; it is not JSON{line}: {reason}") from error
+    for number, item in enumerate(items, start=1):
+        if not isinstance(item, dict):
+            raise InputError(f"{rule}; item {number} is a {type(item).__name__}")
+        yield number, item
 
 
 def _open_text(path: Path) -> Source:
     """Open a CSV, TSV or JSONL file."""
-    is_json = path.suffix.lower() in JSON_LINES
+    is_json = find_suffix(path) in JSON
     records = _json_records if is_json else _cell_records
 
     def read(wanted: Sequence[str]) -> Table:
@@ -244,7 +279,7 @@ def _check_unique(path: Path, names: Sequence[str]) -> None:
 
 
 OPENERS: Mapping[str, Callable[[Path], Source]] = {
-    **dict.fromkeys((".csv", ".tsv", *JSON_LINES), _open_text),
+    **dict.fromkeys((".csv", ".tsv", *JSON), _open_text),
     **dict.fromkeys(PARQUET, _open_parquet),
     **dict.fromkeys((".conll", ".iob", ".bio"), open_conll),
     ".conllu": open_conllu,

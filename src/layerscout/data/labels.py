@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from layerscout.data.known_tasks import KNOWN, Known
-from layerscout.data.tables import NUMBER, Source, Table, join_names
-from layerscout.data.texts import SURROGATE, is_missing
+from layerscout.data.tables import NUMBER, Source, Table, is_missing, join_names
+from layerscout.data.texts import SURROGATE
 from layerscout.runtime import InputError
 
+# What people write where there is no label; "NaN" is refused as missing.
+ABSENT = ("na", "n/a", "none", "null", "-", "?")
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 CODE = re.compile(r"[+-]?0\d", re.ASCII)
 SEVERAL = (
@@ -245,7 +247,30 @@ def settle_classes(
         remedy = f"drop or merge such classes{remedy}"
         rule = "every class needs at least 2 examples"
         raise table.fault(rule, found, column, names.index(alone[0]), remedy)
-    return tuple(name for name in order if name in counts)
+    settled = tuple(name for name in order if name in counts)
+    warnings += [] if known else list_doubtful(settled, table.name)
+    return settled
+
+
+def list_doubtful(names: Sequence[str], source: str) -> list[str]:
+    """List what may be wrong with the names of classes: one that was written in several ways, or
+    that says that there is no label."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    found = [
+        f"classes of {source} differ only in case or spaces: {', '.join(map(repr, some)):.80}; "
+        "write them alike if they are the same"
+        for some in alike.values()
+        if len(some) > 1
+    ]
+    none = [some[0] for written, some in alike.items() if written in ABSENT]
+    if none:
+        found.append(
+            f"{none[0]!r} is read as a class of {source}; leave the label empty, and use "
+            "--drop-missing, if it stands for none"
+        )
+    return found
 
 
 def number_classes(

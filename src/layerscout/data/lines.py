@@ -1,8 +1,11 @@
 """Lines of text files."""
 
+import gzip
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from layerscout.runtime import InputError
 
@@ -12,13 +15,28 @@ def reading(path: Path) -> Iterator[None]:
     """Turn what the system says about an unreadable path into one line."""
     try:
         yield
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"cannot read {path}: it is no whole gzip file ({error})") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def find_suffix(path: Path) -> str:
+    """Give the ending of a file's name in lower case; ".csv" also for a compressed x.csv.gz."""
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
+
+
+def _open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile:
+    """Open a file, compressed by gzip if its name says so."""
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rb")
+    return path.open("rb")
+
+
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, line with its end) of a text file that must be clean UTF-8."""
-    with reading(path), path.open("rb") as file:
+    with reading(path), _open_bytes(path) as file:
         for number, line in enumerate(file, 1):
             if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 raise InputError(

@@ -55,6 +55,7 @@ def read_splits(
     regression: bool,
     *,
     optional: str | None = None,
+    drop_missing: bool = False,
 ) -> Reading:
     """Read every split, the training one first.
 
@@ -66,6 +67,7 @@ def read_splits(
         regression: whether labels are numbers to predict.
         optional: a split that is left out, with a warning, if it cannot be used: benchmarks publish
             test rows without their labels.
+        drop_missing: leave out rows without a text or a label, with a warning.
 
     Raises:
         InputError: if they cannot be read or used.
@@ -79,6 +81,8 @@ def read_splits(
             table = _read(source, inputs)
             if labels is None:
                 kind = _tell_kind(name, table, inputs, known, regression)
+            if drop_missing:
+                table = _drop_missing(table, inputs, kind, noted)
             brought = find_class_names(sources["train"], source, inputs.label)
             fixed = known.labels if known else brought
             if kind == "token_classification":
@@ -115,6 +119,26 @@ def _usual_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings
             )
             return "macro_f1"
     return USUAL_METRICS.get(kind, "accuracy")
+
+
+def _drop_missing(table: Table, inputs: Inputs, kind: Kind, warnings: list[str]) -> Table:
+    """Leave out rows without a text or a label; of several labels none is an answer.
+
+    Raises:
+        InputError: if no row is left.
+    """
+    kept = table
+    for column in inputs.columns:
+        if kind != "multi_label_classification" or column not in (inputs.label, *inputs.flags):
+            kept = kept.drop_missing(column)
+    if not len(kept):
+        raise InputError(f"every row of {table.name} lacks a text or a label; fill some in")
+    if len(kept) < len(table):
+        count = len(table) - len(kept)
+        warnings.append(
+            f"{count} of {len(table)} rows of {table.name} lack a text or a label and are left out"
+        )
+    return kept
 
 
 def _tell_kind(
@@ -185,7 +209,10 @@ def _read_words(
     ids, labels = number_tags(sentences.tags, table.name, fixed, labels, warnings)
     texts = [" ".join(words) for words in sentences.words]
     _check_empty(table, {text: texts}, warnings)
-    return Split(texts, None, ids, origin=sentences.rows, words=sentences.words), labels
+    rows = sentences.rows
+    if table.rows is not None:
+        rows = np.asarray(table.rows) if rows is None else np.asarray(table.rows)[rows]
+    return Split(texts, None, ids, origin=rows, words=sentences.words), labels
 
 
 def _read_labels(
@@ -241,13 +268,14 @@ def _split(table: Table, inputs: Inputs, ids: np.ndarray, warnings: list[str]) -
     texts, *choices = written
     columns = zip((template.written for template in inputs.templates), written, strict=True)
     _check_empty(table, dict(columns), warnings)
+    rows = None if table.rows is None else np.asarray(table.rows)
     if len(choices) < 2:
-        return Split(texts, choices[0] if choices else None, ids)
+        return Split(texts, choices[0] if choices else None, ids, origin=rows)
     return Split(
         texts=[text for text in texts for _ in choices],
         pairs=[choice for example in zip(*choices, strict=True) for choice in example],
         labels=ids,
-        groups=np.repeat(np.arange(len(texts)), len(choices)),
+        groups=np.repeat(np.arange(len(texts)) if rows is None else rows, len(choices)),
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from layerscout.data.files import OPENERS, no_such_file, open_file
+from layerscout.data.files import OPENERS, is_known, no_such_file, open_file
 from layerscout.data.hub import VALIDATION_NAMES, open_hub, parse_hub_name
 from layerscout.data.lines import reading
 from layerscout.data.tables import Source, Table, from_memory, join_names
@@ -29,21 +29,26 @@ def find(data: str | Path) -> tuple[str, str | None, dict[str, Source]]:
         if path.is_dir():
             return path.resolve().name, None, _folder(path)
         if path.is_file():
-            return path.stem, None, {"train": open_file(path)}
+            return _strip(path), None, {"train": open_file(path)}
     hub = None if isinstance(data, Path) else parse_hub_name(data)
     if hub is None:
         raise no_such_file(path)
     return str(data), hub, open_hub(hub)
 
 
+def _strip(path: Path) -> str:
+    """Give the name of a file without its ending, or endings if it is compressed."""
+    return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
+
+
 def _folder(path: Path) -> dict[str, Source]:
     """Open the splits of a folder with `train.*` and perhaps `validation.*` and `test.*`."""
     entries = sorted(path.iterdir())
-    files = [entry for entry in entries if entry.suffix.lower() in OPENERS]
+    files = [entry for entry in entries if is_known(entry)]
+    names = {"train": ("train",), "validation": VALIDATION_NAMES, "test": ("test",)}
     found = {
-        "train": [file for file in files if file.stem.lower() == "train"],
-        "validation": [file for file in files if file.stem.lower() in VALIDATION_NAMES],
-        "test": [file for file in files if file.stem.lower() == "test"],
+        split: [file for file in files if _strip(file).lower() in usual]
+        for split, usual in names.items()
     }
     if not found["train"]:
         raise InputError(

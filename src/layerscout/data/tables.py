@@ -5,9 +5,12 @@ not in use are never kept. Files, folders of splits, the hub, the demo and Pytho
 sources.
 """
 
+from __future__ import annotations
+
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
 
@@ -48,6 +51,22 @@ class Table:
         """Count the rows."""
         return len(next(iter(self.columns.values())))
 
+    def drop_missing(self, column: str) -> Table:
+        """Give the rows with a value in a column: not null, not blank, no NaN in text files."""
+        blank = ("nan", "NaN") if self.all_strings else ()
+        kept = [
+            row
+            for row, value in enumerate(self.columns[column])
+            if not is_missing(value)
+            and value not in blank
+            and not (isinstance(value, str) and not value.strip())
+        ]
+        if len(kept) == len(self):
+            return self
+        places = range(len(self)) if self.rows is None else self.rows
+        columns = {name: [some[row] for row in kept] for name, some in self.columns.items()}
+        return replace(self, columns=columns, rows=[places[row] for row in kept])
+
     def fault(self, rule: str, found: str, column: str, row: int, remedy: str) -> InputError:
         """Build the error for a value that breaks a rule, saying where it is in the file."""
         row = row if self.rows is None else self.rows[row]
@@ -73,6 +92,11 @@ class Source:
     columns: Mapping[str, Content]
     read: Callable[[Sequence[str]], Table]
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def is_missing(value: Any) -> bool:
+    """Tell whether a value is null or not-a-number."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def join_names(names: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,8 +36,8 @@ class Task:
             tasks a template.
         warnings: what was accepted but should be known, a line each.
         origin: what was given to make it ("data", "validation", "test", "task", "text",
-            "text_pair", "label", "label_separator", "regression"), and the "validation_seed" that
-            drew held-out rows; None where there was nothing.
+            "text_pair", "label", "label_separator", "regression", "drop_missing"), and the
+            "validation_seed" that drew held-out rows; None where there was nothing.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Task:
         regression: bool = False,
         validation: str | Path | float | int | None = None,
         test: str | Path | Literal[False] | None = None,
+        drop_missing: bool = False,
         seed: int = 0,
     ) -> "Task":
         """Read a task from a file, a folder of splits, the hub or the demo.
@@ -87,6 +88,7 @@ class Task:
                 either goes before a validation split that the data brings along.
             test: a file for the final figures of a tuning, in place of a test split that the data
                 brings along; one without labels is left out, with a warning. False reads none.
+            drop_missing: leave out rows without a text or a label, with a warning.
             seed: draws the held-out rows.
 
         Raises:
@@ -120,9 +122,18 @@ class Task:
             "label": labels,
             "label_separator": label_separator,
             "regression": regression,
+            "drop_missing": drop_missing,
         }
         optional = "test" if test is None else None
-        loaded = _build(task or name, sources, inputs, task, regression, optional)
+        loaded = _build(
+            task or name,
+            sources,
+            inputs,
+            task,
+            regression=regression,
+            optional=optional,
+            drop_missing=drop_missing,
+        )
         loaded = replace(loaded, origin=origin)
         return loaded if fraction is None else loaded.hold_out(fraction, seed)
 
@@ -166,7 +177,7 @@ class Task:
             sources["test"] = from_memory(f"{name} (test)", *test)
         texts_in = ("text",) if pairs is None else ("text", "text_pair")
         inputs = Inputs(tuple(map(column_template, texts_in)), "label")
-        loaded = _build(name, sources, inputs, None, regression)
+        loaded = _build(name, sources, inputs, None, regression=regression)
         return loaded if fraction is None else loaded.hold_out(fraction, seed)
 
     def renumber(self, labels: Sequence[str]) -> "Task":
@@ -191,7 +202,14 @@ class Task:
         """
         train, validation = hold_out(self.train, fraction, seed)
         origin = {**self.origin, "validation": fraction, "validation_seed": seed}
-        return replace(self, train=train, validation=validation, origin=origin)
+        repeated = _list_repeated({"train": train, "validation": validation})
+        return replace(
+            self,
+            train=train,
+            validation=validation,
+            origin=origin,
+            warnings=(*self.warnings, *repeated),
+        )
 
 
 def _fraction(validation: str | Path | float | int | None) -> float | None:
@@ -214,12 +232,11 @@ def _build(
     sources: Mapping[str, Source],
     inputs: Inputs,
     task: str | None,
-    regression: bool,
-    optional: str | None = None,
+    **more: Any,
 ) -> Task:
-    """Read every split and put the task together."""
+    """Read every split and put the task together; for `more` see `read_splits`."""
     known = None if task is None else KNOWN[task]
-    read = read_splits(name, sources, inputs, known, regression, optional=optional)
+    read = read_splits(name, sources, inputs, known, **more)
     return Task(
         name=name,
         kind=read.kind,
@@ -228,6 +245,27 @@ def _build(
         train=read.splits["train"],
         validation=read.splits.get("validation"),
         columns=inputs.written,
-        warnings=tuple(read.warnings),
+        warnings=(*read.warnings, *_list_repeated(read.splits)),
         test=read.splits.get("test"),
     )
+
+
+# The share of a split's rows that training may have too; published ones have some (CoLA: 16 of
+# 1,043).
+REPEATED = 0.05
+
+
+def _list_repeated(splits: Mapping[str, Split]) -> list[str]:
+    """Warn of held-out rows that are training rows as well."""
+    train = splits["train"]
+    seen = {*zip(train.texts, train.pairs or train.texts, strict=True)}
+    found = []
+    for which, split in splits.items():
+        rows = [*zip(split.texts, split.pairs or split.texts, strict=True)]
+        count = sum(row in seen for row in rows) if which != "train" else 0
+        if count > REPEATED * len(rows):
+            found.append(
+                f"{count:,} of {len(rows):,} {which} rows are training rows too, so its "
+                "figures are too good; take them out of training"
+            )
+    return found

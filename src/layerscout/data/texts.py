@@ -1,13 +1,12 @@
 """The texts of a task, made of columns."""
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from layerscout.data.columns import Template
-from layerscout.data.tables import Table
+from layerscout.data.tables import Table, is_missing
 from layerscout.runtime import InputError
 
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -68,11 +67,6 @@ def _items(table: Table, column: str, item: int) -> list[Any]:
             rule = f"the choices must be a list of at least {item + 1} texts"
             raise table.fault(rule, f"{value!r:.60}", column, row, "correct or drop the row")
     return [value[item] for value in values]
-
-
-def is_missing(value: Any) -> bool:
-    """Tell whether a value is null or not-a-number."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _texts(table: Table, column: str, values: list[Any], numbers: bool) -> list[str]:

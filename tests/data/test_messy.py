@@ -62,6 +62,14 @@ def test_spreadsheets_are_refused_with_what_to_do(write):
     expect_refused("save the sheet as CSV", Task.load, write("data.xlsx", b"PK"))
 
 
+def test_what_is_no_file_is_told(tmp_path):
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    (tmp_path / "gone.csv").symlink_to("nowhere.csv")
+    for name in ("loop.csv", "gone.csv"):
+        expect_refused("a link that leads nowhere", Task.load, str(tmp_path / name))
+    expect_refused("neither a file nor a folder", Task.load, "/dev/null")
+
+
 def test_rows_without_text_or_label_may_be_left_out(write):
     path = write("data.csv", "text,label\na,x\nb,\n,y\nc,y\nd,x\ne,nan\nf,y\n")
     expect_refused("every row needs a label … line 3", Task.load, path)

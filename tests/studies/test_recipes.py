@@ -11,6 +11,7 @@ from layerscout.data import KNOWN, benchmark, make_targets
 from layerscout.runtime.errors import InputError
 from layerscout.studies import arguments, measures, recipe as recipes, sweeps
 from layerscout.studies.checking import make_recipe
+from layerscout.studies.estimates import estimate
 from layerscout.studies.loading import apply_change, list_recipes, load_recipe, read_value
 from layerscout.studies.stand_ins import CHOICES, MODELS, TASKS, WORDS, stand_in_task
 from layerscout.studies.sweeps import expand_sweep
@@ -222,6 +223,20 @@ def test_names_that_stand_for_nothing_are_refused():
 )
 def test_a_broken_file_is_refused_in_a_line(write, text, words):
     expect_refused(words, load_recipe, write("mine.yaml", text))
+
+
+def test_aliases_do_not_fill_the_memory(write):
+    levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12)]
+    bomb = write("bomb.yaml", "\n".join(["title: t", "l0: &l0 [1]", *levels, "grids: {t: *l11}"]))
+    expect_refused("more than 100,000 values", load_recipe, bomb)
+
+
+def test_a_grid_has_an_end(tmp_path):
+    content = recipe()
+    content["grids"]["tuned"]["axes"] = {**GRID["axes"], "seed": list(range(10_001))}
+    expect_refused(
+        "at most 10,000 points, tuned has 10,001", estimate, make_recipe(content), tmp_path
+    )
 
 
 def test_a_recipe_that_is_not_there(tmp_path):

@@ -48,11 +48,12 @@ def compare(
         raise InputError(f"compare takes models and then the data, got only {data!r}; add a model")
     limit = caching.bytes
     with interruptible(), terminal.loading(printing.quiet):
+        check_outputs(output, "compare.json", "compare.html", plot=plot)
+        task = columns.load(data, request.seed)
+        # Heavy imports come after what may be refused.
         from layerscout import analysis, pages
         from layerscout.models import Encoder
 
-        check_outputs(output, "compare.json", "compare.html", plot=plot)
-        task = columns.load(data, request.seed)
         encoders = [
             Encoder.load(model, device=machine.device, precision=machine.precision)
             for model in models

@@ -49,11 +49,12 @@ def evaluate(
     if plot is not None and not {"truncate", "skip"} & set(request.edits):
         raise InputError("--plot draws --edit truncate and --edit skip; add one, or leave it out")
     with interruptible(), terminal.loading(printing.quiet):
-        from layerscout import analysis, pages
-
         names = ("evaluate.json", "evaluate.html", "predictions.parquet")
         check_outputs(output, *names, plot=plot)
         task = columns.load(data, request.seed)
+        # Heavy imports come after what may be refused.
+        from layerscout import analysis, pages
+
     with interruptible():
         result = analysis.evaluate(
             model,

@@ -51,13 +51,14 @@ def scan(
 
     limit = caching.bytes
     with interruptible(), terminal.loading(printing.quiet):
-        # Heavy imports are part of what the spinner stands for.
-        from layerscout import pages, scanning
-        from layerscout.models import Encoder
-
         check_outputs(output, "scan.json", "scan.html", plot=plot)
         if placement.backend == "local":
             task = columns.load(data, request.seed)
+        # Heavy imports are part of what the spinner stands for, and come after what may be refused.
+        from layerscout import pages, scanning
+        from layerscout.models import Encoder
+
+        if placement.backend == "local":
             encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
     with interruptible():
         if placement.backend == "local":

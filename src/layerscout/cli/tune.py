@@ -65,16 +65,17 @@ def tune(
 
     limit = caching.bytes
     with interruptible(), terminal.loading(printing.quiet):
+        check_outputs(output, "result.json", "predictions.parquet")
+        task = columns.load(data, request.seed[0], test=running.test)
+        # Heavy imports come after what may be refused.
         from layerscout import tuning
         from layerscout.cache import is_first_process
         from layerscout.models import Encoder
         from layerscout.runtime import check_checkpoint_folder
         from layerscout.scanning import Scan
 
-        check_outputs(output, "result.json", "predictions.parquet")
         check_checkpoint_folder(output / "model")
         scanned = None if running.scan is None else Scan.load(running.scan)
-        task = columns.load(data, request.seed[0], test=running.test)
         encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
     with interruptible(output / "snapshots"):
         try:

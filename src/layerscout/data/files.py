@@ -36,7 +36,7 @@ def open_file(path: Path) -> Source:
         InputError: if it does not exist, is of another kind, or cannot be read.
     """
     with reading(path):
-        if not path.exists():
+        if not path.is_file():
             raise no_such_file(path)
     suffix = find_suffix(path)
     if suffix in (".xlsx", ".xls", ".ods"):
@@ -59,6 +59,10 @@ def is_known(path: Path) -> bool:
 
 def no_such_file(path: Path) -> InputError:
     """Build the error for a path that does not exist, guessing what was meant."""
+    if path.is_symlink():
+        return InputError(f"{path} is a link that leads nowhere; mend it or give the file itself")
+    if path.exists():
+        return InputError(f"{path} is neither a file nor a folder; give one of them")
     if not path.parent.is_dir():
         return InputError(f"no such file: {path}; there is no folder {path.parent} either")
     close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)

@@ -30,7 +30,8 @@ def find(data: str | Path) -> tuple[str, str | None, dict[str, Source]]:
             return path.resolve().name, None, _folder(path)
         if path.is_file():
             return _strip(path), None, {"train": open_file(path)}
-    hub = None if isinstance(data, Path) else parse_hub_name(data)
+        there = path.is_symlink() or path.exists()
+    hub = None if there or isinstance(data, Path) else parse_hub_name(data)
     if hub is None:
         raise no_such_file(path)
     return str(data), hub, open_hub(hub)

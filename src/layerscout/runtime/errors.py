@@ -51,6 +51,11 @@ def make_unknown_error(kind: str, got: str, known: Iterable[str]) -> InputError:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of a library's message; the rest is advice for its own users."""
+    """Return the first line of a library's message; the rest is advice for its own users.
+
+    Two lines if the first one only introduces the second.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from copy import deepcopy
@@ -47,11 +48,25 @@ def read_recipe_text(name: str | Path) -> str:
         raise InputError(f"cannot read the recipe {path}: {reason}") from error
 
 
+# Values of a recipe with its aliases written out: six levels of nine aliases are half a million.
+MOST_VALUES = 100_000
+
+
 class _Loader(yaml.SafeLoader):
-    """Reads plain data, 1e-4 as a number, and no key twice.
+    """Reads plain data, 1e-4 as a number, no key twice, and not too much.
 
     PyYAML follows YAML 1.1, in which 1e-4 is text and the last of two equal keys wins.
     """
+
+    def get_single_data(self) -> Any:
+        """Read the only document, unless its aliases stand for more than a recipe has."""
+        node = self.get_single_node()
+        if node is None:
+            return None
+        if _count_values(node, {}) > MOST_VALUES:
+            problem = f"its aliases stand for more than {MOST_VALUES:,} values; write fewer"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return self.construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Read a mapping whose keys differ."""
@@ -61,6 +76,19 @@ class _Loader(yaml.SafeLoader):
             problem = f"{twice!s:.60} appears twice; remove one"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         return super().construct_mapping(node, deep)
+
+
+def _count_values(node: yaml.Node, known: dict[int, float]) -> float:
+    """Count the values below a node, those of an alias each time; endless in a circle."""
+    if id(node) not in known:
+        known[id(node)] = math.inf  # until all below it is counted
+        parts: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        known[id(node)] = 1 + sum(_count_values(part, known) for part in parts)
+    return known[id(node)]
 
 
 _Loader.add_implicit_resolver(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,9 @@ from layerscout.studies.context import TrialContext
 from layerscout.studies.recipe import Grid, label_value
 from layerscout.studies.sweeps import expand_sweep
 from layerscout.studies.trial import Trial
+
+# Points of a grid: planning takes some milliseconds for each, and running them far longer.
+MOST_POINTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,12 @@ class Point:
 def expand_points(name: str, grid: Grid, context: TrialContext) -> Iterator[Point]:
     """Give every combination of the axes but the learning rate, sweeps written out."""
     axes = {axis: grid.label_values(axis) for axis in grid.axes if axis != "learning_rate"}
+    count = math.prod(map(len, axes.values()))
+    if count > MOST_POINTS:
+        raise InputError(
+            f"a grid has at most {MOST_POINTS:,} points, {name} has "
+            f"{count:,}; split it into studies"
+        )
     for labels in itertools.product(*axes.values()):
         values: dict[str, Any] = dict(zip(axes, labels, strict=True))
         given = {axis: axes[axis][label] for axis, label in values.items()}

@@ -19,6 +19,7 @@ from inputs import as_csv, expect_refused
 from layerscout.data.metrics import name_metric
 from layerscout.data.task import Task
 from layerscout.pages.html import render_result
+from layerscout.pages.tuned import list_next_commands
 from layerscout.tuning.card import model_card, summary
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import cheaply, copied, differing, lists, load, task_of
@@ -250,6 +251,15 @@ def test_a_model_that_predicts_one_class_is_no_success(bert):
     page = render_result(content)
     assert noted in page
     assert "columns: as predicted" in page
+    wrong = [text for text, label in zip(*validation, strict=True) if label == "bad"]
+    assert {one["text"] for one in content["errors"]} == set(wrong)
+    shares = [one["probability"] for one in content["errors"]]
+    assert shares == sorted(shares, reverse=True) and 0.5 <= shares[-1] <= shares[0] <= 1
+    assert [one["row"] for one in content["errors"]] in ([8, 9], [9, 8])
+    assert "The wrong predictions that the model is surest of" in page and wrong[0] in page
+    report, evaluate = list_next_commands(content, "out folder")
+    assert report == "layerscout report 'out folder'"
+    assert evaluate.startswith("layerscout evaluate 'out folder/model'")
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,8 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
         f"the model processes {speed['kept_model']:,.0f} {examples}/s, the full one "
         f"{speed['full_model']:,.0f}",
     )
+    for command in pages.list_next_commands(content, str(folder)):
+        say(console, f"next: {command}")
     again = " (found in the cache)" if content["trunk"]["cached"] else ""
     say(
         console,

@@ -52,7 +52,12 @@ from layerscout.pages.scores import (
     list_scores,
     title_score,
 )
-from layerscout.pages.tuned import describe_training, tabulate_epochs, tabulate_runs
+from layerscout.pages.tuned import (
+    describe_training,
+    list_next_commands,
+    tabulate_epochs,
+    tabulate_runs,
+)
 from layerscout.pages.wording import (
     describe_advice,
     describe_refusals,

@@ -77,8 +77,19 @@ def place_ticks(start: int, end: int, steps: int) -> list[int]:
     return [*range(start, end - step // 2, step), end]
 
 
-def lay_out_values(field: str, name: str, padding: int = 16) -> alt.Y:
-    """Lay out an axis of values upwards, from the least to the largest."""
+def lay_out_values(field: str, name: str, padding: int = 16, values: Sequence[float] = ()) -> alt.Y:
+    """Lay out an axis of values upwards, from the least to the largest.
+
+    Args:
+        field: of the rows.
+        name: the title.
+        padding: pixels below and above.
+        values: all of them, if they may be equal: the only tick of 0.850 alone would read 1.
+    """
+    if values and max(values) - min(values) < 1e-3 * abs(max(values)):
+        middle, around = max(values), 0.1 * abs(max(values)) or 0.1
+        scale = alt.Scale(domain=[middle - around, middle + around], nice=False)
+        return alt.Y(f"{field}:Q", title=name, scale=scale)
     return alt.Y(f"{field}:Q", title=name, scale=tight_scale(padding))
 
 

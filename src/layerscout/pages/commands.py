@@ -15,6 +15,7 @@ CARRIED: Mapping[str, Any] = {
     "text_pair": None,
     "label": None,
     "label_separator": None,
+    "drop_missing": False,
     "validation": None,
     "max_length": 128,
     "seed": 0,
@@ -29,10 +30,18 @@ def find_usual_pooling(scan: Mapping[str, Any]) -> Pooling:
     return usual_pooling(read_token(scan["model"]), words=words)
 
 
-def write_command(verb: str, scan: Mapping[str, Any], *more: str) -> str:
-    """Write the command of a verb for the model and the data of a scan, as a shell reads it."""
+def write_command(verb: str, scan: Mapping[str, Any], *more: str, model: str | None = None) -> str:
+    """Write the command of a verb for the model and the data of a scan, as a shell reads it.
+
+    Args:
+        verb: the verb.
+        scan: the content of `scan.json`, or of `result.json`.
+        more: further options.
+        model: another model.
+    """
     settings = scan["settings"]
-    words = ["layerscout", verb, scan["model"]["name"], str(settings.get("data") or "DATA")]
+    name = scan["model"]["name"] if model is None else model
+    words = ["layerscout", verb, name, str(settings.get("data") or "DATA")]
     carried = dict(CARRIED)
     if verb == "scan":
         carried |= CARRIED_BY_SCANS

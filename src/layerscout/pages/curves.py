@@ -66,7 +66,7 @@ def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:
     legend = alt.Legend(orient="top", direction="vertical", labelLimit=400)
     base = alt.Chart().encode(
         lay_out_entries("state", "state that the head reads", 0, top),
-        lay_out_values("value", name, padding=20),
+        lay_out_values("value", name, 20, [row["value"] for row in rows]),
         alt.Color("head:N", title=None, scale=scale, legend=legend),
         tooltip=[
             alt.Tooltip("state:Q"),

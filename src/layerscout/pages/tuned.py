@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.pages.by_name import show_by_name, show_confusion
+import altair as alt
+
+from layerscout.pages.axes import BEST, CURVE, MUTED, lay_out_entries, lay_out_values, layer_rows
+from layerscout.pages.by_name import choose_split, show_by_name, show_confusion
+from layerscout.pages.commands import write_command
 from layerscout.pages.content import Section, Table
 from layerscout.pages.formats import format_decimals, list_model
 from layerscout.pages.naming import (
     count_examples,
     describe_reached,
     list_task,
+    name_majority,
     name_measure,
 )
 
@@ -25,9 +31,10 @@ def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
         Section("Found", [found]),
         Section("Warnings", content["warnings"]),
         Section("Runs", table=tabulate_runs(content)),
-        Section("Epochs", table=tabulate_epochs(content)),
+        Section("Epochs", charts=[draw_epochs(content)], table=tabulate_epochs(content)),
         show_by_name(content),
         show_confusion(content),
+        _show_errors(content),
         Section(
             "Facts",
             facts=[
@@ -39,10 +46,73 @@ def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
                 ("Training FLOPs", f"{share:.0%} of full fine-tuning"),
                 ("Parameters", f"{content['parameters']['total']:,}"),
                 ("Trained", f"{content['parameters']['trainable']:,}"),
+                *_list_costs(content),
             ],
         ),
     ]
     return f"{model['name']} tuned on {task['name']}", sections
+
+
+def _show_errors(content: Mapping[str, Any]) -> Section:
+    """Show the wrong predictions that the model is surest of."""
+    found = choose_split(content).get("errors") or []
+    rows = [
+        [
+            f"{one['row']:,}",
+            one["label"],
+            one["prediction"],
+            format_decimals(one["probability"]),
+            one["text"] + (f" / {one['text_pair']}" if "text_pair" in one else ""),
+        ]
+        for one in found
+    ]
+    columns = ["Row", "Label", "Predicted", "Probability", "Text"]
+    caption = "The wrong predictions that the model is surest of; rows count from 0 in their file."
+    table = Table(caption, columns, rows, words=frozenset({1, 2, 4})) if rows else None
+    return Section("Errors", table=table)
+
+
+def _list_costs(content: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """List the time and the memory that the training took, and the speed of the model."""
+    seconds, memory = content["seconds"], content["memory"].get("used")
+    found = [("Time", f"{sum(seconds.values()):.1f} s: " + _join_seconds(seconds))]
+    if memory is not None:
+        found.append(("Memory", f"{memory / 1e9:.2f} GB at the most"))
+    if (speed := content["examples_per_second"]) is not None:
+        whole = f"{speed['kept_model']:,.0f} examples a second, the full one "
+        found.append(("Speed of the model", whole + f"{speed['full_model']:,.0f}"))
+    return found
+
+
+def _join_seconds(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
+
+
+def draw_epochs(content: Mapping[str, Any]) -> alt.LayerChart:
+    """Draw the metric of the kept run by epoch, with that of always predicting the same."""
+    curve = content["runs"][content["kept"]]["curve"]
+    name, kept = name_measure(content), content[content["keep"]]["epoch"]
+    rows = [{"epoch": one["epoch"], "value": one["value"]} for one in curve]
+    shown = [one["value"] for one in curve if one["value"] is not None]
+    shown += [] if content.get("majority") is None else [content["majority"]]
+    base = alt.Chart().encode(
+        lay_out_entries("epoch", "epoch", 1, max(2, len(rows))),
+        lay_out_values("value", f"{name} on validation", 20, shown),
+        tooltip=[alt.Tooltip("epoch:Q"), alt.Tooltip("value:Q", title=name, format=".3f")],
+    )
+    layers: list[Any] = []
+    if content.get("majority") is not None:
+        ruled = alt.Chart(alt.InlineData(values=[{"value": content["majority"]}]))
+        layers.append(ruled.mark_rule(color=MUTED, strokeDash=[4, 4]).encode(alt.Y("value:Q")))
+    layers += [
+        base.mark_line(color=CURVE, strokeWidth=2),
+        base.mark_point(color=CURVE, filled=True, size=50, opacity=1),
+    ]
+    of_kept = base.properties(data=alt.InlineData(values=[r for r in rows if r["epoch"] == kept]))
+    layers.append(of_kept.mark_point(color=BEST, filled=True, size=110, opacity=1))
+    always = name_majority(content["task"]["kind"])
+    description = f"{name} by epoch; the kept one is larger; dashed: always predicting {always}."
+    return layer_rows(rows, layers, description, height=220)
 
 
 def tabulate_runs(content: Mapping[str, Any]) -> Table:
@@ -80,6 +150,19 @@ def tabulate_epochs(content: Mapping[str, Any]) -> Table:
     marked = frozenset((row, 3) for row, epoch in enumerate(curve) if epoch["epoch"] == kept)
     columns = ["epoch", "training loss", "validation loss", name_measure(content)]
     return Table("The epochs of the kept run.", columns, rows, marked, mark="kept")
+
+
+def list_next_commands(content: Mapping[str, Any], folder: str) -> list[str]:
+    """Write the commands that may follow a tuning: its page, and what the model can do without.
+
+    Args:
+        content: of `result.json`.
+        folder: where that is.
+    """
+    found = [shlex.join(["layerscout", "report", folder])]
+    if content["saved_as"] == "checkpoint":
+        found.append(write_command("evaluate", content, model=f"{folder}/model"))
+    return found
 
 
 def describe_training(content: Mapping[str, Any]) -> list[str]:

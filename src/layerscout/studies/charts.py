@@ -60,7 +60,7 @@ def _draw_strategies(name: str, points: Sequence[Row]) -> alt.LayerChart:
             scale=alt.Scale(nice=False, padding=12),
             axis=alt.Axis(format="~%", grid=False),
         ),
-        lay_out_values("metric", "metric"),
+        lay_out_values("metric", "metric", values=[point["metric"] for point in points]),
     )
     tooltips = [
         alt.Tooltip("name:N", title="strategy"),

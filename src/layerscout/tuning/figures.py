@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,9 @@ from layerscout.data import (
 )
 from layerscout.scores import judge_by, majority
 
+# Errors that are shown, and characters of their texts.
+SHOWN, LONGEST = 20, 300
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -31,6 +35,8 @@ class Figures:
         confusion: how many of each class were predicted as each; None where there are no classes.
         warnings: if it predicts the same of everything.
         predictions: the columns of `predictions.parquet`.
+        errors: the wrong predictions that the model is surest of, `SHOWN` at the most: row, text,
+            label, prediction and probability; of one class for each text.
     """
 
     metrics: dict[str, float]
@@ -38,6 +44,7 @@ class Figures:
     confusion: list[list[int]] | None = None
     warnings: tuple[str, ...] = ()
     predictions: dict[str, Any] = field(default_factory=dict)
+    errors: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -53,13 +60,37 @@ class Figures:
         rules: dict[str, Any] = {"tags": answers.tags, "thresholds": thresholds}
         predicted = predict_labels(labels, logits, thresholds)
         named = task.kind not in ("regression", "multiple_choice")
+        table = tabulate_predictions(task, split, answers, logits, thresholds)
         return cls(
             evaluate_all(task.kind, labels, logits, **rules),
             evaluate_by_name(task.labels, labels, logits, **rules) if named else {},
             tabulate_confusion(labels, logits, len(task.labels)) if named else None,
             tuple(warn_of_one_answer(task.kind, task.labels, labels, predicted)),
-            tabulate_predictions(task, split, answers, logits, thresholds),
+            table,
+            list_errors(table, logits) if task.kind == "classification" else [],
         )
+
+
+def list_errors(table: Mapping[str, Any], logits: np.ndarray) -> list[dict[str, Any]]:
+    """List the wrong predictions that a model is surest of; see `Figures.errors`.
+
+    Args:
+        table: the columns of `predictions.parquet`, of n texts.
+        logits: of the same, (n, K).
+    """
+    exact = logits.astype(np.float64)
+    shares = np.exp(exact - exact.max(axis=1, keepdims=True))
+    sure = shares.max(axis=1) / shares.sum(axis=1)
+    names = [name for name in ("text", "text_pair", "label", "prediction") if name in table]
+    wrong = [n for n in range(len(exact)) if table["label"][n] != table["prediction"][n]]
+    return [
+        {
+            "row": int(table["row"][n]),
+            **{name: str(table[name][n])[:LONGEST] for name in names},
+            "probability": float(sure[n]),
+        }
+        for n in sorted(wrong, key=lambda n: -sure[n])[:SHOWN]
+    ]
 
 
 def judge_majority(task: Task, metric: str, training: Targets, answers: Targets) -> float | None:

@@ -137,6 +137,7 @@ def make_result(
         "majority": _judge_majority(setup, setup.validation),
         "by_name": found.by_name,
         "confusion": found.confusion,
+        "errors": found.errors,
         "test": tested,
         "thresholds": None
         if thresholds is None
@@ -188,6 +189,7 @@ def _test(
         "majority": _judge_majority(setup, part),
         "by_name": found.by_name,
         "confusion": found.confusion,
+        "errors": found.errors,
     }
     return described, {"split": ["test"] * len(part.answers), **found.predictions}
 

@@ -8,7 +8,17 @@ scan.table()    # every state, as a data frame
 ls.plot(scan)   # the curve
 """
 
+from typing import Any
+
 import lazy_loader
 
 # The public names stand in `__init__.pyi`; each is loaded when first used, since most need torch.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":  # read when it is asked for: it costs as much as --help
+        from importlib.metadata import version
+
+        return version("layerscout")
+    return _load(name)

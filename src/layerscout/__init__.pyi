@@ -28,3 +28,5 @@ from .runtime import InputError as InputError, LayerscoutError as LayerscoutErro
 from .scanning import Scan as Scan, scan as scan
 from .studies import Study as Study, report as report, study as study
 from .tuning import Result as Result, tune as tune
+
+__version__: str

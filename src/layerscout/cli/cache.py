@@ -13,7 +13,9 @@ cache = typer.Typer(help="The states that are kept on disk.", no_args_is_help=Tr
 
 @cache.command("list")
 def list_cache(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print JSON, and nothing else.")
+    ] = False,
 ) -> None:
     """List what is kept, the latest used first."""
     from layerscout.cli import terminal

@@ -79,7 +79,9 @@ def _show_version(asked: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, metavar="", help="Show the version."
+        ),
     ] = False,
 ) -> None:
     """Take the options that belong to no verb."""

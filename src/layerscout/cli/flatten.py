@@ -70,7 +70,7 @@ def _parameters(group: Any) -> Iterator[inspect.Parameter]:
             *(declared.flag or f"--{name.replace('_', '-')}").split(),
             help=text[0].upper() + text[1:],
             show_default=False if kind is bool or not shown else shown,
-            metavar=declared.metavar,
+            metavar="" if kind is bool else declared.metavar,  # a flag takes no value
             rich_help_panel=declared.panel,
             autocompletion=None
             if declared.completes is None

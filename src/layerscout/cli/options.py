@@ -26,7 +26,9 @@ Data = Annotated[
 Plot = Annotated[
     Path | None, typer.Option(help="Also draw the result into this .png, .svg or .pdf.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", metavar="", help="Print errors and warnings only.")
+]
 Figures = Annotated[
     Literal["svg", "png", "pdf"] | None,
     typer.Option(help="Also write every figure as a file of this kind."),

@@ -72,7 +72,10 @@ def study(
     ] = None,
     *,
     listing: Annotated[
-        bool, typer.Option("--list", help="List the recipes that ship, with what they reproduce.")
+        bool,
+        typer.Option(
+            "--list", metavar="", help="List the recipes that ship, with what they reproduce."
+        ),
     ] = False,
     show: Annotated[
         str | None,

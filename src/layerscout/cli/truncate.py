@@ -15,7 +15,10 @@ def truncate(
     head: Annotated[int, typer.Option(help="The state that the shorter encoder ends with.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the checkpoint.")],
     untie: Annotated[
-        bool, typer.Option("--untie", help="Copy the weights that blocks share (ALBERT) first.")
+        bool,
+        typer.Option(
+            "--untie", metavar="", help="Copy the weights that blocks share (ALBERT) first."
+        ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -91,6 +92,7 @@ def _fetch(name: str) -> Path:
     except errors.LocalEntryNotFoundError as error:
         raise InputError(
             f"{name} is not a folder here and not in the cache, and the hub cannot be reached"
+            + ("; did you mean demo?" if get_close_matches(name, ["demo"], cutoff=0.75) else "")
         ) from error
     except (errors.HfHubHTTPError, OSError) as error:
         raise InputError(f"cannot fetch the model {name}: {first_line(error)}") from error

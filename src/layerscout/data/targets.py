@@ -41,6 +41,20 @@ class Targets:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def count_shares(self, task: Task) -> np.ndarray | None:
+        """Give how often each label or tag of a task occurs, (K,), none of them 0 or 1.
+
+        None of other tasks, where published trainings start from biases of 0.
+        """
+        if task.kind == "multi_label_classification":
+            counts = self.labels.sum(axis=0)
+        elif task.kind == "token_classification":
+            counts = np.bincount(self.labels, minlength=len(task.labels))
+        else:
+            return None
+        shares: np.ndarray = (counts + 0.5) / (len(self) + 1.0)
+        return shares
+
     @classmethod
     def of(cls, labels: np.ndarray) -> Targets:
         """Make those of n examples of one row each, which are all of their file."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,6 +78,7 @@ def make_classifier(
     fresh_head: bool = False,
     kind: Kind = "classification",
     head: Classifier = "family",
+    shares: np.ndarray | None = None,
 ) -> Any:
     """Make the model of a plan for a kind of task: cut at its head, frozen where it does not tune.
 
@@ -92,6 +94,10 @@ def make_classifier(
         fresh_head: draw the whole head, whatever the checkpoint brings.
         kind: of the task.
         head: "mean-linear" for a linear layer on the mean of the tokens, drawn by `seed`.
+        shares: how often each label occurs in training, (K,), each in (0, 1). A new output layer
+            then starts with biases that predict just that, and not one half of each label, or all
+            tags alike: of rare ones AdamW needs hundreds of steps to get there, during which it
+            learns nothing else (Lin et al. 2017, §4.1).
 
     Returns:
         The transformers model, on the encoder's device and in eval mode. What is tuned is in
@@ -112,7 +118,9 @@ def make_classifier(
     trained = {name for name, place in locate_parameters(model).items() if tunes(plan, place)}
     prefix = base_of(model)[1]
     bodies = {f"{prefix}{name}": tensor for name, tensor in encoder.model.state_dict().items()}
-    heads = _start_head(encoder, auto, config, seed, fresh_head or head == "mean-linear")
+    heads, new = _start_head(encoder, auto, config, seed, fresh_head or head == "mean-linear")
+    if shares is not None:
+        heads |= _start_biases(heads, new, shares, kind)
     # A final norm counts as head: it is the checkpoint's unless all of the head is to be new.
     start = heads | bodies if head == "mean-linear" and not fresh_head else bodies | heads
     model.load_state_dict(
@@ -184,27 +192,47 @@ def _label_config(config: Any, labels: Sequence[str], kind: Kind) -> Any:
     return config
 
 
+def _start_biases(
+    heads: Mapping[str, Tensor], new: Collection[str], shares: np.ndarray, kind: Kind
+) -> dict[str, Tensor]:
+    """Give the biases of a new output layer, which is the last of the head, if it has any."""
+    found = [name for name in heads if name.endswith("bias") and len(heads[name]) == len(shares)]
+    if not found or found[-1] not in new:
+        return {}
+    rare = 1 - shares if kind == "multi_label_classification" else np.ones(len(shares))
+    return {found[-1]: torch.from_numpy(np.log(shares / rare)).float()}
+
+
 def _start_head(
     encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool
-) -> dict[str, Tensor]:
+) -> tuple[dict[str, Tensor], set[str]]:
     """Load the head of a classifier by way of its smallest model, which has a single block.
 
     BERT and ALBERT bring a pretrained pooler, ModernBERT the dense layer and norm of its head; in
     the other families the whole head is random.
+
+    Returns:
+        The head by name, and the names of what the checkpoint does not bring.
     """
     config = cut_config(config, 1)
     with use_seed(seed), quiet_transformers():
         if fresh:
             model = auto.from_config(config, dtype=torch.float32)
+            new = set(model.state_dict())
         else:
-            model = load_pretrained(
+            model, report = load_pretrained(
                 auto,
                 encoder.source,
                 revision=encoder.revision,
                 config=config,
                 dtype=torch.float32,
                 ignore_mismatched_sizes=True,
+                output_loading_info=True,
             )
+            other = (
+                name if isinstance(name, str) else name[0] for name in report["mismatched_keys"]
+            )
+            new = {*report["missing_keys"], *other}
     keep_family(model, encoder.family)
     wanted = {name for name, place in locate_parameters(model).items() if place == "head"}
-    return {name: tensor for name, tensor in model.state_dict().items() if name in wanted}
+    return {name: t for name, t in model.state_dict().items() if name in wanted}, new

@@ -101,6 +101,7 @@ class TuneSetup:
             fresh_head=self.fresh_head,
             kind=self.task.kind,
             head=self.head,
+            shares=self.training.answers.count_shares(self.task),
         )
         return equip(model, plan, self.method, seed=seed)
 

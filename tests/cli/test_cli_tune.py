@@ -241,9 +241,9 @@ def test_a_kill_leaves_the_earlier_result_and_the_trunk(tiny, reviews, tmp_path,
     out = tmp_path / "out"
     assert run("tune", tiny, reviews, "--plan", "top:1", "-o", out, *QUICK)[0] == 0
     earlier = (out / "result.json").read_bytes(), sorted(os.listdir(out / "model"))
-    options = ("--plan", "(4, 4, 4)", "--epochs", 10_000, "--max-length", 16, "-o", out)
+    options = ("--plan", "(4, 4, 4)", "--epochs", 10_000, "--max-length", 16, "--overwrite")
     clear_cache()
-    process = start("tune", tiny, reviews, *options)
+    process = start("tune", tiny, reviews, *options, "-o", out)
     deadline = time.monotonic() + 120
     # Whole ones: what is being written has a name that begins with a dot.
     while len(list(cache.glob("trunks/[!.]*.json"))) < 2 and time.monotonic() < deadline:

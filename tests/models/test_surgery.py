@@ -235,7 +235,8 @@ def test_the_revision_of_a_hub_model_is_asked_for(bert, monkeypatch):
 
     def from_pretrained(source, **options):
         asked.update(options, source=source)
-        return AutoModelForSequenceClassification.from_config(options["config"])
+        model = AutoModelForSequenceClassification.from_config(options["config"])
+        return model, {"missing_keys": [], "mismatched_keys": []}
 
     monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", from_pretrained)
     encoder = replace(Encoder.load(bert), source="org/name", revision="0123abc")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from layerscout.data.known_tasks import KNOWN, Known
-from layerscout.data.tables import NUMBER, Source, Table, is_missing, join_names
+from layerscout.data.tables import NUMBER, Source, Table, join_names
 from layerscout.data.texts import SURROGATE
 from layerscout.runtime import InputError
 
@@ -53,14 +53,7 @@ def _list_values(table: Table, column: str, *, unlabelled: bool = False) -> list
         if table.all_strings and value is not None and re.fullmatch(r"\[.*\]", str(value)):
             rule = "a label must be one string or number"
             raise table.fault(rule, "a list", column, row, SEVERAL)
-    blank = {"nan", "NaN"} if table.all_strings else set()
-    gaps = blank | {-1, "-1"} if unlabelled else blank
-    missing = [
-        row
-        for row, value in enumerate(values)
-        if is_missing(value) or value in gaps or (isinstance(value, str) and not value.strip())
-    ]
-    if missing:
+    if missing := table.find_missing(column, (-1, "-1") if unlabelled else ()):
         found = f"{len(missing)} missing{' (empty or -1)' if unlabelled else ''}, the first"
         raise table.fault("every row needs a label", found, column, missing[0], "fill or drop them")
     return values

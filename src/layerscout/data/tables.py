@@ -51,18 +51,21 @@ class Table:
         """Count the rows."""
         return len(next(iter(self.columns.values())))
 
-    def drop_missing(self, column: str) -> Table:
-        """Give the rows with a value in a column: not null, not blank, no NaN in text files."""
-        blank = ("nan", "NaN") if self.all_strings else ()
-        kept = [
+    def find_missing(self, column: str, others: Sequence[Any] = ()) -> list[int]:
+        """Find the rows of a column that are null, blank, NaN in a text file, or in `others`."""
+        gaps = (*(("nan", "NaN") if self.all_strings else ()), *others)
+        return [
             row
             for row, value in enumerate(self.columns[column])
-            if not is_missing(value)
-            and value not in blank
-            and not (isinstance(value, str) and not value.strip())
+            if is_missing(value) or value in gaps or (isinstance(value, str) and not value.strip())
         ]
-        if len(kept) == len(self):
+
+    def drop_missing(self, column: str) -> Table:
+        """Give the rows with a value in a column: not null, not blank, no NaN in text files."""
+        missing = set(self.find_missing(column))
+        if not missing:
             return self
+        kept = [row for row in range(len(self)) if row not in missing]
         places = range(len(self)) if self.rows is None else self.rows
         columns = {name: [some[row] for row in kept] for name, some in self.columns.items()}
         return replace(self, columns=columns, rows=[places[row] for row in kept])

@@ -102,11 +102,10 @@ class Task:
             task = find_known_task(hub, labels)
         fraction = _fraction(validation)
         if validation is not None:
-            tested = {"test": sources["test"]} if "test" in sources else {}
-            sources = {"train": sources["train"]}
+            sources.pop("validation", None)
             if fraction is None:
-                sources["validation"] = open_file(Path(str(validation)))
-            sources |= tested
+                given = {"validation": open_file(Path(str(validation)))}
+                sources = {"train": sources["train"], **given, **sources}
         if test is False:
             sources.pop("test", None)
         elif test is not None:
@@ -257,12 +256,14 @@ REPEATED = 0.05
 
 def _list_repeated(splits: Mapping[str, Split]) -> list[str]:
     """Warn of held-out rows that are training rows as well."""
-    train = splits["train"]
-    seen = {*zip(train.texts, train.pairs or train.texts, strict=True)}
-    found = []
+    train, found = splits["train"], []
     for which, split in splits.items():
+        if which == "train":
+            continue
         rows = [*zip(split.texts, split.pairs or split.texts, strict=True)]
-        count = sum(row in seen for row in rows) if which != "train" else 0
+        # Of training, which may be large, no copy is made.
+        seen = {*rows}.intersection(zip(train.texts, train.pairs or train.texts, strict=True))
+        count = sum(row in seen for row in rows)
         if count > REPEATED * len(rows):
             found.append(
                 f"{count:,} of {len(rows):,} {which} rows are training rows too, so its "

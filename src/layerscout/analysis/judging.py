@@ -18,7 +18,7 @@ from layerscout.data import (
     warn_of_one_answer,
 )
 from layerscout.runtime import InputError
-from layerscout.scores import judge_by, majority
+from layerscout.scores import judge_majority
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +76,7 @@ class Judge:
 
     def majority(self) -> float | None:
         """Judge what always predicts the majority class, or the mean; None for multiple choice."""
-        if self.task.kind == "multiple_choice":
-            return None
-        judge = judge_by(self.metric, self.right.tags)
-        return majority(self.task.train.labels, self.right.labels, judge)
+        return judge_majority(self.task.kind, self.metric, self.task.train.labels, self.right)
 
     def check(self, name: str, logits: np.ndarray) -> None:
         """Refuse a model whose own logits are not finite."""

@@ -35,7 +35,7 @@ from layerscout.scores.head_quality import Quality
 from layerscout.scores.indicators import average_labels, find_rare_labels
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.moments import Moments, class_weights
-from layerscout.scores.probes import Metric, Probes, judge_by, majority
+from layerscout.scores.probes import Metric, Probes, judge_by, judge_majority, majority
 from layerscout.scores.score import Score
 from layerscout.scores.similarity_maps import SimilarityMap, cka_map
 from layerscout.scores.state import State

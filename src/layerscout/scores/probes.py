@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from layerscout.data import Tags, evaluate, pearson_spearman, tune_thresholds
+from layerscout.data import Kind, Tags, Targets, evaluate, pearson_spearman, tune_thresholds
 
 # Judges predictions: of labels, (n,) or (n, K), and logits (n, K), or of targets and predictions
 # (n,).
@@ -81,6 +81,20 @@ def majority(y: np.ndarray, yv: np.ndarray, metric: Metric | None = None) -> flo
         predicted = np.tile(np.eye(len(counts))[counts.argmax()], (len(yv), 1))
     value = choose_metric(metric, y)(yv, predicted)
     return float(value) if np.isfinite(value) else None
+
+
+def judge_majority(kind: Kind, metric: str, y: np.ndarray, answers: Targets) -> float | None:
+    """Judge always predicting the majority class, or the mean; None for multiple choice.
+
+    Args:
+        kind: of the task.
+        metric: a key of `METRICS_OF`.
+        y: training labels, as for `majority`.
+        answers: what is right for the validation examples.
+    """
+    if kind == "multiple_choice":
+        return None
+    return majority(y, answers.labels, judge_by(metric, answers.tags))
 
 
 def judge_by(metric: str, tags: Tags | None = None, *, tuned: bool = False) -> Metric:

@@ -19,7 +19,6 @@ from layerscout.data import (
     tabulate_predictions,
     warn_of_one_answer,
 )
-from layerscout.scores import judge_by, majority
 
 # Errors that are shown, and characters of their texts.
 SHOWN, LONGEST = 20, 300
@@ -91,10 +90,3 @@ def list_errors(table: Mapping[str, Any], logits: np.ndarray) -> list[dict[str, 
         }
         for n in sorted(wrong, key=lambda n: -sure[n])[:SHOWN]
     ]
-
-
-def judge_majority(task: Task, metric: str, training: Targets, answers: Targets) -> float | None:
-    """Judge always predicting the majority class, or the mean; None for multiple choice."""
-    if task.kind == "multiple_choice":
-        return None
-    return majority(training.labels, answers.labels, judge_by(metric, answers.tags))

@@ -34,7 +34,8 @@ from layerscout.scanning import (
     warn_of_cut_inputs,
     warn_of_dropped_words,
 )
-from layerscout.tuning.figures import Figures, judge_majority
+from layerscout.scores import judge_majority
+from layerscout.tuning.figures import Figures
 from layerscout.tuning.result import Result
 from layerscout.tuning.runs import Run
 from layerscout.tuning.setup import Part, TuneSetup
@@ -195,8 +196,8 @@ def _test(
 
 
 def _judge_majority(setup: TuneSetup, part: Part) -> float | None:
-    metric, training = setup.settings.metric, setup.training.answers
-    return judge_majority(setup.task, metric, training, part.answers)
+    training = setup.training.answers.labels
+    return judge_majority(setup.task.kind, setup.settings.metric, training, part.answers)
 
 
 def _list_examples(setup: TuneSetup, tuned: Tuned) -> Examples:

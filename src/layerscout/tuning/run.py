@@ -110,9 +110,12 @@ def tune(
     prepared = prepare(request, encoder, task, scan, cache_limit, progress)
     if checkpoints:
         prepared.check_whole_checkpoints()
-    about = prepared.describe()
-    if output is not None and not overwrite:
-        check_earlier_result(Path(output), name_training(about), resume=resume)
+    # It reads all weights and examples, which every trial of a study would pay for.
+    compared = snapshots is not None or output is not None
+    about = prepared.describe() if compared else {}
+    training = name_training(about) if compared else None
+    if output is not None and training is not None and not overwrite:
+        check_earlier_result(Path(output), training, resume=resume)
     if prepared.race and snapshots is None and accelerator.num_processes > 1:
         raise InputError("a race of several processes needs `snapshots`; name a folder for them")
     with ExitStack() as holding:
@@ -132,7 +135,7 @@ def tune(
         result = make_result(
             prepared.setup,
             tuned,
-            {**prepared.recorded, "training": name_training(about)},
+            {**prepared.recorded, "training": training},
             [*notes, *failures],
             gauge.as_dict,
             measure=measure,

@@ -222,10 +222,12 @@ def test_the_test_split_has_the_last_word(bert, tmp_path):
 def beside_majority(content, keep):
     """Say what always predicting class 0 has: half of the validation examples are of it."""
     assert content["majority"] == 0.5
+    low, high = content["interval"]
+    sure = f"95 % interval {low:.3f} to {high:.3f}; "
     chosen = "; selected on these rows" if keep == "best" else ""
     if content[keep]["value"] > 0.5:
-        return f"(always predicting the majority class scores 0.500{chosen})"
-    return f"(no better than always predicting the majority class, 0.500{chosen})"
+        return f"({sure}always predicting the majority class scores 0.500{chosen})"
+    return f"({sure}no better than always predicting the majority class, 0.500{chosen})"
 
 
 def test_a_model_that_predicts_one_class_is_no_success(bert):
@@ -245,7 +247,7 @@ def test_a_model_that_predicts_one_class_is_no_success(bert):
     assert content["confusion"] in ([[0, 2], [0, 8]], [[2, 0], [8, 0]])
     assert any("predicts one class only" in line for line in content["warnings"])
     assert metrics["macro_f1"] <= expected
-    noted = "(no better than always predicting the majority class, 0.444; selected on these rows)"
+    noted = "; no better than always predicting the majority class, 0.444; selected on these rows)"
     assert summary(content).endswith(noted)
     assert "| macro-F1 of always predicting the majority class | 0.4444 |" in model_card(content)
     page = render_result(content)

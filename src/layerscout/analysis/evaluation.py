@@ -182,6 +182,7 @@ def evaluate(
         "task": describe_task(task, require_validation(task), found.tokens.lengths),
         "metric": metric,
         "metrics": judge.metrics(found.outputs[""]),
+        "interval": judge.interval(found.outputs[""]),
         "by_name": judge.by_name(found.outputs[""]),
         "majority": judge.majority(),
         "confusion": judge.confusion(found.outputs[""]),

@@ -13,6 +13,7 @@ from layerscout.data import (
     evaluate,
     evaluate_all,
     evaluate_by_name,
+    find_interval,
     predict_labels,
     tabulate_confusion,
     warn_of_one_answer,
@@ -53,6 +54,10 @@ class Judge:
         numbers = np.nan_to_num(logits[:, self.columns])
         found = evaluate_all(self.task.kind, self.right.labels, numbers, **self._rules)
         return {k: v if np.isfinite(logits).all() else None for k, v in found.items()}
+
+    def interval(self, logits: np.ndarray) -> tuple[float, float]:
+        """Give a 95 % interval of the metric."""
+        return find_interval(self.metric, self.right.labels, logits[:, self.columns], **self._rules)
 
     def by_name(self, logits: np.ndarray) -> dict[str, dict[str, float]]:
         """Judge every label, or type of span, by itself; nothing where labels are not names."""

@@ -146,13 +146,8 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
     print_table(console, pages.tabulate_epochs(content))
     _print_by_name(console, content)
     say(console, summary(content), "bold green")
-    speed, seconds = content["examples_per_second"], content["seconds"]
-    examples = pages.name_examples(content["task"]["kind"])
-    say(
-        console,
-        f"the model processes {speed['kept_model']:,.0f} {examples}/s, the full one "
-        f"{speed['full_model']:,.0f}",
-    )
+    seconds = content["seconds"]
+    say(console, f"speed: {pages.describe_speed(content)}")
     for command in pages.list_next_commands(content, str(folder)):
         say(console, f"next: {command}")
     again = " (found in the cache)" if content["trunk"]["cached"] else ""

@@ -19,7 +19,13 @@ from layerscout.pages.formats import (
     start_line,
 )
 from layerscout.pages.heat_maps import draw_skips
-from layerscout.pages.naming import count_examples, list_task, name_majority, name_measure
+from layerscout.pages.naming import (
+    count_examples,
+    describe_interval,
+    list_task,
+    name_majority,
+    name_measure,
+)
 
 # The share of what a model has above the majority baseline that it may lose by being truncated.
 LOST = 0.02
@@ -72,6 +78,8 @@ def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
     whole, majority = content["metrics"][metric], content["majority"] or 0.0
     first = f"The whole model: {name} {format_number(whole)}"
     kind = content["task"]["kind"]
+    if interval := describe_interval(content):
+        first += f" ({interval})"
     if content["majority"] is not None and kind != "regression":
         first += f"; always predicting {name_majority(kind)} scores {format_number(majority)}"
     if whole <= majority:

@@ -16,6 +16,7 @@ from layerscout.pages.formats import format_decimals, list_model
 from layerscout.pages.naming import (
     count_examples,
     describe_reached,
+    describe_speed,
     list_task,
     name_majority,
     name_measure,
@@ -78,9 +79,8 @@ def _list_costs(content: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = [("Time", f"{sum(seconds.values()):.1f} s: " + _join_seconds(seconds))]
     if memory is not None:
         found.append(("Memory", f"{memory / 1e9:.2f} GB at the most"))
-    if (speed := content["examples_per_second"]) is not None:
-        whole = f"{speed['kept_model']:,.0f} examples a second, the full one "
-        found.append(("Speed of the model", whole + f"{speed['full_model']:,.0f}"))
+    if speed := describe_speed(content):
+        found.append(("Speed of the model", speed))
     return found
 
 

@@ -15,7 +15,9 @@ from layerscout.pages import (
     Table,
     choose_split,
     count_examples,
+    describe_interval,
     describe_reached,
+    describe_speed,
     list_chosen,
     name_examples,
     name_majority,
@@ -100,6 +102,8 @@ def _show_figures(content: Mapping[str, Any]) -> str:
     if shown.get("majority") is not None and kind != "regression":
         always = f"{name_measure(content)} of always predicting {name_majority(kind)}"
         metrics[always] = shown["majority"]
+    if interval := describe_interval(shown):
+        counted += f" ({name_measure(content)}: {interval})"
     rows = [[_escape(name), f"{value:.4f}"] for name, value in metrics.items()]
     table = write_markdown(Table("", ["metric", "value"], rows))
     return f"On {counted}:\n\n{table}{_tabulate_names(shown)}"
@@ -109,7 +113,7 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
     model, task, plan, settings = (content[key] for key in ("model", "task", "plan", "settings"))
     run, kept = content["runs"][content["kept"]], content[content["keep"]]
     parameters, flops = content["parameters"], content["flops"]
-    speed, removed = content["examples_per_second"], model["blocks"] - plan["head"]
+    removed = model["blocks"] - plan["head"]
     tuned = ", ".join(map(str, plan["tuned"])) or "none"
     facts = {
         "Made from": f"{_name(model)} ({model['family']}, {model['blocks']} blocks)",
@@ -127,11 +131,8 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
         f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
         f"{flops['inference'] / flops['full_inference']:.0%}",
     }
-    if speed is not None:
-        facts["Speed"] = (
-            f"{speed['kept_model']:.0f} {name_examples(task['kind'])}/s where it was made; "
-            f"the full model {speed['full_model']:.0f}"
-        )
+    if speed := describe_speed(content):
+        facts["Speed"] = f"{speed}, where it was made"
     return facts
 
 

@@ -14,6 +14,7 @@ from layerscout.data import (
     Task,
     evaluate_all,
     evaluate_by_name,
+    find_interval,
     predict_labels,
     tabulate_confusion,
     tabulate_predictions,
@@ -30,6 +31,7 @@ class Figures:
 
     Attributes:
         metrics: every metric of the kind of task.
+        interval: of the metric that counts, 95 %; None where nothing was predicted.
         by_name: precision, recall, F1 and support of every class, label, tag or type of span.
         confusion: how many of each class were predicted as each; None where there are no classes.
         warnings: if it predicts the same of everything.
@@ -39,6 +41,7 @@ class Figures:
     """
 
     metrics: dict[str, float]
+    interval: tuple[float, float] | None = None
     by_name: dict[str, dict[str, float]] = field(default_factory=dict)
     confusion: list[list[int]] | None = None
     warnings: tuple[str, ...] = ()
@@ -48,13 +51,14 @@ class Figures:
     @classmethod
     def of(
         cls,
+        metric: str,
         task: Task,
         split: Split,
         answers: Targets,
         logits: np.ndarray,
         thresholds: np.ndarray | None,
     ) -> Figures:
-        """Judge logits, (n, K), by what is right for the n examples of a split."""
+        """Judge logits, (n, K), by what is right for the n examples of a split; `metric` counts."""
         labels = answers.labels
         rules: dict[str, Any] = {"tags": answers.tags, "thresholds": thresholds}
         predicted = predict_labels(labels, logits, thresholds)
@@ -62,6 +66,7 @@ class Figures:
         table = tabulate_predictions(task, split, answers, logits, thresholds)
         return cls(
             evaluate_all(task.kind, labels, logits, **rules),
+            find_interval(metric, labels, logits, **rules),
             evaluate_by_name(task.labels, labels, logits, **rules) if named else {},
             tabulate_confusion(labels, logits, len(task.labels)) if named else None,
             tuple(warn_of_one_answer(task.kind, task.labels, labels, predicted)),

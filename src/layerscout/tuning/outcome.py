@@ -108,7 +108,9 @@ def make_result(
         logits = predict(setup.encoder, model, _list_examples(setup, ours)).numpy()
         thresholds = settle_thresholds(setup.settings.threshold, answers.labels, logits)
         validation = require_validation(setup.task)
-        found = Figures.of(setup.task, validation, answers, logits, thresholds)
+        found = Figures.of(
+            setup.settings.metric, setup.task, validation, answers, logits, thresholds
+        )
         keep_thresholds(model, thresholds)
     predictions = dict(found.predictions)
     if predictions:
@@ -135,6 +137,7 @@ def make_result(
         "metric": setup.settings.metric,
         **_describe_plan(setup, ours),
         "metrics": found.metrics,
+        "interval": found.interval,
         "majority": _judge_majority(setup, setup.validation),
         "by_name": found.by_name,
         "confusion": found.confusion,
@@ -183,10 +186,11 @@ def _test(
         make_targets(task.test, task.kind, task.labels),
     )
     logits = predict(setup.encoder, model, part.without_trunk()).numpy()
-    found = Figures.of(task, task.test, part.answers, logits, thresholds)
+    found = Figures.of(setup.settings.metric, task, task.test, part.answers, logits, thresholds)
     described = {
         "examples": task.test.examples,
         "metrics": found.metrics,
+        "interval": found.interval,
         "majority": _judge_majority(setup, part),
         "by_name": found.by_name,
         "confusion": found.confusion,

@@ -371,7 +371,7 @@ def test_peft_loads_its_folder(encoder, tmp_path):
     step(done.model, batch)
     step(done.model, batch)
     for _ in range(2):
-        save_peft(done, encoder, tmp_path / "peft")
+        save_peft(done, encoder, tmp_path / "peft", max_length=64)
     options = {"num_hidden_layers": 3, "num_labels": 3, "dtype": torch.float32}
     plain = AutoModelForSequenceClassification.from_pretrained(encoder.source, **options)
     model = PeftModel.from_pretrained(plain, tmp_path / "peft")
@@ -610,7 +610,7 @@ def test_what_else_is_refused(bert, tmp_path):
     with pytest.raises(InputError, match="only LoRA is merged or kept by peft, got .* adapter"):
         merge_lora(done)
     with pytest.raises(InputError, match="only LoRA"):
-        save_peft(done, bert, tmp_path / "peft")
+        save_peft(done, bert, tmp_path / "peft", max_length=64)
     with pytest.raises(InputError, match="got the method lora; it gives an ordinary checkpoint"):
         save_trained(equipped(bert, LORA), bert, tmp_path / "model", max_length=8)
     with pytest.raises(InputError, match="must be one of transformers, got Linear"):
@@ -637,7 +637,7 @@ def test_nothing_is_said(bert, tmp_path, capfd):
         for method in methods_for(bert):
             done = equipped(bert, method)
             if isinstance(method, LoRA):
-                save_peft(done, bert, tmp_path / "peft")
+                save_peft(done, bert, tmp_path / "peft", max_length=64)
                 merge_lora(done)
             else:
                 save_trained(done, bert, tmp_path / "model", max_length=64)

@@ -206,7 +206,8 @@ def exported(folder, tmp_path_factory):
     encoder.tokenizer.model_max_length = 10**30
     del encoder.tokenizer.init_kwargs["model_input_names"]  # as in checkpoints on the hub
     target = tmp_path_factory.mktemp("exported") / "model"
-    export(build(encoder, "head:2", labels=LABELS), encoder.tokenizer, target, "# Card ☃\n")
+    model = build(encoder, "head:2", labels=LABELS)
+    export(model, encoder.tokenizer, target, "# Card ☃\n", max_length=160)
     return target, encoder
 
 
@@ -229,7 +230,7 @@ def test_an_export_is_whole(exported):
 def test_types_are_not_made_for_a_model_that_takes_none(tmp_path):
     encoder = Encoder.load(tiny_checkpoint(tmp_path / "whole", "distilbert"))
     encoder.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    export(build(encoder, "head:1"), encoder.tokenizer, tmp_path / "model", "")
+    export(build(encoder, "head:1"), encoder.tokenizer, tmp_path / "model", "", max_length=128)
     again = AutoTokenizer.from_pretrained(tmp_path / "model")
     assert set(again("a text")) == {"input_ids", "attention_mask"}
 
@@ -261,7 +262,7 @@ def test_pipelines_answer_without_layerscout(tmp_path):
     for family in FAMILIES:
         encoder = Encoder.load(tiny_checkpoint(tmp_path / "whole" / family, family), device="cpu")
         model = build(encoder, "head:2", labels=LABELS)
-        export(model, encoder.tokenizer, tmp_path / family, "")
+        export(model, encoder.tokenizer, tmp_path / family, "", max_length=128)
         with torch.no_grad():
             expected.append(model(**inputs(encoder)).logits)
     done = subprocess.run(
@@ -283,7 +284,7 @@ def test_a_full_disk_leaves_the_earlier_export(part, tmp_path, tiny, monkeypatch
     encoder = Encoder.load(tiny)
     model = build(encoder, "head:1")
     target = tmp_path / "model"
-    export(model, encoder.tokenizer, target, "first")
+    export(model, encoder.tokenizer, target, "first", max_length=128)
     # Files may not grow beyond this, which fails as a full disk does.
     limit = {"weights": 2_000, "tokenizer": 2_000, "card": 100_000}[part]
     if part != "weights":
@@ -293,7 +294,7 @@ def test_a_full_disk_leaves_the_earlier_export(part, tmp_path, tiny, monkeypatch
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
         with pytest.raises(InputError, match="cannot write .*model: .*File too large"):
-            export(model, encoder.tokenizer, target, "x" * 200_000)
+            export(model, encoder.tokenizer, target, "x" * 200_000, max_length=128)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)

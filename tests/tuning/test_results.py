@@ -18,6 +18,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from inputs import as_csv, expect_refused
 from layerscout.data.metrics import name_metric
 from layerscout.data.task import Task
+from layerscout.models.encoder import Encoder
 from layerscout.pages.html import render_result
 from layerscout.pages.tuned import list_next_commands
 from layerscout.tuning.card import model_card, summary
@@ -98,6 +99,21 @@ def test_the_saved_model_is_the_kept_one(family, tmp_path):
     with torch.no_grad():
         shares = result.model(**alone).logits[0].softmax(dim=0).tolist()
     assert told == pytest.approx(dict(zip(("bad", "fair"), shares, strict=True)), abs=1e-5)
+
+
+def test_long_texts_are_cut_where_they_were_in_tuning(bert, tmp_path):
+    cheaply(bert, task_of(), "head:2", epochs=1, max_length=16).save(tmp_path / "out")
+    folder = str(tmp_path / "out" / "model")
+    assert AutoTokenizer.from_pretrained(folder).model_max_length == 16
+    long = " ".join(SENTENCES * 4)  # of more tokens than the model has positions
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        logits = model(**bert.batch(bert.tokenize([long], max_length=16), np.array([0]))).logits
+    classify = pipeline("text-classification", folder, top_k=None, function_to_apply="none")
+    found = {one["label"]: one["score"] for one in classify([long], truncation=True)[0]}
+    assert [found["bad"], found["fair"]] == pytest.approx(logits[0].tolist(), abs=1e-5)
+    # Other verbs still read it at any length that it has positions for.
+    assert Encoder.load(folder).states([long], max_length=160).isfinite().all()
 
 
 def test_saving_again_replaces_everything(bert, tmp_path):
@@ -300,7 +316,7 @@ def test_the_card_tells_the_facts(bert):
     ):
         assert fact in card
     assert "nan" not in card.lower()
-    assert 'classify("some text", truncation=True, max_length=128)' in card
+    assert 'classify("some text", truncation=True)  # at the 128 tokens' in card
     once = model_card(cheaply(bert, task_of(), "head:2", epochs=1).content)
     assert "by count for 1 epoch," in once and "1 epochs" not in once
 

@@ -216,6 +216,10 @@ def test_words_are_saved_with_their_tags_and_answer_in_a_pipeline(bert, tmp_path
     assert {entity["entity_group"] for entity in found} <= {"long"}
     # Pieces of a word are one answer, whatever all but the first say.
     assert all(" " + word["word"] in " the brilliant sister sleeps" for word in found)
+    # Of a text longer than what it was tuned on, and than its positions, the end is read as well.
+    long = "the brilliant sister sleeps " * 100
+    assert max(word["end"] for word in ask(long, ignore_labels=[])) > 0.9 * len(long)
+    assert ask.tokenizer.model_max_length == content["settings"]["max_length"] == 128
 
 
 def run_card(card, folder):

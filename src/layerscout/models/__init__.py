@@ -29,6 +29,6 @@ from layerscout.models.locations import list_checkpoint_files
 from layerscout.models.lora import lora_config
 from layerscout.models.saved_adapters import load, save_peft, save_trained
 from layerscout.models.steps import describe_step
-from layerscout.models.tokens import Tokens, take_tokens
+from layerscout.models.tokens import Tokens, overlap_windows, take_tokens
 from layerscout.models.training_methods import Equipped, check_method, equip, merge_lora, unload
 from layerscout.models.untying import untie_blocks

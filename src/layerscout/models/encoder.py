@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from layerscout.data import Kind, Split, batch_by_length
-from layerscout.models.architecture import model_shape
+from layerscout.models.architecture import model_shape, usable_positions
 from layerscout.models.checkpoints import load_checkpoint
 from layerscout.models.devices import Computed, Precision, resolve_device, resolve_precision
 from layerscout.models.forward import eval_mode, resume_at, run_until, visit_states
@@ -173,7 +173,8 @@ class Encoder:
         return self.tokenize(split.texts, split.pairs, max_length=max_length)
 
     def _check_length(self, max_length: int, special: int) -> None:
-        limit = int(self.tokenizer.model_max_length)
+        # Not the tokenizer's limit: of a tuned model that is the length it was tuned at.
+        limit = usable_positions(self.model.config, self.family)
         if not special < max_length <= limit:
             raise InputError(
                 f"max_length must be in {special + 1}..{limit} for {self.name}, got {max_length}"

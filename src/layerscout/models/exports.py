@@ -27,7 +27,13 @@ from layerscout.runtime import InputError, check_integer, first_line, replace_fo
 
 
 def export(
-    model: Any, tokenizer: Any, folder: str | Path, card: str, *, dtype: Computed = "float32"
+    model: Any,
+    tokenizer: Any,
+    folder: str | Path,
+    card: str,
+    *,
+    max_length: int,
+    dtype: Computed = "float32",
 ) -> None:
     """Write a model as an ordinary checkpoint, which loads without layerscout.
 
@@ -36,6 +42,8 @@ def export(
         tokenizer: its tokenizer.
         folder: where it goes; a checkpoint that is there is replaced once the new one is whole.
         card: the model card, in Markdown.
+        max_length: tokens of an input that it was tuned on at the most, where `truncation=True`
+            of a pipeline then cuts.
         dtype: what its weights are stored in.
 
     Raises:
@@ -51,7 +59,7 @@ def export(
         config = copy.deepcopy(model.config)
         config.dtype = stored
         config.save_pretrained(temporary)
-        save_tokenizer(tokenizer, model, temporary)
+        save_tokenizer(tokenizer, model, temporary, max_length=max_length)
         (temporary / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -172,13 +180,23 @@ def _architecture(name: str, config: Any) -> tuple[Any, list[str]]:
     ]
 
 
-def save_tokenizer(tokenizer: Any, model: Any, folder: Path) -> None:
-    """Save a tokenizer such that every version of transformers makes this model's inputs."""
+def save_tokenizer(
+    tokenizer: Any, model: Any, folder: Path, *, max_length: int | None = None
+) -> None:
+    """Save a tokenizer such that every version of transformers makes this model's inputs.
+
+    Args:
+        tokenizer: of the model.
+        model: any transformers model.
+        folder: where it goes.
+        max_length: tokens of an input that the model was tuned on at the most; by default the
+            tokenizer's own limit.
+    """
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.backend_tokenizer.no_truncation()  # of the last call, which would be saved
     tokenizer.backend_tokenizer.no_padding()
-    positions = usable_positions(model.config)
-    tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+    longest = tokenizer.model_max_length if max_length is None else max_length
+    tokenizer.model_max_length = min(longest, usable_positions(model.config))
     tokenizer.padding_side = "right"  # GPT-2 counts positions from the padding on
     for name in ("is_local", "local_files_only"):  # how it was loaded is not how it should be
         tokenizer.init_kwargs.pop(name, None)

@@ -37,7 +37,14 @@ FORMAT = 1  # of the folders that `save_trained` writes
 CONFIG, WEIGHTS = "config.json", "trained.safetensors"
 
 
-def save_peft(equipped: Equipped, encoder: Encoder, folder: str | Path, card: str = "") -> None:
+def save_peft(
+    equipped: Equipped,
+    encoder: Encoder,
+    folder: str | Path,
+    card: str = "",
+    *,
+    max_length: int,
+) -> None:
     """Write what LoRA learnt as a folder for `peft.PeftModel.from_pretrained`.
 
     The model that is given to that one has as many blocks as the plan's head says.
@@ -47,6 +54,7 @@ def save_peft(equipped: Equipped, encoder: Encoder, folder: str | Path, card: st
         encoder: what it is a classifier of.
         folder: where it goes; an earlier one is replaced once the new one is whole.
         card: the model card, in Markdown.
+        max_length: tokens of a text that it was trained on at the most.
 
     Raises:
         InputError: if the method is not LoRA, or the folder cannot be written.
@@ -57,7 +65,7 @@ def save_peft(equipped: Equipped, encoder: Encoder, folder: str | Path, card: st
     with quiet_transformers(), replace_folder(Path(folder)) as temporary:
         wrapper.save_pretrained(temporary, save_embedding_layers=False)
         equipped.model.config.save_pretrained(temporary)  # how many blocks, and the labels
-        _write_tokenizer_and_card(encoder, temporary, card)
+        _write_tokenizer_and_card(encoder, temporary, card, max_length)
 
 
 def save_trained(
@@ -124,7 +132,7 @@ def save_trained(
         save_file(tensors, temporary / WEIGHTS)
         text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False)
         (temporary / CONFIG).write_text(f"{text}\n", encoding="utf-8")
-        _write_tokenizer_and_card(encoder, temporary, card)
+        _write_tokenizer_and_card(encoder, temporary, card, max_length)
 
 
 def load(folder: str | Path, base: str | Path | None = None, *, device: str = "cpu") -> Any:
@@ -194,10 +202,10 @@ def _refuse_to_save(*_: Any, **__: Any) -> None:
     )
 
 
-def _write_tokenizer_and_card(encoder: Encoder, folder: Path, card: str) -> None:
+def _write_tokenizer_and_card(encoder: Encoder, folder: Path, card: str, max_length: int) -> None:
     # The base's own tokenizer may lack what a decoder was trained with: padding, and what is put
     # between the texts of a pair.
-    save_tokenizer(encoder.tokenizer, encoder.model, folder)
+    save_tokenizer(encoder.tokenizer, encoder.model, folder, max_length=max_length)
     if card:
         (folder / "README.md").write_text(card, encoding="utf-8")
 

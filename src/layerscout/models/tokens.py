@@ -17,8 +17,10 @@ from layerscout.data import concatenate_ranges
 from layerscout.plans import ReadToken
 from layerscout.runtime import InputError
 
-# The share of a window that the next one has too: every word then has some context on both sides.
-OVERLAP = 4
+
+def overlap_windows(max_length: int) -> int:
+    """Count the tokens that two neighbouring windows share, so that every word has context."""
+    return max_length // 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +258,7 @@ def _tokenize_words(
         [" ".join(row) for row in words],
         truncation=True,
         max_length=max_length,
-        stride=max_length // OVERLAP,
+        stride=overlap_windows(max_length),
         return_overflowing_tokens=True,
         return_attention_mask=False,
     )

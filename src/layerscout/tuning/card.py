@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscout.data import name_metric
+from layerscout.models import overlap_windows
 from layerscout.pages import (
     Table,
     choose_split,
@@ -189,38 +190,44 @@ tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")"""
     if content["saved_as"] == "peft":
         return _usage_of_peft(content)
     if task["kind"] == "multiple_choice":
-        return _usage_of_choices(task["choices"], max_length)
+        return _usage_of_choices(task["choices"])
     if task["kind"] == "token_classification":
-        return _USAGE_OF_WORDS
+        return _usage_of_words(max_length)
     text = '"some text"'
     if "text_pair" in task["columns"]:
         text = '{"text": "some text", "text_pair": "its second text"}'
     if task["kind"] == "multi_label_classification":
-        return _usage_of_several(text, max_length, tuned=content["thresholds"] is not None)
+        return _usage_of_several(text, tuned=content["thresholds"] is not None)
     name = "score" if task["kind"] == "regression" else "classify"
     return f"""from transformers import pipeline
 
 {name} = pipeline("text-classification", "path/to/this/folder")
-{name}({text}, truncation=True, max_length={max_length})  # as it was tuned"""
+{name}({text}, truncation=True)  # at the {max_length} tokens it was tuned on"""
 
 
-# Only the first token of a word was trained to carry its label.
-_USAGE_OF_WORDS = """from transformers import pipeline
+def _usage_of_words(max_length: int) -> str:
+    # Only the first token of a word was trained to carry its label. Without a stride the library
+    # leaves out what follows the first window.
+    stride = overlap_windows(max_length)
+    return f"""from transformers import pipeline
 
 label = pipeline(
-    "token-classification", "path/to/this/folder", aggregation_strategy="first"
+    "token-classification",
+    "path/to/this/folder",
+    aggregation_strategy="first",
+    stride={stride},  # long texts in windows, as it was tuned
 )
 label("some text")"""
 
 
-def _usage_of_several(text: str, max_length: int, *, tuned: bool) -> str:
+def _usage_of_several(text: str, *, tuned: bool) -> str:
     # The library notes thresholds in config.json but does not look at them.
     read = "\nleast = classify.model.config.thresholds" if tuned else ""
     least = 'least[one["label"]]' if tuned else "0.5"
     return f"""from transformers import pipeline
 
 classify = pipeline("text-classification", "path/to/this/folder", top_k=None)
-[found] = classify([{text}], truncation=True, max_length={max_length})  # as it was tuned{read}
+[found] = classify([{text}], truncation=True)  # at the length it was tuned on{read}
 labels = [one["label"] for one in found if one["score"] > {least}]"""
 
 
@@ -244,7 +251,7 @@ base = AutoModelFor{kind}.from_pretrained(
 model = PeftModel.from_pretrained(base, "path/to/this/folder")"""
 
 
-def _usage_of_choices(choices: int, max_length: int) -> str:
+def _usage_of_choices(choices: int) -> str:
     # An export for multiple choice does not load in pipeline("text-classification").
     return f"""import torch
 from transformers import AutoModelForMultipleChoice, AutoTokenizer
@@ -256,8 +263,7 @@ inputs = tokenizer(
     ["some text"] * len(choices),
     choices,
     padding=True,
-    truncation=True,
-    max_length={max_length},  # as it was tuned
+    truncation=True,  # at the length it was tuned on
     return_tensors="pt",
 )
 with torch.no_grad():

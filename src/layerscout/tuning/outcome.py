@@ -230,9 +230,10 @@ def _choose_writer(
     encoder, kind = setup.encoder, setup.task.kind
     match setup.saved_as:
         case "checkpoint":
-            return partial(export, model, encoder.tokenizer, dtype=setup.save_dtype)
+            tokenizer, dtype = encoder.tokenizer, setup.save_dtype
+            return partial(export, model, tokenizer, max_length=max_length, dtype=dtype)
         case "peft":
-            return partial(save_peft, equipped, encoder)
+            return partial(save_peft, equipped, encoder, max_length=max_length)
         case "ours":
             options: dict[str, Any] = {"kind": kind, "head": setup.head}
             return partial(save_trained, equipped, encoder, max_length=max_length, **options)

@@ -67,7 +67,14 @@ class Recording:
         if epoch in self.checkpoints and make_accelerator().is_main_process:
             encoder, folder = setup.encoder, self.checkpoints[epoch]
             card = f"{encoder.name} in the course of a training, after epoch {epoch}.\n"
-            export(model, encoder.tokenizer, folder, card, dtype=setup.save_dtype)
+            export(
+                model,
+                encoder.tokenizer,
+                folder,
+                card,
+                max_length=setup.request.max_length,
+                dtype=setup.save_dtype,
+            )
 
 
 def run_sweep(

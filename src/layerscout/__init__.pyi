@@ -8,6 +8,7 @@ from .analysis import (
 from .data import Task as Task
 from .models import (
     Encoder as Encoder,
+    add_formats as add_formats,
     build as build,
     edit as edit,
     freeze as freeze,

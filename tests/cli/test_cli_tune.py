@@ -308,3 +308,49 @@ def test_albert_is_told_of_untie(run, reviews, tmp_path):
     assert run("tune", albert, reviews, *options, "--untie")[0] == 0
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model")
     assert model.config.num_hidden_groups == model.config.num_hidden_layers == 4
+
+
+def test_formats_are_added_to_what_was_written(run, tiny, reviews, tmp_path):
+    out = tmp_path / "out"
+    options = ("--plan", "top:1", "-o", out, *QUICK, "--export", "sentence-transformers")
+    code, _, errors = run("tune", tiny, reviews, *options)
+    assert (code, errors) == (0, f"added to {out / 'model'}: sentence-transformers\n")
+    assert (out / "model" / "modules.json").is_file()
+    # What a failed export or push lacks is added to the result that is there.
+    (out / "model" / "modules.json").unlink()
+    code, _, errors = run("tune", tiny, reviews, *options, "--resume")
+    assert code == 0 and "nothing to resume" in errors
+    assert (out / "model" / "modules.json").is_file()
+    short = tmp_path / "short"
+    assert run("truncate", tiny, "--head", 2, "-o", short, "--export", options[-1])[0] == 0
+    assert (short / "1_Pooling" / "config.json").is_file()
+
+
+def test_formats_are_refused_before_any_training(run, tiny, reviews, tmp_path):
+    def refuse(*options):
+        code, _, errors = run("tune", tiny, reviews, "--plan", "top:1", "-o", out, *options)
+        assert code == 2 and errors.count("\n") == 1 and not out.exists()
+        return errors
+
+    out = tmp_path / "out"
+    assert "unknown format 'onx'" in refuse("--export", "onx")
+    whole = ("--export", "sentence-transformers")
+    assert "--export is for a whole checkpoint" in refuse(*whole, "--method", "adapter")
+    assert "--export is for a whole" in refuse(*whole, "--classifier", "mean-linear")
+    assert "--private is for --push-to-hub" in refuse("--private")
+
+
+def test_a_tuned_model_is_pushed(run, tiny, reviews, tmp_path, monkeypatch):
+    pushed = []
+    monkeypatch.setattr("layerscout.models.check_push", lambda name, overwrite: None)
+
+    def push(folder, name, *, private):
+        pushed.append((folder, name, private, (folder / "README.md").is_file()))
+        return f"https://huggingface.co/{name}"
+
+    monkeypatch.setattr("layerscout.models.push", push)
+    out = tmp_path / "out"
+    options = ("--plan", "top:1", "-o", out, *QUICK, "--push-to-hub", "me/reviews", "--private")
+    code, _, errors = run("tune", tiny, reviews, *options)
+    assert (code, errors) == (0, "pushed to https://huggingface.co/me/reviews\n")
+    assert pushed == [(out / "model", "me/reviews", True, True)]

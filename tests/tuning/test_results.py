@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 from sklearn import metrics as sklearn_metrics
 from sklearn.dummy import DummyClassifier
@@ -317,6 +318,14 @@ def test_the_card_tells_the_facts(bert):
         assert fact in card
     assert "nan" not in card.lower()
     assert 'classify("some text", truncation=True)  # at the 128 tokens' in card
+    data = ModelCard(card).data  # as the hub reads it
+    assert (data.library_name, data.base_model, data.tags) == ("transformers", None, ["layerscout"])
+    assert {one.metric_type: one.metric_value for one in data.eval_results} == {
+        key: pytest.approx(value, abs=1e-4) for key, value in result.metrics.items()
+    }
+    assert {one.dataset_split for one in data.eval_results} == {"validation"}
+    fetched = content | {"model": content["model"] | {"name": "org/tiny", "revision": "abc"}}
+    assert ModelCard(model_card(fetched)).data.base_model == "org/tiny"
     once = model_card(cheaply(bert, task_of(), "head:2", epochs=1).content)
     assert "by count for 1 epoch," in once and "1 epochs" not in once
 

@@ -220,6 +220,18 @@ def report_truncation(folder: Path, warnings: Sequence[str], *, quiet: bool) -> 
         say(EscapingConsole(), f"wrote {folder}")
 
 
+def report_formats(folder: Path, formats: Sequence[str], *, quiet: bool) -> None:
+    """Say which formats a checkpoint has besides its own; on standard error, as --json asks."""
+    if formats and not quiet:
+        say(EscapingConsole(stderr=True), f"added to {folder}: {', '.join(formats)}")
+
+
+def report_push(address: str, *, quiet: bool) -> None:
+    """Say where on the hub a model is now; on standard error, as --json asks."""
+    if not quiet:
+        say(EscapingConsole(stderr=True), f"pushed to {address}")
+
+
 def report_cache(*, as_json: bool) -> None:
     """List what the cache holds."""
     entries = list_cache()

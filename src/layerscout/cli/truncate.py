@@ -20,6 +20,12 @@ def truncate(
             "--untie", metavar="", help="Copy the weights that blocks share (ALBERT) first."
         ),
     ] = False,
+    export: Annotated[
+        str,
+        typer.Option(
+            metavar="FORMAT[,...]", help="Add further formats: sentence-transformers, onnx."
+        ),
+    ] = "",
     quiet: Quiet = False,
 ) -> None:
     """Cut MODEL above a state and save the shorter checkpoint, nothing else."""
@@ -28,5 +34,9 @@ def truncate(
     with interruptible(), terminal.loading(quiet):
         from layerscout import models
 
+        formats = models.check_formats(export.split(",") if export else ())
         warnings = models.truncate(model, head, output, untie=untie)
     terminal.report_truncation(output, warnings, quiet=quiet)
+    with interruptible(), terminal.loading(quiet):
+        models.add_formats(output, formats, base=model)
+    terminal.report_formats(output, formats, quiet=quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,16 @@ from layerscout.cli.options import (
     check_outputs,
     interruptible,
 )
-from layerscout.plans import TRAINING, TuneRequest, check_counts, check_options, option
+from layerscout.plans import (
+    METHODS,
+    TRAINING,
+    Method,
+    TuneRequest,
+    check_counts,
+    check_options,
+    option,
+)
+from layerscout.runtime import InputError
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,9 @@ class Running:
         save_epochs: also save the model after these epochs, under epochs/.
         resume: continue a training that was stopped.
         overwrite: replace the result of another training in the output folder.
+        export: also write these formats into model/: sentence-transformers, onnx.
+        push_to_hub: push model/ to the hub under this name, such as me/reviews.
+        private: with --push-to-hub: make a new model there private.
         track: report to tensorboard, mlflow, wandb or trackio.
     """
 
@@ -39,11 +52,16 @@ class Running:
     save_epochs: tuple[int, ...] = option((), check_counts, panel=TRAINING, metavar="N[,N...]")
     resume: bool = option(False, panel=TRAINING)
     overwrite: bool = option(False)
+    export: str | None = option(None, metavar="FORMAT[,...]")
+    push_to_hub: str | None = option(None, metavar="NAME")
+    private: bool = option(False)
     track: str | None = option(None, panel=TRAINING)
 
     def __post_init__(self) -> None:
         """Check the values."""
         check_options(self)
+        if self.private and self.push_to_hub is None:
+            raise InputError("--private is for --push-to-hub, which is not given; leave it out")
 
 
 def tune(
@@ -68,15 +86,19 @@ def tune(
         check_outputs(output, "result.json", "predictions.parquet")
         task = columns.load(data, request.seed[0], test=running.test)
         # Heavy imports come after what may be refused.
-        from layerscout import tuning
+        from layerscout import models, tuning
         from layerscout.cache import is_first_process
-        from layerscout.models import Encoder
         from layerscout.runtime import check_checkpoint_folder
         from layerscout.scanning import Scan
 
         check_checkpoint_folder(output / "model")
+        formats = models.check_formats(running.export.split(",") if running.export else ())
+        _check_saved_whole(formats, request)
+        if running.push_to_hub is not None:
+            models.check_push(running.push_to_hub, overwrite=running.overwrite)
         scanned = None if running.scan is None else Scan.load(running.scan)
-        encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
+        encoder = models.Encoder.load(model, device=machine.device, precision=machine.precision)
+    result = None
     with interruptible(output / "snapshots"):
         try:
             result = tuning.tune(
@@ -96,8 +118,26 @@ def tune(
             )
         except tuning.AlreadyDoneError as done:
             typer.echo(f"layerscout: {done}", err=True)
-            return
         if not is_first_process():
             return
-        result.save(output)
-    terminal.report_tuning(result, output, as_json=printing.json, quiet=printing.quiet)
+        if result is not None:
+            result.save(output)
+    if result is not None:
+        terminal.report_tuning(result, output, as_json=printing.json, quiet=printing.quiet)
+    with interruptible(), terminal.loading(printing.quiet):
+        models.add_formats(output / "model", formats, base=model)
+        terminal.report_formats(output / "model", formats, quiet=printing.quiet)
+        if running.push_to_hub is not None:
+            address = models.push(output / "model", running.push_to_hub, private=running.private)
+            terminal.report_push(address, quiet=printing.quiet)
+
+
+def _check_saved_whole(formats: Sequence[str], request: TuneRequest) -> None:
+    """Refuse formats of what is not saved as a whole checkpoint, as far as the request says."""
+    method = request.method
+    apart = isinstance(method, Method) and METHODS[method.name].saved == "apart"
+    if formats and (apart or request.keep_adapter or request.classifier == "mean-linear"):
+        raise InputError(
+            "--export is for a whole checkpoint, and this tuning saves only what was trained; "
+            "leave it out"
+        )

@@ -14,6 +14,7 @@ from layerscout.models.devices import Computed, Precision, resolve_device, use_s
 from layerscout.models.edits import apply_edits, arrange_blocks, edit, list_reinitialized
 from layerscout.models.encoder import Encoder, holds_exactly
 from layerscout.models.exports import export, round_weights, truncate
+from layerscout.models.formats import add_formats, check_formats
 from layerscout.models.forward import eval_mode, park_embeddings, resume_at
 from layerscout.models.freezing import freeze
 from layerscout.models.gradients import fisher, gradient_scores
@@ -27,6 +28,7 @@ from layerscout.models.heads import (
 )
 from layerscout.models.locations import list_checkpoint_files
 from layerscout.models.lora import lora_config
+from layerscout.models.publishing import check_push, push
 from layerscout.models.saved_adapters import load, save_peft, save_trained
 from layerscout.models.steps import describe_step
 from layerscout.models.tokens import Tokens, overlap_windows, take_tokens

@@ -13,6 +13,8 @@ _SETUP = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "*_tok
 _SAFE = ("model*.safetensors", "model.safetensors.index.json")
 _PICKLED = ("pytorch_model*",)
 WEIGHT_FILES = (*_SAFE, *_PICKLED)
+# The pooling of sentence-transformers, which no state depends on.
+_BESIDE = ("1_Pooling/config.json",)
 
 
 _GGUF = (
@@ -76,7 +78,7 @@ def _fetch(name: str) -> Path:
     from huggingface_hub import errors, snapshot_download
 
     try:
-        folder = Path(snapshot_download(name, allow_patterns=[*_SETUP, *_SAFE]))
+        folder = Path(snapshot_download(name, allow_patterns=[*_SETUP, *_SAFE, *_BESIDE]))
         if not any(folder.glob("model*.safetensors")):
             snapshot_download(name, allow_patterns=list(_PICKLED))
         return folder

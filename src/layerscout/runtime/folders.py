@@ -18,6 +18,9 @@ from layerscout.runtime.files import (
     unwritable,
 )
 
+# What sentence-transformers and ONNX have in the folder of a checkpoint.
+FORMAT_FOLDERS = ("1_Pooling", "onnx")
+
 
 def check_output_folder(path: Path, *files: str) -> None:
     """Check, before any work is done, that the folder `path` can be made or written into.
@@ -131,7 +134,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
 
 
 def check_checkpoint_folder(folder: Path) -> None:
-    """Check that nothing but a checkpoint, which is a folder of files, would be replaced.
+    """Check that nothing but a checkpoint, with what a format adds to it, would be replaced.
 
     Raises:
         InputError: if `folder` is something else.
@@ -139,7 +142,8 @@ def check_checkpoint_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"cannot write {folder}: it is a file; choose a folder")
     inside = list(folder.iterdir()) if folder.exists() else []
-    if inside and (not (folder / "config.json").is_file() or any(path.is_dir() for path in inside)):
+    others = [path for path in inside if path.is_dir() and path.name not in FORMAT_FOLDERS]
+    if inside and (not (folder / "config.json").is_file() or others):
         raise InputError(
             f"cannot write {folder}: it holds more than a checkpoint, and only a checkpoint is "
             "replaced; choose another folder"

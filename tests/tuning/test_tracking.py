@@ -54,6 +54,30 @@ def test_a_tracker_that_does_not_begin_costs_one_line(tmp_path, monkeypatch):
         log({"loss": 1.0}, 1)
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("name", "settings", "written"),
+    [
+        ("wandb", {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}, "wandb/offline-run-*/*.wandb"),
+        ("trackio", {"TRACKIO_DIR": "runs"}, "runs/layerscout.db"),
+        (
+            "mlflow",
+            {"MLFLOW_TRACKING_URI": "mlruns", "MLFLOW_ALLOW_FILE_STORE": "true"},
+            "mlruns/*/*/metrics/loss",
+        ),
+    ],
+)
+def test_trackers_that_are_installed_offline(name, settings, written, tmp_path, monkeypatch):
+    if importlib.util.find_spec(name) is None:  # trackio reads its settings when it is imported
+        pytest.skip(f"{name} is not installed (pip install 'layerscout[{name}]')")
+    monkeypatch.chdir(tmp_path)
+    for variable, value in settings.items():
+        monkeypatch.setenv(variable, value)
+    with tracking(name, tmp_path / "logs", "a run", {"seed": 0}) as log:
+        log({"loss": 0.5}, 3)
+    assert list(tmp_path.glob(written))
+
+
 @tensorboard
 def test_what_is_logged_is_there_after_an_error(tmp_path):
     with (

@@ -26,6 +26,7 @@ from layerscout.runtime import cache_folder, count_unfinished, list_cache
 if TYPE_CHECKING:
     from layerscout.analysis import Comparison, Evaluation
     from layerscout.scanning import Planning, Scan
+    from layerscout.studies import Reported
     from layerscout.tuning import Result
 
 
@@ -218,6 +219,13 @@ def report_truncation(folder: Path, warnings: Sequence[str], *, quiet: bool) -> 
     warn(warnings)
     if not quiet:
         say(EscapingConsole(), f"wrote {folder}")
+
+
+def report_report(found: Reported) -> None:
+    """Print what a report concludes, and where it is."""
+    console = EscapingConsole()
+    say_wrapped(console, found.lines)
+    say(console, f"wrote {', '.join(map(str, found.written))}")
 
 
 def report_cache(*, as_json: bool) -> None:

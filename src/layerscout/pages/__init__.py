@@ -54,6 +54,7 @@ from layerscout.pages.scores import (
     list_scores,
     title_score,
 )
+from layerscout.pages.side_by_side import build_side_by_side, describe_side_by_side
 from layerscout.pages.tuned import (
     describe_training,
     list_next_commands,

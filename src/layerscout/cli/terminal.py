@@ -177,6 +177,7 @@ def report_comparison(
         print_map(console, one)
     console.print()
     say_wrapped(console, describe_clusters(content))
+    _say_step(console, content, folder)
     _close_report(console, content, [folder / "compare.json", folder / "compare.html", plot])
 
 
@@ -201,8 +202,17 @@ def report_evaluation(
     _print_by_name(console, content)
     console.print()
     say_wrapped(console, pages.describe_evaluation(content))
+    _say_step(console, content, folder)
     names = ("evaluate.json", "evaluate.html", "predictions.parquet")
     _close_report(console, content, [*(folder / name for name in names), plot])
+
+
+def _say_step(console: Console, content: Mapping[str, Any], folder: Path) -> None:
+    """Print the command that comes next, if there is one."""
+    from layerscout.pages import suggest_step
+
+    if step := suggest_step(content, str(folder)):
+        say(console, f"next: {step[1]}")
 
 
 def _print_by_name(console: Console, content: Mapping[str, Any]) -> None:

@@ -82,9 +82,9 @@ class _Report:
             self.files[path.with_suffix(".tex")] = write_latex(table)
         self.figures |= {f"{start}{title}": charts for title, charts in figures.items()}
 
-    def add_result(self, content: Mapping[str, Any]) -> None:
-        """Add what another verb wrote."""
-        title, parts = build_sections(content)
+    def add_result(self, content: Mapping[str, Any], folder: Path) -> None:
+        """Add what another verb wrote into a folder."""
+        title, parts = build_sections(content, str(folder))
         self.titles.append(title)
         self.sections += [Section(title, heading=True), *parts]
         self.contents.append(content)
@@ -170,7 +170,7 @@ def write_report(
     for folder, content in read:
         with _reading(folder):
             if content["verb"] != "study":
-                found.add_result(content)
+                found.add_result(content, folder)
             elif len(studies) == 1:
                 found.add_study(content, folder, output, "")
             else:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from layerscout.data import METRICS_OF, Tags, find_interval
+from layerscout.data import METRICS_OF, Tags, find_difference, find_interval
 
 
 def guess(right: int, of: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,3 +86,35 @@ def test_numbers_have_an_interval_of_their_correlation():
     r, half = (low + high) / 2, (high - low) / 2
     assert low < 0.7071 < high
     assert half == pytest.approx(1.96 * (1 - r**2) / 20, rel=0.2)  # by the delta method
+
+
+def test_the_difference_of_two_accuracies_has_the_interval_of_agresti_and_min():
+    labels = np.zeros(100, np.int64)
+    first, second = (np.eye(2)[wrong.astype(int)] for wrong in (np.zeros(100), np.zeros(100)))
+    first[:12], second[8:12], second[60:63] = [0, 1], [0, 1], [0, 1]  # 8 gained, 3 lost
+    found, (low, high) = find_difference("accuracy", labels, (first, second))
+    # p_c' = (c + 1/2) / (n + 2) in each cell; the Wald interval of p12' − p21'.
+    gained, lost = 8.5 / 102, 3.5 / 102
+    half = 1.959963984540054 * np.sqrt((gained + lost - (gained - lost) ** 2) / 102)
+    assert found == pytest.approx(0.05)
+    assert (low, high) == pytest.approx((gained - lost - half, gained - lost + half))
+
+
+def test_the_difference_of_equal_models_is_not_certain_for_a_few_examples():
+    labels, logits = guess(6, 6)
+    assert find_difference("accuracy", labels, (logits, logits))[1] == pytest.approx(
+        (-0.245, 0.245), abs=1e-3
+    )
+    assert find_difference("accuracy", labels[:1], (logits[:1], logits[:1])) == (0, None)
+
+
+def test_a_paired_interval_of_another_metric_is_narrower_than_of_two_samples():
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=400)
+    noise = rng.normal(size=400)
+    first, second = numbers + noise, numbers + 0.9 * noise
+    found, (low, high) = find_difference("pearson", numbers, (first[:, None], second[:, None]))
+    alone = find_interval("pearson", numbers, first[:, None])
+    assert low < found < high
+    assert low > 0
+    assert high - low < (alone[1] - alone[0]) / 3

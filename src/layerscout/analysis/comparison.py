@@ -88,7 +88,7 @@ class Comparison:
         """
         folder, content = make_output_folder(Path(folder).expanduser()), self.as_dict()
         written = json.dumps(content, indent=1, allow_nan=False) + "\n"
-        files = {"compare.json": written, "compare.html": render_result(content)}
+        files = {"compare.json": written, "compare.html": render_result(content, str(folder))}
         write_files({folder / name: text for name, text in files.items()})
 
 

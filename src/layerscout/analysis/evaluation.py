@@ -105,7 +105,7 @@ class Evaluation:
         with replace_files(*(folder / name for name in names)) as temporary:
             written = json.dumps(content, indent=1, allow_nan=False) + "\n"
             temporary[0].write_text(written, encoding="utf-8")
-            temporary[1].write_text(render_result(content), encoding="utf-8")
+            temporary[1].write_text(render_result(content, str(folder)), encoding="utf-8")
             pd.DataFrame(self.predictions).to_parquet(temporary[2], index=False)
 
 

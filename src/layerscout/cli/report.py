@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from layerscout.cli.options import Figures, Quiet, interruptible
-from layerscout.runtime import escape_controls
 
 
 def report(
@@ -24,12 +23,15 @@ def report(
     figures: Figures = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write one self-contained page from studies or from the output of any verb."""
+    """Write one self-contained page from studies or from the output of any verb.
+
+    Two results of one verb are compared: what changed, and which texts flip.
+    """
     from layerscout.cli import terminal
 
     with interruptible(), terminal.loading(quiet):
         from layerscout import studies
 
-        written = studies.report(folders, output, figures=figures)
+        found = studies.write_report(folders, output, figures=figures)
     if not quiet:
-        typer.echo(escape_controls(f"wrote {', '.join(map(str, written))}"))
+        terminal.report_report(found)

@@ -26,6 +26,7 @@ from layerscout.runtime import cache_folder, count_unfinished, list_cache
 if TYPE_CHECKING:
     from layerscout.analysis import Comparison, Evaluation
     from layerscout.scanning import Planning, Scan
+    from layerscout.studies import Reported
     from layerscout.tuning import Result
 
 
@@ -176,6 +177,7 @@ def report_comparison(
         print_map(console, one)
     console.print()
     say_wrapped(console, describe_clusters(content))
+    _say_step(console, content, folder)
     _close_report(console, content, [folder / "compare.json", folder / "compare.html", plot])
 
 
@@ -200,8 +202,17 @@ def report_evaluation(
     _print_by_name(console, content)
     console.print()
     say_wrapped(console, pages.describe_evaluation(content))
+    _say_step(console, content, folder)
     names = ("evaluate.json", "evaluate.html", "predictions.parquet")
     _close_report(console, content, [*(folder / name for name in names), plot])
+
+
+def _say_step(console: Console, content: Mapping[str, Any], folder: Path) -> None:
+    """Print the command that comes next, if there is one."""
+    from layerscout.pages import suggest_step
+
+    if step := suggest_step(content, str(folder)):
+        say(console, f"next: {step[1]}")
 
 
 def _print_by_name(console: Console, content: Mapping[str, Any]) -> None:
@@ -230,6 +241,13 @@ def report_push(address: str, *, quiet: bool) -> None:
     """Say where on the hub a model is now; on standard error, as --json asks."""
     if not quiet:
         say(EscapingConsole(stderr=True), f"pushed to {address}")
+
+
+def report_report(found: Reported) -> None:
+    """Print what a report concludes, and where it is."""
+    console = EscapingConsole()
+    say_wrapped(console, found.lines)
+    say(console, f"wrote {', '.join(map(str, found.written))}")
 
 
 def report_cache(*, as_json: bool) -> None:

@@ -38,6 +38,7 @@ from layerscout.pages.naming import (
     name_majority,
     name_measure,
 )
+from layerscout.pages.next_steps import suggest_step
 from layerscout.pages.plan import (
     describe_untying,
     describe_work,
@@ -54,6 +55,7 @@ from layerscout.pages.scores import (
     list_scores,
     title_score,
 )
+from layerscout.pages.side_by_side import build_side_by_side, describe_side_by_side
 from layerscout.pages.tuned import (
     describe_training,
     list_next_commands,

@@ -48,7 +48,8 @@ class Section:
         paragraphs: plain text.
         charts: charts, each with a `description` for those who cannot see it.
         table: a table.
-        commands: commands to type, each after a sentence that says what it does.
+        commands: commands to type, each after a sentence that says what it does; they stand above
+            the charts.
         facts: names and values.
         small: whether several charts fit side by side.
         code: text that is shown verbatim.

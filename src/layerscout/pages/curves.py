@@ -30,11 +30,12 @@ from layerscout.pages.scores import (
     title_score,
 )
 
-# What a truncation curve shows, in words and as Phang et al. 2021 call it.
+# What a truncation curve shows: UNTUNED, TUNED and TUNEDORIG of Phang et al. 2021. Their first
+# name is that of the head alone, and beside an untuned model it misleads.
 TRUNCATIONS: Mapping[str, str] = {
-    "untuned": "head as tuned (UNTUNED)",
-    "tuned": "head tuned again (TUNED)",
-    "tuned_original": "untuned model (TUNEDORIG)",
+    "untuned": "head as it was tuned",
+    "tuned": "head tuned again at each state",
+    "tuned_original": "untuned model, head tuned at each state",
 }
 
 

@@ -85,16 +85,25 @@ def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
     if whole <= majority:
         nothing = "It has learnt nothing of the task, so what is left after an edit says nothing."
         return [f"{first}.", nothing]
-    return [f"{first}.", *_describe_truncation(content, majority), *_describe_skips(content)]
+    return [f"{first}.", *_describe_truncation(content), *_describe_skips(content)]
 
 
-def _describe_truncation(content: Mapping[str, Any], majority: float) -> list[str]:
+def count_removable(content: Mapping[str, Any]) -> int | None:
+    """Count the top blocks that the head as tuned can do without; None where that is unknown."""
+    curve, majority = content["truncation"].get("untuned"), content["majority"] or 0.0
+    whole = content["metrics"][content["metric"]]
+    if not curve or whole <= majority:
+        return None
+    return len(curve) - 1 - _find_shortest(curve, whole - LOST * (whole - majority))
+
+
+def _describe_truncation(content: Mapping[str, Any]) -> list[str]:
     """Say how many blocks the head as tuned can do without."""
     curve = content["truncation"].get("untuned")
     if not curve:
         return []
-    name, whole = name_measure(content), content["metrics"][content["metric"]]
-    shortest, top = _find_shortest(curve, whole - LOST * (whole - majority)), len(curve) - 1
+    name, removable, top = name_measure(content), count_removable(content), len(curve) - 1
+    shortest = top - (removable or 0)
     if shortest == top:
         return [
             f"With the head as it was tuned, no top block can be removed: without block {top} the "

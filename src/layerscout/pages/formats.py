@@ -53,7 +53,7 @@ def list_circumstances(content: Mapping[str, Any]) -> list[tuple[str, str]]:
     named = {"task": "Known task"}  # its name stands above
     return [
         *(
-            (named.get(name, name.replace("_", " ").capitalize()), _format_setting(value))
+            (named.get(name, name.replace("_", " ").capitalize()), format_setting(value))
             for name, value in content["settings"].items()
             if value is not None
         ),
@@ -62,11 +62,12 @@ def list_circumstances(content: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _format_setting(value: object) -> str:
+def format_setting(value: object) -> str:
+    """Write the value of a setting for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_format_setting(held)}" for name, held in value.items())
+        return ", ".join(f"{name} {format_setting(held)}" for name, held in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(_format_setting, value))
+        return ", ".join(map(format_setting, value))
     return str(value)

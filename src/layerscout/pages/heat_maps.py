@@ -11,6 +11,9 @@ import altair as alt
 from layerscout.pages.axes import layer_rows, place_ticks
 from layerscout.pages.naming import name_measure
 
+# Values closer together than this do not span all colours: 0.49 and 0.51 are much the same.
+LEAST_SPAN = 0.1
+
 
 def shorten_names(content: Mapping[str, Any]) -> list[str]:
     """Name the models of a comparison by as many last parts of their names as tell them apart."""
@@ -76,10 +79,17 @@ def draw_skips(content: Mapping[str, Any]) -> alt.LayerChart:
         rows,
         (blocks, "first skipped block"),
         (blocks, "last skipped block"),
-        alt.Scale(domain=[min(known), max(known)], scheme="viridis"),
+        alt.Scale(domain=_span_colours(known), scheme="viridis"),
         name,
         f"{name} of the model without the blocks from one to another.",
     ).properties(height=340)
+
+
+def _span_colours(values: Sequence[float]) -> list[float]:
+    """Give the ends of a scale of colours: at least `LEAST_SPAN` apart, around the values."""
+    low, high = min(values), max(values)
+    more = max(0.0, LEAST_SPAN - (high - low)) / 2
+    return [low - more, high + more]
 
 
 def _draw_cells(

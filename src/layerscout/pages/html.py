@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -16,26 +17,36 @@ from layerscout.pages.axes import fit_page
 from layerscout.pages.comparison import build_comparison
 from layerscout.pages.content import Section
 from layerscout.pages.evaluation import build_evaluation
+from layerscout.pages.next_steps import suggest_step
 from layerscout.pages.scan import build_scan
 from layerscout.pages.tuned import build_tuned
 
-# By the "verb" of a JSON file.
+# By the "verb" of a JSON file; a scan has commands of its own.
 BUILDERS = {
-    "scan": build_scan,
     "compare": build_comparison,
     "evaluate": build_evaluation,
     "tune": build_tuned,
 }
 
 
-def build_sections(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
-    """Give the title and the sections of what a verb wrote as JSON."""
-    return BUILDERS[content["verb"]](content)
+def build_sections(content: Mapping[str, Any], folder: str = ".") -> tuple[str, list[Section]]:
+    """Give the title and the sections of what a verb wrote as JSON.
+
+    Args:
+        content: of the file.
+        folder: where it is, as commands name it.
+    """
+    if content["verb"] == "scan":
+        return build_scan(content, folder)
+    title, sections = BUILDERS[content["verb"]](content)
+    if step := suggest_step(content, folder):
+        sections[0] = replace(sections[0], commands=[step])
+    return title, sections
 
 
-def render_result(content: Mapping[str, Any]) -> str:
-    """Render what a verb wrote as JSON as one HTML page."""
-    return render_page(*build_sections(content), content)
+def render_result(content: Mapping[str, Any], folder: str = ".") -> str:
+    """Render what a verb wrote as JSON as one HTML page; see `build_sections`."""
+    return render_page(*build_sections(content, folder), content)
 
 
 def render_page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ NO_ACCURACY = (
 )
 
 
-def build_scan(scan: Mapping[str, Any]) -> tuple[str, list[Section]]:
+def build_scan(scan: Mapping[str, Any], folder: str) -> tuple[str, list[Section]]:
     """Give the title and the sections of a scan."""
     scores = scan["scores"]
     first = choose_leading(scan) or next(iter(scores))
@@ -61,7 +62,7 @@ def build_scan(scan: Mapping[str, Any]) -> tuple[str, list[Section]]:
             for key in scores
         ),
         Section("What the numbers mean", [NO_ACCURACY], facts=meanings),
-        Section("What to do next", commands=_list_commands(scan)),
+        Section("What to do next", commands=_list_commands(scan, folder)),
         Section("Facts", facts=_list_facts(scan)),
     ]
     return f"{scan['model']['name']} on {scan['task']['name']}", sections
@@ -115,13 +116,13 @@ _WORDS = {
 }
 
 
-def _list_commands(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _list_commands(scan: Mapping[str, Any], folder: str) -> list[tuple[str, str]]:
     """List what is worth trying after this scan; only what it did not do already."""
     settings = scan["settings"]
     commands = [
         (
-            "List what could be tuned and what it costs (run this in the folder of the scan):",
-            "layerscout plan .",
+            "List what could be tuned and what it costs:",
+            shlex.join(["layerscout", "plan", folder]),
         )
     ]
     if len(scan["scores"]) < FEW:

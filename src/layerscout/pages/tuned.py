@@ -10,7 +10,6 @@ import altair as alt
 
 from layerscout.pages.axes import BEST, CURVE, MUTED, lay_out_entries, lay_out_values, layer_rows
 from layerscout.pages.by_name import choose_split, show_by_name, show_confusion
-from layerscout.pages.commands import write_command
 from layerscout.pages.content import Section, Table
 from layerscout.pages.formats import format_decimals, list_model
 from layerscout.pages.naming import (
@@ -21,6 +20,7 @@ from layerscout.pages.naming import (
     name_majority,
     name_measure,
 )
+from layerscout.pages.next_steps import suggest_step
 
 
 def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
@@ -160,8 +160,8 @@ def list_next_commands(content: Mapping[str, Any], folder: str) -> list[str]:
         folder: where that is.
     """
     found = [shlex.join(["layerscout", "report", folder])]
-    if content["saved_as"] == "checkpoint":
-        found.append(write_command("evaluate", content, model=f"{folder}/model"))
+    if step := suggest_step(content, folder):
+        found.append(step[1])
     return found
 
 

@@ -203,7 +203,12 @@ class Scan:
         folder = make_output_folder(Path(folder))
         content = self.as_dict()
         written = json.dumps(content, indent=1, allow_nan=False) + "\n"
-        write_files({folder / "scan.json": written, folder / "scan.html": render_result(content)})
+        write_files(
+            {
+                folder / "scan.json": written,
+                folder / "scan.html": render_result(content, str(folder)),
+            }
+        )
 
     @classmethod
     def load(cls, folder: str | Path) -> Scan:

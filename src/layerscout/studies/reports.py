@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from layerscout.pages import (
     Section,
     build_sections,
+    build_side_by_side,
+    describe_side_by_side,
     place_side_by_side,
     render_page,
     save_chart,
@@ -20,6 +22,7 @@ from layerscout.pages import (
     write_markdown,
 )
 from layerscout.runtime import InputError, make_output_folder, read_json, write_files
+from layerscout.studies.pairing import pair_predictions
 from layerscout.studies.study_page import build_study, draw_study, load_study, tabulate_study
 from layerscout.studies.summaries import UNLIKE_OURS
 
@@ -42,6 +45,8 @@ class _Report:
         contents: what the page carries as JSON.
         files: what is written beside the page.
         figures: charts by the title of their figure.
+        lines: the conclusion in sentences, for the terminal.
+        pair: how two results compare on the same rows.
     """
 
     titles: list[str] = field(default_factory=list)
@@ -49,6 +54,18 @@ class _Report:
     contents: list[Mapping[str, Any]] = field(default_factory=list)
     files: dict[Path, str] = field(default_factory=dict)
     figures: dict[str, list[alt.LayerChart]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    pair: Mapping[str, Any] | None = None
+
+    def begin_side_by_side(
+        self, folders: Sequence[Path], contents: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Begin with how two results of one verb differ."""
+        if contents[0]["verb"] in ("tune", "evaluate"):
+            self.pair = pair_predictions(folders, contents)
+        names = name_apart(folders)
+        self.lines = describe_side_by_side(contents, names, self.pair)
+        self.sections += build_side_by_side(contents, names, self.pair)
 
     def add_study(self, content: Mapping[str, Any], folder: Path, place: Path, start: str) -> None:
         """Add a study, whose tables go to `place` and whose figures' titles begin with `start`."""
@@ -65,9 +82,9 @@ class _Report:
             self.files[path.with_suffix(".tex")] = write_latex(table)
         self.figures |= {f"{start}{title}": charts for title, charts in figures.items()}
 
-    def add_result(self, content: Mapping[str, Any]) -> None:
-        """Add what another verb wrote."""
-        title, parts = build_sections(content)
+    def add_result(self, content: Mapping[str, Any], folder: Path) -> None:
+        """Add what another verb wrote into a folder."""
+        title, parts = build_sections(content, str(folder))
         self.titles.append(title)
         self.sections += [Section(title, heading=True), *parts]
         self.contents.append(content)
@@ -76,8 +93,37 @@ class _Report:
         """Render the page."""
         if len(self.titles) == 1:
             return render_page(self.titles[0], self.sections, self.contents[0])
-        name = f"{len(self.titles)} reports"
-        return render_page(name, self.sections, {"verb": "report", "reports": self.contents})
+        content = {"verb": "report", "reports": self.contents}
+        if self.lines:
+            return render_page(
+                " and ".join(dict.fromkeys(self.titles)),
+                self.sections,
+                {**content, "conclusion": self.lines, "pair": self.pair},
+            )
+        return render_page(f"{len(self.titles)} reports", self.sections, content)
+
+
+def name_apart(folders: Sequence[Path]) -> list[str]:
+    """Name two folders by as many last parts of their paths as tell them apart."""
+    paths = [folder.resolve().parts for folder in folders]
+    return next(
+        names
+        for parts in range(1, max(map(len, paths)) + 1)
+        if len(set(names := ["/".join(path[-parts:]) for path in paths])) == len(paths)
+    )
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What a report wrote, and what it says first.
+
+    Attributes:
+        written: the page, and the files beside it.
+        lines: its conclusion in sentences; empty where it has none.
+    """
+
+    written: list[Path]
+    lines: list[str]
 
 
 def report(
@@ -100,6 +146,16 @@ def report(
     Raises:
         InputError: if a folder holds nothing to report, or something cannot be written.
     """
+    return write_report(folders, output, figures=figures).written
+
+
+def write_report(
+    folders: str | Path | Sequence[str | Path],
+    output: str | Path | None = None,
+    *,
+    figures: Literal["svg", "png", "pdf"] | None = None,
+) -> Reported:
+    """Write a report as `report` does; give its conclusion too."""
     listed = [folders] if isinstance(folders, str | Path) else list(folders)
     places = list({(at := Path(one).expanduser()).resolve(): at for one in listed}.values())
     if not places:
@@ -108,20 +164,18 @@ def report(
     read = [(folder, content) for folder in places for content in _read_contents(folder)]
     studies = _name_studies([at for at, content in read if content["verb"] == "study"], output)
     found = _Report()
+    if len(read) == 2 and len({content["verb"] for _, content in read} - {"study"}) == 1:
+        with _reading(*(folder for folder, _ in read)):
+            found.begin_side_by_side(*map(list, zip(*read, strict=True)))
     for folder, content in read:
-        try:
+        with _reading(folder):
             if content["verb"] != "study":
-                found.add_result(content)
+                found.add_result(content, folder)
             elif len(studies) == 1:
                 found.add_study(content, folder, output, "")
             else:
                 name = studies[folder]
                 found.add_study(content, folder, output / name, f"{name}: ")
-        except UNLIKE_OURS as error:
-            raise InputError(
-                f"what {folder} holds is not what layerscout writes ({error!r:.80}); run the verb "
-                "again"
-            ) from error
     page = output / "report.html"
     files = {**found.files, page: found.render()}
     for path in {path.parent for path in files}:
@@ -134,7 +188,21 @@ def report(
         _remove_stale(output / "tables", ("md", "tex"), written)
         if figures is not None:
             _remove_stale(output / "figures", ("svg", "png", "pdf"), written)
-    return written
+    return Reported(written, found.lines)
+
+
+@contextmanager
+def _reading(*folders: Path) -> Iterator[None]:
+    """Refuse what is unlike the files that the verbs write."""
+    try:
+        yield
+    except InputError:
+        raise
+    except UNLIKE_OURS as error:
+        raise InputError(
+            f"what {' or '.join(map(str, folders))} holds is not what layerscout writes "
+            f"({error!r:.80}); run the verb again"
+        ) from error
 
 
 def _read_contents(folder: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,278 @@
+"""Two results of one verb side by side: what changed, and which texts flip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from layerscout.data import name_metric
+from layerscout.pages.content import Section, Table
+from layerscout.pages.formats import format_decimals, format_number, format_setting
+from layerscout.pages.naming import describe_speed, name_measure
+from layerscout.pages.scores import choose_leading, name_entry, name_score, title_score
+
+Contents = Sequence[Mapping[str, Any]]
+
+# What differs between any two runs, and says nothing.
+_APART = {"training", "device", "threads", "versions", "processes", "cache_limit"}
+# Metrics of which a hundredth is a point.
+_POINTS = frozenset({"pearson_spearman", "pearson", "spearman", "matthews_correlation"})
+
+
+def build_side_by_side(
+    contents: Contents, names: Sequence[str], pair: Mapping[str, Any] | None
+) -> list[Section]:
+    """Give the sections of a comparison, the conclusion first.
+
+    Args:
+        contents: two, of `scan.json`, `result.json`, `evaluate.json` or `compare.json`.
+        names: of their folders.
+        pair: of tuned or evaluated models, what `pair_predictions` found on the same rows.
+    """
+    sections = [
+        Section("Side by side", describe_side_by_side(contents, names, pair), heading=True),
+        Section("What changed", _say_same(contents), table=_tabulate_settings(contents, names)),
+    ]
+    if contents[0]["verb"] == "scan":
+        sections.append(Section("Scores side by side", table=_tabulate_scores(contents, names)))
+    if contents[0]["verb"] in ("tune", "evaluate"):
+        table = _tabulate_figures(contents, names)
+        sections.append(Section("Quality and cost", table=table))
+    if pair is not None and not pair["unpaired"]:
+        sections += _show_flips(pair, contents[0]["task"]["kind"], names)
+    return sections
+
+
+def describe_side_by_side(
+    contents: Contents, names: Sequence[str], pair: Mapping[str, Any] | None
+) -> list[str]:
+    """Say in a few sentences how the second of two results differs from the first."""
+    match contents[0]["verb"]:
+        case "scan":
+            return [_compare_scans(contents, names)]
+        case "compare":
+            return [f"{names[0]} and {names[1]} are two comparisons; their maps follow."]
+    lines = [_compare_quality(contents, names, pair)]
+    if contents[0]["verb"] == "tune":
+        shares = [f"{one['flops']['train'] / one['flops']['full_train']:.0%}" for one in contents]
+        lines.append(
+            f"{names[0]} took {shares[0]} of the training FLOPs of full fine-tuning, {names[1]} "
+            f"{shares[1]}."
+        )
+    if pair is not None and (flips := pair.get("flips")) is not None:
+        lines.append(
+            f"{names[1]} gets {flips['gained']:,} right that {names[0]} gets wrong, and "
+            f"{flips['lost']:,} wrong that {names[0]} gets right."
+        )
+    return lines
+
+
+def _compare_quality(
+    contents: Contents, names: Sequence[str], pair: Mapping[str, Any] | None
+) -> str:
+    """Say which of two models is better, if that can be told."""
+    if pair is None or pair["unpaired"]:
+        values = [
+            f"{name_measure(one)} {_get_value(one):.3f} ({name})"
+            for one, name in zip(contents, names, strict=True)
+        ]
+        because = "" if pair is None else f": {pair['unpaired']}"
+        return f"{values[0]} and {values[1]} are not compared row by row{because}."
+    key, (first, second) = pair["metric"], pair["values"]
+    name = name_metric(key, contents[0]["task"].get("labels") or ())
+    rows = "words" if contents[0]["task"]["kind"] == "token_classification" else "examples"
+    on = f"on the same {pair['examples']:,} {pair['split']} {rows}"
+    interval, sign = pair["interval"], -1 if pair["difference"] < 0 else 1
+    if interval is None or interval[0] == interval[1]:
+        return f"{name}: {first:.3f} of {names[0]} and {second:.3f} of {names[1]}, {on}."
+    # The larger one comes first, so that the difference has no sign to be misread.
+    (above, high), (below, low) = [(names[1], second), (names[0], first)][::sign]
+    ends = sorted(sign * end for end in interval)
+    span = " to ".join(_format_points(key, end) for end in ends)
+    gap = f"{_format_points(key, abs(pair['difference']))}{'' if key in _POINTS else ' points'}"
+    told = f"{name} {high:.3f} and {low:.3f} {on}, a difference of {gap} (95 % interval {span})"
+    if ends[0] <= 0:
+        return f"{above} and {below} cannot be told apart: {told}."
+    return f"{above} is better than {below}: {told}."
+
+
+def _format_points(key: str, value: float) -> str:
+    """Write a difference in points of a share, or as it is for a correlation."""
+    text = f"{value:.3f}" if key in _POINTS else f"{100 * value:.1f}"
+    return text.replace("-", "−")
+
+
+def _get_value(content: Mapping[str, Any]) -> float:
+    """Give the metric that counts, of validation."""
+    value: float = content["metrics"][content["metric"]]
+    return value
+
+
+def _compare_scans(contents: Contents, names: Sequence[str]) -> str:
+    """Say which state is best in each of two scans."""
+    parts = []
+    for scan, name in zip(contents, names, strict=True):
+        key = choose_leading(scan)
+        if key is None:
+            parts.append(f"{name} could score no state")
+            continue
+        score, best = scan["scores"][key], scan["best"][key]
+        parts.append(
+            f"{name} finds {name_entry(score)} {best} of {scan['model']['blocks']} best by "
+            f"{name_score(key)} ({format_number(score['values'][best])})"
+        )
+    return f"{parts[0]}; {parts[1]}."
+
+
+def _say_same(contents: Contents) -> list[str]:
+    changed = _list_changed(contents)
+    return [] if changed else ["Model, data, plan and settings are the same."]
+
+
+def _list_changed(contents: Contents) -> list[tuple[str, str, str]]:
+    """List what the two were made with where that differs."""
+    described = [_describe(content) for content in contents]
+    keys = list(dict.fromkeys([*described[0], *described[1]]))
+    pairs = [(key, *(one.get(key, "–") for one in described)) for key in keys]
+    return [(key, a, b) for key, a, b in pairs if a != b]
+
+
+def _describe(content: Mapping[str, Any]) -> dict[str, str]:
+    """Name the model, the data, the plan and the settings of a result."""
+    models = content["models"] if "models" in content else [content["model"]]
+    found = {
+        "Model": ", ".join(str(model["name"]) for model in models),
+        "Task": str(content["task"]["name"]),
+        "Examples read": f"{content['task']['examples_used']:,}",
+    }
+    if content["verb"] == "tune":
+        run = content["runs"][content["kept"]]
+        found |= {
+            "Plan": f"{content['plan']['notation']} ({content['plan']['strategy']})",
+            "Method": str(content["method"]),
+            "Learning rate": f"{run['learning_rate']:g}",
+            "Seed": str(run["seed"]),
+        }
+        found |= {
+            name.replace("_", " ").capitalize(): format_setting(value)
+            for name, value in (content.get("method_options") or {}).items()
+        }
+    if "scores" in content:
+        found["Scores"] = ", ".join(map(name_score, content["scores"]))
+    if "metric" in content:
+        found["Metric"] = name_measure(content)
+    return found | {
+        name.replace("_", " ").capitalize(): format_setting(value)
+        for name, value in content["settings"].items()
+        if value is not None and name not in (*_APART, "examples", "metric")
+    }
+
+
+def _tabulate_settings(contents: Contents, names: Sequence[str]) -> Table | None:
+    changed = _list_changed(contents)
+    caption = "What the two were made with, where that differs."
+    return Table(caption, ["", *names], changed, words=frozenset({1, 2})) if changed else None
+
+
+def _tabulate_figures(contents: Contents, names: Sequence[str]) -> Table:
+    """Tabulate metrics, costs and speed of two models."""
+    metrics = [key for key in contents[0]["metrics"] if key in contents[1]["metrics"]]
+    classes = contents[0]["task"].get("labels") or ()
+    rows = {
+        name_metric(key, classes): [format_decimals(one["metrics"][key]) for one in contents]
+        for key in metrics
+    }
+    if all(one.get("test") for one in contents):
+        rows |= {
+            f"{name_metric(key, classes)}, test": [
+                format_decimals(one["test"]["metrics"][key]) for one in contents
+            ]
+            for key in metrics
+        }
+    if contents[0]["verb"] == "tune":
+        rows |= _list_costs(contents)
+    table = [[name, *cells] for name, cells in rows.items()]
+    return Table("Metrics are of validation unless they say test.", ["", *names], table)
+
+
+def _list_costs(contents: Contents) -> dict[str, list[str]]:
+    memory = [one["memory"].get("used") for one in contents]
+    return {
+        "training FLOPs, share of full fine-tuning": [
+            f"{one['flops']['train'] / one['flops']['full_train']:.1%}" for one in contents
+        ],
+        "inference FLOPs, share of the full model": [
+            f"{one['flops']['inference'] / one['flops']['full_inference']:.1%}" for one in contents
+        ],
+        "parameters": [f"{one['parameters']['total']:,}" for one in contents],
+        "trained parameters": [f"{one['parameters']['trainable']:,}" for one in contents],
+        "time": [f"{sum(one['seconds'].values()):.1f} s" for one in contents],
+        "memory": ["–" if used is None else f"{used / 1e9:.2f} GB" for used in memory],
+        "speed": [describe_speed(one).partition(",")[0] or "–" for one in contents],
+    }
+
+
+def _tabulate_scores(contents: Contents, names: Sequence[str]) -> Table:
+    """Tabulate the best state by each score of two scans, and its value there."""
+    keys = list(dict.fromkeys([*contents[0]["scores"], *contents[1]["scores"]]))
+    rows = [
+        [title_score(key), *(cell for scan in contents for cell in _show_best(scan, key))]
+        for key in keys
+    ]
+    columns = ["Score", *(f"{what}, {name}" for name in names for what in ("Best", "value"))]
+    return Table("The best state or block by each score.", columns, rows, words=frozenset({1, 3}))
+
+
+def _show_best(scan: Mapping[str, Any], key: str) -> list[str]:
+    if (best := scan["best"].get(key)) is None:
+        return ["–", "–"]
+    score = scan["scores"][key]
+    return [f"{name_entry(score)} {best}", format_number(score["values"][best])]
+
+
+def _show_flips(pair: Mapping[str, Any], kind: str, names: Sequence[str]) -> list[Section]:
+    """Count and list the answers that one model has right and the other wrong."""
+    flips = pair["flips"]
+    if flips is None:
+        return [Section("Flips", ["Numbers are not right or wrong, so no text flips."])]
+    first, second = names
+    rows = [
+        [f"right in {first}", f"{flips['both']:,}", f"{flips['lost']:,}"],
+        [f"wrong in {first}", f"{flips['gained']:,}", f"{flips['neither']:,}"],
+    ]
+    what = {"token_classification": "words", "multi_label_classification": "texts"}.get(
+        kind, "examples"
+    )
+    caption = f"{what.capitalize()} of {pair['split']} by which of the two is right."
+    if kind == "multi_label_classification":
+        caption += " Right: exactly the labels of the text."
+    counted = Table(caption, ["", f"right in {second}", f"wrong in {second}"], rows)
+    return [
+        Section("Flips", table=counted),
+        _list_flips(flips, "lost", f"Right in {first}, wrong in {second}", names),
+        _list_flips(flips, "gained", f"Right in {second}, wrong in {first}", names),
+    ]
+
+
+def _list_flips(flips: Mapping[str, Any], part: str, title: str, names: Sequence[str]) -> Section:
+    listed = flips[f"{part}_listed"]
+    if not listed:
+        return Section(title)
+    rows = [
+        [
+            f"{one['row']:,}",
+            one["label"],
+            *(
+                f"{said} ({format_decimals(sure, 2)})"
+                for said, sure in zip(one["predictions"], one["probabilities"], strict=True)
+            ),
+            one["text"],
+        ]
+        for one in listed
+    ]
+    caption = "Those that both models are surest of, with the probability that each gives."
+    if flips[part] > len(listed):
+        caption = f"The {len(listed)} of {flips[part]:,} that both models are surest of, with the "
+        caption += "probability that each gives."
+    columns = ["Row", "Label", *names, "Text"]
+    return Section(title, table=Table(caption, columns, rows, words=frozenset({1, 2, 3, 4})))

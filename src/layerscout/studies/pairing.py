@@ -1,0 +1,196 @@
+"""Two models on the same rows, from the predictions that `tune` and `evaluate` keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscout.data import Tags, find_difference
+from layerscout.runtime import InputError
+
+# Flips that are listed of each direction, characters of their texts, and words around a word.
+LISTED, LONGEST, AROUND = 20, 300, 6
+
+
+def pair_predictions(
+    folders: Sequence[Path], contents: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Compare two models on the rows that both have predicted: the test rows, else validation.
+
+    Args:
+        folders: that hold a `predictions.parquet` each.
+        contents: of their `result.json`, or of their `evaluate.json`.
+
+    Returns:
+        Under "unpaired" why the two cannot be compared row by row; else None, and
+        "split", "examples" (or words), "metric", "values", "difference", "interval" (95 %), and
+        "flips": None for numbers, else how many answers are right in the second alone ("gained"),
+        in the first alone ("lost"), in both and in neither, and the surest of the first two.
+    """
+    first, second = contents
+    if first["task"]["kind"] != second["task"]["kind"]:
+        return {"unpaired": "the two have different kinds of tasks"}
+    if sorted(map(str, first["task"]["labels"])) != sorted(map(str, second["task"]["labels"])):
+        return {"unpaired": "the two have different labels"}
+    frames = []
+    for folder in folders:
+        try:
+            frame = pd.read_parquet(folder / "predictions.parquet")
+        except FileNotFoundError:
+            return {"unpaired": f"{folder} has no predictions.parquet"}
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{folder / 'predictions.parquet'} is not what layerscout writes; run the verb "
+                "again"
+            ) from error
+        frames.append(frame[frame["edit"] == ""] if "edit" in frame else frame)
+    split = "test" if all(_has_test(frame) for frame in frames) else "validation"
+    one, other = (
+        frame[frame["split"] == split].reset_index(drop=True)
+        if "split" in frame
+        else frame.reset_index(drop=True)
+        for frame in frames
+    )
+    if not _have_same_rows(one, other):
+        return {"unpaired": f"the two were judged on different {split} rows"}
+    outputs = [np.stack(list(frame["logits"])).astype(np.float64) for frame in (one, other)]
+    if any(np.isnan(logits).any() for logits in outputs):
+        return {"unpaired": "some logits are not finite"}
+    names = list(map(str, first["task"]["labels"]))
+    theirs = list(map(str, second["task"]["labels"]))
+    if first["task"]["kind"] not in ("regression", "multiple_choice"):
+        outputs[1] = outputs[1][:, [theirs.index(name) for name in names]]
+    labels, tags = _read_labels(first["task"]["kind"], names, one)
+    thresholds = (_read_thresholds(first, names), _read_thresholds(second, names))
+    difference, interval = find_difference(
+        first["metric"], labels, (outputs[0], outputs[1]), tags=tags, thresholds=thresholds
+    )
+    key = first["metric"]
+    judged = [
+        (content.get("test") or content) if split == "test" else content for content in contents
+    ]
+    return {
+        "unpaired": None,
+        "split": split,
+        "examples": len(one),
+        "metric": key,
+        "values": [content["metrics"][key] for content in judged],
+        "difference": difference,
+        "interval": None if interval is None else list(interval),
+        "flips": None
+        if first["task"]["kind"] == "regression"
+        else _find_flips(one, other, [_find_certainty(labels, logits) for logits in outputs]),
+    }
+
+
+def _has_test(frame: pd.DataFrame) -> bool:
+    return "split" in frame and bool((frame["split"] == "test").any())
+
+
+def _have_same_rows(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Tell whether two tables are of the same texts and labels, in one order."""
+    told = [
+        name for name in ("row", "word", "text", "text_pair", "choices", "label") if name in one
+    ]
+    return len(one) == len(other) > 0 and all(
+        name in other and list(map(_plain, one[name])) == list(map(_plain, other[name]))
+        for name in told
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _read_labels(
+    kind: str, names: Sequence[str], frame: pd.DataFrame
+) -> tuple[np.ndarray, Tags | None]:
+    """Give labels as `evaluate` takes them, and of words what joins their tags."""
+    given = frame["label"]
+    match kind:
+        case "regression":
+            return given.to_numpy(np.float64), None
+        case "multiple_choice":
+            return given.to_numpy(np.int64), None
+        case "multi_label_classification":
+            return np.array([[name in set(row) for name in names] for row in given], bool), None
+    ids = np.array([names.index(str(label)) for label in given], np.int64)
+    if kind != "token_classification":
+        return ids, None
+    sentences = np.cumsum(frame["word"].to_numpy() == 0) - 1
+    return ids, Tags(tuple(names), sentences.astype(np.int64))
+
+
+def _read_thresholds(content: Mapping[str, Any], names: Sequence[str]) -> np.ndarray | None:
+    found = content.get("thresholds")
+    return None if not found else np.array([found[name] for name in names])
+
+
+def _find_certainty(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """Give the probability of each answer; of several labels, that of all of them together."""
+    if labels.dtype.kind == "b":
+        found: np.ndarray = np.exp(-np.logaddexp(0, -np.abs(logits)).sum(axis=1))
+        return found
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    sure: np.ndarray = shares.max(axis=1) / shares.sum(axis=1)
+    return sure
+
+
+def _find_flips(
+    one: pd.DataFrame, other: pd.DataFrame, certainty: Sequence[np.ndarray]
+) -> dict[str, Any]:
+    """Count and list what one model gets right and the other wrong; the surest contradiction first.
+
+    A contradiction is as sure as the less certain of the two models.
+    """
+    right = [
+        np.array([_plain(a) == _plain(b) for a, b in zip(f["label"], f["prediction"], strict=True)])
+        for f in (one, other)
+    ]
+    sure = np.minimum(*certainty)
+    parts = {"gained": right[1] & ~right[0], "lost": right[0] & ~right[1]}
+    listed = {
+        f"{name}_listed": [
+            {
+                "row": int(one["row"][n]),
+                "text": _show_text(one, int(n)),
+                "label": _name(one["label"][n]),
+                "predictions": [_name(frame["prediction"][n]) for frame in (one, other)],
+                "probabilities": [float(values[n]) for values in certainty],
+            }
+            for n in sorted(np.flatnonzero(part), key=lambda n: -sure[n])[:LISTED]
+        ]
+        for name, part in parts.items()
+    }
+    return {
+        **{name: int(part.sum()) for name, part in parts.items()},
+        "both": int((right[0] & right[1]).sum()),
+        "neither": int((~right[0] & ~right[1]).sum()),
+        **listed,
+    }
+
+
+def _name(value: Any) -> str:
+    """Name a label, or several."""
+    return ", ".join(map(str, value)) or "none" if isinstance(value, np.ndarray) else str(value)
+
+
+def _show_text(frame: pd.DataFrame, n: int) -> str:
+    """Give a text with its pair or its choices, or a word within its sentence."""
+    text = str(frame["text"][n])
+    if "word" in frame:
+        start, end = n - int(frame["word"][n]), n + 1
+        while end < len(frame) and frame["word"][end] != 0:
+            end += 1
+        before = " ".join(map(str, frame["text"][max(start, n - AROUND) : n]))
+        after = " ".join(map(str, frame["text"][n + 1 : min(end, n + 1 + AROUND)]))
+        return f"{before} [{text}] {after}".strip()[:LONGEST]
+    if "text_pair" in frame:
+        text = f"{text} / {frame['text_pair'][n]}"
+    if "choices" in frame:
+        text = " / ".join([text, *(f"{k}: {one}" for k, one in enumerate(frame["choices"][n]))])
+    return text[:LONGEST]

@@ -1,0 +1,122 @@
+"""Two results side by side: counted flips, one page, and what cannot be compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from layerscout.studies.pairing import pair_predictions
+from layerscout.studies.reports import write_report
+from scan_content import scan
+from tuned import cheaply, task_of
+
+BAD = "<script>alert(1)</script>"
+
+
+def content_of(kind: str = "classification", metric: str = "accuracy") -> dict[str, Any]:
+    labels = [] if kind == "regression" else ["O", "B-a"]
+    task = {"kind": kind, "labels": labels}
+    return {"task": task, "metric": metric, "metrics": {metric: 0.5}, "thresholds": None}
+
+
+def write(folder: Path, table: dict[str, Any]) -> Path:
+    folder.mkdir()
+    pd.DataFrame(table).to_parquet(folder / "predictions.parquet", index=False)
+    return folder
+
+
+def table_of(predicted: str, sure: list[float], texts: str = "abcd") -> dict[str, Any]:
+    """Make predictions of four texts of class B-a, given as a string of O and B."""
+    names = ["B-a" if one == "B" else "O" for one in predicted]
+    signs = [1 if one == "B" else -1 for one in predicted]
+    logits = [[0.0, sign * size] for sign, size in zip(signs, sure, strict=True)]
+    return {
+        "row": range(4),
+        "text": list(texts),
+        "label": ["B-a"] * 4,
+        "prediction": names,
+        "logits": logits,
+    }
+
+
+def test_flips_are_counted_and_the_surest_is_first(tmp_path):
+    one = write(tmp_path / "one", table_of("BBBO", [1, 1, 3, 1]))
+    two = write(tmp_path / "two", table_of("BOOB", [1, 1, 2, 1]))
+    found = pair_predictions([one, two], [content_of(), content_of()])
+    flips = found["flips"]
+    assert (flips["gained"], flips["lost"], flips["both"], flips["neither"]) == (1, 2, 1, 0)
+    assert [row["text"] for row in flips["lost_listed"]] == ["c", "b"]
+    assert flips["lost_listed"][0]["probabilities"] == pytest.approx(
+        [1 / (1 + np.exp(-3)), 1 / (1 + np.exp(-2))]
+    )
+    assert found["difference"] == pytest.approx(-0.25)
+
+
+def test_other_rows_and_missing_files_are_not_compared(tmp_path):
+    one = write(tmp_path / "one", table_of("BBBO", [1] * 4))
+    two = write(tmp_path / "two", table_of("BBBO", [1] * 4, texts="abce"))
+    both = [content_of(), content_of()]
+    assert "different validation rows" in pair_predictions([one, two], both)["unpaired"]
+    assert "has no predictions" in pair_predictions([one, tmp_path], both)["unpaired"]
+    numbers = content_of("regression", "pearson")
+    assert "kinds" in pair_predictions([one, one], [both[0], numbers])["unpaired"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["token_classification", "multi_label_classification", "regression"]
+)
+def test_words_several_labels_and_numbers_are_compared(tmp_path, kind):
+    given: dict[str, tuple[str, list[Any], list[Any]]] = {
+        "token_classification": ("entity_f1", ["B-a", "O", "B-a"], ["B-a", "B-a", "O"]),
+        "multi_label_classification": ("micro_f1", [["O"], [], ["B-a"]], [["O"], ["B-a"], []]),
+        "regression": ("pearson", [1.0, 2.0, 3.0], [1.0, 3.0, 2.0]),
+    }
+    metric, labels, predicted = given[kind]
+    table: dict[str, Any] = {"row": [0, 0, 1], "text": list("xyz"), "label": labels}
+    table |= {"word": [0, 1, 0]} if kind.startswith("token") else {}
+    width = 1 if kind == "regression" else 2
+    folders = [
+        write(
+            tmp_path / str(seed),
+            {
+                **table,
+                "prediction": said,
+                "logits": list(np.random.default_rng(seed).normal(size=(3, width))),
+            },
+        )
+        for seed, said in enumerate([predicted, labels])
+    ]
+    found = pair_predictions(folders, [content_of(kind, metric)] * 2)
+    assert found["unpaired"] is None
+    if kind == "regression":
+        assert found["flips"] is None
+    else:
+        assert (found["flips"]["gained"], found["flips"]["lost"]) == (2, 0)
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_report_of_two_tuned_runs_begins_with_the_comparison(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
+    task = task_of(n=24, held=16)
+    task.validation.texts[0] = BAD
+    for plan in ("top:1", "head:1"):
+        cheaply(tiny, task, plan, epochs=1).save(tmp_path / plan[:3])
+    found = write_report([tmp_path / "top", tmp_path / "hea"], tmp_path / "both")
+    page = (tmp_path / "both" / "report.html").read_text(encoding="utf-8")
+    assert "on the same 16 validation examples" in found.lines[0]
+    assert page.index("on the same 16 validation examples") < page.index("What changed")
+    assert "head:1" in page
+    assert BAD not in page
+
+
+def test_two_scans_are_compared_and_another_pair_is_not(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "scan.json").write_text(json.dumps(scan()), encoding="utf-8")
+    two = [tmp_path / "one", tmp_path / "two"]
+    found = write_report(two, tmp_path / "both")
+    assert found.lines[0].startswith("one finds state")
+    assert write_report(two[:1], tmp_path / "single").lines == []

@@ -231,12 +231,34 @@ def test_aliases_do_not_fill_the_memory(write):
     expect_refused("more than 100,000 values", load_recipe, bomb)
 
 
-def test_a_grid_has_an_end(tmp_path):
+@pytest.mark.parametrize("many", ["seed", "learning_rate"])
+def test_a_grid_has_an_end(tmp_path, many):
     content = recipe()
-    content["grids"]["tuned"]["axes"] = {**GRID["axes"], "seed": list(range(10_001))}
+    values = list(range(1, 5_002))
+    axes = {many: values if many == "seed" else [1e-6 * one for one in values]}
+    content["grids"]["tuned"]["axes"] = {**GRID["axes"], **axes, "examples": [10, 20]}
     expect_refused(
-        "at most 10,000 points, tuned has 10,001", estimate, make_recipe(content), tmp_path
+        "at most 10,000 points, tuned has 10,002", estimate, make_recipe(content), tmp_path
     )
+
+
+def test_an_axis_has_an_end():
+    axes = {**GRID["axes"], "seed": list(range(10_001))}
+    [fault] = faults(recipe(axes=axes))
+    assert "an axis has at most 10,000 values, got 10,001; split it" in fault
+
+
+def test_an_estimate_counts_tokens_once_for_all_seeds(tmp_path, monkeypatch):
+    counted = []
+    monkeypatch.setattr(
+        "layerscout.studies.estimates.mean_tokens", lambda *asked: counted.append(asked) or 20.0
+    )
+    monkeypatch.setattr("layerscout.studies.estimates.measure_speed", lambda *asked: 1e9)
+    axes = {**GRID["axes"], "seed": [0, 1, 2], "examples": [100, 200]}
+    found = estimate(make_recipe(recipe(axes=axes)), tmp_path)
+    assert len(found.trials) == 6
+    # Once for each size, and once for the speed of this machine.
+    assert len(counted) == 3
 
 
 def test_a_recipe_that_is_not_there(tmp_path):

@@ -112,10 +112,10 @@ def study(
 def _estimate(recipe: Any, folder: Path, options: StudyOptions, printing: Printing) -> None:
     from layerscout.cli import study_terminal, terminal
 
-    with interruptible(), terminal.loading(printing.quiet):
-        from layerscout.studies import estimate
-
-        found = estimate(recipe, folder, data=options.data)
+    with interruptible():
+        with terminal.loading(printing.quiet):
+            from layerscout.studies import estimate
+        found = estimate(recipe, folder, data=options.data, progress=not printing.quiet)
     study_terminal.report_estimate(found, as_json=printing.json)
 
 

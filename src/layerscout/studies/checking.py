@@ -16,7 +16,16 @@ from layerscout.plans import make_method
 from layerscout.runtime import InputError, make_unknown_error
 from layerscout.studies.arguments import VERBS, describe_fault, find_fault
 from layerscout.studies.measures import list_places
-from layerscout.studies.recipe import DERIVED, PLACES, READ, FigureSpec, Grid, Recipe, TableSpec
+from layerscout.studies.recipe import (
+    DERIVED,
+    MOST_POINTS,
+    PLACES,
+    READ,
+    FigureSpec,
+    Grid,
+    Recipe,
+    TableSpec,
+)
 
 # What tables and figures may show beside axes and places: what cells have, and sweeps add.
 _SHOWN = (*DERIVED, *READ, "learning_rate", "measure", "grid", "family")
@@ -59,7 +68,10 @@ class _Written:
         return cls(
             str(grid.get("verb", "tune")),
             grid.get("of"),
-            {name: values if isinstance(values, list) else [] for name, values in axes.items()},
+            {
+                name: values[:MOST_POINTS] if isinstance(values, list) else []
+                for name, values in axes.items()
+            },
             {str(name): value for name, value in _mapping(grid.get("settings")).items()},
             _mapping(grid.get("rates")),
             all(isinstance(grid.get(part, {}), Mapping) for part in ("axes", "settings")),

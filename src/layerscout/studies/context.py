@@ -48,6 +48,7 @@ class TrialContext:
         cache_limit: bytes that the cache may hold.
         pretend: for models and tasks of known size that cannot be had, something of that size
             will do.
+        lengths: mean numbers of tokens that an estimate has counted.
     """
 
     store: Store
@@ -55,6 +56,7 @@ class TrialContext:
     device: str = "auto"
     cache_limit: int = DEFAULT_LIMIT
     pretend: bool = False
+    lengths: dict[str, float] = field(default_factory=dict)
     _encoders: dict[tuple[Any, ...], Encoder] = field(default_factory=dict)
     _tasks: dict[str, Task] = field(default_factory=dict)
     _drawn: dict[str, Task] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from layerscout.plans import (
     make_method,
     trunk_flops,
 )
+from layerscout.runtime import show_progress
 from layerscout.scanning import GRADIENT_EXAMPLES
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.studies.context import TrialContext
@@ -60,10 +62,16 @@ def estimate_trial(trial: Trial, context: TrialContext) -> TrialEstimate:
     Raises:
         InputError: if its model or task cannot be loaded.
     """
+    # Sizes do not depend on the seed that draws the examples, so one draw stands for all.
     drawing = {name: trial.arguments[name] for name in DRAWING if name in trial.arguments}
+    drawing.pop("sample_seed", None)
     task = context.examples(trial.task, drawing)
     model = context.origin(trial.models[0])
-    tokens = mean_tokens(context, model, trial, task)
+    length = trial.arguments.get("max_length", 128)
+    name = json.dumps([model, trial.task, drawing, length], sort_keys=True)
+    if name not in context.lengths:
+        context.lengths[name] = mean_tokens(context, model, trial, task)
+    tokens = context.lengths[name]
     shape = context.shape(model, task)
     if trial.verb == "tune":
         return _estimate_tuning(trial, shape, task, tokens)
@@ -187,6 +195,7 @@ def estimate(
     small: bool = False,
     changes: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
+    progress: bool = True,
 ) -> Estimate:
     """Estimate what `study` would run and how long that takes, without running any of it.
 
@@ -196,6 +205,7 @@ def estimate(
         small: as for `study`.
         changes: as for `study`.
         data: as for `study`.
+        progress: show a bar on the terminal.
 
     Raises:
         InputError: as `study`, but where a known task or a model of the papers is not at hand.
@@ -203,8 +213,13 @@ def estimate(
     recipe, context = open_study(recipe, output, small, changes, data, pretend=True)
     trials: dict[str, Trial] = {}
     planner = Planner(recipe, context, lambda some: trials.update({one.key: one for one in some}))
-    planner.work_through()
-    found = {key: estimate_trial(trial, context) for key, trial in trials.items()}
+    found: dict[str, TrialEstimate] = {}
+    with show_progress(progress) as show:
+        show("planning trials", 0, 1)
+        planner.work_through()
+        for key, trial in trials.items():
+            show("estimating trials", len(found), len(trials))
+            found[key] = estimate_trial(trial, context)
     done = frozenset(key for key, trial in trials.items() if context.store.find_finished(trial))
     flops = [(trial, found[key].flops) for key, trial in trials.items()]
     speed, because = read_speed(context.store, flops), "so far"

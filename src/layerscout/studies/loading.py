@@ -64,7 +64,7 @@ class _Loader(yaml.SafeLoader):
         if node is None:
             return None
         if _count_values(node, {}) > MOST_VALUES:
-            problem = f"its aliases stand for more than {MOST_VALUES:,} values; write fewer"
+            problem = f"it has more than {MOST_VALUES:,} values, with aliases; write fewer"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         return self.construct_document(node)
 

@@ -10,12 +10,9 @@ from typing import Any
 
 from layerscout.runtime import InputError
 from layerscout.studies.context import TrialContext
-from layerscout.studies.recipe import Grid, label_value
+from layerscout.studies.recipe import MOST_POINTS, Grid, label_value
 from layerscout.studies.sweeps import expand_sweep
 from layerscout.studies.trial import Trial
-
-# Points of a grid: planning takes some milliseconds for each, and running them far longer.
-MOST_POINTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,9 @@ class Point:
 
 def expand_points(name: str, grid: Grid, context: TrialContext) -> Iterator[Point]:
     """Give every combination of the axes but the learning rate, sweeps written out."""
-    axes = {axis: grid.label_values(axis) for axis in grid.axes if axis != "learning_rate"}
+    axes = {axis: grid.label_values(axis) for axis in grid.axes}
     count = math.prod(map(len, axes.values()))
+    axes.pop("learning_rate", None)
     if count > MOST_POINTS:
         raise InputError(
             f"a grid has at most {MOST_POINTS:,} points, {name} has "

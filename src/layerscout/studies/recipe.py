@@ -5,6 +5,7 @@ A recipe has one or several grids. A grid runs one verb with every combination o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -31,6 +32,10 @@ AT = ("at", "state", "block", "epoch")
 PLACES = (*AT, "checkpoint")
 
 
+# Points of a grid: planning takes some milliseconds for each, and running them far longer.
+MOST_POINTS = 10_000
+
+
 def label_value(value: Any) -> str:
     """Give the text by which tables show the value of an axis."""
     match value:
@@ -53,9 +58,13 @@ def _check_axis(values: Any) -> Any:
         return values
     if not isinstance(values, list) or not values:
         raise ValueError(f"an axis is a list of one or more values, got {values!r:.60}")
-    labels = [label_value(value) for value in values]
-    for label in labels:
-        if labels.count(label) > 1:
+    if len(values) > MOST_POINTS:
+        raise ValueError(
+            f"an axis has at most {MOST_POINTS:,} values, got {len(values):,}; split it into "
+            "studies"
+        )
+    for label, times in Counter(map(label_value, values)).items():
+        if times > 1:
             raise ValueError(f"{label} appears twice; remove one")
     return values
 

@@ -258,7 +258,7 @@ def compare_poolings(records: Sequence[Record], plans: Mapping[Any, Sequence[Tri
     for (model, task), tried in plans.items():
         scans = [r for r in records if r["verb"] == "scan" and r["models"][0] == model]
         scans = [r for r in scans if r["task"] == task]
-        if {r["arguments"].get("pooling") for r in scans} < {"mean", "first"}:
+        if not {"mean", "first"} <= {r["arguments"].get("pooling") for r in scans}:
             continue
         pairs = [
             (a, b)

@@ -31,7 +31,9 @@ def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | N
         case "evaluate":
             return _follow_evaluation(content)
         case "compare":
-            of = {**content, "model": content["models"][0]}
+            # A comparison reads the first token by default, a scan what suits the model.
+            settings = {k: v for k, v in content["settings"].items() if k != "pooling"}
+            of = {**content, "model": content["models"][0], "settings": settings}
             return "Score every layer for the task:", write_command("scan", of)
     return None
 

@@ -3,7 +3,13 @@
 from layerscout.data.batches import batch_by_length, shuffle_batches, shuffle_plainly
 from layerscout.data.columns import Inputs, choose_inputs
 from layerscout.data.constant import warn_of_one_answer
-from layerscout.data.intervals import find_difference, find_interval
+from layerscout.data.intervals import (
+    SIGNED,
+    find_difference,
+    find_interval,
+    half_width,
+    standard_error,
+)
 from layerscout.data.known_tasks import KNOWN, Kind, benchmark
 from layerscout.data.labels import count_classes
 from layerscout.data.metrics import (
@@ -14,6 +20,7 @@ from layerscout.data.metrics import (
     evaluate_by_name,
     evaluate_groups,
     evaluate_without,
+    find_certainty,
     list_metrics,
     name_metric,
     pearson_spearman,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
+from jaxtyping import Float64
 
 from layerscout.data.metrics import evaluate, evaluate_without, predict_labels
 from layerscout.data.tags import Tags
@@ -39,15 +39,15 @@ def find_interval(
     """
     value = evaluate(metric, labels, logits, tags=tags, thresholds=thresholds)
     low, width = (-1.0, 2.0) if metric in SIGNED else (0.0, 1.0)
-    units = np.arange(len(labels)) if tags is None else tags.sentences
+    units = _list_units(labels, tags)
     count = int(np.unique(units).size)
     share, effective = min(1.0, max(0.0, (value - low) / width)), float(count)
     if count > 1 and 0 < share < 1:
         groups = _deal(units, logits.shape[1])
         without = evaluate_without(metric, labels, logits, groups, tags=tags, thresholds=thresholds)
-        variance = int(groups.max()) * float(without.var()) / width**2
+        variance = (standard_error(without) / width) ** 2
         effective = max(1.0, share * (1 - share) / variance) if variance else effective
-    middle, half = _score_interval(share, effective, float(ndtri((1 + level) / 2)))
+    middle, half = _score_interval(share, effective, _find_quantile(level))
     ends = (max(0.0, middle - half), min(1.0, middle + half))
     return low + width * ends[0], low + width * ends[1]
 
@@ -83,7 +83,7 @@ def find_difference(
     first, second = (
         evaluate(metric, labels, logits, tags=tags, thresholds=least) for logits, least in judged
     )
-    difference, units = second - first, np.arange(len(labels)) if tags is None else tags.sentences
+    difference, units = second - first, _list_units(labels, tags)
     if np.unique(units).size < 2:
         return difference, None
     if metric == "accuracy" and tags is None:
@@ -95,17 +95,40 @@ def find_difference(
         evaluate_without(metric, labels, logits, groups, tags=tags, thresholds=least)
         for logits, least in judged
     ]
-    freedom = int(groups.max())
-    error = float(np.sqrt(freedom * (without[1] - without[0]).var()))
-    half = float(stdtrit(freedom, (1 + level) / 2)) * error
+    half = half_width(without[1] - without[0], level)
     return difference, (difference - half, difference + half)
+
+
+def half_width(replicates: Float64[np.ndarray, " B"], level: float) -> float:
+    """Give half the width of a delete-a-group jackknife's interval, by Student's t of B − 1."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(len(replicates) - 1, (1 + level) / 2)) * standard_error(replicates)
+
+
+def standard_error(replicates: Float64[np.ndarray, " B"]) -> float:
+    """Give the standard error that B leave-one-group-out values (B,) show."""
+    B = len(replicates)
+    return float(np.sqrt((B - 1) * replicates.var()))
+
+
+def _find_quantile(level: float) -> float:
+    """Give how many deviations of a normal distribution lie to each side of its interval."""
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))
+
+
+def _list_units(labels: np.ndarray, tags: Tags | None) -> np.ndarray:
+    """Number what is drawn independently: examples, or of words their sentences, (n,)."""
+    return np.arange(len(labels)) if tags is None else tags.sentences
 
 
 def _pair_interval(gained: int, lost: int, examples: int, level: float) -> tuple[float, float]:
     """Give the interval of a difference of two shares of the same examples."""
     total = examples + 2
     middle = (gained - lost) / total
-    half = float(ndtri((1 + level) / 2)) * np.sqrt(gained + lost + 1 - (gained - lost) ** 2 / total)
+    half = _find_quantile(level) * np.sqrt(gained + lost + 1 - (gained - lost) ** 2 / total)
     return float(max(-1.0, middle - half / total)), float(min(1.0, middle + half / total))
 
 

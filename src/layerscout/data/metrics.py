@@ -272,6 +272,24 @@ def predict_labels(
     return found
 
 
+def find_certainty(logits: np.ndarray, *, several: bool = False) -> Float64[np.ndarray, " n"]:
+    """Give the probability of what the logits (n, K) say of each example.
+
+    Args:
+        logits: of classes, or of choices.
+        several: whether an example may have several labels; then that of all answers together.
+    """
+    from scipy.special import log_expit, softmax
+
+    exact = logits.astype(np.float64)
+    found: np.ndarray
+    if several:
+        found = np.exp(log_expit(np.abs(exact)).sum(axis=1))
+    else:
+        found = softmax(exact, axis=1).max(axis=1)
+    return found
+
+
 def evaluate(
     metric: str,
     labels: np.ndarray,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layerscout.data import name_metric
+from layerscout.data import SIGNED, name_metric
 from layerscout.pages.content import Section, Table
 from layerscout.pages.formats import format_decimals, format_number, format_setting
 from layerscout.pages.naming import describe_speed, name_measure
@@ -15,8 +15,6 @@ Contents = Sequence[Mapping[str, Any]]
 
 # What differs between any two runs, and says nothing.
 _APART = {"training", "device", "threads", "versions", "processes", "cache_limit"}
-# Metrics of which a hundredth is a point.
-_POINTS = frozenset({"pearson_spearman", "pearson", "spearman", "matthews_correlation"})
 
 
 def build_side_by_side(
@@ -89,7 +87,7 @@ def _compare_quality(
     (above, high), (below, low) = [(names[1], second), (names[0], first)][::sign]
     ends = sorted(sign * end for end in interval)
     span = " to ".join(_format_points(key, end) for end in ends)
-    gap = f"{_format_points(key, abs(pair['difference']))}{'' if key in _POINTS else ' points'}"
+    gap = f"{_format_points(key, abs(pair['difference']))}{'' if key in SIGNED else ' points'}"
     told = f"{name} {high:.3f} and {low:.3f} {on}, a difference of {gap} (95 % interval {span})"
     if ends[0] <= 0:
         return f"{above} and {below} cannot be told apart: {told}."
@@ -98,7 +96,7 @@ def _compare_quality(
 
 def _format_points(key: str, value: float) -> str:
     """Write a difference in points of a share, or as it is for a correlation."""
-    text = f"{value:.3f}" if key in _POINTS else f"{100 * value:.1f}"
+    text = f"{value:.3f}" if key in SIGNED else f"{100 * value:.1f}"
     return text.replace("-", "−")
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from layerscout.data import standard_error
 from layerscout.runtime import InputError
-from layerscout.scores.estimates import Estimate, standard_error
+from layerscout.scores.estimates import Estimate
 
 Array = NDArray[np.float64]
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64
-from numpy.typing import NDArray
-from scipy.special import stdtrit
 
-Array = NDArray[np.float64]
+from layerscout.data import half_width
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +33,3 @@ class Estimate:
             return None, None
         half = half_width(self.replicates, level)
         return self.value - half, self.value + half
-
-
-def half_width(replicates: Array, level: float) -> float:
-    """Give half the width of a delete-a-group jackknife's interval, by Student's t of B − 1."""
-    return float(stdtrit(len(replicates) - 1, (1 + level) / 2)) * standard_error(replicates)
-
-
-def standard_error(replicates: Array) -> float:
-    """Give the standard error that B leave-one-group-out values (B,) show."""
-    B = len(replicates)
-    return float(np.sqrt((B - 1) * replicates.var()))

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerscout.data import half_width
 from layerscout.runtime import InputError
-from layerscout.scores.estimates import Estimate, half_width
+from layerscout.scores.estimates import Estimate
 from layerscout.scores.grouping import Grouped
 from layerscout.scores.moments import Centred
 

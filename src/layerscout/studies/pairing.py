@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscout.data import Tags, find_difference
+from layerscout.data import Tags, find_certainty, find_difference
 from layerscout.runtime import InputError
 
 # Flips that are listed of each direction, characters of their texts, and words around a word.
@@ -83,7 +83,11 @@ def pair_predictions(
         "interval": None if interval is None else list(interval),
         "flips": None
         if first["task"]["kind"] == "regression"
-        else _find_flips(one, other, [_find_certainty(labels, logits) for logits in outputs]),
+        else _find_flips(
+            one,
+            other,
+            [find_certainty(logits, several=labels.dtype.kind == "b") for logits in outputs],
+        ),
     }
 
 
@@ -128,16 +132,6 @@ def _read_labels(
 def _read_thresholds(content: Mapping[str, Any], names: Sequence[str]) -> np.ndarray | None:
     found = content.get("thresholds")
     return None if not found else np.array([found[name] for name in names])
-
-
-def _find_certainty(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """Give the probability of each answer; of several labels, that of all of them together."""
-    if labels.dtype.kind == "b":
-        found: np.ndarray = np.exp(-np.logaddexp(0, -np.abs(logits)).sum(axis=1))
-        return found
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    sure: np.ndarray = shares.max(axis=1) / shares.sum(axis=1)
-    return sure
 
 
 def _find_flips(

@@ -14,6 +14,7 @@ from layerscout.data import (
     Task,
     evaluate_all,
     evaluate_by_name,
+    find_certainty,
     find_interval,
     predict_labels,
     tabulate_confusion,
@@ -82,11 +83,9 @@ def list_errors(table: Mapping[str, Any], logits: np.ndarray) -> list[dict[str, 
         table: the columns of `predictions.parquet`, of n texts.
         logits: of the same, (n, K).
     """
-    exact = logits.astype(np.float64)
-    shares = np.exp(exact - exact.max(axis=1, keepdims=True))
-    sure = shares.max(axis=1) / shares.sum(axis=1)
+    sure = find_certainty(logits)
     names = [name for name in ("text", "text_pair", "label", "prediction") if name in table]
-    wrong = [n for n in range(len(exact)) if table["label"][n] != table["prediction"][n]]
+    wrong = [n for n in range(len(logits)) if table["label"][n] != table["prediction"][n]]
     return [
         {
             "row": int(table["row"][n]),

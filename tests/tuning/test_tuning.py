@@ -143,6 +143,30 @@ def test_the_default_rate_suits_the_method(method, rate):
         assert default_learning_rate(make_plan(plan, 4), 512, method) == 2 * rate
 
 
+@pytest.mark.parametrize("method", ["full", "lora", "adapter", "prefix-tuning"])
+def test_the_head_learns_at_its_own_rate(bert, method, monkeypatch):
+    moved, whole = {}, sweep.train
+
+    def noted(encoder, model, *arguments, **options):
+        before = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
+        found = whole(encoder, model, *arguments, **options)
+        after = dict(model.named_parameters())
+        moved.update({n: (after[n] - p).abs().max().item() for n, p in before.items()})
+        return found
+
+    monkeypatch.setattr(sweep, "train", noted)
+    # The first step of AdamW moves a weight by its rate, however large the gradient is.
+    step = {"epochs": 1, "batch_size": 12, "warmup": 0, "schedule": "constant"}
+    cheaply(bert, task_of(), "top:1", method=method, head_learning_rate=0.05, **step)
+    head = {name for name in moved if "classifier" in name or "pooler" in name}
+    assert head and len(head) < len(moved)
+    for name, distance in moved.items():
+        # Gradients of rounding, or none: those of keys' biases, and LoRA's A while B is 0.
+        if distance > 1e-6 and "key.bias" not in name:
+            assert distance == pytest.approx(0.05 if name in head else 1e-3, rel=0.02), name
+    assert max(moved[name] for name in head) > 0.04
+
+
 def test_the_rate_that_goes_by_them_is_used(bert):
     result = cheaply(bert, task_of(), "head:2", learning_rate=None, epochs=1)
     assert [run["learning_rate"] for run in result.content["runs"]] == [6.4e-2]

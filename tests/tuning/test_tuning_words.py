@@ -26,6 +26,7 @@ from layerscout.cache.forward import compute_logits, compute_loss, predict
 from layerscout.data.targets import make_targets
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.saved_adapters import load as load_saved
+from layerscout.tuning import sweep
 from layerscout.tuning.card import model_card
 from layerscout.tuning.training import Settings, train
 from tiny import EACH_FAMILY
@@ -38,6 +39,7 @@ from tuned import (
     fitted,
     load,
     several_task,
+    task_of,
     without_key_biases,
     words_task,
 )
@@ -179,6 +181,29 @@ def _steps(seen):
         if len(rows) <= 4 and (not steps or not np.array_equal(steps[-1], rows)):
             steps.append(rows)
     return steps
+
+
+@pytest.mark.parametrize(
+    "kind, plan, options, rate",
+    [
+        ("words", "top:1", {}, 0.19),  # 3e-3 × 1024 / 16
+        ("several", "top:1", {}, 0.19),
+        ("words", "top:1", {"head_learning_rate": 1e-4}, 1e-4),
+        ("words", "head:4", {}, 1e-3),
+        ("words", "top:1", {"preset": "lodha2023"}, 1e-3),
+        ("texts", "top:1", {}, 1e-3),
+    ],
+)
+def test_the_head_of_labels_learns_faster_than_blocks(bert, kind, plan, options, rate, monkeypatch):
+    factors, whole = [], sweep.train
+
+    def noted(encoder, model, *arguments, **given):
+        factors.append(given["factors"].get("classifier.weight", 1.0))
+        return whole(encoder, model, *arguments, **given)
+
+    monkeypatch.setattr(sweep, "train", noted)
+    cheaply(bert, {**KINDS, "texts": task_of}[kind](), plan, epochs=1, **options)
+    assert 1e-3 * factors[0] == pytest.approx(rate)
 
 
 def test_the_loss_of_several_labels_by_hand():

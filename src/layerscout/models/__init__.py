@@ -28,6 +28,7 @@ from layerscout.models.heads import (
 )
 from layerscout.models.locations import list_checkpoint_files
 from layerscout.models.lora import lora_config
+from layerscout.models.places import locate_parameters
 from layerscout.models.publishing import check_push, push
 from layerscout.models.saved_adapters import load, save_peft, save_trained
 from layerscout.models.steps import describe_step

@@ -80,6 +80,7 @@ from layerscout.plans.presets import (
     FAMILY_RATE,
     FAMILY_RATES,
     PRESETS,
+    default_head_rate,
     default_learning_rate,
     preset,
     preset_rates,

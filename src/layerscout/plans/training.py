@@ -53,6 +53,8 @@ class Settings:
             plainly (shuffled).
         warmup: steps during which the learning rate rises; below 1, their share of all steps.
         schedule: the learning rate then falls to 0 linearly, or stays constant.
+        head_learning_rate: peak learning rate of the head, where blocks are tuned too; by default
+            theirs, or a higher one where a text has several labels or every word has one.
         weight_decay: weight decay of AdamW, on matrices only.
         class_weights: weight the loss of each class (or tag) by how rare it is in training
             (balanced), so that all classes together count alike.
@@ -81,6 +83,13 @@ class Settings:
         panel=TRAINING,
     )
     schedule: Schedule = option("linear", panel=TRAINING)
+    head_learning_rate: float | None = option(
+        None,
+        check_for_number("above 0", lambda v: v > 0),
+        panel=TRAINING,
+        metavar="R",
+        shown="the blocks', or a higher one for labels of words and several labels",
+    )
     weight_decay: float = option(
         0.0, check_for_number("0 or more", lambda v: v >= 0), panel=TRAINING
     )

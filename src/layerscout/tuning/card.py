@@ -157,7 +157,7 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
         **_say_what_was_tried(content),
         "Parameters": f"{parameters['total']:,}, of which {parameters['trainable']:,} were trained",
         "Training": f"{count_examples(task)}, {_say_how_cut(task, settings)}, "
-        f"{_say_how_batched(settings)}, learning rate {run['learning_rate']:g}, "
+        f"{_say_how_batched(settings)}, {_say_rates(run, plan, settings)}, "
         f"seed {run['seed']}; epoch {kept['epoch']} of {settings['epochs']} kept",
         "Cost": f"{flops['train']:.3g} FLOPs by count for {_say_how_long(settings)}, "
         f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
@@ -166,6 +166,12 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
     if speed := describe_speed(content):
         facts["Speed"] = f"{speed}, where it was made"
     return facts
+
+
+def _say_rates(run: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    of_head = settings.get("head_learning_rate") if plan["tuned"] else None
+    head = "" if of_head is None else f" (of the head {of_head:g})"
+    return f"learning rate {run['learning_rate']:g}{head}"
 
 
 def _tabulate_names(content: Mapping[str, Any]) -> str:

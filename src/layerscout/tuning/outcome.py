@@ -243,6 +243,7 @@ def _list_settings(setup: TuneSetup, recorded: Mapping[str, Any]) -> dict[str, A
     return {
         **setup.task.origin,
         **asdict(setup.settings),
+        "head_learning_rate": setup.head_learning_rate,
         "epochs": setup.settings.passes(len(setup.training)),
         "examples": setup.task.train.examples,
         "validation_examples": require_validation(setup.task).examples,

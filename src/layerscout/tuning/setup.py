@@ -14,9 +14,18 @@ from layerscout.models import (
     Tokens,
     equip,
     list_reinitialized,
+    locate_parameters,
     make_classifier,
 )
-from layerscout.plans import Classifier, Method, Plan, Settings, TuneRequest, Work
+from layerscout.plans import (
+    Classifier,
+    Method,
+    Plan,
+    Settings,
+    TuneRequest,
+    Work,
+    default_head_rate,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +114,26 @@ class TuneSetup:
         )
         return equip(model, plan, self.method, seed=seed)
 
-    def factors(self, model: Any) -> dict[str, float]:
+    @property
+    def head_learning_rate(self) -> float | None:
+        """The rate of the head where blocks are tuned too; None if it is that of the blocks."""
+        given = self.settings.head_learning_rate
+        if given is not None or self.request.preset is not None:
+            return given
+        if self.task.kind in ("token_classification", "multi_label_classification"):
+            return default_head_rate(self.encoder.model.config.hidden_size)
+        return None
+
+    def factors(self, model: Any, plan: Plan, learning_rate: float) -> dict[str, float]:
         """Give what the learning rate of a parameter is multiplied by, by name, where it is."""
+        found: dict[str, float] = {}
         editing, factor = self.encoder.edit_spec, self.request.reinit_rate_factor
-        if editing is None or factor == 1:
-            return {}
-        return dict.fromkeys(list_reinitialized(model, editing), factor)
+        if editing is not None and factor != 1:
+            found |= dict.fromkeys(list_reinitialized(model, editing), factor)
+        if plan.tuned and self.head_learning_rate is not None:
+            head = [name for name, place in locate_parameters(model).items() if place == "head"]
+            found |= dict.fromkeys(head, self.head_learning_rate / learning_rate)
+        return found
 
     def work(self, cached: bool) -> Work:
         """Say how much training there is; each choice of an example counts as one."""

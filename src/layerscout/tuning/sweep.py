@@ -154,7 +154,7 @@ def _train_run(
             snapshots=None if recording.snapshots is None else recording.snapshots.of(name),
             log=log,
             after=partial(recording.save_epoch, setup, model),
-            factors=setup.factors(model),
+            factors=setup.factors(model, plan, rate),
             until=until,
         )
 

@@ -326,6 +326,9 @@ def test_the_card_tells_the_facts(bert):
     assert {one.dataset_split for one in data.eval_results} == {"validation"}
     fetched = content | {"model": content["model"] | {"name": "org/tiny", "revision": "abc"}}
     assert ModelCard(model_card(fetched)).data.base_model == "org/tiny"
+    assert "datasets:" not in card and "Chosen because: (2, 2, 3) was asked for" in card
+    hub = content | {"settings": content["settings"] | {"data": "nyu-mll/glue/sst2"}}
+    assert ModelCard(model_card(hub)).data.datasets == ["nyu-mll/glue"]
     once = model_card(cheaply(bert, task_of(), "head:2", epochs=1).content)
     assert "by count for 1 epoch," in once and "1 epochs" not in once
 

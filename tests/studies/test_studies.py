@@ -625,8 +625,8 @@ def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
 
 
 def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path):
-    def keys(**settings):
-        wanted = recipe(tiny, reviews, axes={"plan": ["full"]}, settings=settings)
+    def keys(plan="full", **settings):
+        wanted = recipe(tiny, reviews, axes={"plan": [plan]}, settings=settings)
         return [cell.trial.key for cell in estimate(wanted, tmp_path).cells]
 
     same = [
@@ -635,8 +635,10 @@ def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path):
         {"classifier": "family", "trunk_dropout": False, "predictions": False},
         {"schedule": "linear"},
         {"batching": "length", "accumulation": 1},
+        {"trunk_dropout": True},  # of blocks that are frozen, and none are
     ]
     assert {tuple(keys(**one)) for one in same} == {tuple(keys())}
+    assert keys("top:1", trunk_dropout=True) != keys("top:1")
     assert keys(edits="reinit: 3-4") == keys(edits="reinit:3-4")
     written = {"weight_decay": 0.01, "warmup": 0.0, "keep": "last"}
     assert keys(preset="lodha2023") == keys(**written, batching="shuffled")

@@ -98,6 +98,8 @@ def _make_tunings(
     given = spell_out(given, task, method, full=plan.tunes_all(blocks) and method.name == "full")
     if keep:
         check_readable(given, method)
+    if plan.cut is None:  # nothing below it is frozen: trials with and without are the same
+        given.pop("trunk_dropout", None)
     given["plan"] = plan.as_dict() | {"embeddings": plan.embeddings}
     values = {**point.values, "resolved": plan.notation, "blocks": len(plan.tuned)}
     if best is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -10,11 +11,14 @@ import numpy as np
 import torch
 
 from layerscout.cache import make_batch, make_batches
+from layerscout.models import Encoder
 from layerscout.tuning.setup import TuneSetup
 
-# On how many validation examples, and how often, the speed of the tuned and the full model is
-# measured.
-SPEED_EXAMPLES, SPEED_REPEATS = 128, 3
+# On how many validation examples at the most, and how often, the speed of the tuned and the full
+# model is measured; and about how long that may take: on two cores a base model runs through 128
+# examples eight times in two minutes.
+SPEED_EXAMPLES, SPEED_REPEATS, SPEED_SECONDS = 128, 3, 10.0
+FIRST_EXAMPLES = 8
 
 
 def measure_speeds(setup: TuneSetup, model: Any) -> dict[str, float]:
@@ -22,20 +26,35 @@ def measure_speeds(setup: TuneSetup, model: Any) -> dict[str, float]:
 
     The encoder stands for the full model, whose head adds next to nothing.
     """
-    encoder, examples = setup.encoder, setup.validation.without_trunk()
-    rows = np.linspace(0, len(examples) - 1, min(SPEED_EXAMPLES, len(examples))).astype(np.int64)
-    shaped = [make_batch(encoder, examples, some) for some in make_batches(encoder, examples, rows)]
-    flat = [{name: t.reshape(-1, t.shape[-1]) for name, t in one.items()} for one in shaped]
-    models = {"kept_model": (model, shaped), "full_model": (encoder.model, flat)}
-    seconds: dict[str, list[float]] = {name: [] for name in models}
+    examples = setup.validation.without_trunk()
+    models = {"kept_model": model, "full_model": setup.encoder.model}
+
+    def run(count: int) -> dict[str, float]:
+        rows = np.linspace(0, len(examples) - 1, count).astype(np.int64)
+        batches = make_batches(setup.encoder, examples, rows)
+        shaped = [make_batch(setup.encoder, examples, some) for some in batches]
+        flat = [{name: t.reshape(-1, t.shape[-1]) for name, t in one.items()} for one in shaped]
+        return {
+            name: _time_passes(setup.encoder, models[name], inputs)
+            for name, inputs in zip(models, (shaped, flat), strict=True)
+        }
+
     with torch.inference_mode():
-        for _ in range(1 + SPEED_REPEATS):
-            for name, (one, inputs) in models.items():
-                started = perf_counter()
-                for given in inputs:
-                    with encoder.autocast():  # which keeps some casts of weights while it lasts
-                        one(**given)
-                if encoder.device.type == "cuda":
-                    torch.cuda.synchronize(encoder.device)
-                seconds[name].append(perf_counter() - started)
-    return {name: len(rows) / median(found[1:]) for name, found in seconds.items()}
+        # What runs first is slower: it does not count, and says for how many there is time.
+        first = min(FIRST_EXAMPLES, len(examples))
+        once = sum(run(first).values()) / first
+        most = min(SPEED_EXAMPLES, len(examples))
+        count = min(most, max(first, int(SPEED_SECONDS / SPEED_REPEATS / once)))
+        found = [run(count) for _ in range(SPEED_REPEATS)]
+    return {name: count / median(seconds[name] for seconds in found) for name in models}
+
+
+def _time_passes(encoder: Encoder, model: Any, batches: Sequence[Mapping[str, Any]]) -> float:
+    """Run a model on batches and give the seconds that this took."""
+    started = perf_counter()
+    for inputs in batches:
+        with encoder.autocast():  # which keeps some casts of weights while it lasts
+            model(**inputs)
+    if encoder.device.type == "cuda":
+        torch.cuda.synchronize(encoder.device)
+    return perf_counter() - started

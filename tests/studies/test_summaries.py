@@ -53,7 +53,7 @@ def tuned(value, flops=1.0, **more):
             "best": {"epoch": 2, "value": value},
             "curve": [{"epoch": 1, "value": value / 2, "loss": 0.7}],
             "flops": {"train": flops, "full_train": 2.0, "inference": 1, "full_inference": 4},
-            "seconds": {"train": 1.0, "evaluate": 0.5, "trunk": 0.1},
+            "seconds": {"train": 1.0, "evaluate": 0.5, "trunk": 0.1, "example": flops / 100},
             "parameters": {"total": 9, "trainable": 3},
         },
         **more,
@@ -101,7 +101,7 @@ def test_rows_are_tidy_and_the_chosen_rate_is_told():
     assert list(frame[frame.measure.isna()].status) == ["waiting", "refused"]
     assert set(frame.measure.dropna()) == {
         *("metric", "majority", "epoch", "seconds", "train_seconds", "flops", "share"),
-        "inference_share",
+        *("example_seconds", "inference_share"),
         *("parameters", "trainable", "metric_by_epoch", "loss_by_epoch"),
     }
     assert frame[frame.measure == "train_seconds"].value.unique() == [1.5]

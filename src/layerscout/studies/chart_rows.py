@@ -32,18 +32,30 @@ def list_rows(
     ]
 
 
-def list_strategies(frame: pd.DataFrame, grid: str) -> list[tuple[str, list[dict[str, Any]]]]:
+def list_strategies(
+    frame: pd.DataFrame, grid: str, cost: str
+) -> list[tuple[str, list[dict[str, Any]]]]:
     """Give for each model and task the means of every strategy, those of the front marked.
 
-    The front are those that nothing cheaper reaches.
+    The front are those that nothing cheaper reaches. Strategies of no known cost are left out.
+
+    Args:
+        frame: as `layerscout.studies.summaries.tidy_records` gives it.
+        grid: its name.
+        cost: a measure of training or of use, such as "share" or "example_seconds".
     """
-    measures = ("metric", "share", "seconds")
+    measures = ("metric", "share", "seconds", *({cost} - {"share", "seconds"}))
     trials = collect_trials(select_rows(frame, grid, measures), measures)
     panels = []
     for name, rows in group_rows([_convert_row(row) for row in trials], ("model", "task")):
         points: list[dict[str, Any]] = []
         for plan, some in group_rows(rows, _list_varying(rows)):
-            metric, share, seconds = (average([row[key] for row in some]) for key in measures)
+            some = [row for row in some if row.get(cost) is not None]
+            if not some:
+                continue
+            metric, paid, seconds, share = (
+                average([row[key] for row in some]) for key in ("metric", cost, "seconds", "share")
+            )
             points.append(
                 {
                     "name": plan,
@@ -52,16 +64,18 @@ def list_strategies(frame: pd.DataFrame, grid: str) -> list[tuple[str, list[dict
                     "metric": metric.mean,
                     "low": metric.low,
                     "high": metric.high,
+                    "cost": paid.mean,
                     "share": share.mean,
                     "seconds": seconds.mean,
                     "n": metric.n,
                 }
             )
         best = float("-inf")
-        for point in sorted(points, key=lambda one: (one["share"], -one["metric"])):
+        for point in sorted(points, key=lambda one: (one["cost"], -one["metric"])):
             point["front"] = point["metric"] > best
             best = max(best, point["metric"])
-        panels.append((name, points))
+        if points:
+            panels.append((name, points))
     return panels
 
 

@@ -44,21 +44,30 @@ COLOURS = (
 )
 
 
-def draw_pareto(frame: pd.DataFrame, grid: str) -> list[alt.LayerChart]:
-    """Draw quality over training cost, a panel for each model and task.
+# What quality is drawn over: the title of its axis, how its ticks are written, and its name.
+COSTS = {
+    "share": ("training FLOPs, share of full fine-tuning", "~%", "training cost"),
+    "example_seconds": ("seconds per example in use, measured", "~s", "inference time"),
+}
+
+
+def draw_pareto(frame: pd.DataFrame, grid: str, cost: str) -> list[alt.LayerChart]:
+    """Draw quality over a cost, one of `COSTS`, a panel for each model and task.
 
     A point is the mean over seeds; those that nothing cheaper reaches are joined.
     """
-    return [_draw_strategies(name, points) for name, points in list_strategies(frame, grid)]
+    found = list_strategies(frame, grid, cost)
+    return [_draw_strategies(name, points, cost) for name, points in found]
 
 
-def _draw_strategies(name: str, points: Sequence[Row]) -> alt.LayerChart:
+def _draw_strategies(name: str, points: Sequence[Row], cost: str) -> alt.LayerChart:
+    title, ticks, called = COSTS[cost]
     base = alt.Chart().encode(
         alt.X(
-            "share:Q",
-            title="training FLOPs, share of full fine-tuning",
+            "cost:Q",
+            title=title,
             scale=alt.Scale(nice=False, padding=12),
-            axis=alt.Axis(format="~%", grid=False),
+            axis=alt.Axis(format=ticks, grid=False),
         ),
         lay_out_values("metric", "metric", values=[point["metric"] for point in points]),
     )
@@ -67,7 +76,8 @@ def _draw_strategies(name: str, points: Sequence[Row]) -> alt.LayerChart:
         alt.Tooltip("plan:N"),
         *_list_ends("metric"),
         alt.Tooltip("seconds:Q", title="seconds per trial", format=",.1f"),
-        alt.Tooltip("share:Q", title="FLOPs", format=".0%"),
+        alt.Tooltip("share:Q", title="training FLOPs", format=".0%"),
+        *([] if cost == "share" else [alt.Tooltip("cost:Q", title=called, format=".3s")]),
         alt.Tooltip("n:Q", title="seeds"),
     ]
     front = base.transform_filter("datum.front").mark_line(
@@ -78,7 +88,7 @@ def _draw_strategies(name: str, points: Sequence[Row]) -> alt.LayerChart:
     return layer_rows(
         points,
         [front, *_draw_intervals(coloured, points), dots],
-        f"{name}: metric over training cost for {len(points)} strategies.",
+        f"{name}: metric over {called} for {len(points)} strategies.",
         title=name,
     )
 

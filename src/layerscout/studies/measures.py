@@ -20,6 +20,7 @@ MEASURES: Mapping[str, Mapping[str, str]] = {
         "flops": "of the training, by count",
         "share": "of full fine-tuning's FLOPs",
         "inference_share": "of full fine-tuning's FLOPs",
+        "example_seconds": "inference time of an example, measured",
         "parameters": "of the model that is left",
         "trainable": "parameters that were trained",
     },

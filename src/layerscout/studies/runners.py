@@ -44,7 +44,7 @@ def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
         checkpoints={
             epoch: folder / "epochs" / str(epoch) for epoch in (epochs if trial.keep else [])
         },
-        measure="predictions" if predictions else "metric",
+        measure="predictions" if predictions else "speed",
         progress=False,
         **given,
     )
@@ -52,10 +52,12 @@ def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
     if trial.keep:
         result.save(folder)
     (run,), settings = content["runs"], content["settings"]
-    told = ("plan", "metric", "majority", "keep", "best", "last", "parameters", "flops", "seconds")
+    told = ("plan", "metric", "majority", "keep", "best", "last", "parameters", "flops")
     surroundings = ("precision", "device", "threads", "processes", "epochs", "batch_size")
     return {
         **{name: content[name] for name in (*told, content["keep"], "warnings")},
+        "seconds": content["seconds"]
+        | {"example": 1 / content["examples_per_second"]["kept_model"]},
         **{name: run[name] for name in ("curve", "stopped", "diverged")},
         **{name: settings[name] for name in surroundings},
         "blocks": content["model"]["blocks"],

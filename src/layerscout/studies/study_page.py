@@ -15,7 +15,7 @@ import pandas as pd
 import yaml
 
 from layerscout.pages import Section, Table, draw_similarity, draw_skips, draw_truncation
-from layerscout.studies.charts import draw_figure, draw_pareto
+from layerscout.studies.charts import COSTS, draw_figure, draw_pareto
 from layerscout.studies.contests import compare_with_baseline, correlate_values
 from layerscout.studies.recipe import FigureSpec, Grid, Recipe, TableSpec
 from layerscout.studies.regrets import tabulate_regrets
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # A page with more rows would be slow; the file has them all.
 LISTED = 2000
-PARETO = "Quality over training cost"
+OVER = "Quality over"
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def build_study(
 
 def _show_figure(title: str, charts: Sequence[alt.LayerChart]) -> Section:
     note = []
-    if title.startswith(PARETO):
+    if title.startswith(OVER):
         note = [
             "Every point is a strategy, the mean over its seeds; the dashed line joins those that "
             "no cheaper strategy matches."
@@ -176,8 +176,9 @@ def draw_study(study: StudyContent) -> dict[str, list[alt.LayerChart]]:
         found[spec.title] = charts
     for name, grid in study.recipe.grids.items():
         if grid.verb == "tune" and {"plan", "method"} & grid.axes.keys():
-            title = PARETO if len(study.recipe.grids) == 1 else f"{PARETO}, {name}"
-            found[title] = draw_pareto(study.frame, name)
+            of_grid = "" if len(study.recipe.grids) == 1 else f", {name}"
+            for cost, (_, _, called) in COSTS.items():
+                found[f"{OVER} {called}{of_grid}"] = draw_pareto(study.frame, name, cost)
     return {title: charts for title, charts in found.items() if charts}
 
 

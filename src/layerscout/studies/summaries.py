@@ -152,6 +152,7 @@ def _measure_tune(record: Mapping[str, Any], _: Mapping[str, Any]) -> Measured:
     yield "train_seconds", None, seconds["train"] + seconds["evaluate"]
     yield "flops", None, flops["train"]
     yield "share", None, flops["train"] / flops["full_train"]
+    yield "example_seconds", None, seconds.get("example")  # earlier records have none
     yield "inference_share", None, flops["inference"] / flops["full_inference"]
     yield "parameters", None, result["parameters"]["total"]
     yield "trainable", None, result["parameters"]["trainable"]

@@ -43,7 +43,7 @@ from layerscout.tuning.speed import measure_speeds
 
 # What is found out about a tuned model: the metric that counts, which its training has computed;
 # also its predictions and all metrics; also its speed.
-Measure = Literal["metric", "predictions", "all"]
+Measure = Literal["metric", "speed", "predictions", "all"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +91,8 @@ def make_result(
         recorded: what else `settings` of `result.json` holds.
         warned: what the reader of the figures should know besides.
         memory: gives what `result.json` holds of the memory that training took.
-        measure: whether the kept model runs on the validation examples once more, for its
-            predictions and all metrics, and whether its speed is measured.
+        measure: whether the speed of the kept model is measured, and whether it runs on the
+            validation examples once more, for its predictions and all metrics.
     """
     ours, max_length = tuned[0], recorded["max_length"]
     equipped, model = load_kept(setup, ours)
@@ -103,7 +103,7 @@ def make_result(
     speeds: dict[str, float] | None = None
     thresholds: np.ndarray | None = None
     tested: dict[str, Any] | None = None
-    if measure != "metric":
+    if measure in ("predictions", "all"):
         answers = setup.validation.answers
         logits = predict(setup.encoder, model, _list_examples(setup, ours)).numpy()
         thresholds = settle_thresholds(setup.settings.threshold, answers.labels, logits)
@@ -124,6 +124,7 @@ def make_result(
                 else [*column, *more[name]]
                 for name, column in predictions.items()
             }
+    if measure != "metric":
         with make_accelerator().main_process_first():  # so that it is alone
             speeds = measure_speeds(setup, model)
     content = {

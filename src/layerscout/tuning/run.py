@@ -81,7 +81,8 @@ def tune(
             of another one.
         overwrite: do not refuse that.
         measure: what is found out about the kept model: only the "metric" that counts, which needs
-            no further pass, also its "predictions" and every other metric, or "all", its speed too.
+            no further pass; also its "speed"; also its "predictions" and every other metric; or
+            "all", the test split too.
         progress: show a bar on the terminal.
         **options: everything else that may be asked for, such as `epochs` or `learning_rate`: the
             attributes of `layerscout.plans.TuneRequest`.
@@ -131,7 +132,7 @@ def tune(
             show, opened, "plan-1-", track, Path(logs), checkpoints or {}, gauge.predicted
         )
         tuned, failures = _run_sweeps(prepared, recording)
-        show("measuring the speed" if measure == "all" else "done", 0, 1)
+        show("done" if measure == "metric" else "measuring the speed", 0, 1)
         result = make_result(
             prepared.setup,
             tuned,

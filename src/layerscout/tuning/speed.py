@@ -17,7 +17,7 @@ from layerscout.tuning.setup import TuneSetup
 # On how many validation examples at the most, and how often, the speed of the tuned and the full
 # model is measured; and about how long that may take: on two cores a base model runs through 128
 # examples eight times in two minutes.
-SPEED_EXAMPLES, SPEED_REPEATS, SPEED_SECONDS = 128, 3, 10.0
+SPEED_EXAMPLES, SPEED_REPEATS, SPEED_SECONDS = 128, 3, 5.0
 FIRST_EXAMPLES = 8
 
 

@@ -44,5 +44,6 @@ def demo(
         examples=examples,
         epochs=epochs,
         against="full",
+        resume=any((output / "snapshots").glob("*/state.json")),  # it was stopped
         quiet=quiet,
     )

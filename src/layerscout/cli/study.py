@@ -133,7 +133,7 @@ def _run(
     limit = caching.bytes
     if not options.overwrite:
         _check_earlier_study(folder, recipe.title)
-    with interruptible(remedy="; rerun the same command to continue"):
+    with interruptible():
         from layerscout import studies
 
         on_cluster = placement.backend == "ray"

@@ -124,7 +124,7 @@ def tune(
             result.save(output)
     if result is not None:
         terminal.report_tuning(result, output, as_json=printing.json, quiet=printing.quiet)
-    with interruptible(), terminal.loading(printing.quiet):
+    with interruptible(resume=True), terminal.loading(printing.quiet):
         models.add_formats(output / "model", formats, base=model)
         terminal.report_formats(output / "model", formats, quiet=printing.quiet)
         if running.push_to_hub is not None:

@@ -190,3 +190,16 @@ def check_outputs(folder: Path, *names: str, plot: Path | None = None) -> None:
 
         check_plot(plot)
         check_output_folder(plot.parent, plot.name)
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Refuse a folder that a checkpoint could not be written to, before any work.
+
+    Raises:
+        InputError: if it cannot be made, or holds something else.
+    """
+    from layerscout.runtime import check_checkpoint_folder, check_output_folder
+
+    check_output_folder(folder)
+    check_output_folder(folder.absolute().parent)
+    check_checkpoint_folder(folder)

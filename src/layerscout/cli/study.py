@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from layerscout.cli.options import Caching, Figures, Placement, Printing, interruptible
+from layerscout.cli.options import (
+    Caching,
+    Figures,
+    Placement,
+    Printing,
+    check_outputs,
+    interruptible,
+)
 from layerscout.plans import option
 from layerscout.runtime import InputError, LayerscoutError
 
@@ -133,6 +140,9 @@ def _run(
     limit = caching.bytes
     if not options.overwrite:
         _check_earlier_study(folder, recipe.title)
+    check_outputs(folder, "study.json", "summary.csv", "report.html")
+    for inside in ("trials", "tables", *(["figures"] if figures else [])):
+        check_outputs(folder / inside)
     with interruptible():
         from layerscout import studies
 

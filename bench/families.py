@@ -95,9 +95,9 @@ rough, as with experts. Otherwise the model is refused with the reason. Among th
 Gemma 1, Phi, OPT, BLOOM, MPT, StarCoder 2, SmolLM3, OLMo 3, GLM, Mixtral, gpt-oss, ERNIE and
 RemBERT.
 
-**Refused by name**: quantised weights (GPTQ, AWQ, bitsandbytes, GGUF), encoder–decoders, models
-that read more than text (save their language model as a checkpoint of its own), and models that
-need code of their own.
+**Refused with the reason**: quantised weights (GPTQ, AWQ, bitsandbytes, GGUF), encoder–decoders,
+models that read images or sound, models that read more than text (save their language model as a
+checkpoint of its own), families without a head for classes, and models that need code of their own.
 
 **Decoders.** A tokenizer without a padding token borrows the one that ends a text; a warning says
 so, and the export has it. A tokenizer that lays the texts of a pair side by side gets a line

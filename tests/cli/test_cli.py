@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -236,13 +237,15 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(tiny, reviews, tmp_p
     large = tmp_path / "large.csv"
     lines = reviews.read_text().splitlines()
     large.write_text("\n".join([lines[0], *(lines[1:] * 3000)]) + "\n")
-    process = start("scan", tiny, large, "-o", tmp_path / "out", "--examples", "all")
+    command = ["scan", tiny, large, "-o", tmp_path / "out", "--examples", "all"]
+    process = start(*command)
     time.sleep(8)
     assert process.poll() is None
     printed, errors = interrupted(process)
     assert process.returncode == 130
     assert printed == ""
-    assert errors == "layerscout: stopped; nothing was half-written\n"
+    again = shlex.join(map(str, ["layerscout", *command]))
+    assert errors == (f"layerscout: stopped; nothing was half-written; to continue, run: {again}\n")
     assert not (tmp_path / "out").exists()
 
 
@@ -253,7 +256,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, reviews, 
 
     process = start("scan", tiny, reviews, "-o", tmp_path / "out", preexec_fn=small_files_only)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 2
+    assert process.returncode == 1
     assert errors.startswith("layerscout: cannot write") and "scan.html" in errors
     assert errors.count("\n") == 1
     assert os.listdir(tmp_path / "out") == []  # scan.json would fit, but belongs to scan.html

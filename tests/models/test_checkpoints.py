@@ -128,6 +128,20 @@ def configured(**values):
     return act
 
 
+def lacking(key):
+    def act(folder):
+        path = folder / "config.json"
+        content = json.loads(path.read_text())
+        del content[key]
+        path.write_text(json.dumps(content))
+
+    return act
+
+
+def written(name, content):
+    return lambda folder: (folder / name).write_text(content)
+
+
 def nested(name):
     def act(folder):
         (folder / name).write_text('{"model_type": "bert", "x": ' + "[" * 100_000)
@@ -159,10 +173,27 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_to
         (cut_short("tokenizer.json", 200), "cannot load the tokenizer"),
         (nested("config.json"), "cannot read the configuration"),
         (nested("tokenizer.json"), "cannot load the tokenizer"),
-        (configured(model_type="gpt9"), "unknown model family 'gpt9'.*known: albert, bert"),
-        (configured(model_type="made-up"), "unknown model family 'made-up'.*known: albert, bert"),
+        (configured(model_type="gpt9"), "'gpt9', whose code is not in transformers .*upgrade"),
+        (configured(model_type="made-up"), "'made-up', whose code is not in transformers"),
         (configured(hidden_size=32), "cannot load the weights .* shapes that its configuration"),
-        (configured(num_hidden_layers="six"), "cannot read the configuration"),
+        (configured(model_type="robertta"), "did you mean 'roberta'"),
+        (configured(model_type=None), "must be the name of a family such as bert, got null"),
+        (written("config.json", "[1]"), r"must be a JSON object, got \[1\]"),
+        (
+            configured(num_hidden_layers="six"),
+            r'num_hidden_layers in .*config\.json must be a whole number of 1 or more, got "six"',
+        ),
+        (configured(num_hidden_layers=0), "num_hidden_layers in .* got 0; correct it"),
+        (configured(num_attention_heads=-4), "num_attention_heads in .* got -4"),
+        (configured(hidden_size=float("nan")), "hidden_size in .* got NaN"),
+        (configured(hidden_dropout_prob=7), r"hidden_dropout_prob in .* must be in 0\.\.1, got 7"),
+        (configured(layer_norm_eps="x"), r'its layer_norm_eps cannot be "x"; correct it in .*json'),
+        (configured(id2label="x"), r'its id2label cannot be "x"'),
+        (configured(quantization_config=5), "are quantised"),
+        (configured(hidden_act="nope"), "asks for 'nope', which transformers does not have"),
+        (lacking("num_hidden_layers"), r"incomplete; .* lacks num_hidden_layers \(so 12 is"),
+        (lacking("hidden_size"), r"too few .* lacks hidden_size \(so 768 is assumed\)"),
+        (lacking("intermediate_size"), r"shapes .* lacks intermediate_size \(so 3072 is"),
         (configured(vocab_size=7), "."),
         (configured(num_hidden_layers=2), r"hold \d+ tensors of blocks .* do not belong together"),
         (configured(num_hidden_layers=10**6), "too few for the 1,000,000 blocks"),

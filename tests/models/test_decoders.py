@@ -236,7 +236,11 @@ def test_a_language_model_with_tied_embeddings_is_truncated(tmp_path):
             r"more than text \(gemma3\); save its language model \(gemma3_text\)",
         ),
         ({"model_type": "mine", "auto_map": {"AutoModel": "mine.Model"}}, "code that comes with"),
-        ({"model_type": "cohere"}, "no head for classes in the family cohere"),
+        ({"model_type": "cohere"}, "no head for classes in the family cohere, so .* neither tuned"),
+        ({"model_type": "bart"}, "encoder–decoder .bart., which has two stacks of blocks"),
+        ({"model_type": "vit"}, "reads images .vit., and layerscout .* models of text"),
+        ({"model_type": "wav2vec2"}, "reads sound .wav2vec2."),
+        ({"model_type": "clip"}, "reads more than text .clip."),
     ],
 )
 def test_what_is_no_stack_of_blocks_in_floating_point(entries, message, tmp_path):
@@ -245,6 +249,7 @@ def test_what_is_no_stack_of_blocks_in_floating_point(entries, message, tmp_path
     with pytest.raises(InputError, match=message) as refused:
         Encoder.load(folder)
     assert "\n" not in str(refused.value)
+    assert "albert" not in str(refused.value)  # a reason, and no list of families
 
 
 def test_gguf_is_refused_by_name(tmp_path):

@@ -18,7 +18,7 @@ from conftest import real
 from layerscout.models.classifiers import build
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import export, truncate
-from layerscout.runtime.errors import InputError
+from layerscout.runtime.errors import DiskError, InputError
 from layerscout.runtime.folders import replace_folder
 from tiny import EACH_FAMILY, FAMILIES, SENTENCES, tiny_checkpoint
 
@@ -293,7 +293,7 @@ def test_a_full_disk_leaves_the_earlier_export(part, tmp_path, tiny, monkeypatch
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-        with pytest.raises(InputError, match="cannot write .*model: .*File too large"):
+        with pytest.raises(DiskError, match="cannot write .*model: .*File too large"):
             export(model, encoder.tokenizer, target, "x" * 200_000, max_length=128)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -410,7 +410,7 @@ def test_places_that_cannot_be_written(where, tmp_path):
 
 def test_an_error_of_the_system_in_words_of_another_library(tmp_path):
     with (
-        pytest.raises(InputError, match="cannot write .*No space left"),
+        pytest.raises(DiskError, match="cannot write .*No space left"),
         replace_folder(tmp_path / "model"),
     ):
         raise Exception("No space left on device (os error 28)")

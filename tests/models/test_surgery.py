@@ -377,7 +377,7 @@ def other_names(bert):
                 transformers.CTRLConfig(n_layer=1, n_embd=8, n_head=2, dff=4, vocab_size=9)
             ),
             "top:1",
-            "unknown model family 'ctrl'",
+            "CTRLModel is of a family that layerscout does not know .ctrl.*Encoder.load",
         ),
         (AutoModel.from_pretrained, "(1,2,3)", "layerscout.build, or .*num_hidden_layers=3"),
         (AutoModel.from_pretrained, Plan((1,), 5), "must be in 1..4"),

@@ -1,5 +1,6 @@
 """Files are whole or not there, whatever happens in between."""
 
+import errno
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from layerscout.runtime.errors import InputError, make_unknown_error
+from layerscout.runtime.errors import DiskError, InputError, make_unknown_error
 from layerscout.runtime.files import STALE, is_half_written, replace_files, tidy, write_files
 from layerscout.runtime.folders import check_output_folder, make_output_folder, remove_folder
 from layerscout.runtime.store import (
@@ -54,17 +55,49 @@ def test_a_stop_in_the_middle_keeps_the_old_file_and_leaves_nothing(tmp_path, fa
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_a_full_disk_is_one_line(tmp_path):
+FAILURES = {
+    "full": (
+        OSError(errno.ENOSPC, "No space left"),
+        r"No space left .*\(1\.5 MB are free\); make room",
+    ),
+    "full, by pyarrow": (
+        OSError(errno.ENOSPC, "Error\nDetail"),
+        r"txt: No space left on device \(1",
+    ),
+    "full, by safetensors": (
+        Exception("I/O error: full (os error 28)"),
+        "make room and run it again",
+    ),
+    "broken": (OSError(errno.EIO, "Input/output error"), "check the disk and run it again"),
+    "gone": (FileNotFoundError(errno.ENOENT, "No such file"), "it was removed meanwhile; run it"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failure_of_the_machine_is_one_line(failure, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_500_000))
+    error, told = FAILURES[failure]
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with (
-        pytest.raises(InputError, match="cannot write .*No space left"),
-        replace_files(path) as (t,),
-    ):
+    with pytest.raises(DiskError, match=told) as caught, replace_files(path) as (t,):
         t.write_text("half")
-        raise OSError(28, "No space left on device")
+        raise error
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_folder_that_vanishes_during_work(tmp_path):
+    with pytest.raises(DiskError, match="removed meanwhile"):
+        write_files({tmp_path / "gone" / "a.txt": "text"})
+
+
+def test_a_path_that_is_at_fault_is_the_users(tmp_path):
+    with (
+        pytest.raises(InputError, match="Permission denied; choose another place"),
+        replace_files(tmp_path / "a.txt"),
+    ):
+        raise PermissionError(errno.EACCES, "Permission denied")
 
 
 def test_a_folder_in_the_way_is_one_line(tmp_path):
@@ -77,7 +110,7 @@ def test_a_folder_in_the_way_is_one_line(tmp_path):
 def test_files_that_belong_together_are_of_one_write(tmp_path):
     paths = [tmp_path / "a", tmp_path / "b"]
     write_files(dict.fromkeys(paths, "old"))
-    with pytest.raises(InputError, match="cannot write"), replace_files(*paths) as (first, second):
+    with pytest.raises(DiskError, match="cannot write"), replace_files(*paths) as (first, second):
         first.write_text("new")
         second.write_text("half")
         raise OSError(28, "No space left on device")
@@ -90,7 +123,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(InputError, match=r"cannot write into .* is a file; choose another"):
             check_output_folder(folder)
-        with pytest.raises(InputError, match=r"cannot make the folder .*; choose another"):
+        with pytest.raises(InputError, match=r"cannot write .*; choose another"):
             make_output_folder(folder)
     check_output_folder(tmp_path / "new" / "deep")
     (tmp_path / "link").symlink_to(tmp_path / "nothing")

@@ -13,7 +13,7 @@ import pytest
 from conftest import start, truncate
 from inputs import expect_refused
 from layerscout.models.encoder import Encoder
-from layerscout.runtime.errors import InputError
+from layerscout.runtime.errors import DiskError, InputError
 from layerscout.studies import estimates, runners, store as stores
 from layerscout.studies.backends import Local
 from layerscout.studies.checking import make_recipe
@@ -259,12 +259,25 @@ def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypat
 
     monkeypatch.setattr(Store, "write", full)
     wanted = recipe(tiny, reviews)
-    expect_refused("No space left on device", run, wanted, tmp_path)
+    with pytest.raises(DiskError, match="No space left on device"):
+        run(wanted, tmp_path)
     assert len(records(tmp_path)) == 2
     monkeypatch.undo()
     os.environ.setdefault("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
     _, ran = run(wanted, tmp_path)
     assert len(ran) == 2
+
+
+def test_a_trial_that_a_full_disk_stops_is_not_recorded_as_failed(
+    tiny, reviews, tmp_path, monkeypatch
+):
+    def full(*_):
+        raise DiskError("cannot write the model: No space left on device")
+
+    monkeypatch.setitem(runners.RUN, "tune", full)
+    with pytest.raises(DiskError, match="No space left on device"):
+        run(recipe(tiny, reviews), tmp_path)
+    assert records(tmp_path) == {}  # so the same command runs it
 
 
 def test_a_pilot_tries_the_rates_with_one_seed(tiny, reviews, tmp_path):

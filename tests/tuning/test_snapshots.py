@@ -8,6 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from inputs import expect_refused
+from layerscout.runtime.errors import DiskError
 from layerscout.tuning import snapshots
 from layerscout.tuning.snapshot_files import hash_state
 from layerscout.tuning.snapshots import Snapshots
@@ -187,7 +188,8 @@ def test_a_full_disk_keeps_the_snapshot_before(tmp_path, monkeypatch):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    expect_refused("--resume", kept.save, 2, 2, {"epoch": 2}, numbers(2), numbers(20))
+    with pytest.raises(DiskError, match="make room and run it again, resuming from the snapshot"):
+        kept.save(2, 2, {"epoch": 2}, numbers(2), numbers(20))
     assert kept.load().state == {"epoch": 1}
 
 

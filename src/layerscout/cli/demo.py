@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from layerscout.cli.flatten import flatten
-from layerscout.cli.options import Plot, Quiet
+from layerscout.cli.options import Plot, Quiet, check_checkpoint, check_outputs
 from layerscout.cli.plan import plan
 from layerscout.cli.scan import scan
 from layerscout.cli.tune import tune
@@ -31,6 +31,8 @@ def demo(
     # Of six blocks, little fits into half the cost. Half of the sentences show as much, sooner.
     budget, epochs, examples = 0.7, 3, "1000"
     chosen = str(output / "plan.json")
+    check_outputs(output, "plan.json", "result.json", "predictions.parquet", plot=plot)
+    check_checkpoint(output / "model")
     say("scan demo demo")
     flatten(scan)("demo", "demo", output=output, plot=plot, quiet=quiet)
     say(f"plan {output} --budget {budget} --epochs {epochs}")
@@ -44,5 +46,6 @@ def demo(
         examples=examples,
         epochs=epochs,
         against="full",
+        resume=any((output / "snapshots").glob("*/state.json")),  # it was stopped
         quiet=quiet,
     )

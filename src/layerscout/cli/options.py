@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,7 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from layerscout.plans import option
-from layerscout.runtime import Cluster, InputError
+from layerscout.runtime import Cluster, DiskError, InputError, escape_controls
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]
 Data = Annotated[
@@ -144,20 +146,34 @@ class Placement:
 
 
 @contextmanager
-def interruptible(snapshots: Path | None = None, remedy: str = "") -> Iterator[None]:
-    """Turn Ctrl-C into one line; files are moved into place only when they are whole.
+def interruptible(snapshots: Path | None = None, *, resume: bool = False) -> Iterator[None]:
+    """Turn Ctrl-C and a full disk into one line, with the command that continues.
+
+    Files are moved into place only when they are whole.
 
     Args:
-        snapshots: of a training that can be continued.
-        remedy: what else the user may do next.
+        snapshots: of a training that can be continued, once there are any.
+        resume: there is a training to continue, or its result.
     """
     try:
         yield
-    except KeyboardInterrupt:
-        resumable = snapshots is not None and any(snapshots.glob("*/state.json"))
-        hint = "; --resume continues after the last whole epoch" if resumable else remedy
-        typer.echo(f"layerscout: stopped; nothing was half-written{hint}", err=True)
+    except (KeyboardInterrupt, DiskError) as error:
+        resume = resume or (snapshots is not None and any(snapshots.glob("*/state.json")))
+        command = _write_command(resume)
+        if isinstance(error, DiskError):
+            raise DiskError(f"{error}: {command}") from error
+        typer.echo(
+            f"layerscout: stopped; nothing was half-written; to continue, run: {command}", err=True
+        )
         raise typer.Exit(130) from None
+
+
+def _write_command(resume: bool) -> str:
+    """Write the command that was given, with --resume if asked; the demo resumes by itself."""
+    words = sys.argv[1:]
+    if resume and words[:1] == ["tune"] and "--resume" not in words:
+        words.insert(words.index("--") if "--" in words else len(words), "--resume")
+    return escape_controls(shlex.join(["layerscout", *words]))
 
 
 def check_outputs(folder: Path, *names: str, plot: Path | None = None) -> None:
@@ -174,3 +190,16 @@ def check_outputs(folder: Path, *names: str, plot: Path | None = None) -> None:
 
         check_plot(plot)
         check_output_folder(plot.parent, plot.name)
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Refuse a folder that a checkpoint could not be written to, before any work.
+
+    Raises:
+        InputError: if it cannot be made, or holds something else.
+    """
+    from layerscout.runtime import check_checkpoint_folder, check_output_folder
+
+    check_output_folder(folder)
+    check_output_folder(folder.absolute().parent)
+    check_checkpoint_folder(folder)

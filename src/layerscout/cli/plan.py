@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.options import Printing, interruptible
+from layerscout.cli.options import Printing, check_outputs, interruptible
 from layerscout.plans import PlanRequest
 
 
@@ -28,6 +28,7 @@ def plan(
 
     output = output or (folder.parent if folder.is_file() else folder)
     with interruptible(), terminal.loading(printing.quiet):
+        check_outputs(output, "plan.json")
         from layerscout.scanning import Scan
 
         result = Scan.load(folder).planning(request)

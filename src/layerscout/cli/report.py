@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.options import Figures, Quiet, interruptible
+from layerscout.cli.options import Figures, Quiet, check_outputs, interruptible
 
 
 def report(
@@ -30,6 +30,11 @@ def report(
     from layerscout.cli import terminal
 
     with interruptible(), terminal.loading(quiet):
+        place = output or folders[0]
+        if output is not None or place.is_dir():  # else there is nothing to read, which is told
+            check_outputs(place, "report.html")
+            if figures is not None:
+                check_outputs(place / "figures")
         from layerscout import studies
 
         found = studies.write_report(folders, output, figures=figures)

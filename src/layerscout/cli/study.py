@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from layerscout.cli.options import Caching, Figures, Placement, Printing, interruptible
+from layerscout.cli.options import (
+    Caching,
+    Figures,
+    Placement,
+    Printing,
+    check_outputs,
+    interruptible,
+)
 from layerscout.plans import option
 from layerscout.runtime import InputError, LayerscoutError
 
@@ -133,7 +140,10 @@ def _run(
     limit = caching.bytes
     if not options.overwrite:
         _check_earlier_study(folder, recipe.title)
-    with interruptible(remedy="; rerun the same command to continue"):
+    check_outputs(folder, "study.json", "summary.csv", "report.html")
+    for inside in ("trials", "tables", *(["figures"] if figures else [])):
+        check_outputs(folder / inside)
+    with interruptible():
         from layerscout import studies
 
         on_cluster = placement.backend == "ray"

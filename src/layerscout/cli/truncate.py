@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.options import Model, Quiet, interruptible
+from layerscout.cli.options import Model, Quiet, check_checkpoint, interruptible
 
 
 def truncate(
@@ -32,6 +32,7 @@ def truncate(
     from layerscout.cli import terminal
 
     with interruptible(), terminal.loading(quiet):
+        check_checkpoint(output)
         from layerscout import models
 
         formats = models.check_formats(export.split(",") if export else ())

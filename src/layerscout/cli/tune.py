@@ -16,6 +16,7 @@ from layerscout.cli.options import (
     Machine,
     Model,
     Printing,
+    check_checkpoint,
     check_outputs,
     interruptible,
 )
@@ -84,14 +85,13 @@ def tune(
     limit = caching.bytes
     with interruptible(), terminal.loading(printing.quiet):
         check_outputs(output, "result.json", "predictions.parquet")
+        check_checkpoint(output / "model")
         task = columns.load(data, request.seed[0], test=running.test)
         # Heavy imports come after what may be refused.
         from layerscout import models, tuning
         from layerscout.cache import is_first_process
-        from layerscout.runtime import check_checkpoint_folder
         from layerscout.scanning import Scan
 
-        check_checkpoint_folder(output / "model")
         formats = models.check_formats(running.export.split(",") if running.export else ())
         _check_saved_whole(formats, request)
         if running.push_to_hub is not None:
@@ -124,7 +124,7 @@ def tune(
             result.save(output)
     if result is not None:
         terminal.report_tuning(result, output, as_json=printing.json, quiet=printing.quiet)
-    with interruptible(), terminal.loading(printing.quiet):
+    with interruptible(resume=True), terminal.loading(printing.quiet):
         models.add_formats(output / "model", formats, base=model)
         terminal.report_formats(output / "model", formats, quiet=printing.quiet)
         if running.push_to_hub is not None:

@@ -13,7 +13,7 @@ from torch import nn
 from layerscout.data import Kind, describe_kind
 from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import FAMILIES, Classifier, Family, ModelShape, Parameters, weight_sets
-from layerscout.runtime import InputError, make_unknown_error
+from layerscout.runtime import InputError
 
 # The attribute of a bare model that holds its family: what is in the configuration is saved.
 _FAMILY = "layerscout_family"
@@ -38,7 +38,11 @@ def family_of(model: Any) -> Family:
     name = str(model.config.model_type)
     found: Family | None = getattr(base_of(model)[0], _FAMILY, None) or FAMILIES.get(name)
     if found is None:
-        raise make_unknown_error("model family", name, FAMILIES)
+        raise InputError(
+            f"{type(model).__name__} is of a family that layerscout does not know ({name}), so it "
+            "cannot find the blocks; layerscout.Encoder.load tries such a model from its folder, "
+            "and says why if it cannot be done"
+        )
     return found
 
 

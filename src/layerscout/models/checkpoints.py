@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import Any
 import torch
 
 from layerscout.models.architecture import keep_family, usable_positions
+from layerscout.models.configurations import describe_assumed, read_config
 from layerscout.models.devices import Computed
 from layerscout.models.guessing import guess_family, note_costs
 from layerscout.models.locations import WEIGHT_FILES, locate_checkpoint
 from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import FAMILIES, Family
-from layerscout.runtime import InputError, first_line, make_unknown_error
+from layerscout.runtime import InputError, first_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ def load_checkpoint(name: str) -> Checkpoint:
             corrupt, or it has no usable tokenizer.
     """
     folder = locate_checkpoint(name)
-    config = _load_config(name, folder)
+    config = read_config(name, folder)
     tokenizer = _load_tokenizer(name, folder)
     _check_size(name, folder, config)
     dtype = _find_dtype(folder, config)
@@ -117,7 +117,7 @@ def load_config(name: str) -> tuple[Any, Family]:
     Raises:
         InputError: if there is none, or its family is not supported.
     """
-    config = _load_config(name, locate_checkpoint(name))
+    config = read_config(name, locate_checkpoint(name))
     if known := FAMILIES.get(config.model_type):
         return config, known
     loaded = load_checkpoint(name)
@@ -146,67 +146,6 @@ def load_pretrained(
 
 # On a broken checkpoint transformers, tokenizers, safetensors and torch raise errors of all kinds;
 # for the user it is one fault. Hence the broad clauses below.
-
-
-def _load_config(name: str, folder: Path) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if "layerscout" in content:
-            raise InputError(
-                f"{name} holds only what a method trained; load it with layerscout.load, or give "
-                f"its base, {content['base']['source']}"
-            )
-        family = str(content["model_type"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"cannot read the configuration of {name}: {first_line(error)}; its config.json must "
-            "name the model_type"
-        ) from error
-    _check_kind(name, family, content)
-    try:
-        return load_pretrained(AutoConfig, folder)
-    except Exception as error:
-        raise InputError(f"cannot read the configuration of {name}: {first_line(error)}") from error
-
-
-def _check_kind(name: str, family: str, content: Mapping[str, Any]) -> None:
-    """Refuse what is no single stack of blocks with weights in floating point; say what to use."""
-    from transformers import CONFIG_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-
-    if quantized := content.get("quantization_config"):
-        method = quantized.get("quant_method", "an unknown method")
-        raise InputError(
-            f"the weights of {name} are quantised ({method}), and states and gradients need "
-            "floating point; use the checkpoint that it was made from"
-        )
-    if family in FAMILIES:
-        return
-    if content.get("is_encoder_decoder"):
-        raise InputError(
-            f"{name} is an encoder–decoder ({family}), which has two stacks of blocks; use a model "
-            "that is an encoder, or save its encoder alone where transformers has a class for that"
-        )
-    inner = content.get("text_config")
-    if isinstance(inner, Mapping):
-        raise InputError(
-            f"{name} reads more than text ({family}); save its language model "
-            f"({inner.get('model_type', 'text_config')}) as a checkpoint of its own with "
-            "save_pretrained, and use that"
-        )
-    if family not in CONFIG_MAPPING:
-        if "auto_map" in content:
-            raise InputError(
-                f"{name} needs code that comes with it, which is never run; use a checkpoint of a "
-                "family that transformers has"
-            )
-        raise make_unknown_error("model family", family, FAMILIES)
-    if CONFIG_MAPPING[family] not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
-        raise InputError(
-            f"transformers has no head for classes in the family {family}; use a model of one of "
-            f"{', '.join(FAMILIES)}"
-        )
 
 
 def _load_tokenizer(name: str, folder: Path) -> Any:
@@ -302,6 +241,7 @@ def _check_size(name: str, folder: Path, config: Any) -> None:
     raise InputError(
         f"the weights of {name} take {held:,} bytes, too few for the {blocks:,} blocks and "
         f"{words:,} tokens that its configuration asks for; they are cut short, or of another model"
+        f"{describe_assumed(folder, config)}"
     )
 
 
@@ -321,14 +261,17 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
     except Exception as error:
         reason = first_line(error)
         if "size mismatch" in str(error) or "mismatched" in str(error):
-            reason = "they do not have the shapes that its configuration asks for"
+            assumed = describe_assumed(folder, config)
+            reason = f"they do not have the shapes that its configuration asks for{assumed}"
+        elif isinstance(error, KeyError):  # a table of activations, say
+            reason = f"its configuration asks for {error}, which transformers does not have"
         raise InputError(f"cannot load the weights of {name}: {reason}") from error
     # A pooler may be missing: states are read below it. Anything else would be random numbers.
     missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))
     if missing:
         raise InputError(
             f"the weights of {name} lack {len(missing)} tensors that its configuration asks for, "
-            f"such as {missing[0]}; the checkpoint is incomplete"
+            f"such as {missing[0]}; the checkpoint is incomplete{describe_assumed(folder, config)}"
         )
     return model, sorted(loaded["unexpected_keys"])
 

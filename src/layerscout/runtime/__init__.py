@@ -2,6 +2,7 @@
 
 from layerscout.runtime.checks import check_integer, check_number
 from layerscout.runtime.errors import (
+    DiskError,
     InputError,
     LayerscoutError,
     escape_controls,
@@ -10,6 +11,7 @@ from layerscout.runtime.errors import (
 )
 from layerscout.runtime.files import (
     is_half_written,
+    make_unwritable_error,
     read_json,
     replace_files,
     sha256_of,

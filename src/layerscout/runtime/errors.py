@@ -30,6 +30,10 @@ class InputError(LayerscoutError):
     """The input cannot be used as it is; the command line exits with 2."""
 
 
+class DiskError(LayerscoutError):
+    """The machine cannot write, such as for a full disk; the command line exits with 1."""
+
+
 # With a guess at hand, a longer list of names would only hide it.
 LISTED = 40
 

@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from layerscout.runtime.errors import InputError
+from layerscout.runtime.errors import DiskError, InputError
 
 # A temporary file that nobody has written to for so many seconds was left by a killed run.
 STALE = 24 * 60 * 60
@@ -34,7 +34,8 @@ def replace_files(*paths: Path) -> Iterator[list[Path]]:
     files that belong together always come from one write.
 
     Raises:
-        InputError: if a file cannot be written (no permission, full disk, ...).
+        InputError: if a path cannot be written to (no permission, it is a folder, ...).
+        DiskError: if the machine fails on the way (full disk, ...).
     """
     temporaries: list[Path] = []
     path = paths[0]
@@ -54,7 +55,7 @@ def replace_files(*paths: Path) -> Iterator[list[Path]]:
     except Exception as error:
         if not is_from_system(error):
             raise
-        raise unwritable(path, error) from error
+        raise make_unwritable_error(path, error) from error
     finally:
         for temporary in temporaries:
             temporary.unlink(missing_ok=True)
@@ -73,16 +74,55 @@ def is_from_system(error: Exception) -> bool:
     return isinstance(error, OSError) or "(os error " in str(error)
 
 
-def unwritable(path: Path, error: Exception) -> InputError:
-    """Build the error for a path that cannot be written."""
-    return InputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
+# What is wrong with a path, as against what is wrong with the machine.
+_OF_A_PATH = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EILSEQ,
+        errno.EINVAL,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOTDIR,
+        errno.ENOTEMPTY,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+# safetensors and tokenizers write the system's number into their messages.
+_NUMBER = re.compile(r"\(os error (\d+)\)")
+
+
+def make_unwritable_error(path: Path, error: Exception) -> InputError | DiskError:
+    """Build the error for a path that cannot be written: whose fault it is, and what to do."""
+    written = _NUMBER.search(str(error))
+    number = error.errno if isinstance(error, OSError) else written and int(written[1])
+    if number in _OF_A_PATH:
+        reason = getattr(error, "strerror", None) or error
+        return InputError(f"cannot write {path}: {reason}; choose another place")
+    # Not its own words: pyarrow's take two lines.
+    start = f"cannot write {path}: {error if number is None else os.strerror(number)}"
+    if number == errno.ENOENT:
+        return DiskError(f"{start}, it was removed meanwhile; run it again")
+    if number not in (errno.ENOSPC, errno.EDQUOT):
+        return DiskError(f"{start}; check the disk and run it again")
+    return DiskError(f"{start}{_count_free(path)}; make room and run it again")
+
+
+def _count_free(path: Path) -> str:
+    """Say how much is free on the disk of a path, if that can be found out."""
+    with suppress(OSError, StopIteration):
+        existing = next(at for at in (path, *path.absolute().parents) if at.exists())
+        return f" ({shutil.disk_usage(existing).free / 1e6:,.1f} MB are free)"
+    return ""
 
 
 def write_files(contents: Mapping[Path, str | bytes]) -> None:
     """Write each content to its path, all of them or none; text as UTF-8.
 
     Raises:
-        InputError: if a file cannot be written.
+        InputError, DiskError: if a file cannot be written; see `replace_files`.
     """
     with replace_files(*contents) as temporaries:
         for temporary, content in zip(temporaries, contents.values(), strict=True):

@@ -13,9 +13,9 @@ from layerscout.runtime.files import (
     EARLIER,
     MARK,
     is_from_system,
+    make_unwritable_error,
     set_default_mode,
     tidy,
-    unwritable,
 )
 
 # What sentence-transformers and ONNX have in the folder of a checkpoint.
@@ -53,14 +53,12 @@ def make_output_folder(path: Path) -> Path:
     """Make the folder `path`, with its parents, remove old leftovers (`tidy`) and return it.
 
     Raises:
-        InputError: if it cannot be made.
+        InputError, DiskError: if it cannot be made; see `replace_files`.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"cannot make the folder {path}: {error.strerror or error}; choose another"
-        ) from error
+        raise make_unwritable_error(path, error) from error
     tidy(path)
     return path
 
@@ -83,7 +81,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             f"another process is using {folder}; wait until it is done, or name another folder"
         ) from error
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise make_unwritable_error(path, error) from error
     try:
         yield
     finally:
@@ -110,7 +108,8 @@ def replace_folder(folder: Path) -> Iterator[Path]:
     Only an empty folder, or one that holds a checkpoint and nothing else, is ever replaced.
 
     Raises:
-        InputError: if it cannot be written (no permission, full disk, ...) or replaced.
+        InputError: if it cannot be written (no permission, ...) or replaced.
+        DiskError: if the machine fails on the way (full disk, ...).
     """
     temporary = None
     try:
@@ -127,7 +126,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
     except Exception as error:
         if not is_from_system(error):
             raise
-        raise unwritable(folder, error) from error
+        raise make_unwritable_error(folder, error) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from layerscout.runtime.errors import InputError, LayerscoutError
+from layerscout.runtime.errors import DiskError, InputError, LayerscoutError
 from layerscout.runtime.files import MARK, read_json, replace_files, sha256_of, tidy
 
 
@@ -133,7 +133,7 @@ def write_entry(
         _make_room(path, size, limit, spare)
         with replace_files(path, path.with_suffix(".json")) as (data, about):
             yield data, about
-    except (OSError, InputError) as error:
+    except (OSError, InputError, DiskError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         if not isinstance(cause, OSError):
             raise

@@ -16,6 +16,7 @@ import numpy as np
 from layerscout.analysis import compare, evaluate
 from layerscout.models import Encoder
 from layerscout.plans import Plan
+from layerscout.runtime import DiskError
 from layerscout.scanning import scan
 from layerscout.studies.context import TrialContext
 from layerscout.studies.trial import DRAWING, Trial
@@ -146,10 +147,14 @@ def run_trial(trial: Trial, context: TrialContext) -> dict[str, Any]:
 
     Raises:
         InputError: if the record cannot be written.
+        DiskError: if the machine cannot write. A trial that it stops has no record, so it is run
+            again when the study continues.
     """
     started, result, fault = perf_counter(), None, None
     try:
         result = RUN[trial.verb](context, trial)
+    except DiskError:
+        raise
     except Exception as error:
         fault = {
             "error": f"{type(error).__name__}: {error}",

@@ -17,9 +17,11 @@ from typing import Any
 from torch import Tensor
 
 from layerscout.runtime import (
+    DiskError,
     InputError,
     is_half_written,
     make_output_folder,
+    make_unwritable_error,
     remove_folder,
     write_files,
 )
@@ -181,7 +183,7 @@ class RunSnapshots:
             optimizer: as of `Snapshot`.
 
         Raises:
-            InputError: if it cannot be written.
+            InputError, DiskError: if it cannot be written.
         """
         path = make_output_folder(self.folder) / STATE
         before = read_object(path) if path.exists() else {}
@@ -200,11 +202,12 @@ class RunSnapshots:
             spare = self._list_unnamed(before.get("files", {}))
             write_tensors({self.folder / name: part for name, part in written.items()}, spare)
             write_files({path: json.dumps(content) + "\n"})
-        except (InputError, OSError) as error:
-            rest = "the snapshot before is still there: make room and continue from it (--resume)"
-            raise InputError(
-                f"{error}; {rest if before else 'make room and start again'}"
-            ) from error
+        except (DiskError, OSError) as error:
+            shown = (
+                make_unwritable_error(self.folder, error) if isinstance(error, OSError) else error
+            )
+            rest = ", resuming from the snapshot before, which is whole" if before else ""
+            raise type(shown)(f"{shown}{rest}") from error
         if not optimizer:  # the run is over
             for unnamed in self._list_unnamed(files):
                 unnamed.unlink()

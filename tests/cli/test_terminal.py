@@ -185,7 +185,9 @@ def test_one_or_two_plain_scores_are_drawn_side_by_side():
     )
     lines = shown(given)
     assert row(lines, "state") == ["state", "value", "variability_ratio", "value", "nc1"]
-    assert row(lines, "2")[:5] == ["2", "5.380", "█" * 6, "◀", "best"]
+    assert row(lines, "2")[:5] == ["2", "5.380", "█" * 16, "◀", "best"]
+    assert row(lines, "0")[2] == "█" * 6, "nearly three times the ratio, a third of the length"
+    assert "longer bars are better (lower variability_ratio, nc1)" in lines
     assert not any(line.startswith("score ") for line in lines)
     text = " ".join(" ".join(lines).split())
     assert "State 2 of 6 is best by variability ratio ν: 5.380, 50% lower than the 10.75" in text
@@ -196,13 +198,15 @@ def test_bars_of_negative_values_start_at_the_lowest():
     given = scan({"logme": score([-3.0, -2.0, -1.0], "higher")}, {"logme": 2})
     bars = [row(shown(given), str(state))[2] for state in range(3)]
     assert [len(bar) for bar in bars] == [1, 16, 32]
+    given = scan({"loes": score([-3.0, -2.0, -1.0])}, {"loes": 1})
+    assert [len(row(shown(given), str(state))[2]) for state in range(3)] == [32, 16, 1]
 
 
 def test_undefined_values_have_no_bar():
     given = scan({"nc1": score([None, 0.0, 2.0])}, {"nc1": 1})
     lines = shown(given)
     assert row(lines, "0") == ["0", "–"]
-    assert row(lines, "1") == ["1", "0.000", "◀", "best"]
+    assert row(lines, "1") == ["1", "0.000", "█" * 32, "◀", "best"], "0 is the best of a ratio"
 
 
 def test_scores_of_blocks_alone_speak_of_blocks():

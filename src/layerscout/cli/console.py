@@ -136,16 +136,29 @@ def print_curves(console: Console, scan: Mapping[str, Any], keys: Sequence[str])
             cells.append(text(_draw_bar(score, entry, BAR // len(keys)) + mark, style or "blue"))
         grid.add_row(*cells)
     console.print(grid)
+    turned = ", ".join(key for key in keys if scan["scores"][key]["better"] == "lower")
+    say_wrapped(console, [f"longer bars are better{f' (lower {turned})' if turned else ''}"])
 
 
 def _draw_bar(score: Mapping[str, Any], entry: int, width: int) -> str:
-    """Draw a value; from the lowest one on where some are negative."""
-    known = [value for value in score["values"] if value is not None]
-    value, floor = score["values"][entry], min([0.0, *known])
-    if value is None or value == floor == 0:
+    """Draw a value so that longer is better: where lower is, its share is that of 1 / value.
+
+    Where some are negative, bars start at the worst value.
+    """
+    known: list[float] = [value for value in score["values"] if value is not None]
+    value: float | None = score["values"][entry]
+    if value is None:
         return ""
-    span = max(known, default=0.0) - floor
-    return "█" * max(1, round(width * (value - floor) / span) if span else 1)
+    worst, best = min(known), max(known)
+    if score["better"] == "lower":
+        worst, best = best, worst
+        share = best / value if best > 0 else (worst - value) / ((worst - best) or 1.0)
+    else:
+        floor = min(0.0, worst)
+        share = (value - floor) / ((best - floor) or 1.0)
+        if value == floor == 0:
+            return ""
+    return "█" * max(1, round(width * share))
 
 
 def print_map(console: Console, one: Mapping[str, Any]) -> None:

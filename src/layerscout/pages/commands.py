@@ -51,3 +51,9 @@ def write_command(verb: str, scan: Mapping[str, Any], *more: str, model: str | N
         if value != usual and option not in more:
             words += [option] if value is True else [option, str(value)]
     return shlex.join([*words, *more])
+
+
+def train_longer(epochs: int, rate: float) -> dict[str, str]:
+    """Give the options that train a model for longer, and at other rates than the one it had."""
+    rates = ",".join(f"{float(f'{one:.2g}'):g}" for one in (rate / 3, rate, 3 * rate))
+    return {"--epochs": str(2 * epochs), "--learning-rate": rates}

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from layerscout.pages.commands import write_command
 from layerscout.pages.heat_maps import LEAST_SPAN, draw_skips
 from layerscout.pages.html import build_sections
 from layerscout.pages.next_steps import suggest_step
@@ -53,6 +54,12 @@ def test_an_evaluation_suggests_a_command(content, command):
 def test_nothing_follows_where_all_is_known_or_nothing_was_learnt():
     assert suggest_step(evaluated([0.5, 0.6, 0.7, 0.9], [[0.1]]), "evaluate") is None
     assert suggest_step(evaluated([0.5, 0.5, 0.5, 0.4], metrics={"accuracy": 0.4}), "e") is None
+
+
+@pytest.mark.parametrize("verb", ["scan", "tune", "evaluate", "compare"])
+def test_numbers_stay_numbers_in_the_next_command(verb):
+    content = evaluated(None, settings={"data": "scores.csv", "regression": True})
+    assert "--regression" in write_command(verb, content)
 
 
 def test_near_values_do_not_span_all_colours():

@@ -15,13 +15,14 @@ CARRIED: Mapping[str, Any] = {
     "text_pair": None,
     "label": None,
     "label_separator": None,
+    "regression": False,
     "drop_missing": False,
     "validation": None,
     "max_length": 128,
     "seed": 0,
 }
 # Only a scan takes these; its usual pooling is the family's.
-CARRIED_BY_SCANS: Mapping[str, Any] = {"regression": False, "pooling": None, "balanced": False}
+CARRIED_BY_SCANS: Mapping[str, Any] = {"pooling": None, "balanced": False}
 
 
 def find_usual_pooling(scan: Mapping[str, Any]) -> Pooling:

@@ -85,8 +85,6 @@ def suggest_tuning(best: BestCell, data: str | None) -> tuple[str, str]:
     known = KNOWN.get(place.get("task", ""))
     if "metric" in given and given["metric"] != (known.metric if known else "accuracy"):
         options["--metric"] = given["metric"]
-    if place.get("regression"):
-        options["--regression"] = ""
     step = _describe_step(given)
     if not best.learnt:
         step = "Tune for longer, at other rates too:"

@@ -170,7 +170,7 @@ def test_where_nothing_was_learnt_the_largest_plan_is_tuned_for_longer():
 
 def test_a_known_task_is_read_from_where_the_study_read_it(tmp_path):
     study = of_plans({"full": [0.8], "top:1": [0.7]}, task="cola")
-    assert " ./encoder nyu-mll/glue/cola --task cola --plan full " in conclude(study, "out").step[1] + " "
+    assert " ./encoder nyu-mll/glue/cola --task cola --plan full" in conclude(study, "out").step[1]
     (tmp_path / "cola").mkdir()
     here = StudyContent(
         {**study.content, "data": str(tmp_path)}, study.recipe, study.records, 0, study.frame

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.plans import Pooling, read_token, usual_pooling
+from layerscout.plans import Pooling, TuneRequest, read_token, usual_pooling
 
 # Settings of a scan that say what is read, with the default of every verb.
 CARRIED: Mapping[str, Any] = {
@@ -57,4 +57,4 @@ def write_command(verb: str, scan: Mapping[str, Any], *more: str, model: str | N
 def train_longer(epochs: int, rate: float) -> dict[str, str]:
     """Give the options that train a model for longer, and at other rates than the one it had."""
     rates = ",".join(f"{float(f'{one:.2g}'):g}" for one in (rate / 3, rate, 3 * rate))
-    return {"--epochs": str(2 * epochs), "--learning-rate": rates}
+    return {"--epochs": str(max(TuneRequest.epochs, 2 * epochs)), "--learning-rate": rates}

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from layerscout.pages.commands import write_command
+from layerscout.pages.evaluation import describe_evaluation
 from layerscout.pages.heat_maps import LEAST_SPAN, draw_skips
 from layerscout.pages.html import build_sections
 from layerscout.pages.next_steps import suggest_step
@@ -50,9 +52,45 @@ def test_an_evaluation_suggests_a_command(content, command):
     assert build_sections(content, "evaluate")[1][0].commands == [step]
 
 
-def test_nothing_follows_where_all_is_known_or_nothing_was_learnt():
+def test_nothing_follows_where_all_is_known():
     assert suggest_step(evaluated([0.5, 0.6, 0.7, 0.9], [[0.1]]), "evaluate") is None
-    assert suggest_step(evaluated([0.5, 0.5, 0.5, 0.4], metrics={"accuracy": 0.4}), "e") is None
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"metrics": {"accuracy": 0.4}}, "It has learnt nothing"),
+        # F1 of class 1 is above that of the majority where class 1 is all that is predicted.
+        ({"confusion": [[0, 5], [0, 4]]}, "It predicts 'b' for everything"),
+        ({"interval": [0.45, 0.99]}, "It is not seen to do better than one answer for all"),
+    ],
+)
+def test_what_has_learnt_nothing_is_tuned_again(more, words):
+    content = evaluated([0.5, 0.5, 0.5, 0.9], **more)
+    line = describe_evaluation(content)
+    assert len(line) == 2 and line[1].startswith(words)
+    step = suggest_step(content, "evaluate")
+    assert step is not None
+    assert step[1] == "layerscout tune out/model 'my reviews.csv' --epochs 10"
+    before = {"model": "base", "plan": "(2, 3, 3)", "method": "lora", "epochs": 3}
+    before |= {"learning_rate": 3e-5, "settings": {"data": "train.csv", "label": "stars"}}
+    step = suggest_step({**content, "tuning": before}, "evaluate")
+    assert step is not None
+    assert step[1] == (
+        "layerscout tune base train.csv --label stars --plan '(2, 3, 3)' --method lora --epochs 6 "
+        "--learning-rate 1e-05,3e-05,9e-05"
+    )
+
+
+def test_one_class_of_data_that_has_no_other_is_no_failure():
+    content = evaluated([0.5, 0.6, 0.9, 0.9], confusion=[[0, 0], [0, 4]])
+    assert describe_evaluation(content)[1].startswith("With the head as it was tuned")
+
+
+@pytest.mark.parametrize("verb", ["scan", "tune", "evaluate", "compare"])
+def test_numbers_stay_numbers_in_the_next_command(verb):
+    content = evaluated(None, settings={"data": "scores.csv", "regression": True})
+    assert "--regression" in write_command(verb, content)
 
 
 def test_near_values_do_not_span_all_colours():

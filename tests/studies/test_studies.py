@@ -24,7 +24,8 @@ from layerscout.studies.reports import report
 from layerscout.studies.run import study
 from layerscout.studies.stand_ins import MODELS
 from layerscout.studies.store import Store
-from layerscout.studies.study_page import draw_study, load_study
+from layerscout.studies.study_content import load_study
+from layerscout.studies.study_page import draw_study
 from layerscout.studies.trial import Trial
 from studying import QUICK, recipe, records, run
 

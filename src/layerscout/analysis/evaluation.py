@@ -174,10 +174,12 @@ def evaluate(
             curves["tuned_original"] = tune_fresh(below, few, judge, asked)
     skips = _judge_spans(found.ablated, judge, encoder.blocks) if "skip" in ablations else None
     tuned_heads = describe_heads(few, asked) if heads else None
+    tuning = _read_tuning(model, task)
     content = {
         "layerscout": version("layerscout"),
         "verb": "evaluate",
         "model": describe_model(encoder, task),
+        "tuning": tuning,
         "original": None if original is None else describe_model(original, task),
         "task": describe_task(task, require_validation(task), found.tokens.lengths),
         "metric": metric,
@@ -193,7 +195,7 @@ def evaluate(
             for one in single
         ],
         "settings": _list_settings(extractor, task, asked.seed, tuned_heads),
-        "warnings": [*encoder.notes, *_list_warnings(found, model, judge, asked.max_length)],
+        "warnings": [*encoder.notes, *_list_warnings(found, tuning, judge, asked.max_length)],
         "seconds": extractor.seconds,
     }
     return Evaluation(content, _tabulate(judge, found.outputs))
@@ -296,24 +298,40 @@ def _judge_spans(ablated: Ablated, judge: Judge, blocks: int) -> list[list[float
     ]
 
 
-def _warn_of_seen_rows(model: str | Path, task: Task) -> list[str]:
+def _read_tuning(model: str | Path, task: Task) -> dict[str, Any] | None:
+    """Read how a model was tuned, from the `result.json` beside it; None where there is none."""
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        result = read_json(Path(model).parent / "result.json")
+        read = (*task.origin, "max_length")
+        return {
+            "model": str(result["model"]["name"]),
+            "plan": str(result["plan"]["notation"]),
+            "method": str(result["method"]),
+            "epochs": int(result["settings"]["epochs"]),
+            "learning_rate": float(result["runs"][result["kept"]]["learning_rate"]),
+            "settings": {k: result["settings"][k] for k in read if k in result["settings"]},
+        }
+    return None
+
+
+def _warn_of_seen_rows(tuning: Mapping[str, Any] | None, task: Task) -> list[str]:
     """Warn where the model may have been tuned on rows that are set aside now."""
     ours = {name: task.origin.get(name) for name in ("validation", "validation_seed")}
     if ours["validation_seed"] is None:
         return []
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        theirs = read_json(Path(model).parent / "result.json")["settings"]
-        if all(theirs.get(name) == value for name, value in ours.items()):
-            return []
+    if tuning is not None and all(tuning["settings"].get(name) == v for name, v in ours.items()):
+        return []
     return [
         "the data has no validation split of its own, and the rows set aside here need not be "
         "those that tuning set aside; give the same --seed and --validation, or a file"
     ]
 
 
-def _list_warnings(found: _Found, model: str | Path, judge: Judge, max_length: int) -> list[str]:
+def _list_warnings(
+    found: _Found, tuning: Mapping[str, Any] | None, judge: Judge, max_length: int
+) -> list[str]:
     task = judge.task
-    warnings = [*task.warnings, *_warn_of_seen_rows(model, task)]
+    warnings = [*task.warnings, *_warn_of_seen_rows(tuning, task)]
     warnings += warn_of_cut_inputs(found.tokens.truncated, len(found.tokens), max_length)
     warnings += warn_of_dropped_words(found.tokens)
     spans = {f"skip:{i}-{j}": logits for (i, j), logits in found.ablated.skipped.items()}

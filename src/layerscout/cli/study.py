@@ -158,8 +158,8 @@ def _run(
             progress=not printing.quiet,
             on_trial=None if printing.quiet else study_terminal.print_trial,
         )
-        studies.report(folder, figures=figures)
-    failed = study_terminal.report_study(result, as_json=printing.json, quiet=printing.quiet)
+        told = studies.write_report(folder, figures=figures)
+    failed = study_terminal.report_study(result, told, as_json=printing.json, quiet=printing.quiet)
     if failed:
         raise LayerscoutError(
             f"{failed} trials failed, whose records in {folder / 'trials'} say why; the others are "

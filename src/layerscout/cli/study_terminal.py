@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscout.cli.console import EscapingConsole, print_rows, say
+from layerscout.cli.console import EscapingConsole, print_rows, say, say_wrapped
 from layerscout.cli.terminal import open_report
 
 if TYPE_CHECKING:
-    from layerscout.studies import Estimate, Recipe, Study, Trial
+    from layerscout.studies import Estimate, Recipe, Reported, Study, Trial
 
 # The axes that tell the rows of an estimate apart, and their headings.
 AXES = {
@@ -146,8 +146,15 @@ def print_trial(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
         say(console, line)
 
 
-def report_study(result: Study, *, as_json: bool, quiet: bool) -> int:
-    """Print the tables of a study, or its `study.json`; give how many trials failed."""
+def report_study(result: Study, told: Reported, *, as_json: bool, quiet: bool) -> int:
+    """Print the tables of a study and what it shows, or its `study.json`; count failed trials.
+
+    Args:
+        result: the study.
+        told: its report.
+        as_json: print the file alone.
+        quiet: print warnings only.
+    """
     folder = result.store.folder
     keys = {cell.trial.key for cell in result.cells if cell.trial is not None}
     records = (result.store.read(key) for key in keys)
@@ -161,8 +168,11 @@ def report_study(result: Study, *, as_json: bool, quiet: bool) -> int:
         for path in sorted((folder / "tables").glob("[0-9][0-9]-*.md")):
             print_rows(console, *_read_table(path))
             console.print()
+        say_wrapped(console, told.lines)
         name = folder / "report.html"
         say(console, f"wrote {name}, summary.csv, study.json and tables beside it")
+        if told.command is not None:
+            say(console, f"next: {told.command}")
     return failed
 
 

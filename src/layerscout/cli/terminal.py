@@ -248,6 +248,8 @@ def report_report(found: Reported) -> None:
     console = EscapingConsole()
     say_wrapped(console, found.lines)
     say(console, f"wrote {', '.join(map(str, found.written))}")
+    if found.command is not None:
+        say(console, f"next: {found.command}")
 
 
 def report_cache(*, as_json: bool) -> None:

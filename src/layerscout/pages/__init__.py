@@ -11,6 +11,7 @@ from layerscout.pages.axes import (
     tight_scale,
 )
 from layerscout.pages.by_name import choose_split, tabulate_by_name
+from layerscout.pages.commands import train_longer, write_command
 from layerscout.pages.comparison import count_compared, describe_clusters
 from layerscout.pages.content import Section, Table
 from layerscout.pages.curves import draw_truncation

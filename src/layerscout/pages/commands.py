@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.plans import Pooling, read_token, usual_pooling
+from layerscout.plans import Pooling, TuneRequest, read_token, usual_pooling
 
 # Settings of a scan that say what is read, with the default of every verb.
 CARRIED: Mapping[str, Any] = {
@@ -15,13 +15,14 @@ CARRIED: Mapping[str, Any] = {
     "text_pair": None,
     "label": None,
     "label_separator": None,
+    "regression": False,
     "drop_missing": False,
     "validation": None,
     "max_length": 128,
     "seed": 0,
 }
 # Only a scan takes these; its usual pooling is the family's.
-CARRIED_BY_SCANS: Mapping[str, Any] = {"regression": False, "pooling": None, "balanced": False}
+CARRIED_BY_SCANS: Mapping[str, Any] = {"pooling": None, "balanced": False}
 
 
 def find_usual_pooling(scan: Mapping[str, Any]) -> Pooling:
@@ -51,3 +52,9 @@ def write_command(verb: str, scan: Mapping[str, Any], *more: str, model: str | N
         if value != usual and option not in more:
             words += [option] if value is True else [option, str(value)]
     return shlex.join([*words, *more])
+
+
+def train_longer(epochs: int, rate: float) -> dict[str, str]:
+    """Give the options that train a model for longer, and at other rates than the one it had."""
+    rates = ",".join(f"{float(f'{one:.2g}'):g}" for one in (rate / 3, rate, 3 * rate))
+    return {"--epochs": str(max(TuneRequest.epochs, 2 * epochs)), "--learning-rate": rates}

@@ -82,17 +82,32 @@ def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
         first += f" ({interval})"
     if content["majority"] is not None and kind != "regression":
         first += f"; always predicting {name_majority(kind)} scores {format_number(majority)}"
-    if whole <= majority:
-        nothing = "It has learnt nothing of the task, so what is left after an edit says nothing."
-        return [f"{first}.", nothing]
+    if failure := find_failure(content):
+        return [f"{first}.", failure]
     return [f"{first}.", *_describe_truncation(content), *_describe_skips(content)]
+
+
+def find_failure(content: Mapping[str, Any]) -> str | None:
+    """Say that a model has learnt nothing, or not so that it could be seen; None if it has."""
+    whole, majority = content["metrics"][content["metric"]], content["majority"] or 0.0
+    so = "so what is left after an edit says nothing."
+    confusion = content.get("confusion") or []
+    predicted = [n for n, column in enumerate(zip(*confusion, strict=True)) if any(column)]
+    if len(predicted) == 1 and sum(map(any, confusion)) > 1:
+        one = content["task"]["labels"][predicted[0]]
+        return f"It predicts {one!r:.60} for everything and has learnt nothing of the task, {so}"
+    if whole <= majority:
+        return f"It has learnt nothing of the task, {so}"
+    if content.get("interval") and content["interval"][0] <= majority:
+        return f"It is not seen to do better than one answer for all, {so}"
+    return None
 
 
 def count_removable(content: Mapping[str, Any]) -> int | None:
     """Count the top blocks that the head as tuned can do without; None where that is unknown."""
     curve, majority = content["truncation"].get("untuned"), content["majority"] or 0.0
     whole = content["metrics"][content["metric"]]
-    if not curve or whole <= majority:
+    if not curve or find_failure(content):
         return None
     return len(curve) - 1 - _find_shortest(curve, whole - LOST * (whole - majority))
 

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.pages.commands import write_command
-from layerscout.pages.evaluation import count_removable
+from layerscout.pages.commands import train_longer, write_command
+from layerscout.pages.evaluation import count_removable, find_failure
+from layerscout.plans import TuneRequest
 
 
 def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
@@ -39,13 +40,16 @@ def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | N
 
 
 def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Suggest to try shorter models, to save the shortest that will do, or to look inside."""
+    """Suggest to try shorter models, to save the shortest that will do, or to look inside.
+
+    A model that has learnt nothing is tuned again first.
+    """
+    if find_failure(content):
+        return "Tune it again, for longer and at other rates:", _tune_again(content)
     name, removable = content["model"]["name"], count_removable(content)
     if "untuned" not in content["truncation"]:
         command = write_command("evaluate", content, "--edit", "truncate")
         return "See how many blocks the model can do without:", command
-    if removable is None:  # it has learnt nothing
-        return None
     if removable:
         head = str(content["model"]["blocks"] - removable)
         output = f"{name.rstrip('/')}-head-{head}"
@@ -55,3 +59,15 @@ def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
         command = write_command("evaluate", content, "--edit", "skip")
         return "See which blocks inside the model matter least:", command
     return None
+
+
+def _tune_again(content: Mapping[str, Any]) -> str:
+    """Write the command that tunes for longer: as before if that is known, else this checkpoint."""
+    before = content.get("tuning")
+    if before is None:
+        return write_command("tune", content, "--epochs", str(2 * TuneRequest.epochs))
+    options = {"--plan": before["plan"]}
+    options |= {} if before["method"] == "full" else {"--method": before["method"]}
+    options |= train_longer(before["epochs"], before["learning_rate"])
+    words = [word for option in options.items() for word in option]
+    return write_command("tune", before, *words, model=before["model"])

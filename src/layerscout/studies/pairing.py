@@ -91,6 +91,35 @@ def pair_predictions(
     }
 
 
+def find_row_interval(
+    first: Mapping[str, Any], second: Mapping[str, Any]
+) -> tuple[float, float] | None:
+    """Give the 95 % interval of how far the second of two tunings of a study is above the first.
+
+    Args:
+        first: what a trial of tune gave; see `layerscout.studies.runners`.
+        second: the same of another one.
+
+    Returns:
+        None unless both kept the predictions of the same examples, one of a class, a choice or a
+        number for each.
+    """
+    if "predictions" not in first or first.get("labels") != second.get("labels"):
+        return None
+    labels, *predicted = (
+        np.array(one)
+        for one in (first["labels"], first["predictions"], second.get("predictions", []))
+    )
+    if labels.ndim != 1 or labels.dtype.kind not in "if" or len(predicted[1]) != len(labels):
+        return None
+    if labels.dtype.kind == "f":
+        outputs = [numbers[:, None].astype(np.float64) for numbers in predicted]
+    else:
+        classes = max(2, *(int(numbers.max()) + 1 for numbers in (labels, *predicted)))
+        outputs = [np.eye(classes)[numbers] for numbers in predicted]
+    return find_difference(first["metric"], labels, (outputs[0], outputs[1]))[1]
+
+
 def _has_test(frame: pd.DataFrame) -> bool:
     return "split" in frame and bool((frame["split"] == "test").any())
 

@@ -22,8 +22,10 @@ from layerscout.pages import (
     write_markdown,
 )
 from layerscout.runtime import InputError, make_output_folder, read_json, write_files
+from layerscout.studies.conclusions import Conclusion, conclude
 from layerscout.studies.pairing import pair_predictions
-from layerscout.studies.study_page import build_study, draw_study, load_study, tabulate_study
+from layerscout.studies.study_content import load_study
+from layerscout.studies.study_page import build_study, draw_study, tabulate_study
 from layerscout.studies.summaries import UNLIKE_OURS
 
 if TYPE_CHECKING:
@@ -45,8 +47,9 @@ class _Report:
         contents: what the page carries as JSON.
         files: what is written beside the page.
         figures: charts by the title of their figure.
-        lines: the conclusion in sentences, for the terminal.
+        lines: the conclusion of two results in sentences, for the terminal.
         pair: how two results compare on the same rows.
+        concluded: what each study shows.
     """
 
     titles: list[str] = field(default_factory=list)
@@ -56,6 +59,7 @@ class _Report:
     figures: dict[str, list[alt.LayerChart]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     pair: Mapping[str, Any] | None = None
+    concluded: list[Conclusion] = field(default_factory=list)
 
     def begin_side_by_side(
         self, folders: Sequence[Path], contents: Sequence[Mapping[str, Any]]
@@ -71,9 +75,12 @@ class _Report:
         """Add a study, whose tables go to `place` and whose figures' titles begin with `start`."""
         study = load_study(content, folder)
         tables, figures = tabulate_study(study), draw_study(study)
+        found = conclude(study, str(folder))
         self.titles.append(study.recipe.title)
-        self.sections += build_study(study, tables, figures)
-        self.contents.append({name: content[name] for name in ("layerscout", "verb", "recipe")})
+        self.sections += build_study(study, tables, figures, found)
+        told = {name: content[name] for name in ("layerscout", "verb", "recipe")}
+        self.contents.append({**told, **found.as_dict()})
+        self.concluded.append(found)
         rows = study.frame.to_csv(index=False, lineterminator="\n")
         self.files[place / "summary.csv"] = rows
         for number, (title, table) in enumerate(tables, start=1):
@@ -120,10 +127,12 @@ class Reported:
     Attributes:
         written: the page, and the files beside it.
         lines: its conclusion in sentences; empty where it has none.
+        command: what to type next, after a single study.
     """
 
     written: list[Path]
     lines: list[str]
+    command: str | None = None
 
 
 def report(
@@ -188,6 +197,8 @@ def write_report(
         _remove_stale(output / "tables", ("md", "tex"), written)
         if figures is not None:
             _remove_stale(output / "figures", ("svg", "png", "pdf"), written)
+    if len(read) == len(found.concluded) == 1:
+        return Reported(written, found.concluded[0].lines, found.concluded[0].step[1])
     return Reported(written, found.lines)
 
 

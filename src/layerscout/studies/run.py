@@ -22,12 +22,14 @@ from layerscout.runtime import (
     write_files,
 )
 from layerscout.studies.backends import Backend, Local, OnTrial
+from layerscout.studies.conclusions import conclude
 from layerscout.studies.context import TrialContext
 from layerscout.studies.grid import Cell, group_trials
 from layerscout.studies.loading import load_recipe
 from layerscout.studies.planner import Planner
 from layerscout.studies.recipe import Recipe
 from layerscout.studies.store import Store
+from layerscout.studies.study_content import load_study
 from layerscout.studies.trial import Trial
 
 
@@ -39,18 +41,24 @@ class Study:
         recipe: what was asked for.
         cells: the points of its grids.
         store: the records of their trials.
+        data: the folder of the known tasks, if one was given.
     """
 
     recipe: Recipe
     cells: tuple[Cell, ...]
     store: Store
+    data: Path | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Give what `study.json` holds: the recipe, and which trial each point of a grid is."""
+        """Give what `study.json` holds: the recipe, and which trial each point of a grid is.
+
+        Once the study has ended, that also holds what it shows; see `Conclusion`.
+        """
         return {
             "layerscout": version("layerscout"),
             "verb": "study",
             "recipe": self.recipe.model_dump(exclude_defaults=True),
+            **({} if self.data is None else {"data": str(self.data)}),
             "cells": [
                 {
                     "grid": cell.grid,
@@ -129,12 +137,15 @@ def study(
                 context.store.forget_failed(fresh)
             show("trials", ended, len(known), f"{ended:,} of {len(known):,}")
             # Before the trials too, so that a report can be made at any time.
-            _write_study(Study(recipe, planner.list_cells(), context.store), on_the_way=True)
+            _write_study(make_study(), on_the_way=True)
             backend.run(context, group_trials(fresh.values()), count)
+
+        def make_study() -> Study:
+            return Study(recipe, planner.list_cells(), context.store, context.data)
 
         planner = Planner(recipe, context, run)
         planner.work_through()
-        found = Study(recipe, planner.list_cells(), context.store)
+        found = make_study()
         _write_study(found)
         return found
 
@@ -161,9 +172,15 @@ def open_study(
 
 
 def _write_study(study: Study, *, on_the_way: bool = False) -> None:
-    """Write `study.json`; on the way, not over one that has more trials of the same recipe."""
+    """Write `study.json`, at the end with what the study shows.
+
+    On the way, not over one that has more trials of the same recipe.
+    """
     path = make_output_folder(study.store.folder) / "study.json"
     content = study.as_dict()
+    if not on_the_way:
+        folder = study.store.folder
+        content |= conclude(load_study(content, folder), str(folder)).as_dict()
     if not (on_the_way and _list_points(content) <= _read_points(path, content["recipe"])):
         write_files({path: json.dumps(content, allow_nan=False) + "\n"})
 

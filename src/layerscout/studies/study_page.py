@@ -6,9 +6,7 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -16,11 +14,12 @@ import yaml
 
 from layerscout.pages import Section, Table, draw_similarity, draw_skips, draw_truncation
 from layerscout.studies.charts import COSTS, draw_figure, draw_pareto
+from layerscout.studies.conclusions import Conclusion
 from layerscout.studies.contests import compare_with_baseline, correlate_values
-from layerscout.studies.recipe import FigureSpec, Grid, Recipe, TableSpec
+from layerscout.studies.recipe import FigureSpec, Grid, TableSpec
 from layerscout.studies.regrets import tabulate_regrets
-from layerscout.studies.store import Store
-from layerscout.studies.summaries import FIXED, tidy_records
+from layerscout.studies.study_content import StudyContent
+from layerscout.studies.summaries import FIXED
 from layerscout.studies.tables import (
     collect_trials,
     format_rounded,
@@ -37,53 +36,21 @@ LISTED = 2000
 OVER = "Quality over"
 
 
-@dataclass(frozen=True)
-class StudyContent:
-    """What a study has measured so far.
-
-    Attributes:
-        content: the content of `study.json`.
-        recipe: the recipe.
-        records: by the key of their trial; None where there is none, or a broken one.
-        broken: how many records cannot be read.
-        frame: the tidy rows.
-    """
-
-    content: Mapping[str, Any]
-    recipe: Recipe
-    records: Mapping[str, dict[str, Any] | None]
-    broken: int
-    frame: pd.DataFrame
-
-    def list_done(self, verb: str) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
-        """Give the cells of a verb whose trial is done, each with its record."""
-        cells = [(cell, self.records.get(cell["trial"])) for cell in self.content["cells"]]
-        return [
-            (cell, record)
-            for cell, record in cells
-            if record is not None and record["status"] == "done" and record["verb"] == verb
-        ]
-
-
-def load_study(content: Mapping[str, Any], folder: Path) -> StudyContent:
-    """Read the records of a study, each once."""
-    store = Store(folder)
-    keys = dict.fromkeys(cell["trial"] for cell in content["cells"] if cell["trial"] is not None)
-    records = {key: store.read(key) for key in keys}
-    broken = sum(record is None and store.is_broken(key) for key, record in records.items())
-    recipe = Recipe.model_validate(content["recipe"])
-    return StudyContent(content, recipe, records, broken, tidy_records(content, records.get))
-
-
 def build_study(
     study: StudyContent,
     tables: Sequence[tuple[str, Table]],
     figures: Mapping[str, Sequence[alt.LayerChart]],
+    conclusion: Conclusion,
 ) -> list[Section]:
-    """Give the sections of the page."""
+    """Give the sections of the page, the conclusion first."""
     recipe = yaml.safe_dump(study.content["recipe"], sort_keys=False, allow_unicode=True)
     return [
-        Section("Overview", _describe_progress(study), heading=True),
+        Section(
+            "Overview",
+            [*conclusion.lines, *_describe_progress(study)],
+            commands=[conclusion.step],
+            heading=True,
+        ),
         Section("Warnings", _list_warnings(study)),
         *(_show_figure(title, charts) for title, charts in figures.items()),
         *(Section(title, table=table) for title, table in tables),
@@ -275,7 +242,7 @@ def _show_contests(study: StudyContent) -> list[Section]:
         if grid.verb != "tune" or axis is None or baseline is None:
             continue
         rows = []
-        for one in compare_with_baseline(study.frame, name, axis, baseline):
+        for one in compare_with_baseline(study.frame, name, axis, baseline, study.records):
             ends = one.difference.low, one.difference.high
             interval = "–" if None in ends else " to ".join(map(_format_difference, ends))
             p = "–" if one.wilcoxon is None else f"{one.wilcoxon:.3f}"
@@ -285,8 +252,9 @@ def _show_contests(study: StudyContent) -> list[Section]:
         caption = (
             f"Difference of the metric from {baseline}, in pairs of trials that differ in the "
             f"{axis} alone; averaged over seeds, then over models and tasks, with the 95 % "
-            "interval over those. p is that of the Wilcoxon signed-rank test over them, which "
-            "needs at least five."
+            "interval over those; where there is a single one, over its seeds, and over validation "
+            "examples if their predictions were kept. p is that of the Wilcoxon signed-rank test, "
+            "which needs at least five pairs."
         )
         columns = [axis, "difference", "95 % interval", "p", "better in", "pairs"]
         if rows:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import yaml
 
 from layerscout.pages import Section, Table, draw_similarity, draw_skips, draw_truncation
+from layerscout.runtime import write_yaml
 from layerscout.studies.charts import draw_figure, draw_pareto
 from layerscout.studies.contests import compare_with_baseline, correlate_values
 from layerscout.studies.recipe import FigureSpec, Grid, Recipe, TableSpec
@@ -81,7 +81,7 @@ def build_study(
     figures: Mapping[str, Sequence[alt.LayerChart]],
 ) -> list[Section]:
     """Give the sections of the page."""
-    recipe = yaml.safe_dump(study.content["recipe"], sort_keys=False, allow_unicode=True)
+    recipe = write_yaml(study.content["recipe"])
     return [
         Section("Overview", _describe_progress(study), heading=True),
         Section("Warnings", _list_warnings(study)),

@@ -53,7 +53,7 @@ HOMES = {
     "transformers": {"models"},
     "typer": {"cli"},
     "vl_convert": {"pages"},
-    "yaml": {"studies"},
+    "yaml": {"runtime.yaml"},
 }
 
 Import = tuple[str, tuple[str, ...], bool]

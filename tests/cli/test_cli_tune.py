@@ -30,7 +30,7 @@ def test_from_scan_to_plan_to_a_tuned_model(run, tiny, reviews, tmp_path, cache)
     assert (code, errors) == (0, "")
     found = content(out)
     assert found["plan"]["notation"] == "(3, 4, 4)"
-    assert sorted(os.listdir(out)) == ["model", "predictions.parquet", "result.json"]
+    assert sorted(os.listdir(out)) == ["model", "predictions.parquet", "result.json", "run.yaml"]
     share = found["flops"]["train"] / found["flops"]["full_train"]
     value = found["best"]["value"]
     line = (

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from layerscout.cli.config import Config
 from layerscout.cli.options import (
     Caching,
     Columns,
@@ -40,6 +41,7 @@ def evaluate(
     machine: Machine,
     caching: Caching,
     plot: Plot = None,
+    config: Config = None,
     printing: Printing,
 ) -> None:
     """Evaluate a tuned MODEL truncated at each layer, with blocks skipped, or under other edits."""

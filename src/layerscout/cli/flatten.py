@@ -14,6 +14,10 @@ import typer
 from layerscout.plans import Declaration, explanations, make_request, options_of, types_of
 
 
+class Given(dict[str, Any]):
+    """All that a verb was given, by option: a parameter of this type is no option itself."""
+
+
 def flatten(verb: Callable[..., None]) -> Callable[..., None]:
     """Return a verb whose parameters that are dataclasses became an option for each field.
 
@@ -24,19 +28,27 @@ def flatten(verb: Callable[..., None]) -> Callable[..., None]:
     groups = {name: p.annotation for name, p in own.items() if is_dataclass(p.annotation)}
     flat: list[inspect.Parameter] = []
     for name, parameter in own.items():
-        flat += list(_parameters(groups[name])) if name in groups else [parameter]
+        if parameter.annotation is not Given:
+            flat += list(_parameters(groups[name])) if name in groups else [parameter]
 
     def run(*positional: Any, **given: Any) -> None:
         given |= dict(zip((parameter.name for parameter in flat), positional, strict=False))
+        everything = Given((name, value) for name, value in given.items() if not _is_absent(value))
         verb(
             **{name: given[name] for name in own if name in given and name not in groups},
             **{name: _collect(group, given) for name, group in groups.items()},
+            **{name: everything for name, p in own.items() if p.annotation is Given},
         )
 
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
     run.__name__, run.__doc__, run.__module__ = verb.__name__, verb.__doc__, verb.__module__
     return run
+
+
+def _is_absent(value: Any) -> bool:
+    """Tell whether an option was not given; 0 was."""
+    return value is None or value is False or value == []
 
 
 def _collect(group: Any, given: Mapping[str, Any]) -> Any:
@@ -47,7 +59,7 @@ def _collect(group: Any, given: Mapping[str, Any]) -> Any:
         if declared.nested is not None:
             inner = [key for kind in declared.nested.values() for key in options_of(kind)]
             value = {key: given[key] for key in inner if given.get(key) is not None} or None
-        if value is not None and value is not False:  # 0 was given
+        if not _is_absent(value):
             found[name] = value
     return make_request(group, found)
 

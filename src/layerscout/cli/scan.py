@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from layerscout.cli.config import Config
 from layerscout.cli.options import (
     Caching,
     Columns,
@@ -44,6 +45,7 @@ def scan(
     placement: Placement,
     caching: Caching,
     plot: Plot = None,
+    config: Config = None,
     printing: Printing,
 ) -> None:
     """Score every layer of MODEL on DATA without training, and find the best one."""

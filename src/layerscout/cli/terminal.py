@@ -156,7 +156,7 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
         console,
         f"trunk {seconds['trunk']:.1f} s{again}, training {seconds['train']:.1f} s, validation "
         f"{seconds['evaluate']:.1f} s; wrote {folder / 'model'}, {folder / 'result.json'}, "
-        f"{folder / 'predictions.parquet'}",
+        f"{folder / 'predictions.parquet'}, {folder / 'run.yaml'}",
     )
 
 

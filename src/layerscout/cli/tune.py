@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from layerscout.cli.config import Config, write_config
+from layerscout.cli.flatten import Given
 from layerscout.cli.options import (
     Caching,
     Columns,
@@ -77,6 +79,8 @@ def tune(
     running: Running,
     machine: Machine,
     caching: Caching,
+    config: Config = None,
+    given: Given,
     printing: Printing,
 ) -> None:
     """Tune the blocks that a plan names; what lies below them is computed once."""
@@ -122,6 +126,7 @@ def tune(
             return
         if result is not None:
             result.save(output)
+            write_config("tune", given, output)
     if result is not None:
         terminal.report_tuning(result, output, as_json=printing.json, quiet=printing.quiet)
     with interruptible(resume=True), terminal.loading(printing.quiet):

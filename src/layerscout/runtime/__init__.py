@@ -38,3 +38,4 @@ from layerscout.runtime.store import (
     list_cache,
     write_entry,
 )
+from layerscout.runtime.yaml import read_yaml, write_yaml

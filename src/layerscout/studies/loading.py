@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from collections.abc import Mapping
 from copy import deepcopy
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from layerscout.runtime import (
     InputError,
     make_unknown_error,
+    read_yaml,
 )
 from layerscout.studies.arguments import VERBS, Reading
 from layerscout.studies.checking import make_recipe
@@ -48,56 +44,6 @@ def read_recipe_text(name: str | Path) -> str:
         raise InputError(f"cannot read the recipe {path}: {reason}") from error
 
 
-# Values of a recipe with its aliases written out: six levels of nine aliases are half a million.
-MOST_VALUES = 100_000
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads plain data, 1e-4 as a number, no key twice, and not too much.
-
-    PyYAML follows YAML 1.1, in which 1e-4 is text and the last of two equal keys wins.
-    """
-
-    def get_single_data(self) -> Any:
-        """Read the only document, unless its aliases stand for more than a recipe has."""
-        node = self.get_single_node()
-        if node is None:
-            return None
-        if _count_values(node, {}) > MOST_VALUES:
-            problem = f"it has more than {MOST_VALUES:,} values, with aliases; write fewer"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return self.construct_document(node)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Read a mapping whose keys differ."""
-        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            problem = f"{twice!s:.60} appears twice; remove one"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-def _count_values(node: yaml.Node, known: dict[int, float]) -> float:
-    """Count the values below a node, those of an alias each time; endless in a circle."""
-    if id(node) not in known:
-        known[id(node)] = math.inf  # until all below it is counted
-        parts: list[yaml.Node] = []
-        if isinstance(node, yaml.MappingNode):
-            parts = [part for pair in node.value for part in pair]
-        elif isinstance(node, yaml.SequenceNode):
-            parts = node.value
-        known[id(node)] = 1 + sum(_count_values(part, known) for part in parts)
-    return known[id(node)]
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+"),
-    list("-+0123456789"),
-)
-
-
 def read_value(text: str) -> Any:
     """Read a value as a recipe writes it.
 
@@ -105,8 +51,8 @@ def read_value(text: str) -> Any:
         InputError: if it is not valid YAML.
     """
     try:
-        return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        return read_yaml(text)
+    except InputError as error:
         raise InputError(
             f"a value is written as in YAML, such as 3, [0, 1] or top:2, got {text!r:.60}"
         ) from error
@@ -127,13 +73,9 @@ def load_recipe(
     """
     text = read_recipe_text(name)
     try:
-        content = yaml.load(text, Loader=_Loader)
-        json.dumps(content)  # raises ValueError where anchors make a circle
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        reason = getattr(error, "problem", None) or "it cannot be parsed"
-        raise InputError(f"{name} is not valid YAML{where}: {reason}") from error
+        content = read_yaml(text)
+    except InputError as error:
+        raise InputError(f"{name} is {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("grids"), dict):
         raise InputError(f"{name} is not a recipe: it needs `title` and `grids`; see --show")
     for path, value in (

@@ -10,9 +10,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import yaml
 
 from layerscout.pages import Section, Table, draw_similarity, draw_skips, draw_truncation
+from layerscout.runtime import write_yaml
 from layerscout.studies.charts import COSTS, draw_figure, draw_pareto
 from layerscout.studies.conclusions import Conclusion
 from layerscout.studies.contests import compare_with_baseline, correlate_values
@@ -43,7 +43,7 @@ def build_study(
     conclusion: Conclusion,
 ) -> list[Section]:
     """Give the sections of the page, the conclusion first."""
-    recipe = yaml.safe_dump(study.content["recipe"], sort_keys=False, allow_unicode=True)
+    recipe = write_yaml(study.content["recipe"])
     return [
         Section(
             "Overview",

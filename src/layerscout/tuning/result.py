@@ -81,6 +81,7 @@ class Result:
             temporary[0].write_text(written, encoding="utf-8")
             pd.DataFrame(self.predictions).to_parquet(temporary[1], index=False)
             self.write(folder / "model", model_card(self.content))
+        (folder / "run.yaml").unlink(missing_ok=True)  # it repeats an earlier run on the terminal
         if self.snapshots is not None:
             self.snapshots.discard()
 

@@ -185,8 +185,7 @@ def default_head_rate(hidden_size: int) -> float:
     """Give a peak learning rate for the head of words or of several labels above tuned blocks.
 
     3e-3 at 1,024 features. At the blocks' rate such a head may not learn at all where the state it
-    reads varies little: mpnet-base, tuned in full on WNUT 17, left every word outside of entities
-    (docs/measured/words.md).
+    reads varies little: mpnet-base, tuned in full on WNUT 17, left every word outside of entities.
     """
     return _fit_width(3e-3, hidden_size)
 

@@ -215,8 +215,12 @@ def test_the_page_opens_with_the_advice():
         ),
         (
             {"pooling": "cls", "balanced": True, "regression": True},
-            ["--regression --pooling cls --balanced --examples all"],
-            ["tune tiny DATA --regression", "True"],
+            # `tune` refuses numbers without the flag, so its command carries it too.
+            [
+                "--regression --pooling cls --balanced --examples all",
+                "tune tiny DATA --regression",
+            ],
+            ["True"],
         ),
     ],
 )

@@ -83,8 +83,12 @@ def _make_dumper() -> type[yaml.SafeDumper]:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        pass
+        def represent_text(self, text: str) -> yaml.ScalarNode:
+            """Write text, with escapes where PyYAML would fold these line breaks to spaces."""
+            style = '"' if re.search("[\x85\u2028\u2029]", text) else None
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
+    Dumper.add_representer(str, Dumper.represent_text)
     _add_numbers(Dumper)
     return Dumper
 

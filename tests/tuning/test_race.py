@@ -1,4 +1,4 @@
-"""A race of plans: what it tries, which plan it finishes, and that it goes on where it was."""
+"""A race of plans: what it tries, which plan it finishes, and that it resumes."""
 
 from dataclasses import replace
 from functools import cache

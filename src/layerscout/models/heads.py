@@ -115,7 +115,7 @@ def make_family_head(
     """Make the head that the family classifies with, before it has learned any task.
 
     It is as the library loads it, with the pretrained parts that some checkpoints bring. That of a
-    tuned checkpoint has learned a task already, the same for every seed, and is drawn anew.
+    tuned checkpoint has learned a task already, the same for every seed, and is drawn again.
 
     Args:
         encoder: brings the parts that its checkpoint has; it is not changed, and nothing is shared.

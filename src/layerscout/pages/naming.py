@@ -100,7 +100,9 @@ def describe_reached(content: Mapping[str, Any]) -> str:
 
 
 def describe_speed(content: Mapping[str, Any]) -> str:
-    """Say how many examples a tuned model processes in a second; "" if that was not measured.
+    """Say how many examples a tuned model processes in a second beside the full one.
+
+    "" if that was not measured, as for the models of a study.
 
     Two models of one size have one speed, whatever the clock says: of 84 and 87 a second for the
     same inference cost, the difference was noise.
@@ -108,7 +110,8 @@ def describe_speed(content: Mapping[str, Any]) -> str:
     Args:
         content: of `result.json`.
     """
-    if (speed := content["examples_per_second"]) is None:
+    speed = content["examples_per_second"]
+    if speed is None or "full_model" not in speed:
         return ""
     kept, full = speed["kept_model"], speed["full_model"]
     text = f"{kept:,.0f} {name_examples(content['task']['kind'])}/s"

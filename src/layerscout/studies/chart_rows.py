@@ -44,7 +44,7 @@ def list_strategies(
         grid: its name.
         cost: a measure of training or of use, such as "share" or "example_seconds".
     """
-    measures = ("metric", "share", "seconds", *({cost} - {"share", "seconds"}))
+    measures = tuple(dict.fromkeys(("metric", "share", "seconds", cost)))
     trials = collect_trials(select_rows(frame, grid, measures), measures)
     panels = []
     for name, rows in group_rows([_convert_row(row) for row in trials], ("model", "task")):

@@ -126,7 +126,8 @@ def make_result(
             }
     if measure != "metric":
         with make_accelerator().main_process_first():  # so that it is alone
-            speeds = measure_speeds(setup, model)
+            full = setup.encoder.model if measure == "all" else None
+            speeds = measure_speeds(setup, model, full)
     content = {
         "layerscout": version("layerscout"),
         "verb": "tune",

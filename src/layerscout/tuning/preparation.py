@@ -113,7 +113,7 @@ class Prepared:
             "trunk dropout": setup.request.trunk_dropout,
             "fresh head": setup.fresh_head,
             "edits": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
-            "learning rate of blocks drawn anew, times": setup.request.reinit_rate_factor,
+            "rate factor of re-initialised blocks": setup.request.reinit_rate_factor,
             "classifier": setup.head,
             "processes": self.recorded["processes"],
             "model (weights, versions and precision)": fingerprint,

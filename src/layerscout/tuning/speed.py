@@ -21,23 +21,25 @@ SPEED_EXAMPLES, SPEED_REPEATS, SPEED_SECONDS = 128, 3, 5.0
 FIRST_EXAMPLES = 8
 
 
-def measure_speeds(setup: TuneSetup, model: Any) -> dict[str, float]:
-    """Measure how many examples the kept model and the encoder take in a second, in turns.
+def measure_speeds(setup: TuneSetup, model: Any, full: Any | None) -> dict[str, float]:
+    """Measure how many examples the kept model takes in a second, in turns with the full one.
 
-    The encoder stands for the full model, whose head adds next to nothing.
+    Args:
+        setup: what is read.
+        model: the kept one.
+        full: the encoder's model, whose head would add next to nothing; None to measure no other.
     """
     examples = setup.validation.without_trunk()
-    models = {"kept_model": model, "full_model": setup.encoder.model}
 
     def run(count: int) -> dict[str, float]:
         rows = np.linspace(0, len(examples) - 1, count).astype(np.int64)
         batches = make_batches(setup.encoder, examples, rows)
         shaped = [make_batch(setup.encoder, examples, some) for some in batches]
-        flat = [{name: t.reshape(-1, t.shape[-1]) for name, t in one.items()} for one in shaped]
-        return {
-            name: _time_passes(setup.encoder, models[name], inputs)
-            for name, inputs in zip(models, (shaped, flat), strict=True)
-        }
+        seconds = {"kept_model": _time_passes(setup.encoder, model, shaped)}
+        if full is not None:
+            flat = [{name: t.reshape(-1, t.shape[-1]) for name, t in one.items()} for one in shaped]
+            seconds["full_model"] = _time_passes(setup.encoder, full, flat)
+        return seconds
 
     with torch.inference_mode():
         # What runs first is slower: it does not count, and says for how many there is time.
@@ -46,7 +48,7 @@ def measure_speeds(setup: TuneSetup, model: Any) -> dict[str, float]:
         most = min(SPEED_EXAMPLES, len(examples))
         count = min(most, max(first, int(SPEED_SECONDS / SPEED_REPEATS / once)))
         found = [run(count) for _ in range(SPEED_REPEATS)]
-    return {name: count / median(seconds[name] for seconds in found) for name in models}
+    return {name: count / median(seconds[name] for seconds in found) for name in found[0]}
 
 
 def _time_passes(encoder: Encoder, model: Any, batches: Sequence[Mapping[str, Any]]) -> float:

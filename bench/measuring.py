@@ -3,6 +3,7 @@
 import argparse
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,14 @@ def ratio(above: Sequence[float], below: Sequence[float], digits: int = 2) -> st
     ratios = [a / b for a, b in zip(above, below, strict=True)]
     middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
     return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+
+
+def measure_peak(code: str, *arguments: str) -> float:
+    """Run Python code in a process of its own, and give its peak resident memory in MB."""
+    end = "\nimport resource\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    command = [sys.executable, "-c", code + end, *arguments]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(output.split()[-1])
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -32,6 +32,7 @@ from measuring import (
     drawn,
     given,
     in_turns,
+    measure_peak,
     options,
     precisions,
     random_encoder,
@@ -251,12 +252,11 @@ def precision_on_real_tasks(shared: Path, examples: int, device: str) -> Section
     return Section("bfloat16 against float32", text + table(columns, rows))
 
 
-PEAK = """
-import resource, sys
+SCAN = """
+import sys
 import layerscout as ls
 encoder = ls.Encoder.load(sys.argv[1], device=sys.argv[3])
 ls.scan(encoder, ls.Task.load(sys.argv[2]), examples="all", progress=False)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
@@ -271,9 +271,7 @@ def memory(shared: Path, sizes: tuple[int, int], device: str) -> Section:
             rows = zip(split.texts, split.labels, strict=True)
             data.write_text("text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in rows))
             model = shared / "models" / "all-MiniLM-L6-v2"
-            command = [sys.executable, "-c", PEAK, str(model), str(data), device]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        peaks[examples] = float(output.split()[-1])
+            peaks[examples] = measure_peak(SCAN, str(model), str(data), device)
         print(f"  peak of {examples}: {peaks[examples]:.0f} MB", file=sys.stderr)
     few, many = sizes
     text = (

@@ -10,11 +10,11 @@ the machine.
 
 import json
 import statistics
-import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import altair as alt
@@ -36,7 +36,7 @@ from layerscout.runtime.store import clear_cache
 from layerscout.scanning.advice import name_head
 from layerscout.scores import DEFAULT, SCORES, Score
 from layerscout.tuning.training import train
-from measuring import Section, given, in_turns, options, ratio, table, write_page
+from measuring import Section, given, in_turns, measure_peak, options, ratio, table, write_page
 
 INTRODUCTION = """# Words and several labels
 
@@ -47,8 +47,10 @@ Tasks with a label for every word (WNUT 17, entities) and with several labels fo
 TRIALS = Path(__file__).parent / "words" / "trials"
 TASKS = ("sst2", "rte", "go_emotions", "wnut17")
 BUDGET = 0.5  # the default of `auto`
+SEEDS = 2
 DRAWS = 2000
 SENTENCES, EPOCHS, BATCH = 600, 3, 16
+SIZES = (1000, 8000)  # sentences of the scans whose memory is measured
 PLAN = "(4, 5, 5)"
 SUMS = ("variability_ratio", "nc1")  # scores that need no more than sums
 
@@ -163,17 +165,49 @@ class Tried:
         return 100 * float((2 * sums[:, 0] / np.maximum(1, sums[:, 1:].sum(axis=1))).mean())
 
 
-def collect_plans(records: Sequence[Record], names: Mapping[str, Sequence[str]]) -> dict[Any, Any]:
-    """Give the plans that were tuned with both seeds by model and task."""
-    found: dict[tuple[str, str], dict[str, list[Record]]] = {}
+@dataclass(frozen=True)
+class Grid:
+    """Plans of one model that were tuned on one task, with heads of one kind.
+
+    Attributes:
+        model: its hub id.
+        task: its name.
+        head: "family", "mean-linear", or "slow": the family's at the rate of the blocks.
+    """
+
+    model: str
+    task: str
+    head: str
+
+    @classmethod
+    def of(cls, record: Record) -> "Grid":
+        """Name the grid of a record."""
+        arguments = record["arguments"]
+        slow = "slow" if "head_learning_rate" in arguments else "family"
+        return cls(record["models"][0], record["task"], arguments.get("classifier", slow))
+
+
+def group_records(records: Sequence[Record], verb: str) -> dict[Grid, list[Record]]:
+    """Give the records of a verb by grid; scans have the family's head."""
+    found: dict[Grid, list[Record]] = {}
     for record in records:
-        if record["verb"] == "tune" and "head_learning_rate" not in record["arguments"]:
-            by_plan = found.setdefault((record["models"][0], record["task"]), {})
+        if record["verb"] == verb:
+            found.setdefault(Grid.of(record), []).append(record)
+    return found
+
+
+def collect_plans(
+    records: Sequence[Record], names: Mapping[str, Sequence[str]]
+) -> dict[Grid, list[Tried]]:
+    """Give the plans that were tuned with both seeds."""
+    plans = {}
+    for grid, some in group_records(records, "tune").items():
+        by_plan: dict[str, list[Record]] = {}
+        for record in some:
             by_plan.setdefault(record["result"]["plan"]["notation"], []).append(record)
-    return {
-        pair: [_make_tried(some, names[pair[1]]) for some in by_plan.values() if len(some) > 1]
-        for pair, by_plan in found.items()
-    }
+        whole = [each for each in by_plan.values() if len(each) == SEEDS]
+        plans[grid] = [_make_tried(each, names[grid.task]) for each in whole]
+    return plans
 
 
 def _make_tried(records: Sequence[Record], names: Sequence[str]) -> Tried:
@@ -198,11 +232,7 @@ def count_micro(result: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
 
 
 def compare_plans(
-    model: str,
-    task: str,
-    plans: Sequence[Tried],
-    scans: Sequence[Record],
-    tunings: Sequence[Record],
+    grid: Grid, plans: Sequence[Tried], scans: Sequence[Record], tunings: Sequence[Record]
 ) -> Section:
     """Compare the plan that a scan leads to with every other one, in points of the metric."""
     blocks = max(plan.head for plan in plans)
@@ -244,7 +274,8 @@ def compare_plans(
         "blocks, some, none). 95 % intervals over validation examples, both seeds together.\n\n"
         + table(["plan", "training FLOPs", "micro-F1", "less the advised one"], rows)
     )
-    return Section(f"{task}, {_shorten(model)}", text)
+    heads = {"family": "", "mean-linear": ", with a linear head on the mean of the tokens"}
+    return Section(f"{grid.task}, {_shorten(grid.model)}{heads[grid.head]}", text)
 
 
 def _follow(plans: Sequence[Tried], state: int) -> Tried:
@@ -252,29 +283,22 @@ def _follow(plans: Sequence[Tried], state: int) -> Tried:
     return min(fitting, key=lambda plan: (abs(plan.head - state), -plan.tuned))
 
 
-def compare_rates(records: Sequence[Record], names: Mapping[str, Sequence[str]]) -> Section:
+def compare_rates(
+    plans: Mapping[Grid, Sequence[Tried]], tunings: Mapping[Grid, Sequence[Record]]
+) -> Section:
     """Compare heads that learn at the rate of the blocks with those that learn faster."""
-    found: dict[tuple[str, str], tuple[list[Record], list[Record]]] = {}
-    for record in records:
-        if record["verb"] == "tune":
-            slow = "head_learning_rate" in record["arguments"]
-            found.setdefault((record["models"][0], record["task"]), ([], []))[slow].append(record)
     rng, rows = np.random.default_rng(0), []
-    for (model, task), (fast, slow) in sorted(found.items(), reverse=True):
-        if not slow:
-            continue
-        plan = slow[0]["arguments"]["plan"]
-        fast = [one for one in fast if one["arguments"]["plan"] == plan]
-        if not fast:
-            continue
-        theirs, ours = (_make_tried(some, names[task]) for some in (slow, fast))
-        n = ours.counts.shape[1]
+    for grid in (grid for grid in plans if grid.head == "slow"):
+        fast = {plan.notation: plan for plan in plans.get(replace(grid, head="family"), ())}
+        [theirs] = plans[grid]
+        ours, n = fast[theirs.notation], theirs.counts.shape[1]
         draws = [rng.integers(n, size=n) for _ in range(DRAWS)]
         gains = [ours.value(draw) - theirs.value(draw) for draw in draws]
         low, high = np.percentile(gains, [2.5, 97.5])
         gain = f"{ours.value() - theirs.value():+.1f} ({low:+.1f} to {high:+.1f})"
-        rate = f"{slow[0]['arguments']['head_learning_rate']:g}"
-        row = [task, _shorten(model), rate, f"{theirs.value():.1f}", f"{ours.value():.1f}"]
+        rate = f"{tunings[grid][0]['arguments']['head_learning_rate']:g}"
+        row = [grid.task, _shorten(grid.model), rate]
+        row += [f"{theirs.value():.1f}", f"{ours.value():.1f}"]
         rows.append([*row, gain])
     text = (
         "Full fine-tuning as above. The head learns at the rate of the blocks, or at the default "
@@ -285,31 +309,33 @@ def compare_rates(records: Sequence[Record], names: Mapping[str, Sequence[str]])
     return Section("A faster head", text)
 
 
-def compare_poolings(records: Sequence[Record], plans: Mapping[Any, Sequence[Tried]]) -> Section:
+def compare_poolings(
+    plans: Mapping[Grid, Sequence[Tried]], scans: Mapping[Grid, Sequence[Record]]
+) -> Section:
     """Compare how the mean of a word's tokens and its first one order plans of equal width."""
     rows = []
-    for (model, task), tried in plans.items():
-        scans = [r for r in records if r["verb"] == "scan" and r["models"][0] == model]
-        scans = [r for r in scans if r["task"] == task]
-        if not {"mean", "first"} <= {r["arguments"].get("pooling") for r in scans}:
+    for grid, tried in plans.items():
+        found = scans[replace(grid, head="family")]
+        poolings = {scan["arguments"].get("pooling") for scan in found}
+        if grid.head != "family" or not {"mean", "first"} <= poolings:
             continue
         pairs = [
             (a, b)
             for a, b in combinations(tried, 2)
             if a.tuned == b.tuned and a.tuned and a.value() != b.value()
         ]
-        for key in scans[0]["result"]["scores"]:
+        for key in found[0]["result"]["scores"]:
             cells = []
             for pooling in ("mean", "first"):
                 right = [
                     _orders(r["result"]["scores"][key], a, b)
-                    for r in scans
+                    for r in found
                     if r["arguments"].get("pooling") == pooling
                     for a, b in pairs
                 ]
                 known = [one for one in right if one is not None]
                 cells.append(f"{100 * np.mean(known):.0f}" if known else "–")
-            rows.append([f"`{key}`", _shorten(model), *cells])
+            rows.append([f"`{key}`", _shorten(grid.model), *cells])
     text = (
         "Percent of pairs of plans of equal width that a score at their heads orders as their "
         "tuned quality does; 50 is chance.\n\n"
@@ -497,35 +523,38 @@ def against_trainer(encoder: Encoder, task: ls.Task, runs: Path, repeats: int) -
     return Section("A plan against the Trainer", text)
 
 
+SCAN = """
+import sys
+import layerscout as ls
+encoder = ls.Encoder.load(sys.argv[1], device="cpu")
+ls.scan(
+    encoder, ls.Task.load(sys.argv[2]), scores=sys.argv[3].split(","), examples="all",
+    cache_limit=0, progress=False,
+)
+"""
+
+
 def grow_memory(encoder: Encoder, task: ls.Task) -> Section:
-    """Measure the memory of a scan that sums up all words, as there are more of them."""
+    """Compare the peak memory of scans of few and of many words, each of a file in a process."""
+    split = task.train
+    tags = np.array(task.labels)[split.labels].tolist()
+    written = [
+        json.dumps({"tokens": words, "tags": tags[begin : begin + len(words)]}) + "\n"
+        for words, begin in zip(split.words or (), split.bounds, strict=False)
+    ]
     rows = []
-    for sentences in (200, 1600):
-        times = -(-sentences // len(task.train))
-        split = task.train.take(np.tile(np.arange(len(task.train)), times)[:sentences])
-        words = ls.Task(**{**vars(task), "train": split})
-
-        def scan(words: ls.Task = words) -> None:
-            ls.scan(encoder, words, scores=SUMS, examples="all", cache_limit=0, progress=False)
-
-        peak = measure_growth(scan)
-        rows.append([f"{sentences:,}", f"{len(split.labels):,}", f"{peak / 1e6:.1f} MB"])
+    for sentences in SIZES:
+        with TemporaryDirectory() as folder:
+            data = Path(folder) / "sentences.jsonl"
+            lines = [written[at % len(written)] for at in range(sentences)]
+            data.write_text("".join(lines), encoding="utf-8")
+            peak = measure_peak(SCAN, encoder.source, str(data), ",".join(SUMS))
+        rows.append([f"{sentences:,}", f"{peak:,.0f} MB"])
     text = (
-        "The most bytes that tensors and arrays took at once, over what was there before; the sums "
-        "of two scores over all words, and their tokens.\n\n"
-        + table(["sentences", "words", "at once"], rows)
+        "Peak resident memory, a process each, which reads a file, tokenises it and sums up two "
+        "scores over all of its words.\n\n" + table(["sentences", "peak"], rows)
     )
     return Section("Memory of a scan of words", text)
-
-
-def measure_growth(work: Callable[[], None]) -> int:
-    """Run something and give the most that numpy and Python allocated while it ran."""
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def keep(path: Path, measure: Callable[..., Section], *arguments: Any) -> Section:
@@ -550,25 +579,15 @@ def main() -> None:
         records = read_records(TRIALS)
         picture = (arguments.write or runs / "words.md").with_suffix(".svg")
         sections.append(draw_curves(average_curves(records), picture))
-        names = {"wnut17": wnut.labels, "go_emotions": ()}
-        plans = collect_plans(records, names)
-        for (model, task), tried in sorted(plans.items(), reverse=True):
-            scans = [
-                r
-                for r in records
-                if (r["verb"], r["models"][0], r["task"]) == ("scan", model, task)
-                and r["arguments"].get("pooling", "mean") == "mean"
-            ]
-            if scans and len(tried) > 1:
-                tunings = [
-                    r
-                    for r in records
-                    if (r["verb"], r["models"][0], r["task"]) == ("tune", model, task)
-                    and "head_learning_rate" not in r["arguments"]
-                ]
-                sections.append(compare_plans(model, task, tried, scans, tunings))
-        sections.append(compare_rates(records, names))
-        sections.append(compare_poolings(records, plans))
+        plans = collect_plans(records, {"wnut17": wnut.labels, "go_emotions": ()})
+        scans, tunings = (group_records(records, verb) for verb in ("scan", "tune"))
+        for grid in sorted(plans, key=astuple, reverse=True):
+            if grid.head != "slow" and len(plans[grid]) > 1:
+                found = scans[replace(grid, head="family")]
+                means = [r for r in found if r["arguments"].get("pooling", "mean") == "mean"]
+                sections.append(compare_plans(grid, plans[grid], means, tunings[grid]))
+        sections.append(compare_rates(plans, tunings))
+        sections.append(compare_poolings(plans, scans))
     if only in (None, "whole"):
         works = [(small, "wnut17", {"epochs": 5}), (small, "go_emotions", {"epochs": 4})]
         if arguments.base:

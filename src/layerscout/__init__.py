@@ -8,9 +8,13 @@ scan.table()    # every state, as a data frame
 ls.plot(scan)   # the curve
 """
 
+import logging
 from typing import Any
 
 import lazy_loader
+
+# Silent unless the program that uses it sets up logging, as is usual for a library.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # The public names stand in `__init__.pyi`; each is loaded when first used, since most need torch.
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,5 +1,9 @@
 """How far the work is, on a terminal and in a log."""
 
+import logging
+import subprocess
+import sys
+
 import pytest
 
 from layerscout.runtime import progress as module
@@ -44,3 +48,27 @@ def test_a_terminal_gets_a_line_that_is_gone_at_the_end(clock, capsys, monkeypat
     printed, errors = capsys.readouterr()
     assert printed == "" and "training" in errors
     assert "training: 50%" not in errors and errors.endswith("\x1b[2K")
+
+
+def test_a_function_is_called_in_place_of_a_bar(clock, capsys):
+    calls = []
+    with show_progress(lambda *call: calls.append(call)) as show:
+        clock[0] = 1000
+        show("training", 1, 2, "a note")
+    assert calls == [("training", 1, 2, "a note")]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_stages_are_logged_once_each(caplog):
+    caplog.set_level(logging.INFO, "layerscout")
+    with show_progress(False) as show:
+        for stage, done in (("scanning", 0), ("scanning", 1), ("training", 0)):
+            show(stage, done, 2)
+    assert [record.getMessage() for record in caplog.records] == ["scanning", "training"]
+    assert {record.name for record in caplog.records} == {"layerscout.runtime.progress"}
+
+
+def test_without_logging_set_up_a_warning_is_silent():
+    code = "import layerscout, logging; logging.getLogger('layerscout.scanning').warning('!')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

@@ -144,9 +144,12 @@ def test_auto_reads_all_of_a_small_task(encoder, monkeypatch):
     assert scan.task["examples_per_class"] == [10, 10]
 
 
-def test_what_was_cut_or_empty_is_told(encoder):
+def test_what_was_cut_or_empty_is_told(encoder, caplog):
     task = ls.Task.from_lists(["", "the cat", " ", "a " * 50] * 3, ["x", "y", "y", "x"] * 3)
-    warnings = "\n".join(ls.scan(encoder, task, max_length=20).warnings)
+    found = ls.scan(encoder, task, max_length=20)
+    logged = [(each.name, each.getMessage()) for each in caplog.records]
+    assert logged == [("layerscout.scanning.run", warning) for warning in found.warnings]
+    warnings = "\n".join(found.warnings)
     assert "3 of 12 inputs were longer than 20 tokens" in warnings
     assert "6 of 12 inputs have no token of their own" in warnings
 

@@ -30,6 +30,7 @@ from layerscout.runtime import (
     InputError,
     Show,
     check_integer,
+    log_warnings,
     make_output_folder,
     show_progress,
     write_files,
@@ -99,7 +100,7 @@ def compare(
     *,
     request: CompareRequest | None = None,
     cache_limit: int = DEFAULT_LIMIT,
-    progress: bool = True,
+    progress: bool | Show = True,
     **options: Any,
 ) -> Comparison:
     """Compare every state of every model with every other by linear CKA.
@@ -114,7 +115,8 @@ def compare(
             examples if it has no validation split: nothing is learnt from them.
         request: what is asked for, as one value in place of `options`.
         cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
-        progress: show a bar on the terminal.
+        progress: show a bar on the terminal; or a function, which is called in its place with the
+            stage of the work, how much of it is done, of how much, and a note.
         **options: everything else that may be asked for, such as `examples`: the attributes of
             `layerscout.plans.CompareRequest`.
 
@@ -124,7 +126,7 @@ def compare(
     asked = resolve_request(CompareRequest, request, options)
     wanted = [models] if isinstance(models, Encoder | str | Path) else list(models)
     if not wanted:
-        raise InputError("there is no model to compare; give one or several")
+        raise InputError("no model to compare; give at least one")
     if not all(isinstance(one, Encoder | str | Path) for one in wanted):
         raise InputError("a model is an Encoder, a folder or a hub id; load it with Encoder.load")
     task = task if isinstance(task, Task) else Task.load(task)
@@ -146,7 +148,7 @@ def compare(
         seconds["cka"] = perf_counter() - started
     small = small_sample_warning(rows, max(one.states.shape[2] for one in read))
     warned = [*task.warnings, *(warning for one in read for warning in one.warnings)]
-    return Comparison(
+    result = Comparison(
         models=tuple(one.model for one in read),
         task={"name": task.name, "kind": task.kind, **({"words_used": rows} if words else {})},
         settings={
@@ -160,6 +162,8 @@ def compare(
         warnings=tuple(dict.fromkeys([*warned, *([small] if small else [])])),
         seconds=seconds,
     )
+    log_warnings(__name__, result.warnings)
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +256,7 @@ def _draw(task: Task, examples: int | Literal["all"], seed: int) -> Split:
     split = task.train if task.validation is None else task.validation
     if examples == "all":
         return split
-    wanted = check_integer("examples", examples, 1, len(split), remedy="'all' takes every one")
+    wanted = check_integer("examples", examples, 1, len(split), remedy="'all' uses every one")
     rows = sample(
         split, len(task.labels), examples=wanted, balanced=False, per_class=None, seed=seed
     )

@@ -51,6 +51,8 @@ from layerscout.plans import (
 )
 from layerscout.runtime import (
     InputError,
+    Show,
+    log_warnings,
     make_output_folder,
     read_json,
     replace_files,
@@ -119,7 +121,7 @@ def evaluate(
     device: str = "auto",
     precision: Precision = "float32",
     cache_limit: int = DEFAULT_LIMIT,
-    progress: bool = True,
+    progress: bool | Show = True,
     **options: Any,
 ) -> Evaluation:
     """Judge a tuned model on the validation examples, as it is and under edits.
@@ -138,7 +140,8 @@ def evaluate(
         device: as for `Encoder.load`.
         precision: as for `Encoder.load`.
         cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
-        progress: show a bar on the terminal.
+        progress: show a bar on the terminal; or a function, which is called in its place with the
+            stage of the work, how much of it is done, of how much, and a note.
         **options: everything else that may be asked for, such as `edits`: the attributes of
             `layerscout.plans.EvaluateRequest`.
 
@@ -198,7 +201,9 @@ def evaluate(
         "warnings": [*encoder.notes, *_list_warnings(found, tuning, judge, asked.max_length)],
         "seconds": extractor.seconds,
     }
-    return Evaluation(content, _tabulate(judge, found.outputs))
+    result = Evaluation(content, _tabulate(judge, found.outputs))
+    log_warnings(__name__, result.warnings)
+    return result
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from layerscout.runtime.folders import (
     remove_folder,
     replace_folder,
 )
-from layerscout.runtime.progress import Show, show_progress
+from layerscout.runtime.progress import Show, log_warnings, show_progress
 from layerscout.runtime.ray import Cluster, run_on_cluster
 from layerscout.runtime.store import (
     CacheError,

@@ -1,9 +1,10 @@
-"""Progress of long work: a bar on the terminal, or now and then a line in a log."""
+"""Progress of long work: a bar on the terminal, lines in a log, or a function of the caller."""
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Protocol
@@ -15,6 +16,8 @@ from rich.table import Column
 # Seconds between two lines where there is no terminal.
 LOG_SECONDS = 60.0
 
+_logger = logging.getLogger(__name__)
+
 
 class Show(Protocol):
     """A function that shows `done` of `total` of a stage of the work, with a note."""
@@ -24,12 +27,17 @@ class Show(Protocol):
 
 
 @contextmanager
-def show_progress(shown: bool) -> Iterator[Show]:
-    """Yield a function that shows progress on standard error, or does nothing unless `shown`.
+def show_progress(progress: bool | Show) -> Iterator[Show]:
+    """Yield a function that shows progress on standard error, or does nothing if it is False.
 
     A terminal gets one line, which is removed at the end; anything else, such as a log, gets a
-    plain line every minute.
+    plain line every minute. A function is called in place of all that, from the thread that works.
+    Otherwise every stage is also logged, at INFO, as it begins.
     """
+    if callable(progress):
+        yield progress
+        return
+    shown = progress
     console = Console(stderr=True)
     terminal = console.is_terminal or console.is_jupyter
     written = monotonic()
@@ -50,9 +58,16 @@ def show_progress(shown: bool) -> Iterator[Show]:
                 share = f"{done / total:.0%}" if total else ""
                 print(f"{stage}: {note or share}", file=sys.stderr, flush=True)
             if not bar.tasks or bar.tasks[-1].description != stage:
+                _logger.info("%s", stage)
                 for task in bar.task_ids:
                     bar.remove_task(task)
                 bar.add_task(stage, total=total, note=note)
             bar.update(bar.task_ids[-1], completed=done, note=note)
 
         yield show
+
+
+def log_warnings(name: str, warnings: Iterable[str]) -> None:
+    """Log the warnings of a result, for callers that do not print them."""
+    for warning in warnings:
+        logging.getLogger(name).warning("%s", warning)

@@ -61,7 +61,7 @@ def scan_shards(
     max_length: int = 128,
     precision: Precision = "float32",
     cluster: Cluster | None = None,
-    progress: bool = True,
+    progress: bool | Show = True,
 ) -> Scan:
     """Score every state of an encoder on all examples in many files, on a Ray cluster.
 
@@ -82,7 +82,8 @@ def scan_shards(
         max_length: as for `scan`.
         precision: as for `Encoder.load`.
         cluster: where the work is done; by default the cluster of RAY_ADDRESS, or a new one here.
-        progress: show a bar on the terminal.
+        progress: show a bar on the terminal; or a function, which is called in its place with the
+            stage of the work, how much of it is done, of how much, and a note.
 
     Raises:
         InputError: if the model or the data cannot be used as requested.

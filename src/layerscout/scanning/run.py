@@ -23,7 +23,7 @@ from layerscout.plans import (
     resolve_request,
     usual_pooling,
 )
-from layerscout.runtime import InputError, show_progress
+from layerscout.runtime import InputError, Show, log_warnings, show_progress
 from layerscout.scanning.block_scores import score_gradients, score_weights
 from layerscout.scanning.context import ScanContext
 from layerscout.scanning.description import describe_model, describe_task, diagnose
@@ -69,7 +69,7 @@ def scan(
     request: ScanRequest | None = None,
     checkpoints: Sequence[Encoder | str | Path] = (),
     cache_limit: int = DEFAULT_LIMIT,
-    progress: bool = True,
+    progress: bool | Show = True,
     **options: Any,
 ) -> Scan:
     """Score every state and block of an encoder on a task, without training it.
@@ -88,7 +88,8 @@ def scan(
         checkpoints: further checkpoints of the same model, in the order of its training; their
             scores show how the ranks of states and blocks move.
         cache_limit: bytes that the cache may take on disk; 0 keeps nothing there.
-        progress: show a bar on the terminal.
+        progress: show a bar on the terminal; or a function, which is called in its place with the
+            stage of the work, how much of it is done, of how much, and a note.
         **options: everything else that may be asked for, such as `scores` or `examples`: the
             attributes of `layerscout.plans.ScanRequest`.
 
@@ -126,7 +127,7 @@ def _scan_encoder(
     keys: Sequence[str],
     request: ScanRequest,
     cache_limit: int,
-    progress: bool,
+    progress: bool | Show,
 ) -> Scan:
     words = task.kind == "token_classification"
     pooling = request.pooling or usual_pooling(encoder.family.reads, words=words)
@@ -142,7 +143,7 @@ def _scan_encoder(
         if sampled.sample is not None:
             sampled = replace(sampled, sample=replace(sampled.sample, clusters=request.clusters))
         scores, broken = _compute_scores(context, sampled)
-    return Scan(
+    result = Scan(
         model=describe_model(encoder, task),
         task=describe_task(task, sampled.split, sampled.lengths),
         settings={
@@ -162,6 +163,8 @@ def _scan_encoder(
         seconds={"tokenize": 0.0, "forward": 0.0, "scores": 0.0} | extractor.seconds,
         diagnostics=diagnose(scores),
     )
+    log_warnings(__name__, result.warnings)
+    return result
 
 
 def record_request(request: ScanRequest) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from layerscout.plans import (
     make_method,
     trunk_flops,
 )
-from layerscout.runtime import show_progress
+from layerscout.runtime import Show, show_progress
 from layerscout.scanning import GRADIENT_EXAMPLES
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.studies.context import TrialContext
@@ -195,7 +195,7 @@ def estimate(
     small: bool = False,
     changes: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
-    progress: bool = True,
+    progress: bool | Show = True,
 ) -> Estimate:
     """Estimate what `study` would run and how long that takes, without running any of it.
 
@@ -205,7 +205,8 @@ def estimate(
         small: as for `study`.
         changes: as for `study`.
         data: as for `study`.
-        progress: show a bar on the terminal.
+        progress: show a bar on the terminal; or a function, which is called in its place with the
+            stage of the work, how much of it is done, of how much, and a note.
 
     Raises:
         InputError: as `study`, but where a known task or a model of the papers is not at hand.

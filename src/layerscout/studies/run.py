@@ -15,6 +15,7 @@ from layerscout.models import (
 )
 from layerscout.runtime import (
     InputError,
+    Show,
     check_output_folder,
     make_output_folder,
     read_json,
@@ -82,7 +83,7 @@ def study(
     backend: Backend | None = None,
     retry_failed: bool = False,
     cache_limit: int = DEFAULT_LIMIT,
-    progress: bool = True,
+    progress: bool | Show = True,
     on_trial: OnTrial | None = None,
 ) -> Study:
     """Run the trials of a recipe, each once, also where it is stopped and started again.
@@ -103,7 +104,8 @@ def study(
         backend: where trials run, such as `Ray`; by default on this machine, on `device`.
         retry_failed: run trials that failed again.
         cache_limit: bytes that the cache may hold once new states are added.
-        progress: show a bar on the terminal.
+        progress: show a bar on the terminal; or a function, which is called in its place with the
+            stage of the work, how much of it is done, of how much, and a note.
         on_trial: called for every trial that ends, with its record, and whether that was there
             before.
 

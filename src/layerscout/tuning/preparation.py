@@ -35,7 +35,7 @@ from layerscout.plans import (
     preset_rates,
     ranges,
 )
-from layerscout.runtime import InputError, make_unknown_error
+from layerscout.runtime import InputError, Show, make_unknown_error
 from layerscout.scanning import Scan
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.tuning.choice import (
@@ -127,7 +127,7 @@ def prepare(
     task: Task | str | Path,
     scan: Scan | str | Path | None,
     cache_limit: int,
-    progress: bool,
+    progress: bool | Show,
 ) -> Prepared:
     """Load, check and settle all that a tuning needs; the dearest things come last.
 
@@ -275,7 +275,7 @@ def _load_encoder(
 
 
 def _scan_first(
-    context: PlanContext, request: TuneRequest, cache_limit: int, progress: bool
+    context: PlanContext, request: TuneRequest, cache_limit: int, progress: bool | Show
 ) -> Scan:
     """Scan the training examples; a score of blocks needs one of states for the best state."""
     score = context.score

@@ -16,11 +16,13 @@ from layerscout.models import Encoder
 from layerscout.plans import Plan, TuneRequest, add_options, place_request
 from layerscout.runtime import (
     InputError,
+    Show,
     check_checkpoint_folder,
     check_integer,
     check_number,
     check_output_folder,
     lock_folder,
+    log_warnings,
     make_unknown_error,
     show_progress,
 )
@@ -52,7 +54,7 @@ def tune(
     output: str | Path | None = None,
     overwrite: bool = False,
     measure: Measure = "all",
-    progress: bool = True,
+    progress: bool | Show = True,
     **options: Any,
 ) -> Result:
     """Tune the blocks of a plan and the head; what lies below is computed once and kept.
@@ -83,7 +85,8 @@ def tune(
         measure: what is found out about the kept model: only the "metric" that counts, which needs
             no further pass; also its "speed"; also its "predictions" and every other metric; or
             "all", the test split too.
-        progress: show a bar on the terminal.
+        progress: show a bar on the terminal; or a function, which is called in its place with the
+            stage of the work, how much of it is done, of how much, and a note.
         **options: everything else that may be asked for, such as `epochs` or `learning_rate`: the
             attributes of `layerscout.plans.TuneRequest`.
 
@@ -107,7 +110,7 @@ def tune(
         check_tracker(track)
         check_output_folder(Path(logs))
     accelerator = make_accelerator()
-    progress = progress and accelerator.is_main_process
+    progress = progress if accelerator.is_main_process else False
     prepared = prepare(request, encoder, task, scan, cache_limit, progress)
     if checkpoints:
         prepared.check_whole_checkpoints()
@@ -141,6 +144,7 @@ def tune(
             gauge.as_dict,
             measure=measure,
         )
+        log_warnings(__name__, result.warnings)
         return replace(result, snapshots=opened)
 
 

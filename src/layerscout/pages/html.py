@@ -17,6 +17,7 @@ from layerscout.pages.axes import fit_page
 from layerscout.pages.comparison import build_comparison
 from layerscout.pages.content import Section
 from layerscout.pages.evaluation import build_evaluation
+from layerscout.pages.glossary import Explainer
 from layerscout.pages.next_steps import suggest_step
 from layerscout.pages.scan import build_scan
 from layerscout.pages.tuned import build_tuned
@@ -61,6 +62,7 @@ def render_page(title: str, sections: Sequence[Section], data: Mapping[str, Any]
         title=title,
         sections=[section for section in sections if not section.empty],
         data=data,
+        explain=Explainer(),
         script=content,
         script_hash=f"sha256-{digest}",
     )

@@ -363,7 +363,7 @@ def test_a_disk_that_is_full_in_the_middle_costs_one_batch(encoder, tokens, smal
     batches, count, rows = len(encoder.batches(tokens)), passes(encoder), []
     full(SIZE - 4 * 16 * 10)  # the last ten rows of the last state are too many
     warning = lost(encoder, tokens, progress=rows.extend)
-    assert warning.startswith("the states are held in memory and not kept: cannot write into the")
+    assert warning.startswith("the states are held in memory and not kept: cannot write to the")
     assert warning.endswith("File too large; set LAYERSCOUT_CACHE to another folder")
     assert sorted(rows) == list(range(len(tokens)))
     assert len(count) == batches + 1 + 2 * batches  # and two passes of `check`

@@ -365,7 +365,7 @@ def test_a_disk_that_is_full_in_the_middle(encoder, tokens):
         warning = lost(encoder, tokens)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
-    assert "cannot write into the cache" in warning
+    assert "cannot write to the cache" in warning
     assert warning.endswith("File too large; set LAYERSCOUT_CACHE to another folder")
     assert left() == []
 

@@ -153,7 +153,7 @@ MISTAKES = {
     "not numbers": (["MODEL", "DATA", "--per-class", "5;6"], "'5;6'"),
     "too long": (["MODEL", "DATA", "--max-length", "9999"], "max_length must be in"),
     "no device": (["MODEL", "DATA", "--device", "abacus"], "abacus"),
-    "folder in use": (["MODEL", "DATA", "-o", "FILE"], "cannot write into"),
+    "folder in use": (["MODEL", "DATA", "-o", "FILE"], "cannot write to"),
     "no such plot": (["MODEL", "DATA", "--plot", "curve.gif"], ".png, .svg or .pdf"),
     "regression": (
         ["MODEL", "NUMBERS", "--regression", "--score", "nc1"],

@@ -247,7 +247,7 @@ MISTAKES = {
         [],
         "`hidden_size` must be a whole number from 1 on, got -16; scan again",
     ),
-    "no such option": (None, ["--rank", "4"], "`rank` is an option of lora, got it with the"),
+    "no such option": (None, ["--rank", "4"], "`rank` is an option of lora, not of the method"),
     "no bottleneck": (
         None,
         ["--method", "adapter", "--bottleneck", "0"],

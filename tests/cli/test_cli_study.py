@@ -142,7 +142,7 @@ def test_what_is_set_changes_the_recipe(run, mine, tmp_path):
         (["--show", "none"], "unknown recipe 'none'"),
         (["lodha2023-layers", "--set", "seed"], "--set takes PATH=VALUE"),
         (["lodha2023-layers", "--set", "seeed=3"], "did you mean 'seed'?"),
-        (["lodha2023-layers", "--set", "seed=[0"], "written as in YAML"),
+        (["lodha2023-layers", "--set", "seed=[0"], "must be valid YAML"),
         (
             ["lodha2023-layers", "--set", "epochs=many"],
             "settings.epochs: `epochs` must be a whole number",

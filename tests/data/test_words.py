@@ -234,7 +234,7 @@ def test_spans_that_did_not_begin_are_counted() -> None:
     tags = [["I-PER", "I-PER", "O"], ["I-LOC"], ["B-LOC", "I-PER", "E-PER"]]
     task = Task.from_lists(WORDS, tags)
     assert task.warnings == (
-        "3 of 7 tags of task go on with a span that did not begin; they are read as its beginning "
+        "3 of 7 tags of task continue a span that did not begin; they are read as its beginning "
         "(I- as B-)",
     )
     # A span does not go on in the next sentence.
@@ -250,7 +250,7 @@ def test_validation_may_have_new_tags(write: Write) -> None:
     assert task.validation is not None and task.validation.labels.tolist() == [0, 4, 1, 4]
     assert task.warnings == (
         f"tags of {held} that training lacks, on 2 words, and that cannot be learnt: I-LOC",
-        f"1 of 4 tags of {held} go on with a span that did not begin; they are read as its "
+        f"1 of 4 tags of {held} continue a span that did not begin; they are read as its "
         "beginning (I- as B-)",
     )
 

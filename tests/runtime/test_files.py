@@ -121,7 +121,7 @@ def test_files_that_belong_together_are_of_one_write(tmp_path):
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InputError, match=r"cannot write into .* is a file; choose another"):
+        with pytest.raises(InputError, match=r"cannot write to .* is a file; choose another"):
             check_output_folder(folder)
         with pytest.raises(InputError, match=r"cannot write .*; choose another"):
             make_output_folder(folder)

@@ -77,7 +77,7 @@ FULL = [0.80, 0.82, 0.81]
         (
             {"full": FULL, "top:1": [0.79, 0.83, 0.798], "head:1": [0.6, 0.61, 0.6]},
             [
-                "Nothing is seen to beat full; top:1 takes 43% of its training FLOPs for 0.4 "
+                "Nothing clearly beats full; top:1 takes 43% of its training FLOPs for 0.4 "
                 "points less (95 % interval −3.4 to +2.6, over 3 seeds), so which of the two is "
                 "better is unclear."
             ],
@@ -94,9 +94,9 @@ FULL = [0.80, 0.82, 0.81]
                 "The interval is over seeds alone",
             ],
         ),
-        ({"full": [0.8], "top:1": [0.9]}, ["Nothing is seen to beat full; top:1 takes 43%"]),
+        ({"full": [0.8], "top:1": [0.9]}, ["Nothing clearly beats full; top:1 takes 43%"]),
         # Without full, what costs most is the baseline.
-        ({"head:1": [0.7], "top:1": [0.8]}, ["Nothing is seen to beat top:1; head:1 takes 9%"]),
+        ({"head:1": [0.7], "top:1": [0.8]}, ["Nothing clearly beats top:1; head:1 takes 9%"]),
         (
             {"full": [0.5, 0.5], "top:1": [0.45, 0.5]},
             ["No plan has learnt the task: the best trial reaches 0.500, and one answer for all"],

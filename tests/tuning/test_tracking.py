@@ -48,7 +48,7 @@ def test_a_tracker_that_does_not_begin_costs_one_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr("accelerate.Accelerator.init_trackers", refuse)
     with (
-        pytest.raises(LayerscoutError, match="wandb does not begin a run: no server; see"),
+        pytest.raises(LayerscoutError, match="wandb cannot start a run: no server; check"),
         tracking("wandb", tmp_path, "a run", {}) as log,
     ):
         log({"loss": 1.0}, 1)

@@ -8,7 +8,7 @@ import typer
 
 from layerscout.cli.options import Quiet
 
-cache = typer.Typer(help="The states that are kept on disk.", no_args_is_help=True)
+cache = typer.Typer(help="Manage the states that are cached on disk.", no_args_is_help=True)
 
 
 @cache.command("list")
@@ -17,7 +17,7 @@ def list_cache(
         bool, typer.Option("--json", metavar="", help="Print JSON, and nothing else.")
     ] = False,
 ) -> None:
-    """List what is kept, the latest used first."""
+    """List what is cached, most recently used first."""
     from layerscout.cli import terminal
 
     terminal.report_cache(as_json=json)
@@ -25,7 +25,7 @@ def list_cache(
 
 @cache.command("clear")
 def clear_cache(quiet: Quiet = False) -> None:
-    """Remove all that is kept; what is needed again is computed again."""
+    """Empty the cache; what is needed later is computed again."""
     from layerscout.runtime import cache_folder, clear_cache
 
     freed = clear_cache()

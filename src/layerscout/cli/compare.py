@@ -40,7 +40,7 @@ def compare(
     plot: Plot = None,
     printing: Printing,
 ) -> None:
-    """Compare what the states of one or several models hold, by linear CKA."""
+    """Compare the hidden states of one or several models by linear CKA."""
     from layerscout.cli import terminal
 
     *models, data = models_and_data

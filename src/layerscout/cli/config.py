@@ -31,8 +31,8 @@ Config = Annotated[
         metavar="FILE",
         is_eager=True,
         callback=_take_config,
-        help="YAML file with options, and with model and data if you like; options that are given "
-        "here take precedence.",
+        help="YAML file of options, which may also name model and data; options on the "
+        "command line take precedence.",
     ),
 ]
 

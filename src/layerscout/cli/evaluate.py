@@ -33,7 +33,7 @@ def evaluate(
     original: Annotated[
         str | None,
         typer.Option(
-            metavar="MODEL", help="The untuned model, to tune its head at every state too."
+            metavar="MODEL", help="Untuned model, whose head is also tuned at every state."
         ),
     ] = None,
     request: EvaluateRequest,

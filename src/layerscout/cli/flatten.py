@@ -15,7 +15,7 @@ from layerscout.plans import Declaration, explanations, make_request, options_of
 
 
 class Given(dict[str, Any]):
-    """All that a verb was given, by option: a parameter of this type is no option itself."""
+    """All that a verb was given, by option: a parameter of this type is not an option itself."""
 
 
 def flatten(verb: Callable[..., None]) -> Callable[..., None]:

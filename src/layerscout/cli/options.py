@@ -26,14 +26,14 @@ Data = Annotated[
     ),
 ]
 Plot = Annotated[
-    Path | None, typer.Option(help="Also draw the result into this .png, .svg or .pdf.")
+    Path | None, typer.Option(help="Also save the chart as this .png, .svg or .pdf file.")
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", metavar="", help="Print errors and warnings only.")
 ]
 Figures = Annotated[
     Literal["svg", "png", "pdf"] | None,
-    typer.Option(help="Also write every figure as a file of this kind."),
+    typer.Option(help="Also save every figure as a file of this type."),
 ]
 
 
@@ -55,15 +55,16 @@ class Columns:
     """How the data are read; see `layerscout.Task.load`.
 
     Attributes:
-        text: column of the text, or of the words.
-        text_pair: column of the second text.
-        label: column of the label, or of lists of labels or tags; or several columns, with commas
-            between them, that hold 0 or 1 for a label each.
-        label_separator: what stands between the labels of a text if they are one string, such as |.
-        task: a known task, such as cola: its columns and labels.
-        regression: the labels are numbers to predict.
-        drop_missing: leave out rows without a text or a label.
-        validation: validation file, or the fraction of the training rows to set aside.
+        text: column of texts, or of words.
+        text_pair: column of second texts.
+        label: column of labels, or of lists of labels or tags; or several 0/1 columns, one per
+            label, separated by commas.
+        label_separator: separator between the labels of a text that are written as one string, such
+            as |.
+        task: known task, such as cola, whose columns and labels are used.
+        regression: treat the labels as numbers to predict.
+        drop_missing: leave out rows without a text or label.
+        validation: validation file, or the fraction of training rows to set aside.
     """
 
     text: str | None = option(None)
@@ -87,8 +88,8 @@ class Machine:
     """What models run on.
 
     Attributes:
-        precision: precision of the forward pass; auto takes bfloat16 where it is faster.
-        device: where models run: auto, cpu, cuda, cuda:1, mps, ...
+        precision: precision of the forward pass; auto uses bfloat16 where it is faster.
+        device: device for models: auto, cpu, cuda, cuda:1, mps, ...
     """
 
     precision: Literal["float32", "bfloat16", "float16", "auto"] = option("float32")
@@ -123,10 +124,10 @@ class Placement:
     """Where the work is done.
 
     Attributes:
-        backend: do the work on this machine, or on a Ray cluster.
+        backend: work on this machine, or on a Ray cluster.
         address: Ray cluster to join, or auto; by default that of RAY_ADDRESS, or a new one here.
-        cpus: cores of a piece of work on a cluster.
-        gpus: GPUs of a piece of work on a cluster, such as 0.5.
+        cpus: CPU cores per job on a cluster.
+        gpus: GPUs per job on a cluster, such as 0.5.
     """
 
     backend: Literal["local", "ray"] = option("local")

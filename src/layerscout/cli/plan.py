@@ -13,7 +13,7 @@ from layerscout.plans import PlanRequest
 
 def plan(
     folder: Annotated[
-        Path, typer.Argument(metavar="SCAN_DIR", help="What a scan wrote, or its scan.json.")
+        Path, typer.Argument(metavar="SCAN_DIR", help="Output folder of a scan, or its scan.json.")
     ],
     *,
     request: PlanRequest,
@@ -23,7 +23,7 @@ def plan(
     ] = None,
     printing: Printing,
 ) -> None:
-    """List what could be tuned after a scan, with the cost of each plan, and choose one."""
+    """List possible plans for a scanned model, with the cost of each, and choose one."""
     from layerscout.cli import terminal
 
     output = output or (folder.parent if folder.is_file() else folder)

@@ -12,7 +12,8 @@ from layerscout.cli.options import Figures, Quiet, check_outputs, interruptible
 
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="What the verbs wrote, studies too.")
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Output folders of verbs, including studies."),
     ],
     output: Annotated[
         Path | None,
@@ -23,9 +24,9 @@ def report(
     figures: Figures = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write one self-contained page from studies or from the output of any verb.
+    """Write one self-contained page about studies or the output of any verb.
 
-    Two results of one verb are compared: what changed, and which texts flip.
+    Two results of the same verb are compared: what changed, and which texts flip.
     """
     from layerscout.cli import terminal
 

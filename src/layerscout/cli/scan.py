@@ -38,7 +38,7 @@ def scan(
         typer.Option(
             "--checkpoint",
             metavar="MODEL",
-            help="A later checkpoint of the same model, to see how ranks move; may be repeated.",
+            help="Later checkpoint of the same model, to see how ranks change; may be repeated.",
         ),
     ] = None,
     machine: Machine,

@@ -67,7 +67,7 @@ def study(
         str | None,
         typer.Argument(
             metavar="[RECIPE]",
-            help="A recipe that ships (see --list), or a YAML file.",
+            help="A built-in recipe (see --list), or a YAML file.",
             autocompletion=_recipes,
         ),
     ] = None,
@@ -81,7 +81,7 @@ def study(
     listing: Annotated[
         bool,
         typer.Option(
-            "--list", metavar="", help="List the recipes that ship, with what they reproduce."
+            "--list", metavar="", help="List the built-in recipes and what they reproduce."
         ),
     ] = False,
     show: Annotated[
@@ -107,7 +107,7 @@ def study(
     elif show is not None:
         typer.echo(read_recipe_text(show), nl=False)
     elif recipe is None:
-        raise InputError("name a recipe; layerscout study --list shows those that ship")
+        raise InputError("name a recipe; layerscout study --list lists the built-in ones")
     else:
         folder = output or Path(Path(recipe).stem + ("-small" if options.small else ""))
         if options.dry_run:

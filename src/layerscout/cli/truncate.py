@@ -12,23 +12,30 @@ from layerscout.cli.options import Model, Quiet, check_checkpoint, interruptible
 
 def truncate(
     model: Model,
-    head: Annotated[int, typer.Option(help="The state that the shorter encoder ends with.")],
+    head: Annotated[
+        int,
+        typer.Option(
+            help="Number of the state that the shorter encoder ends with: the blocks to keep."
+        ),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the checkpoint.")],
     untie: Annotated[
         bool,
         typer.Option(
-            "--untie", metavar="", help="Copy the weights that blocks share (ALBERT) first."
+            "--untie",
+            metavar="",
+            help="First give every block its own copy of shared weights (ALBERT).",
         ),
     ] = False,
     export: Annotated[
         str,
         typer.Option(
-            metavar="FORMAT[,...]", help="Add further formats: sentence-transformers, onnx."
+            metavar="FORMAT[,...]", help="Also write other formats: sentence-transformers, onnx."
         ),
     ] = "",
     quiet: Quiet = False,
 ) -> None:
-    """Cut MODEL above a state and save the shorter checkpoint, nothing else."""
+    """Remove the blocks of MODEL above a state and save the shorter checkpoint."""
     from layerscout.cli import terminal
 
     with interruptible(), terminal.loading(quiet):

@@ -39,14 +39,14 @@ class Running:
     """What is read, saved and reported while training; see `layerscout.tune`.
 
     Attributes:
-        scan: the scan to plan by; without it, one is made first.
+        scan: scan that the plan is based on; if not given, one is made first.
         test: test file for the final figures; by default the data's own test split, if it has one.
         save_epochs: also save the model after these epochs, under epochs/.
-        resume: continue a training that was stopped.
+        resume: continue a training that was interrupted.
         overwrite: replace the result of another training in the output folder.
         export: also write these formats into model/: sentence-transformers, onnx.
         push_to_hub: push model/ to the hub under this name, such as me/reviews.
-        private: with --push-to-hub: make a new model there private.
+        private: create the repository of --push-to-hub as private.
         track: report to tensorboard, mlflow, wandb or trackio.
     """
 

@@ -60,7 +60,7 @@ def is_known(path: Path) -> bool:
 def no_such_file(path: Path) -> InputError:
     """Build the error for a path that does not exist, guessing what was meant."""
     if path.is_symlink():
-        return InputError(f"{path} is a link that leads nowhere; mend it or give the file itself")
+        return InputError(f"{path} is a link that leads nowhere; repair it or give the file itself")
     if path.exists():
         return InputError(f"{path} is neither a file nor a folder; give one of them")
     if not path.parent.is_dir():

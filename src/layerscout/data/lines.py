@@ -16,7 +16,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error) as error:
-        raise InputError(f"cannot read {path}: it is no whole gzip file ({error})") from error
+        raise InputError(f"cannot read {path}: it is not a complete gzip file ({error})") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -134,7 +134,7 @@ def number_tags(
     numbers = np.array([ids[tag] for tag in names], dtype=np.int64)
     if mark_spans(labels) and (orphans := count_orphans(Tags(labels, tags.rows), numbers)):
         warnings.append(
-            f"{orphans:,} of {len(names):,} tags of {name} go on with a span that did not begin; "
+            f"{orphans:,} of {len(names):,} tags of {name} continue a span that did not begin; "
             "they are read as its beginning (I- as B-)"
         )
     return numbers, labels

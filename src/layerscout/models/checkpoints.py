@@ -240,7 +240,8 @@ def _check_size(name: str, folder: Path, config: Any) -> None:
         return
     raise InputError(
         f"the weights of {name} take {held:,} bytes, too few for the {blocks:,} blocks and "
-        f"{words:,} tokens that its configuration asks for; they are cut short, or of another model"
+        f"{words:,} tokens that its configuration asks for; they are truncated, or belong to "
+        "another model"
         f"{describe_assumed(folder, config)}"
     )
 

@@ -138,7 +138,7 @@ def _show(value: Any) -> str:
 
 
 def _check_kind(name: str, family: str, content: Mapping[str, Any]) -> None:
-    """Refuse what is no single stack of blocks with weights in floating point; say why.
+    """Refuse anything but a single stack of blocks with weights in floating point; say why.
 
     Raises:
         InputError: if it is of such an architecture.
@@ -197,7 +197,7 @@ def _refuse_unknown(name: str, family: str, content: Mapping[str, Any]) -> None:
 
 
 def _read_by(kind: Any) -> str | None:
-    """Find out what models of a family read, if that is no text."""
+    """Find out what models of a family read, if it is not text."""
     from transformers import MODEL_MAPPING
 
     if kind not in MODEL_MAPPING:

@@ -95,11 +95,11 @@ def find_failure(content: Mapping[str, Any]) -> str | None:
     predicted = [n for n, column in enumerate(zip(*confusion, strict=True)) if any(column)]
     if len(predicted) == 1 and sum(map(any, confusion)) > 1:
         one = content["task"]["labels"][predicted[0]]
-        return f"It predicts {one!r:.60} for everything and has learnt nothing of the task, {so}"
+        return f"It predicts {one!r:.60} for everything and has not learnt the task, {so}"
     if whole <= majority:
-        return f"It has learnt nothing of the task, {so}"
+        return f"It has not learnt the task, {so}"
     if content.get("interval") and content["interval"][0] <= majority:
-        return f"It is not seen to do better than one answer for all, {so}"
+        return f"It is not clearly better than one answer for all, {so}"
     return None
 
 

@@ -46,7 +46,7 @@ def tabulate_scores(scan: Mapping[str, Any]) -> Table:
         ]
         row += [format_signed(agree[key])] if compared else []
         rows.append([*row, "; ".join(list_notes(scan, key))])
-    caption = "What each score says of the model."
+    caption = "What each score says about the model."
     if compared and first:
         caption += (
             f" Agrees: Kendall's τ with the {name_score(first)} over states 1 to {top}; 1 is the "

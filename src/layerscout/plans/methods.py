@@ -44,9 +44,10 @@ class Adapter:
     the feed-forward layers gave, in both cases before it is added to what went round them.
 
     Attributes:
-        bottleneck: features of an adapter between down and up.
+        bottleneck: width of the adapter's bottleneck.
         adapter_init: how adapters start: bert draws both projections from N(0, 0.02²) (Xie et al.
-            2022, App. B.2), identity sets up to zero, so that nothing changes at first.
+            2022, App. B.2); identity sets the up-projection to zero, so that the model starts
+            unchanged.
     """
 
     bottleneck: int = option(256, check_for_whole_number(1, remedy="256 is usual"), panel=METHOD)
@@ -67,8 +68,8 @@ class LoRA:
     """Low-rank changes of every linear layer of the blocks, by peft; merged when it is done.
 
     Attributes:
-        rank: rank of the changes.
-        lora_alpha: scale of the changes, times their rank.
+        rank: rank of LoRA's matrices.
+        lora_alpha: scale of LoRA's updates, which are multiplied by alpha / rank.
     """
 
     rank: int = option(8, check_for_whole_number(1, remedy="8 is usual"), panel=METHOD)
@@ -91,7 +92,7 @@ class PrefixTuning:
     """Trainable keys and values that the attention of the blocks sees before those of the text.
 
     Attributes:
-        virtual_tokens: virtual tokens of each block.
+        virtual_tokens: number of virtual tokens in each block.
     """
 
     virtual_tokens: int = option(16, check_for_whole_number(1, remedy="16 is usual"), panel=METHOD)
@@ -137,8 +138,8 @@ def make_method(method: Method | str, **options: Any) -> Method:
         if name not in known:
             owner = [key for key, other in METHODS.items() if name in other.__dataclass_fields__]
             raise InputError(
-                f"`{name}` is an option of {' and '.join(owner) or 'no method'}, got it with the "
-                f"method {kind.name}; leave it out"
+                f"`{name}` is an option of {' and '.join(owner) or 'no method'}, not of the method "
+                f"{kind.name}; leave it out"
             )
     return method if isinstance(method, Method) else kind(**given)
 

@@ -65,7 +65,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes of an encoder, as its configuration tells them.
+    """The sizes of an encoder, as its configuration has them.
 
     Attributes:
         queries: features of all queries of a token together.
@@ -304,7 +304,7 @@ def make_plan(
     k = int(count) if count and count != "all" else None
     if k == 0:
         raise InputError(
-            f"a strategy counts from 1, got {text!r}; use head:{blocks} to tune only the head"
+            f"strategies count from 1, got {text!r}; use head:{blocks} to tune only the head"
         )
     match name, count, place:
         case "full", None, None:
@@ -338,7 +338,7 @@ def check_tied(plan: Plan, weights: Sequence[int]) -> None:
         weights: the set of weights that each block 1..L uses.
 
     Raises:
-        InputError: otherwise; copying the weights ("untie") mends it.
+        InputError: otherwise; copying the weights ("untie") solves that.
     """
     blocks, weights = len(weights), tuple(weights[: plan.head])
     remedy = "copy the shared weights first with --untie (in Python: untie=True)"

@@ -99,36 +99,37 @@ class TuneRequest(Settings):
 
     Attributes:
         plan: a strategy such as best-down:3@top, a plan such as "(6, 8, 12)", or a plan.json;
-            "emb+" before it tunes the embeddings too; edits may stand before it, such as
-            "reinit:9-12 + top:3".
-        against: a second plan, such as full, that is tuned in the same way for comparison.
-        score: the score that says which state is best, or ranks blocks; by default the scan's.
-        budget: training FLOPs for auto or race, and for their scan, as a share of those of full
-            fine-tuning.
+            "emb+" in front also tunes the embeddings, and edits may precede it, as in "reinit:9-12
+            + top:3".
+        against: also tune this plan, such as full, in the same way and compare the two.
+        score: score that ranks states or blocks; by default the scan's.
+        budget: share of the FLOPs of full fine-tuning that auto or race may use, including their
+            scan.
         method: tune all weights of the blocks, or a few new ones: full, adapter, lora or
             prefix-tuning.
         method_options: options of the method, by name.
-        keep_adapter: save LoRA as a folder of peft instead of merging it.
-        classifier: what reads the last state: the family's own head, or a linear layer on the mean
-            of the tokens.
+        keep_adapter: save LoRA as a peft adapter instead of merging it.
+        classifier: what reads the last state: the family's own head, or one linear layer on the
+            mean of the tokens (mean-linear).
         preset: train as a paper did: xie2022, phang2021, tamkin2020 or lodha2023; options that are
             given take precedence.
-        as_released: with a preset, or where blocks are re-initialised: follow the published code
-            where it differs from the text.
+        as_released: follow the published code where it differs from the paper; for presets and
+            re-initialised blocks.
         learning_rate: one or several peak learning rates; by default one that suits the plan.
-        seed: one or several random seeds, a run for each.
-        metric: the metric that counts, one for this kind of task; by default the task's own.
-        examples: training examples to use, a number or all; drawn in proportion to the classes.
-        max_length: maximum number of tokens of an input.
-        save_dtype: what the weights of the saved model are stored in.
+        seed: one or several random seeds; each is a run.
+        metric: metric that decides which epoch, rate and plan is best; by default the task's own.
+        examples: number of training examples to use, drawn in proportion to the classes, or all.
+        max_length: maximum number of tokens per input.
+        save_dtype: data type of the weights of the saved model.
         trunk_dropout: run frozen blocks at every step, with dropout, as the papers did.
-        fresh_head: re-initialise the whole head, also parts that the checkpoint brings.
-        untie: copy the weights that blocks share (ALBERT) first.
-        edits: what is done to the blocks first: reinit:9-12, preserve:1-3, permute:1, skip:3-4 or
-            truncate:8; several with +.
-        keep_layer_norm: leave the norms of re-initialised blocks as they are.
-        reinit_rate_factor: multiplies the learning rate of re-initialised blocks.
-        given: the options that somebody gave, which take precedence over those of a preset.
+        fresh_head: re-initialise the whole head, including parts that the checkpoint has weights
+            for.
+        untie: first give every block its own copy of shared weights (ALBERT).
+        edits: edit the blocks first: reinit:9-12, preserve:1-3, permute:1, skip:3-4 or truncate:8;
+            join several with +.
+        keep_layer_norm: keep the layer norms of re-initialised blocks.
+        reinit_rate_factor: factor on the learning rate of re-initialised blocks.
+        given: the options that were set explicitly, which take precedence over those of a preset.
     """
 
     plan: Plan | str | Path = option("auto", _check_plan)
@@ -292,29 +293,30 @@ class ScanRequest:
     """What a scan is asked for; see `layerscout.scan`.
 
     Attributes:
-        scores: scores to compute, separated by commas, or all; by default the variability ratios,
-            or cca, ridge and logme for numbers.
-        examples: training examples to read: a number, all, or auto, which reads more and more
-            until the best state is decided.
-        within: points of the metric by which "auto" may miss the best state's held-out quality.
-        balanced: draw the same number of examples of every class.
-        per_class: draw exactly these numbers, in the order of the labels.
-        pooling: average the tokens of a text (mean), or take the last one (last) or the first one
-            (cls); by default mean, and last for decoders. Of labelled words: mean, last or first.
-        max_length: maximum number of tokens of an input.
+        scores: scores to compute, separated by commas, or all; by default head_quality and the
+            variability ratios, or for numbers head_quality, cca, ridge and logme.
+        examples: number of training examples to read, all, or auto, which reads more until the best
+            state is settled.
+        within: how many points of the metric the state found by "auto" may fall short of the best
+            one.
+        balanced: draw the same number of examples from every class.
+        per_class: draw exactly these numbers of examples, in the order of the labels.
+        pooling: average the tokens of a text (mean), or take its last (last) or first one (cls); by
+            default mean, and last for decoders. For labelled words: mean, last or first.
+        max_length: maximum number of tokens per input.
         seed: random seed.
-        probe: a linear probe on the pooled state (linear; plain trains it slowly, as Tamkin et al.
-            2020 did), or the family's own head on the token that it reads (Xie et al. 2022).
-        probe_seeds: number of trainings of every probe.
+        probe: train a linear probe on the pooled state (linear; plain trains it slowly, as Tamkin
+            et al. 2020 did), or the family's own head on the token that it reads (Xie et al. 2022).
+        probe_seeds: how many times each probe is trained, with different seeds.
         probe_pooling: what probes read: the average of a text's tokens (mean) or the first one
             (cls); by default the pooled state, or what the family's head reads.
-        fisher_mode: expectation over the model's own labels (true), or the given labels
-            (empirical).
-        as_released: Fisher information as in the code that Lodha et al. 2023 published.
-        fisher_parts: Fisher information of the attention, feed-forward layers and norms of each
-            block, too.
-        head_seeds: number of random heads that scores of gradients are averaged over.
-        clusters: number of clusters of mutual_information.
+        fisher_mode: Fisher information in expectation over the model's own labels (true), or with
+            the given labels (empirical).
+        as_released: compute Fisher information as the code published by Lodha et al. 2023 does.
+        fisher_parts: also give the Fisher information of attention, feed-forward layers and norms
+            within each block.
+        head_seeds: number of random heads over which gradient-based scores are averaged.
+        clusters: number of clusters for mutual_information.
     """
 
     scores: str | Sequence[str] | None = option(
@@ -332,7 +334,7 @@ class ScanRequest:
     seed: int = option(0, SEED)
     probe: Literal["linear", "plain", "family"] = option("linear")
     probe_seeds: int | None = option(
-        None, check_for_whole_number(1), shown="8; 3 of the family's head"
+        None, check_for_whole_number(1), shown="8; 3 for the family's head"
     )
     probe_pooling: Literal["mean", "cls"] | None = option(None, shown="see --probe")
     fisher_mode: Literal["true", "empirical"] = option("true")
@@ -352,8 +354,8 @@ class PlanRequest:
 
     Attributes:
         strategy: a strategy such as best-down:3@top, or a plan such as "(6, 8, 12)".
-        budget: training FLOPs for auto, as a share of those of full fine-tuning.
-        score: the score that says which state is best, or ranks blocks; by default the scan's.
+        budget: share of the FLOPs of full fine-tuning that auto may use.
+        score: score that ranks states or blocks; by default the scan's.
         epochs: passes over the training examples.
         method: tune all weights of the blocks, or a few new ones: full, adapter, lora or
             prefix-tuning.
@@ -385,10 +387,10 @@ class CompareRequest:
 
     Attributes:
         examples: validation examples to read (or rows of a single file): a number or all.
-        pooling: take the first token of a text (cls), as Phang et al. 2021, the last one (last), or
-            average all (mean); by default cls, last if all models are decoders, mean if some are.
-            Of labelled words: mean, last or first; by default mean.
-        max_length: maximum number of tokens of an input.
+        pooling: take the first token of a text (cls), as Phang et al. 2021 did, its last one
+            (last), or average all (mean); by default cls, but last if all models are decoders and
+            mean if some are. For labelled words: mean (the default), last or first.
+        max_length: maximum number of tokens per input.
         seed: random seed.
     """
 
@@ -407,15 +409,15 @@ class EvaluateRequest:
     """What an evaluation is asked for; see `layerscout.evaluate`.
 
     Attributes:
-        edits: truncate (the head at every state), skip (every span of blocks left out), or one
-            edit such as skip:3-4, reinit:9-12 or permute:1; may be repeated.
+        edits: truncate (feed every state to the head), skip (leave out every span of blocks), or
+            one edit such as skip:3-4, reinit:9-12 or permute:1; may be repeated.
         tune_heads: also tune the head again at every state.
-        metric: the metric that counts, one for this kind of task; by default the task's own.
-        examples: training examples that heads are tuned on: a number or all.
-        head_epochs: epochs that heads are tuned for; the best one counts.
-        head_batch_size: examples in a step of tuning heads.
-        head_learning_rate: one or several peak learning rates of heads; the best one counts.
-        max_length: maximum number of tokens of an input.
+        metric: metric to report first; by default the task's own.
+        examples: number of training examples for tuning heads, or all.
+        head_epochs: epochs of tuning heads; the best one counts.
+        head_batch_size: batch size for tuning heads.
+        head_learning_rate: one or several peak learning rates for heads; the best one counts.
+        max_length: maximum number of tokens per input.
         seed: random seed.
     """
 

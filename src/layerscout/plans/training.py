@@ -46,26 +46,25 @@ class Settings:
 
     Attributes:
         epochs: passes over the training examples.
-        max_steps: steps of the whole training, in place of epochs.
-        batch_size: examples per step; with accumulation, of each of its batches.
-        accumulation: batches whose gradients make up a step, 1 by default.
+        max_steps: train for this many steps, in place of epochs.
+        batch_size: examples per batch.
+        accumulation: number of batches whose gradients are accumulated in each step, 1 by default.
         batching: put texts of similar length into a batch (length, the default), or shuffle them
             plainly (shuffled).
-        warmup: steps during which the learning rate rises; below 1, their share of all steps.
-        schedule: the learning rate then falls to 0 linearly, or stays constant.
-        head_learning_rate: peak learning rate of the head, where blocks are tuned too; by default
-            theirs, or a higher one where a text has several labels or every word has one.
+        warmup: warmup steps; below 1, their share of all steps.
+        schedule: after the warmup, let the learning rate fall to 0 linearly, or keep it constant.
+        head_learning_rate: peak learning rate of the head if blocks are tuned too; by default that
+            of the blocks, or a higher one for several labels per text or a label per word.
         weight_decay: weight decay of AdamW, on matrices only.
         class_weights: weight the loss of each class (or tag) by how rare it is in training
-            (balanced), so that all classes together count alike.
-        max_grad_norm: clip the norm of the gradient to this.
-        patience: stop a run after so many epochs without improvement.
-        keep: keep the model of the epoch with the best metric, of the one with the lowest loss on
-            validation, or of the last one.
-        metric: the metric that counts, one for this kind of task; by default the task's own.
-        threshold: where texts may have several labels, the probability from which on a text has
-            one, 0.5 by default; or tuned, for that of each label to be found on the validation
-            examples.
+            (balanced), so that all classes count alike.
+        max_grad_norm: clip the norm of the gradient at this value.
+        patience: stop a run after this many epochs without improvement.
+        keep: keep the model of the epoch with the best metric, that of the epoch with the lowest
+            validation loss, or the last one.
+        metric: metric that decides which epoch, rate and plan is best; by default the task's own.
+        threshold: for several labels per text, the probability from which a label is assigned, 0.5
+            by default; tuned finds one for each label on the validation examples.
     """
 
     epochs: int = option(5, check_for_whole_number(1), panel=TRAINING)

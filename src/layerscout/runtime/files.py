@@ -143,7 +143,7 @@ def read_json(path: Path) -> Any:
         text = path.read_text(encoding="utf-8-sig")  # some editors write a byte-order mark
         return json.loads(text, parse_constant=_finite, parse_float=_finite)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError("it is too deeply nested") from error
 
 
 def _finite(written: str) -> float:

@@ -36,14 +36,12 @@ def check_output_folder(path: Path, *files: str) -> None:
         above = (path, *path.absolute().parents)
         existing = next(p for p in above if p.exists() or p.is_symlink())
     except OSError as error:  # a name that is too long, say
-        raise InputError(f"cannot write into {path}: {error.strerror or error}") from error
+        raise InputError(f"cannot write to {path}: {error.strerror or error}") from error
     if not existing.is_dir():
         what = "a file" if existing.exists() else "a link to nothing"
-        raise InputError(f"cannot write into {path}: {existing} is {what}; choose another")
+        raise InputError(f"cannot write to {path}: {existing} is {what}; choose another")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(
-            f"cannot write into {path}: {existing} is read-only; choose another folder"
-        )
+        raise InputError(f"cannot write to {path}: {existing} is read-only; choose another folder")
     for file in files:
         if (path / file).is_dir():
             raise InputError(f"cannot write {path / file}: it is a folder; choose another place")

@@ -138,7 +138,7 @@ def write_entry(
         if not isinstance(cause, OSError):
             raise
         raise CacheError(
-            f"cannot write into the cache {path.parent}: {cause.strerror or cause}; set "
+            f"cannot write to the cache {path.parent}: {cause.strerror or cause}; set "
             "LAYERSCOUT_CACHE to another folder"
         ) from error
 

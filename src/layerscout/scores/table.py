@@ -242,10 +242,10 @@ SCORES: Mapping[str, Definition] = {
     ),
     "mutual_information": Definition(
         title="mutual information",
-        summary="what clusters tell about the labels, in nats",
-        meaning="What the cluster of an example tells about its class, with clusters found without "
-        "the labels. Small held-out parts make it too large, and clusters follow whatever varies "
-        "most, which need not be the task.",
+        summary="what clusters reveal about the labels, in nats",
+        meaning="What the cluster of an example reveals about its class, with clusters found "
+        "without the labels. Small held-out parts make it too large, and clusters follow whatever "
+        "varies most, which need not be the task.",
         source="state",
         fewest=FEWEST_ROWS,
         from_state=lambda state: mutual_information(

@@ -56,7 +56,7 @@ def conclude(study: StudyContent, folder: str) -> Conclusion:
     best = find_best_cell(study)
     if best is None:
         command = shlex.join(["layerscout", "report", folder])
-        step = "Write this page again, with the trials that are done by then:", command
+        step = "Update this page with the trials that are done by then:", command
     else:
         step = suggest_tuning(best, study.content.get("data"))
     return Conclusion(lines or _describe_measured(study), step)
@@ -92,7 +92,7 @@ def _compare_strategies(study: StudyContent, grid: str) -> list[str]:
 
 
 def _find_unit(study: StudyContent, grid: str) -> str:
-    """Give the unit of differences: points of a share, or none where some metric is no share."""
+    """Give the unit of differences: points of a share, or none where some metric is not a share."""
     metrics = {
         record["result"].get("metric")
         for cell, record in study.list_done("tune")
@@ -136,7 +136,7 @@ def _describe_contests(
     behind = all(one.difference.high is not None and one.difference.high < 0 for one in contests)
     cheaper = [one for one in contests if shares[one.name] < shares[baseline]]
     near = max(cheaper or contests, key=lambda one: one.difference.mean)
-    line = f"{'Nothing beats' if behind else 'Nothing is seen to beat'} {baseline}; {near.name} "
+    line = f"{'Nothing beats' if behind else 'Nothing clearly beats'} {baseline}; {near.name} "
     line += f"takes {describe(near)}"
     if near.difference.high is None or near.difference.high >= 0:
         line += ", so which of the two is better is unclear"

@@ -54,7 +54,7 @@ def read_value(text: str) -> Any:
         return read_yaml(text)
     except InputError as error:
         raise InputError(
-            f"a value is written as in YAML, such as 3, [0, 1] or top:2, got {text!r:.60}"
+            f"a value must be valid YAML, such as 3, [0, 1] or top:2, got {text!r:.60}"
         ) from error
 
 

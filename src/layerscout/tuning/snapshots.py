@@ -109,7 +109,7 @@ class Snapshots:
         return RunSnapshots(self.folder / run)
 
     def remember(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write down what was decided on the way, which a tuning that goes on must not change.
+        """Write down what was decided on the way, which a tuning that continues must not change.
 
         Raises:
             InputError: if it cannot be written.

@@ -67,8 +67,8 @@ def tracking(name: str | None, folder: Path, run: str, config: Mapping[str, Any]
             except Exception as error:  # of whatever kind the tracker's own are
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 raise LayerscoutError(
-                    f"the tracker {name} does not begin a run: {reason}; see to its settings and "
-                    "go on (--resume), or leave out --track"
+                    f"the tracker {name} cannot start a run: {reason}; check its settings and "
+                    "continue with --resume, or leave out --track"
                 ) from error
             opened.append(accelerator)
         opened[0].log(dict(values), step=step)

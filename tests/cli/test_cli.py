@@ -310,6 +310,21 @@ def test_a_break_in_a_name_breaks_no_line(run, tiny, reviews, tmp_path):
     assert code == 2 and r"did you mean" in errors and errors.count("\n") == 1
 
 
+def test_the_last_line_of_a_verb_is_what_comes_next(run, tiny, reviews, tmp_path, cache):
+    scanned, model = tmp_path / "scan", tmp_path / "tune" / "model"
+    for verb, *arguments in (
+        ("scan", tiny, reviews),
+        ("plan", scanned),
+        ("tune", tiny, reviews, "--plan", "top:1", "--epochs", 1),
+        ("evaluate", model, reviews),
+        ("compare", tiny, reviews),
+    ):
+        code, printed, _ = run(verb, *arguments, "-o", tmp_path / verb)
+        *_, before, last = printed.splitlines()
+        assert code == 0 and "wrote " in before and last.startswith("next: layerscout ")
+        assert printed.count("next: ") == 1
+
+
 def test_help_and_version_load_nothing_heavy():
     code = (
         "import sys; from layerscout.cli import main\n"

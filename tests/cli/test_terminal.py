@@ -119,24 +119,23 @@ def test_the_signal_of_a_ratio_is_said_where_it_leads():
         assert said in text
 
 
-def test_the_advice_ends_with_the_command():
+def test_the_advice_says_what_to_tune_and_why():
     because = "state 8: a head there reads 0.80"
     advice = {"head": 8, "because": because, "plan": None, "relative": None}
     text = " ".join(" ".join(shown(full() | {"advice": advice})).split())
-    assert f"The head belongs on state 8 of 12. Why: {because}." in text and "next:" not in text
+    assert f"The head belongs on state 8 of 12. Why: {because}." in text
     plan = {"tuned": [6, 7, 8], "head": 8, "notation": "(6, 8, 8)"}
     lines = shown(full() | {"advice": advice | {"plan": plan, "relative": 0.274}}, width=200)
-    assert lines[-3:] == [
+    assert lines[-2:] == [
         "Tune blocks 6–8 with the head on state 8 of 12: 27% of the training cost of full "
         "fine-tuning, and a model without the 4 blocks above.",
         f"Why: {because}.",
-        "next: layerscout tune tiny DATA --plan '(6, 8, 8)'",
     ]
     whole = {"tuned": [], "head": 12, "notation": "head:12"}
     lines = shown(full() | {"advice": advice | {"plan": whole, "relative": 0.07}}, width=200)
-    assert lines[-4].startswith("Tune no block with the head on state 12 of 12: 7% of")
-    assert lines[-4].endswith("full fine-tuning.")
-    assert lines[-2] == "No head nearer to state 8 fits into the budget."
+    assert lines[-3].startswith("Tune no block with the head on state 12 of 12: 7% of")
+    assert lines[-3].endswith("full fine-tuning.")
+    assert lines[-1] == "No head nearer to state 8 fits into the budget."
 
 
 def test_a_head_that_reads_no_more_than_the_majority_is_said_first():

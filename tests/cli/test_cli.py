@@ -29,8 +29,8 @@ def test_a_scan_from_one_command(run, tiny, telling, tmp_path):
     best = content["best"]["head_quality"]
     value = content["scores"]["head_quality"]["values"][best]
     assert "300 of 300 examples: these are all there are" in printed
-    told = f"State {best} of 4 is best by held-out quality of a head (accuracy): {value:#.4g}"
-    assert told in " ".join(printed.split())
+    told = f"State {best} of 4 has the highest value, {value:#.4g}"
+    assert told in " ".join(printed.split()), "another state is tied with it"
     rows = [line.split()[0] for line in printed.splitlines() if line.strip()[:1].isdigit()]
     assert [row for row in rows if row in "01234"] == list("01234")
     apart = content["scores"]["head_quality"]["details"]["separable_from_best"]

@@ -29,8 +29,8 @@ def test_a_scan_from_one_command(run, tiny, telling, tmp_path):
     best = content["best"]["head_quality"]
     value = content["scores"]["head_quality"]["values"][best]
     assert "300 of 300 examples: these are all there are" in printed
-    told = f"State {best} of 4 is best by held-out quality of a head (accuracy): {value:#.4g}"
-    assert told in " ".join(printed.split())
+    told = f"State {best} of 4 has the highest value, {value:#.4g}"
+    assert told in " ".join(printed.split()), "another state is tied with it"
     rows = [line.split()[0] for line in printed.splitlines() if line.strip()[:1].isdigit()]
     assert [row for row in rows if row in "01234"] == list("01234")
     apart = content["scores"]["head_quality"]["details"]["separable_from_best"]
@@ -308,6 +308,21 @@ def test_a_break_in_a_name_breaks_no_line(run, tiny, reviews, tmp_path):
     assert run("report", out)[1].splitlines()[0].startswith(rf"wrote {tmp_path}/two\nlines/")
     code, _, errors = run("scan", tiny, tmp_path / "two\tlines.csv", "-o", out)
     assert code == 2 and r"did you mean" in errors and errors.count("\n") == 1
+
+
+def test_the_last_line_of_a_verb_is_what_comes_next(run, tiny, reviews, tmp_path, cache):
+    scanned, model = tmp_path / "scan", tmp_path / "tune" / "model"
+    for verb, *arguments in (
+        ("scan", tiny, reviews),
+        ("plan", scanned),
+        ("tune", tiny, reviews, "--plan", "top:1", "--epochs", 1),
+        ("evaluate", model, reviews),
+        ("compare", tiny, reviews),
+    ):
+        code, printed, _ = run(verb, *arguments, "-o", tmp_path / verb)
+        *_, before, last = printed.splitlines()
+        assert code == 0 and "wrote " in before and last.startswith("next: layerscout ")
+        assert printed.count("next: ") == 1
 
 
 def test_help_and_version_load_nothing_heavy():

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from layerscout.cli.terminal import report_cache, show_scan
+from layerscout.pages import describe_side_by_side
 from layerscout.runtime.store import cache_path, write_entry
 from scan_content import CURVE, full, scan, score, without_quality
 
@@ -86,8 +87,8 @@ def test_a_terminal_without_the_characters_gets_others():
         "^", "8", "0.66", "0.439", "...:-+%###%+-",
     ]  # fmt: skip
     assert any("< best" in line for line in lines) and any("~ best" in line for line in lines)
-    text = " ".join(lines)
-    assert "+-0.006" in text and "(~) cannot be told apart" in text
+    text = " ".join(" ".join(lines).split())
+    assert "+-0.006" in text and "tied within noise (~)" in text
 
 
 def test_the_verdict_says_how_sure_it_is():
@@ -95,12 +96,12 @@ def test_the_verdict_says_how_sure_it_is():
     given["settings"]["examples_because"] = "these are all there are"
     text = " ".join(" ".join(shown(given)).split())
     for said in (
-        "State 8 of 12 is best by held-out quality of a head: 0.8000, 4% higher than the 0.7685",
-        "States 5–7, 9–11 (≈) cannot be told apart from state 8.",
+        "No state is clearly best by held-out quality of a head: states 5–11 are tied within "
+        "noise (≈). State 8 of 12 has the highest value, 0.8000, 4% higher than the 0.7685 of the",
         "2,000 of 67,349 examples: these are all there are",
-        "Best state: 8 by held-out quality of a head, debiased variability ratio ν, variability "
-        "ratio ν, neural collapse NC1, canonical correlation, probe; 12 by numerical rank, online "
-        "code length, LOES; 9 by ridge regression, LogME; 1 by entropy of the "
+        "Best state: 8 by held-out quality of a head (tied), debiased variability ratio ν (tied), "
+        "variability ratio ν, neural collapse NC1, canonical correlation, probe; 12 by numerical "
+        "rank, online code length, LOES; 9 by ridge regression, LogME; 1 by entropy of the "
         "states; 4 by H-score.",
         "Best block: 1 by gradient norm, saliency, change of the states (1 − CKA); 4 by weight "
         "signal-to-noise; 12 by Fisher information.",
@@ -109,34 +110,52 @@ def test_the_verdict_says_how_sure_it_is():
         assert said in text
 
 
+@pytest.mark.parametrize(
+    ("top", "said"),
+    [(0.57, "State 3 of 3 has the highest value, 0.5700; it is the top state."),
+     (0.52, "State 2 of 3 has the highest value, 0.5500; 0.5200 at the top state.")],
+)  # fmt: skip
+def test_where_all_are_tied_none_is_called_best(top: float, said: str):
+    values = [0.46, 0.5, 0.55, top]
+    apart = {"separable_from_best": [True, False, False, False]}
+    best = 3 if top > 0.55 else 2
+    given = scan({"head_quality": score(values, "higher", details=apart)}, {"head_quality": best})
+    text = " ".join(" ".join(shown(given)).split())
+    headline = "No state is clearly best by held-out quality of a head: states 1–3 are tied within"
+    assert f"{headline} noise (≈). {said}" in text and "is best" not in text
+    assert describe_side_by_side([given, given], ["a", "b"], None)[0].startswith(
+        "a finds no state clearly best by held-out quality of a head (states 1–3 are tied within "
+        "noise); b finds"
+    )
+
+
 def test_the_signal_of_a_ratio_is_said_where_it_leads():
     text = " ".join(" ".join(shown(without_quality())).split())
     for said in (
-        "State 8 of 12 is best by debiased variability ratio ν: 0.8000, 29% lower than the 1.133",
+        "No state is clearly best by debiased variability ratio ν: states 7–9 are tied within "
+        "noise (≈). State 8 of 12 has the lowest value, 0.8000, 29% lower than the 1.133 of the",
         "95% of the distance between the class means of state 8 is signal, the rest is noise",
-        "States 7, 9 (≈) cannot be told apart from state 8.",
     ):
         assert said in text
 
 
-def test_the_advice_ends_with_the_command():
+def test_the_advice_says_what_to_tune_and_why():
     because = "state 8: a head there reads 0.80"
     advice = {"head": 8, "because": because, "plan": None, "relative": None}
     text = " ".join(" ".join(shown(full() | {"advice": advice})).split())
-    assert f"The head belongs on state 8 of 12. Why: {because}." in text and "next:" not in text
+    assert f"The head belongs on state 8 of 12. Why: {because}." in text
     plan = {"tuned": [6, 7, 8], "head": 8, "notation": "(6, 8, 8)"}
     lines = shown(full() | {"advice": advice | {"plan": plan, "relative": 0.274}}, width=200)
-    assert lines[-3:] == [
+    assert lines[-2:] == [
         "Tune blocks 6–8 with the head on state 8 of 12: 27% of the training cost of full "
         "fine-tuning, and a model without the 4 blocks above.",
         f"Why: {because}.",
-        "next: layerscout tune tiny DATA --plan '(6, 8, 8)'",
     ]
     whole = {"tuned": [], "head": 12, "notation": "head:12"}
     lines = shown(full() | {"advice": advice | {"plan": whole, "relative": 0.07}}, width=200)
-    assert lines[-4].startswith("Tune no block with the head on state 12 of 12: 7% of")
-    assert lines[-4].endswith("full fine-tuning.")
-    assert lines[-2] == "No head nearer to state 8 fits into the budget."
+    assert lines[-3].startswith("Tune no block with the head on state 12 of 12: 7% of")
+    assert lines[-3].endswith("full fine-tuning.")
+    assert lines[-1] == "No head nearer to state 8 fits into the budget."
 
 
 def test_a_head_that_reads_no_more_than_the_majority_is_said_first():

@@ -485,7 +485,7 @@ def test_states_that_are_not_told_apart_are_hollow_and_named():
     chart = html.json("chart-1-1")
     [rings] = [layer for layer in chart["layer"] if layer.get("name") == "hollow"]
     assert [row["index"] for row in rows(chart, rings)] == [7, 9]
-    assert "States 7, 9 (hollow) cannot be told apart from state 8." in html.inside("p")
+    assert "states 7–9 are tied within noise (hollow)" in html.inside("p")
     assert "95% of the distance between the class means of state 8 is signal" in html.inside("p")
     assert "not told apart from it: 7, 9" in chart["description"]
     tooltip = chart["layer"][-1]["encoding"]["tooltip"]

@@ -39,7 +39,7 @@ def read(values=VALUES, apart=APART, **details):
             read((0.5, 0.6, 0.93, 0.92, 0.7)),
             3,
             "state 3: a head there reads 0.92, at the top 0.70 (difference 0.21 ± 0.05); state 2 "
-            "with 0.93 is the best but not told apart from it",
+            "has the highest value, 0.93, but is tied with it within noise",
         ),
         (
             read((0.5, 0.6, 0.97, 0.92, 0.7), apart=(True, True, False, True, True)),
@@ -50,8 +50,8 @@ def read(values=VALUES, apart=APART, **details):
         (
             read(apart=[None, False, False, False, False]),
             3,
-            "by held-out quality of a head no state is told apart from state 3, the best: state 3 "
-            "is two thirds of the way up",
+            "no state is clearly best by held-out quality of a head (states 1–4 are tied within "
+            "noise): state 3 is two thirds of the way up",
         ),
         (
             read(majority=0.88),
@@ -65,7 +65,7 @@ def read(values=VALUES, apart=APART, **details):
             "held-out quality of a head has no value for any state: state 3 is two thirds of the "
             "way up",
         ),
-        (read((0.5, 0.6, 0.95, 0.92, None)), 3, "state 3: a head there reads 0.92; state 2 with"),
+        (read((0.5, 0.6, 0.95, 0.92, None)), 3, "state 3: a head there reads 0.92; state 2 has"),
     ],
 )
 def test_the_state_and_the_reason(score, state, because):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscout.cli.console import EscapingConsole, print_rows, say, say_wrapped
-from layerscout.cli.terminal import open_report
+from layerscout.cli.terminal import open_report, say_next
 
 if TYPE_CHECKING:
     from layerscout.studies import Estimate, Recipe, Reported, Study, Trial
@@ -171,8 +171,7 @@ def report_study(result: Study, told: Reported, *, as_json: bool, quiet: bool) -
         say_wrapped(console, told.lines)
         name = folder / "report.html"
         say(console, f"wrote {name}, summary.csv, study.json and tables beside it")
-        if told.command is not None:
-            say(console, f"next: {told.command}")
+        say_next(console, told.command)
     return failed
 
 

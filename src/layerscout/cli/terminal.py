@@ -66,6 +66,12 @@ def _close_report(
     say(console, f"{sum(content['seconds'].values()):.1f} s; wrote {files}")
 
 
+def say_next(console: Console, command: str | None) -> None:
+    """Print what to type next, the last line of a verb, if anything follows."""
+    if command is not None:
+        say(console, f"next: {command}")
+
+
 def _say_heading(console: Console, content: Mapping[str, Any]) -> None:
     model, task = content["model"], content["task"]
     say(console, f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
@@ -75,11 +81,14 @@ def report_scan(
     result: Scan, folder: Path, plot: Path | None, *, as_json: bool, quiet: bool
 ) -> None:
     """Print a scan for a person, or its JSON for a program."""
+    from layerscout.pages import write_advice
+
     content = result.as_dict()
     console = open_report(content, folder / "scan.json", as_json=as_json, quiet=quiet)
     if console is not None:
         show_scan(console, content)
         _close_report(console, content, [folder / "scan.json", folder / "scan.html", plot])
+        say_next(console, write_advice(content))
 
 
 def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
@@ -104,8 +113,6 @@ def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
     say_wrapped(console, pages.describe_scan(scan, drawn, "(≈)"))
     say_wrapped(console, pages.describe_refusals(scan))
     say_wrapped(console, pages.describe_advice(scan))
-    if command := pages.write_advice(scan):
-        say(console, f"next: {command}")
 
 
 def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: bool) -> None:
@@ -126,8 +133,8 @@ def report_planning(result: Planning, folder: Path, *, as_json: bool, quiet: boo
     say(console, f"plan {content['plan']['notation']}: {content['reason']}", "bold green")
     for line in pages.describe_untying(content):
         say(console, line)
-    say(console, f"next: {pages.write_next_command(content, result.scan)}")
     say(console, f"wrote {folder / 'plan.json'}")
+    say_next(console, pages.write_next_command(content, result.scan))
 
 
 def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -> None:
@@ -149,8 +156,8 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
     say(console, summary(content), "bold green")
     seconds = content["seconds"]
     say(console, f"speed: {pages.describe_speed(content)}")
-    for command in pages.list_next_commands(content, str(folder)):
-        say(console, f"next: {command}")
+    for command in pages.list_next_commands(content, str(folder))[:-1]:
+        say(console, f"page: {command}")
     again = " (found in the cache)" if content["trunk"]["cached"] else ""
     say(
         console,
@@ -158,6 +165,14 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
         f"{seconds['evaluate']:.1f} s; wrote {folder / 'model'}, {folder / 'result.json'}, "
         f"{folder / 'predictions.parquet'}, {folder / 'run.yaml'}",
     )
+
+
+def report_after_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -> None:
+    """Print what comes after a tuning, once its model is also in other formats and on the hub."""
+    from layerscout.pages import list_next_commands
+
+    if not (as_json or quiet):
+        say_next(EscapingConsole(), list_next_commands(result.content, str(folder))[-1])
 
 
 def report_comparison(
@@ -177,8 +192,8 @@ def report_comparison(
         print_map(console, one)
     console.print()
     say_wrapped(console, describe_clusters(content))
-    _say_step(console, content, folder)
     _close_report(console, content, [folder / "compare.json", folder / "compare.html", plot])
+    _say_step(console, content, folder)
 
 
 def report_evaluation(
@@ -202,17 +217,17 @@ def report_evaluation(
     _print_by_name(console, content)
     console.print()
     say_wrapped(console, pages.describe_evaluation(content))
-    _say_step(console, content, folder)
     names = ("evaluate.json", "evaluate.html", "predictions.parquet")
     _close_report(console, content, [*(folder / name for name in names), plot])
+    _say_step(console, content, folder)
 
 
 def _say_step(console: Console, content: Mapping[str, Any], folder: Path) -> None:
     """Print the command that comes next, if there is one."""
     from layerscout.pages import suggest_step
 
-    if step := suggest_step(content, str(folder)):
-        say(console, f"next: {step[1]}")
+    step = suggest_step(content, str(folder))
+    say_next(console, None if step is None else step[1])
 
 
 def _print_by_name(console: Console, content: Mapping[str, Any]) -> None:
@@ -248,8 +263,7 @@ def report_report(found: Reported) -> None:
     console = EscapingConsole()
     say_wrapped(console, found.lines)
     say(console, f"wrote {', '.join(map(str, found.written))}")
-    if found.command is not None:
-        say(console, f"next: {found.command}")
+    say_next(console, found.command)
 
 
 def report_cache(*, as_json: bool) -> None:

@@ -135,6 +135,8 @@ def tune(
         if running.push_to_hub is not None:
             address = models.push(output / "model", running.push_to_hub, private=running.private)
             terminal.report_push(address, quiet=printing.quiet)
+    if result is not None:
+        terminal.report_after_tuning(result, output, as_json=printing.json, quiet=printing.quiet)
 
 
 def _check_saved_whole(formats: Sequence[str], request: TuneRequest) -> None:

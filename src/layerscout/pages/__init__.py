@@ -51,6 +51,7 @@ from layerscout.pages.plotting import check_plot, plot, save_chart
 from layerscout.pages.scan_tables import tabulate_scores_briefly
 from layerscout.pages.scores import (
     choose_leading,
+    describe_tie,
     find_tied,
     get_details,
     list_scores,

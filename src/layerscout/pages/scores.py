@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from layerscout.pages.formats import start_line
+from layerscout.pages.formats import format_entries, start_line
 from layerscout.scores import DEFAULT, SCORES
 
 # The scores that may lead a report, the first of them that has a best state.
@@ -61,6 +61,11 @@ def find_tied(scan: Mapping[str, Any], key: str) -> list[int]:
         for state, separable in enumerate(apart)
         if separable is not None and not separable and state not in (0, best)
     ]
+
+
+def describe_tie(best: int, tied: Iterable[int]) -> str:
+    """Say that some states are tied with the best one: the words of scan, plan and page."""
+    return f"states {format_entries(sorted((best, *tied)))} are tied within noise"
 
 
 def group_by_best(scan: Mapping[str, Any], of: str) -> dict[int, list[str]]:

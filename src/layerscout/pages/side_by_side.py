@@ -9,7 +9,14 @@ from layerscout.data import SIGNED, name_metric
 from layerscout.pages.content import Section, Table
 from layerscout.pages.formats import format_decimals, format_number, format_setting
 from layerscout.pages.naming import describe_speed, name_measure
-from layerscout.pages.scores import choose_leading, name_entry, name_score, title_score
+from layerscout.pages.scores import (
+    choose_leading,
+    describe_tie,
+    find_tied,
+    name_entry,
+    name_score,
+    title_score,
+)
 
 Contents = Sequence[Mapping[str, Any]]
 
@@ -115,6 +122,10 @@ def _compare_scans(contents: Contents, names: Sequence[str]) -> str:
             parts.append(f"{name} could score no state")
             continue
         score, best = scan["scores"][key], scan["best"][key]
+        if tied := find_tied(scan, key):
+            found = f"no {name_entry(score)} clearly best by {name_score(key)}"
+            parts.append(f"{name} finds {found} ({describe_tie(best, tied)})")
+            continue
         parts.append(
             f"{name} finds {name_entry(score)} {best} of {scan['model']['blocks']} best by "
             f"{name_score(key)} ({format_number(score['values'][best])})"

@@ -155,6 +155,8 @@ def tabulate_epochs(content: Mapping[str, Any]) -> Table:
 def list_next_commands(content: Mapping[str, Any], folder: str) -> list[str]:
     """Write the commands that may follow a tuning: its page, and what the model can do without.
 
+    The last one is what comes next.
+
     Args:
         content: of `result.json`.
         folder: where that is.

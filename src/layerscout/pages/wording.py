@@ -12,6 +12,7 @@ from layerscout.pages.naming import count_read, count_rows, name_labels, name_ma
 from layerscout.pages.scores import (
     LEADING,
     choose_leading,
+    describe_tie,
     find_tied,
     get_details,
     get_error,
@@ -48,7 +49,7 @@ def describe_scan(scan: Mapping[str, Any], keys: Sequence[str], mark: str) -> li
         return lines or ["No state could be scored: every score is undefined at all of them."]
     for key in keys:
         if scan["best"].get(key) is not None:
-            lines += [_describe_best(scan, key), *_describe_certainty(scan, key, mark)]
+            lines += [_describe_best(scan, key, mark), *_describe_certainty(scan, key)]
         elif not get_refusal(scan["scores"][key]) and not nothing:
             name = name_entry(scan["scores"][key])
             lines.append(f"{title_score(key)} is undefined at every {name}.")
@@ -57,7 +58,8 @@ def describe_scan(scan: Mapping[str, Any], keys: Sequence[str], mark: str) -> li
         groups = group_by_best(scan, of)
         if sum(map(len, groups.values())) > 1 and len(keys) < len(scan["scores"]):
             listed = "; ".join(
-                f"{best} by {', '.join(map(name_score, some))}" for best, some in groups.items()
+                f"{best} by {', '.join(_name_tied(scan, key) for key in some)}"
+                for best, some in groups.items()
             )
             lines.append(f"Best {of[:-1]}: {listed}.")
     return lines
@@ -130,13 +132,20 @@ def describe_no_signal(scan: Mapping[str, Any]) -> str | None:
     return f"No state's {names} can be told apart beyond noise with {read}; {remedy}."
 
 
-def _describe_best(scan: Mapping[str, Any], key: str) -> str:
-    """Say which state is best by one score, and how far the top one falls behind."""
+def _describe_best(scan: Mapping[str, Any], key: str, mark: str) -> str:
+    """Say which state is best by one score, or that several are tied, and where the top one is."""
     score, best, top = scan["scores"][key], scan["best"][key], scan["model"]["blocks"]
     name, value, last = name_entry(score), score["values"][best], score["values"][top]
-    judged = _name_judge(scan, key)
-    text = f"{name.capitalize()} {best} of {top} is best by {name_score(key)}"
-    text += f"{f' ({judged})' if judged else ''}: {format_number(value)}"
+    judged, tied = _name_judge(scan, key), find_tied(scan, key)
+    by = f"{name_score(key)}{f' ({judged})' if judged else ''}"
+    text = f"{name.capitalize()} {best} of {top} is best by {by}: {format_number(value)}"
+    if tied:
+        most = "highest" if score["better"] == "higher" else "lowest"
+        text = f"No {name} is clearly best by {by}: {describe_tie(best, tied)} {mark}. "
+        text += f"{name.capitalize()} {best} of {top} has the {most} value, {format_number(value)}"
+        if top in (best, *tied):
+            where = "it is" if best == top else f"{format_number(last)} at"
+            return f"{text}; {where} the top {name}."
     if best == top:
         return f"{text}. That is the top {name}; nothing below it does better."
     if last is None:
@@ -146,6 +155,11 @@ def _describe_best(scan: Mapping[str, Any], key: str) -> str:
         compared = f"{share:.0%} {score['better']} than the {format_number(last)}"
         return f"{text}, {compared} of the top {name}."
     return f"{text}, against {format_number(last)} at the top {name}."
+
+
+def _name_tied(scan: Mapping[str, Any], key: str) -> str:
+    """Name a score, and whether other states are tied with its best one."""
+    return f"{name_score(key)}{' (tied)' if find_tied(scan, key) else ''}"
 
 
 def _name_judge(scan: Mapping[str, Any], key: str) -> str:
@@ -163,8 +177,8 @@ def _name_judge(scan: Mapping[str, Any], key: str) -> str:
     return name
 
 
-def _describe_certainty(scan: Mapping[str, Any], key: str, mark: str) -> list[str]:
-    """Say how much of the best state is signal, and which others it cannot be told apart from."""
+def _describe_certainty(scan: Mapping[str, Any], key: str) -> list[str]:
+    """Say how much of the best state is signal, and whether it is told apart from all others."""
     score, best = scan["scores"][key], scan["best"][key]
     lines = []
     fractions = get_details(score).get("signal_fraction")
@@ -174,9 +188,7 @@ def _describe_certainty(scan: Mapping[str, Any], key: str, mark: str) -> list[st
             f"{share:.0%} of the distance between the class means of state {best} is signal, the "
             "rest is noise."
         )
-    if tied := find_tied(scan, key):
-        lines.append(f"{_name_states(tied)} {mark} cannot be told apart from state {best}.")
-    elif _is_separated(score, best) and not _describe_examples(scan):
+    if _is_separated(score, best) and not _describe_examples(scan):
         lines.append(f"State {best} is told apart from all others.")
     if fractions:
         unseen = [s for s, v in enumerate(score["values"]) if v is None and s > 0]

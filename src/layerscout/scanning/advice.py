@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from layerscout.pages import describe_tie
 from layerscout.plans import Named, name_blindly, name_state
 from layerscout.scores import SCORES, Score
 
@@ -28,19 +29,23 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
     state = score.details.get("named", name_state(blocks, best))
     state = best if score.values[state] is None else state
     if _is_tied(score, blocks):
-        because = f"by {SCORES[key].title} no state is told apart from state {best}, the best"
+        tied = [s for s in range(1, blocks + 1) if s != best and score.values[s] is not None]
+        because = f"no state is clearly best by {SCORES[key].title} ({describe_tie(best, tied)})"
+        because = because if tied else f"{SCORES[key].title} has a value for state {best} alone"
         return name_blindly(blocks, because)
     words = f"state {state}: {_describe_value(key, score, state)}"
     if state != blocks and score.values[blocks] is not None:
         words += f", at the top {_format(score.values[blocks])}{_describe_gap(score, blocks)}"
     if state != best:
-        words += f"; state {best} with {_format(score.values[best])} is the best"
-        apart = score.details.get("separable_from_best")
-        words += (
-            " but not told apart from it"
-            if apart and not apart[state]
-            else ", but so far down little is left to tune"
-        )
+        value, apart = _format(score.values[best]), score.details.get("separable_from_best")
+        if apart and not apart[state]:
+            most = "highest" if score.better == "higher" else "lowest"
+            words += (
+                f"; state {best} has the {most} value, {value}, but is tied with it within noise"
+            )
+        else:
+            words += f"; state {best} with {value} is the best, but so far down little is left to "
+            words += "tune"
     return Named(state, words)
 
 

@@ -21,8 +21,9 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A CSV, TSV, JSONL, Parquet or CoNLL file, a folder with train.* (and validation.*), "
-        "a hub data set (NAME or NAME/CONFIG), or 'demo'.",
+        help="A CSV, TSV, JSON, JSONL, Parquet or CoNLL file (text also as .gz), - for standard "
+        "input, a folder with train.* (and validation.*), a hub data set (NAME or NAME/CONFIG), or "
+        "'demo'.",
     ),
 ]
 Plot = Annotated[
@@ -63,6 +64,8 @@ class Columns:
         task: a known task, such as cola: its columns and labels.
         regression: the labels are numbers to predict.
         drop_missing: leave out rows without a text or a label.
+        sep: what stands between the fields of a CSV or TSV file, a character or tab; by default
+            found in its first line.
         validation: validation file, or the fraction of the training rows to set aside.
     """
 
@@ -73,6 +76,7 @@ class Columns:
     task: str | None = option(None, completes=("data", "KNOWN"))
     regression: bool = option(False)
     drop_missing: bool = option(False)
+    sep: str | None = option(None, metavar="CHAR")
     validation: str | None = option(None)
 
     def load(self, data: str, seed: int, *, test: str | Literal[False] | None = False) -> Any:

@@ -1,6 +1,8 @@
 """Options in a file: what `--config` takes, and the `run.yaml` that repeats a run."""
 
+import io
 import json
+import sys
 
 import pandas as pd
 import pytest
@@ -33,6 +35,22 @@ def test_a_run_is_repeated_from_its_file_wherever_the_reader_is(
     config = ("--config", first / "run.yaml", "--epochs", 1, "-o", other, "-q")
     assert run("tune", *config)[0] == 0
     assert settings(other)["epochs"] == 1 and settings(other)["fresh_head"]
+
+
+def test_a_run_of_piped_data_is_repeated_with_a_pipe(run, tiny, reviews, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-").touch()  # is not what - means
+    piped = pd.read_csv(reviews).to_csv(index=False, sep="^").encode()
+    for given in (
+        ("tune", tiny, "-", "--sep", "^", "--plan", "top:1", "--epochs", 1, "-o", "a"),
+        ("tune", "--config", "a/run.yaml", "-o", "b"),
+    ):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+        assert run(*given, "-q")[::2] == (0, "")
+    written = yaml.safe_load((tmp_path / "a" / "run.yaml").read_text())
+    assert (written["data"], written["sep"]) == ("-", "^")
+    found, repeated = (pd.read_parquet(tmp_path / at / "predictions.parquet") for at in "ab")
+    pd.testing.assert_frame_equal(found, repeated, check_exact=True)
 
 
 def test_a_file_is_written_by_hand(run, tiny, reviews, tmp_path, write):

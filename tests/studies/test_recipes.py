@@ -274,7 +274,7 @@ def test_rates_are_numbers_however_they_are_written(write):
     assert load_recipe(path).grids["g"].settings["learning_rate"] == 1e-4
     assert read_value("5e-5") == 5e-5 and read_value("[0, 1]") == [0, 1]
     assert read_value("top:2") == "top:2"
-    expect_refused("written as in YAML", read_value, "[0, 1")
+    expect_refused("must be valid YAML", read_value, "[0, 1")
 
 
 def test_changes_reach_every_grid_that_takes_them():

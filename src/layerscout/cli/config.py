@@ -102,4 +102,4 @@ def _is_path(name: str, value: Any) -> bool:
     if name in ("plan", "against"):
         return str(value).endswith(".json")
     named = name in ("model", "data", "scan", "validation", "test")
-    return named and value != "demo" and Path(value).exists()
+    return named and value not in ("demo", "-") and Path(value).exists()

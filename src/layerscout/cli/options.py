@@ -21,8 +21,9 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A CSV, TSV, JSONL, Parquet or CoNLL file, a folder with train.* (and validation.*), "
-        "a hub data set (NAME or NAME/CONFIG), or 'demo'.",
+        help="A CSV, TSV, JSON, JSONL, Parquet or CoNLL file (text also as .gz), - for standard "
+        "input, a folder with train.* (and validation.*), a hub data set (NAME or NAME/CONFIG), or "
+        "'demo'.",
     ),
 ]
 Plot = Annotated[
@@ -64,6 +65,8 @@ class Columns:
         task: known task, such as cola, whose columns and labels are used.
         regression: treat the labels as numbers to predict.
         drop_missing: leave out rows without a text or label.
+        sep: separator of the fields in a CSV or TSV file: a character, or tab; by default it is
+            detected from the first line.
         validation: validation file, or the fraction of training rows to set aside.
     """
 
@@ -74,6 +77,7 @@ class Columns:
     task: str | None = option(None, completes=("data", "KNOWN"))
     regression: bool = option(False)
     drop_missing: bool = option(False)
+    sep: str | None = option(None, metavar="CHAR")
     validation: str | None = option(None)
 
     def load(self, data: str, seed: int, *, test: str | Literal[False] | None = False) -> Any:

@@ -88,6 +88,7 @@ def _check_cluster(columns: Columns, request: ScanRequest, checkpoints: list[str
     others = {
         "--regression": columns.regression,
         "--label-separator": columns.label_separator,
+        "--sep": columns.sep,
         "--validation": columns.validation,
         "--examples": request.examples not in ("auto", "all"),
         "--balanced": request.balanced,

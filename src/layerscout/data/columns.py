@@ -235,9 +235,12 @@ def _guess_label(
         found = [column for column in found if column != "xpos"]
     if len(found) == 1:
         return found[0]
+    remedy = "name it with --label"
+    if len(source.columns) == 1:  # as of a CSV with an unusual separator
+        remedy = "name what stands between the columns with --sep"
     raise InputError(
         f"cannot tell which column holds the labels: {source.name} has "
-        f"{join_names(source.columns)}; name it with --label"
+        f"{join_names(source.columns)}; {remedy}"
     )
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from layerscout.runtime import InputError
 # How the names of files of JSON end, with one object a line or an array of them, and of Parquet.
 JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
 JSON = (*JSON_LINES, ".json")
+DELIMITED = (".csv", ".tsv")
 
 # What may stand between the fields of a CSV file; the first one that its first line has.
 DELIMITERS = (",", ";", "\t", "|")
@@ -29,8 +31,13 @@ DELIMITERS = (",", ";", "\t", "|")
 GLANCE = 100
 
 
-def open_file(path: Path) -> Source:
+def open_file(path: Path, sep: str | None = None) -> Source:
     """Open a file of one of the kinds that `OPENERS` names.
+
+    Args:
+        path: the file.
+        sep: what stands between the fields of a CSV or TSV file, "tab" too; by default that is
+            told from its first line.
 
     Raises:
         InputError: if it does not exist, is of another kind, or cannot be read.
@@ -48,7 +55,34 @@ def open_file(path: Path) -> Source:
             f"data files must be {', '.join(OPENERS)} (text files also with .gz), got {path}; "
             "convert or rename it"
         )
-    return OPENERS[suffix](path)
+    if sep is None:
+        return OPENERS[suffix](path)
+    if suffix not in DELIMITED:
+        raise refuse_separator(path)
+    return _open_text(path, read_separator(sep))
+
+
+def refuse_separator(data: str | Path) -> InputError:
+    """Build the error for a separator of data that have none."""
+    return InputError(f"`sep` is for fields of CSV and TSV files, got {data}; leave it out")
+
+
+def read_separator(sep: str) -> str:
+    """Read what stands between fields: one character, or the tab by its name.
+
+    Raises:
+        InputError: if it is anything else.
+    """
+    found = "\t" if sep in ("tab", "\\t") else sep
+    if len(found) != 1 or found in '"\r\n':
+        raise InputError(f"`sep` must be one character such as ;, or tab, got {sep!r:.60}")
+    return found
+
+
+def tell_separator(header: str) -> str:
+    """Tell what stands between the names in the first line of a CSV file."""
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    return next((one for one in DELIMITERS if one in unquoted), ",")
 
 
 def is_known(path: Path) -> bool:
@@ -70,16 +104,14 @@ def no_such_file(path: Path) -> InputError:
     return InputError(f"no such file: {path}; {guess}")
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(path: Path, sep: str | None) -> Iterator[tuple[int, list[str]]]:
     """Yield (first line, cells) of each row, quoted as RFC 4180 says; blank lines are skipped.
 
     Spreadsheets of some languages write semicolons between the fields.
     """
     header = next((line for _, line in read_lines(path)), "")
-    unquoted = re.sub(r'"[^"]*"', "", header)
-    delimiter = next((one for one in DELIMITERS if one in unquoted), ",")
     lines = (line for _, line in read_lines(path))
-    reader = csv.reader(lines, strict=True, delimiter=delimiter)
+    reader = csv.reader(lines, strict=True, delimiter=sep or tell_separator(header))
     start = 1
     try:
         for cells in reader:
@@ -93,12 +125,12 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         ) from error
 
 
-def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _tsv_rows(path: Path, sep: str | None) -> Iterator[tuple[int, list[str]]]:
     """Yield (line, cells) of each row; quotes are ordinary text, blank lines are skipped."""
     for number, line in read_lines(path):
         line = line.removesuffix("\n").removesuffix("\r")
         if line:
-            yield number, line.split("\t")
+            yield number, line.split(sep or "\t")
 
 
 @contextmanager
@@ -111,9 +143,9 @@ def _long_fields() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def _cell_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _cell_records(path: Path, sep: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, cells by column) of each row of a CSV or TSV file."""
-    rows = (_tsv_rows if find_suffix(path) == ".tsv" else _csv_rows)(path)
+    rows = (_tsv_rows if find_suffix(path) == ".tsv" else _csv_rows)(path, sep)
     names = next(rows, (0, []))[1]
     if not names:
         raise InputError(f"{path} is empty; its first line must name the columns")
@@ -121,10 +153,12 @@ def _cell_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     line = 0
     for line, cells in rows:
         if len(cells) != len(names):
+            one = len(names) == 1
+            remedy = "say what separates the fields (--sep)" if one else "correct the line"
             raise InputError(
                 f"every row must have as many fields as the header: {path} has {len(names)} "
-                f"columns, but {len(cells)} field{'s'[: len(cells) != 1]} in line {line}; "
-                "correct the line"
+                f"column{'s'[: not one]}, but {len(cells)} field{'s'[: len(cells) != 1]} in line "
+                f"{line}; {remedy}"
             )
         yield line, dict(zip(names, cells, strict=True))
     if not line:
@@ -173,10 +207,10 @@ def _json_items(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, item
 
 
-def _open_text(path: Path) -> Source:
-    """Open a CSV, TSV or JSONL file."""
+def _open_text(path: Path, sep: str | None = None) -> Source:
+    """Open a CSV, TSV or JSON file; `sep` is for the first two."""
     is_json = find_suffix(path) in JSON
-    records = _json_records if is_json else _cell_records
+    records = _json_records if is_json else partial(_cell_records, sep=sep)
 
     def read(wanted: Sequence[str]) -> Table:
         columns: dict[str, list[Any]] = {name: [] for name in wanted}
@@ -283,7 +317,7 @@ def _check_unique(path: Path, names: Sequence[str]) -> None:
 
 
 OPENERS: Mapping[str, Callable[[Path], Source]] = {
-    **dict.fromkeys((".csv", ".tsv", *JSON), _open_text),
+    **dict.fromkeys((*DELIMITED, *JSON), _open_text),
     **dict.fromkeys(PARQUET, _open_parquet),
     **dict.fromkeys((".conll", ".iob", ".bio"), open_conll),
     ".conllu": open_conllu,

@@ -3,15 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
-from layerscout.data.files import OPENERS, is_known, no_such_file, open_file
+from layerscout.data.files import OPENERS, is_known, no_such_file, open_file, refuse_separator
 from layerscout.data.hub import VALIDATION_NAMES, open_hub, parse_hub_name
 from layerscout.data.lines import reading
+from layerscout.data.stdin import open_stdin
 from layerscout.data.tables import Source, Table, from_memory, join_names
 from layerscout.runtime import InputError
 
 
-def find(data: str | Path) -> tuple[str, str | None, dict[str, Source]]:
-    """Find the splits of a file, a folder, the word "demo" or a data set on the hub.
+def find(data: str | Path, sep: str | None = None) -> tuple[str, str | None, dict[str, Source]]:
+    """Find the splits of a file, a folder, standard input, the demo or a data set on the hub.
+
+    Args:
+        data: as for `Task.load`.
+        sep: what stands between the fields of CSV and TSV files; see `open_file`.
 
     Returns:
         What to call the data; the hub's `owner/name[/config]`, None for what is not from the hub;
@@ -21,19 +26,25 @@ def find(data: str | Path) -> tuple[str, str | None, dict[str, Source]]:
         InputError: if there is no such thing, or it cannot be read.
     """
     if data == "demo":
+        if sep is not None:
+            raise refuse_separator(data)
         return "demo", None, _demo()
+    if data == "-":
+        return "stdin", None, {"train": open_stdin(sep)}
     if not str(data):
         raise InputError("the name of the data is empty; give a file, a folder or a hub data set")
     path = Path(data)
     with reading(path):
         if path.is_dir():
-            return path.resolve().name, None, _folder(path)
+            return path.resolve().name, None, _folder(path, sep)
         if path.is_file():
-            return _strip(path), None, {"train": open_file(path)}
+            return _strip(path), None, {"train": open_file(path, sep)}
         there = path.is_symlink() or path.exists()
     hub = None if there or isinstance(data, Path) else parse_hub_name(data)
     if hub is None:
         raise no_such_file(path)
+    if sep is not None:
+        raise refuse_separator(data)
     return str(data), hub, open_hub(hub)
 
 
@@ -42,7 +53,7 @@ def _strip(path: Path) -> str:
     return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
 
 
-def _folder(path: Path) -> dict[str, Source]:
+def _folder(path: Path, sep: str | None) -> dict[str, Source]:
     """Open the splits of a folder with `train.*` and perhaps `validation.*` and `test.*`."""
     entries = sorted(path.iterdir())
     files = [entry for entry in entries if is_known(entry)]
@@ -62,16 +73,16 @@ def _folder(path: Path) -> dict[str, Source]:
                 f"a folder of data needs one {split} file: {path} has "
                 f"{join_names(file.name for file in matches)}; remove all but one"
             )
-    return {split: _open(split, matches[0]) for split, matches in found.items() if matches}
+    return {split: _open(split, matches[0], sep) for split, matches in found.items() if matches}
 
 
-def _open(split: str, path: Path) -> Source:
+def _open(split: str, path: Path, sep: str | None) -> Source:
     """Open the file of a split; a broken test file has no columns, and is told of when it is read.
 
     It may be there for other uses, or be empty.
     """
     try:
-        return open_file(path)
+        return open_file(path, sep)
     except InputError:
         if split != "test":
             raise

@@ -36,8 +36,8 @@ class Task:
             tasks a template.
         warnings: what was accepted but should be known, a line each.
         origin: what was given to make it ("data", "validation", "test", "task", "text",
-            "text_pair", "label", "label_separator", "regression", "drop_missing"), and the
-            "validation_seed" that drew held-out rows; None where there was nothing.
+            "text_pair", "label", "label_separator", "regression", "drop_missing", "sep"), and
+            the "validation_seed" that drew held-out rows; None where there was nothing.
     """
 
     name: str
@@ -65,15 +65,17 @@ class Task:
         validation: str | Path | float | int | None = None,
         test: str | Path | Literal[False] | None = None,
         drop_missing: bool = False,
+        sep: str | None = None,
         seed: int = 0,
     ) -> "Task":
-        """Read a task from a file, a folder of splits, the hub or the demo.
+        """Read a task from a file, standard input, a folder of splits, the hub or the demo.
 
         Args:
-            data: a .csv, .tsv, .jsonl, .ndjson, .parquet, .conll, .iob, .bio or .conllu file; a
-                folder with one file `train.*` and perhaps `validation.*` and `test.*`; the word
-                "demo" (`./demo` for a folder of that name); or a hub data set as `name[/config]`. A
-                path that exists goes first.
+            data: a .csv, .tsv, .json, .jsonl, .ndjson, .parquet, .conll, .iob, .bio or .conllu
+                file, all but .parquet also compressed (.csv.gz); "-" for standard input, whose
+                content tells whether it is CSV, TSV, JSON or Parquet; a folder with one `train.*`
+                and perhaps `validation.*` and `test.*`; the word "demo" (`./demo` for a folder of
+                that name); or a hub data set as `name[/config]`. A path that exists goes first.
             task: a key of `KNOWN`; data sets on the hub imply theirs, names of files never do.
             text: the column of the texts, or of lists of words; guessed from the usual names when
                 not given.
@@ -89,12 +91,14 @@ class Task:
             test: a file for the final figures of a tuning, in place of a test split that the data
                 brings along; one without labels is left out, with a warning. False reads none.
             drop_missing: leave out rows without a text or a label, with a warning.
+            sep: what stands between the fields of .csv and .tsv files, a character or "tab"; by
+                default the first of `,`, `;`, tab and `|` that the line of a CSV's names has.
             seed: draws the held-out rows.
 
         Raises:
             InputError: if the data cannot be found, read or used; one line says why.
         """
-        name, hub, sources = find(data)
+        name, hub, sources = find(data, sep)
         labels = label if label is None or isinstance(label, str) else ",".join(label)
         if task is not None and task not in KNOWN:
             raise make_unknown_error("task", task, KNOWN)
@@ -104,12 +108,12 @@ class Task:
         if validation is not None:
             sources.pop("validation", None)
             if fraction is None:
-                given = {"validation": open_file(Path(str(validation)))}
+                given = {"validation": open_file(Path(str(validation)), sep)}
                 sources = {"train": sources["train"], **given, **sources}
         if test is False:
             sources.pop("test", None)
         elif test is not None:
-            sources["test"] = open_file(Path(test))
+            sources["test"] = open_file(Path(test), sep)
         inputs = choose_inputs(sources["train"], task, text, text_pair, label, label_separator)
         origin: dict[str, str | float | bool | None] = {
             "data": str(data),
@@ -122,6 +126,7 @@ class Task:
             "label_separator": label_separator,
             "regression": regression,
             "drop_missing": drop_missing,
+            "sep": sep,
         }
         optional = "test" if test is None else None
         loaded = _build(

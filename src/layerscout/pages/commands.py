@@ -17,6 +17,7 @@ CARRIED: Mapping[str, Any] = {
     "label_separator": None,
     "regression": False,
     "drop_missing": False,
+    "sep": None,
     "validation": None,
     "max_length": 128,
     "seed": 0,

@@ -131,6 +131,10 @@ def model_class(config: Any, kind: Kind = "classification", head: Classifier = "
     return auto
 
 
+# What was counted once: a tuning asks for the same shape four times, and a study in every trial.
+_SHAPES: dict[tuple[Any, ...], ModelShape] = {}
+
+
 def model_shape(
     config: Any,
     labels: int,
@@ -153,8 +157,15 @@ def model_shape(
     family = family or FAMILIES[config.model_type]
     config = copy.deepcopy(config)
     config.num_labels = max(1, labels)
+    key = type(config), config.to_json_string(use_diff=False), kind, head, family
+    if key not in _SHAPES:
+        _SHAPES[key] = _count_shape(config, model_class(config, kind, head), family)
+    return _SHAPES[key]
+
+
+def _count_shape(config: Any, auto: Any, family: Family) -> ModelShape:
     with torch.device("meta"), quiet_transformers():
-        model = model_class(config, kind, head).from_config(config)
+        model = auto.from_config(config)
     base = getattr(model, model.base_model_prefix)
     blocks = base.get_submodule(family.blocks)
     after = [m for name in family.head_parts if (m := _find_module(base, name)) is not None]

@@ -26,6 +26,7 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.freezing import train_only
 from layerscout.models.places import locate_parameters, tunes
 from layerscout.models.quiet import quiet_transformers
+from layerscout.models.rebuilding import make_unweighted
 from layerscout.models.untying import untie_blocks
 from layerscout.plans import Classifier, Plan, ReadToken, check_tied, make_plan
 from layerscout.runtime import InputError, check_integer
@@ -106,14 +107,11 @@ def make_classifier(
     Raises:
         InputError: if the plan does not fit the encoder, or its family has no head for this kind.
     """
-    from accelerate import init_empty_weights
-
     plan = plan.on(encoder.blocks)
     check_tied(plan, shared_weights(encoder.model.config))
     config = _label_config(cut_config(encoder.model.config, plan.head), labels, kind)
     auto = model_class(config, kind, head)
-    with init_empty_weights(include_buffers=False), quiet_transformers():
-        model = auto.from_config(config)
+    model = make_unweighted(auto, config)
     keep_family(model, encoder.family)
     trained = {name for name, place in locate_parameters(model).items() if tunes(plan, place)}
     prefix = base_of(model)[1]

@@ -29,6 +29,18 @@ def agree(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool
     return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
 
 
+def make_unweighted(kind: Any, config: Any) -> Any:
+    """Make a model of a class of transformers whose weights have shapes, and no values yet.
+
+    Nothing is drawn for them either: on the meta device that takes most of the time.
+    """
+    from accelerate import init_empty_weights
+    from transformers.initialization import no_init_weights
+
+    with init_empty_weights(include_buffers=False), no_init_weights(), quiet_transformers():
+        return kind.from_config(config)
+
+
 def rebuild(model: Any, config: Any) -> Any:
     """Make a bare model from a configuration that was written and read, with another's weights.
 
@@ -37,11 +49,9 @@ def rebuild(model: Any, config: Any) -> Any:
     Raises:
         Exception: of any kind, if the configuration is refused or asks for other weights.
     """
-    from accelerate import init_empty_weights
     from transformers import AutoModel
 
-    with init_empty_weights(include_buffers=False), quiet_transformers():
-        again = AutoModel.from_config(type(config).from_dict(config.to_dict()))
+    again = make_unweighted(AutoModel, type(config).from_dict(config.to_dict()))
     weights, wanted = model.state_dict(), again.state_dict()
     for name, tensor in wanted.items():
         if name not in weights or weights[name].shape != tensor.shape:

@@ -79,31 +79,39 @@ def average_curves(records: Sequence[Record]) -> dict[tuple[str, str, str], np.n
 
 
 def draw_curves(curves: Mapping[tuple[str, str, str], np.ndarray], path: Path) -> Section:
-    """Draw what a head on a state reads by its place, and list the best state of every score."""
+    """Draw every score by its state, and list its best one."""
+    models = sorted({model for model, _, _ in curves})
+    keys = [key for key in SCORES if any(key == found for _, _, found in curves)]
     values = []
     for (model, task, key), curve in curves.items():
-        if key == DEFAULT:
-            low, high = np.nanmin(curve[1:]), np.nanmax(curve[1:])
-            values += [
-                {"model": model, "task": task, "state": s, "value": float((v - low) / (high - low))}
-                for s, v in enumerate(curve[1:], start=1)
-            ]
+        turned = curve[1:] if SCORES[key].better == "higher" else -curve[1:]
+        known = turned[np.isfinite(turned)]
+        if not len(known) or known.min() == known.max():
+            continue
+        low, high = known.min(), known.max()
+        where = {"model": _shorten(model), "task": task, "score": key}
+        values += [
+            {**where, "state": state, "value": float((value - low) / (high - low))}
+            for state, value in enumerate(turned, start=1)
+            if np.isfinite(value)
+        ]
     chart = (
         alt.Chart(alt.Data(values=values))
-        .mark_line(point=True)
+        .mark_line(point={"size": 12})
         .encode(
             x=alt.X("state:Q", axis=alt.Axis(tickMinStep=1), title="state"),
-            y=alt.Y("value:Q", title="held-out quality of a head, least to most"),
+            y=alt.Y("value:Q", title=None, axis=alt.Axis(values=[0, 1])),
             color=alt.Color("task:N", sort=list(TASKS), title=None),
-            strokeDash=alt.StrokeDash("task:N", sort=list(TASKS), title=None),
+            strokeDash=alt.StrokeDash("task:N", sort=list(TASKS), legend=None),
         )
-        .properties(width=280, height=200)
-        .facet(column=alt.Column("model:N", title=None))
+        .properties(width=280, height=80)
+        .facet(
+            row=alt.Row("score:N", sort=keys, title=None),
+            column=alt.Column("model:N", title=None),
+        )
         .resolve_scale(x="independent")
     )
     save_chart(chart, path)
-    models = sorted({model for model, _, _ in curves})
-    keys = [key for key in SCORES if any(key == found for _, _, found in curves)]
     rows = [
         [
             f"`{key}`",
@@ -117,13 +125,13 @@ def draw_curves(curves: Mapping[tuple[str, str, str], np.ndarray], path: Path) -
     ]
     heading = ["score", *(f"{task}, {_shorten(model)}" for model in models for task in TASKS)]
     text = (
-        "Held-out quality of a head by state, scaled to 0..1 for each task; means over two seeds. "
-        "For words it is the macro-F1 over tags of single words, drawn in balance; for several "
-        "labels the micro-F1.\n\n"
-        f"![held-out quality by state]({path.name})\n\nThe best state by every score:\n\n"
+        "Every score by state, from its worst (0) to its best (1) for each task; means over two "
+        "seeds. `head_quality` of words is the macro-F1 over tags of single words, drawn in "
+        "balance; that of several labels the micro-F1.\n\n"
+        f"![scores by state]({path.name})\n\nThe best state by every score:\n\n"
         + table(heading, rows)
     )
-    return Section("Where heads read most", text)
+    return Section("Where the scores are best", text)
 
 
 def _shorten(model: str) -> str:

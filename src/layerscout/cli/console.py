@@ -137,6 +137,8 @@ def print_curves(console: Console, scan: Mapping[str, Any], keys: Sequence[str])
         grid.add_row(*cells)
     console.print(grid)
     turned = ", ".join(key for key in keys if scan["scores"][key]["better"] == "lower")
+    if first == "state":
+        say_wrapped(console, ["state ℓ: the output of block ℓ; 0: the output of the embeddings"])
     say_wrapped(console, [f"longer bars are better{f' (lower {turned})' if turned else ''}"])
 
 

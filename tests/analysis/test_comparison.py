@@ -131,7 +131,7 @@ def test_models_are_told_apart_by_short_names(names, short):
 
 def test_what_cannot_be_compared_is_refused(folders):
     task = task_of(held=8)
-    expect_refused("there is no model", quietly, [], task)
+    expect_refused("no model to compare", quietly, [], task)
     expect_refused("pooling", quietly, folders["bert"], task, pooling="max")
     expect_refused("`examples` … 1..8 … got 9", quietly, folders["bert"], task, examples=9)
 

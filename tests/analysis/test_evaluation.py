@@ -280,7 +280,7 @@ def test_what_is_found_in_words():
     _, cut, single = describe_evaluation(content)
     assert cut.endswith("the top block can be removed and the accuracy is still 0.8950.")
     assert single.endswith("lies between 0.6000 (block 1) and 0.8950 (block 4).")
-    assert "learnt nothing" in describe_evaluation(content | {"majority": 0.9})[1]
+    assert "has not learnt" in describe_evaluation(content | {"majority": 0.9})[1]
     content["truncation"] = {"untuned": [0.5, 0.5, 0.9, 0.6, 0.9]}
     cut = describe_evaluation(content)[1]
     assert "no top block can be removed: without block 4 the accuracy is 0.6" in cut

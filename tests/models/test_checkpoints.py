@@ -166,7 +166,7 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_to
         (without("config.json"), "no config.json"),
         (without(*TOKENIZER), "tokenizer"),
         (without("model.safetensors"), "cannot load the weights"),
-        (cut_short("model.safetensors", 1000), "take 1,000 bytes, too few for .* cut short"),
+        (cut_short("model.safetensors", 1000), "take 1,000 bytes, too few for .* truncated"),
         (cut_short("model.safetensors", 30_000), "cannot load the weights"),
         (cut_short("model.safetensors", 0), "cannot load the weights"),
         (cut_short("config.json", 20), "cannot read the configuration"),

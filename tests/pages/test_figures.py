@@ -39,11 +39,12 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "img", "br"):
+        if tag not in ("meta", "link", "img", "br", "dfn"):  # a term is part of its paragraph
             self.open.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop()[0] == tag
+        if tag != "dfn":
+            assert self.open.pop()[0] == tag
 
     def handle_data(self, data: str) -> None:
         if self.open:

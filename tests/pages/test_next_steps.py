@@ -59,7 +59,7 @@ def test_nothing_follows_where_all_is_known():
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"metrics": {"accuracy": 0.4}}, "It has learnt nothing"),
+        ({"metrics": {"accuracy": 0.4}}, "It has not learnt the task"),
         # F1 of class 1 is above that of the majority where class 1 is all that is predicted.
         ({"confusion": [[0, 5], [0, 4]]}, "It predicts 'b' for everything"),
         ({"interval": [0.45, 0.99]}, "It is not clearly better than one answer for all"),

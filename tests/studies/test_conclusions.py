@@ -122,6 +122,7 @@ def test_validation_examples_widen_the_interval_of_seeds():
     records = []
     for plan, predicted in (("full", base), ("top:1", better)):
         kept = {"labels": [1] * n, "predictions": predicted.tolist()}
+        kept |= {"kind": "classification", "label_names": ["a", "b"]}
         for seed in (0, 1):
             record = tuned(float(predicted.mean()), SHARES[plan], seed, result=kept)
             records.append(({"plan": plan, "seed": str(seed)}, record))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from layerscout.studies.pairing import pair_predictions
+from layerscout.studies.pairing import find_row_interval, pair_predictions
 from layerscout.studies.reports import write_report
 from scan_content import scan
 from tuned import cheaply, task_of
@@ -96,6 +96,41 @@ def test_words_several_labels_and_numbers_are_compared(tmp_path, kind):
     else:
         assert (found["flips"]["gained"], found["flips"]["lost"]) == (2, 0)
     json.dumps(found, allow_nan=False)
+
+
+def kept(kind: str, metric: str, labels: list[Any], predicted: list[Any]) -> dict[str, Any]:
+    names = ["O", "B-a", "I-a"]
+    found = {"kind": kind, "label_names": names, "labels": labels, "predictions": predicted}
+    return {"metric": metric, **found}
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "right", "wrong"),
+    [
+        ("multi_label_classification", "subset_accuracy", [0, 2], []),
+        ("token_classification", "accuracy", [0, 1], [0, 0]),
+        ("classification", "accuracy", 1, 0),
+        ("multiple_choice", "accuracy", 3, 0),
+    ],
+)
+def test_predictions_of_every_kind_give_an_interval(kind, metric, right, wrong):
+    # Of 40 answers, which are alike, the first model has 10 right and the second 20.
+    labels = [right] * 40
+    both = [kept(kind, metric, labels, [right] * hits + [wrong] * (40 - hits)) for hits in (10, 20)]
+    low, high = find_row_interval(*both)
+    # The standard error of the mean of 10 gains in 40; a tag in two is right anyway.
+    share = 0.5 if kind == "token_classification" else 1.0
+    size = 1.96 * share * np.sqrt(0.25 * 0.75 / 40)
+    assert (low + high) / 2 == pytest.approx(0.25 * share, abs=0.02)
+    assert (high - low) / 2 == pytest.approx(size, rel=0.4)
+
+
+def test_predictions_that_do_not_make_up_a_metric_give_no_interval():
+    one = kept("multi_label_classification", "lrap", [[0], [1, 2]], [[], [1]])
+    assert find_row_interval(one, one) is None
+    assert find_row_interval({"metric": "accuracy"}, {"metric": "accuracy"}) is None
+    words = kept("token_classification", "entity_f1", [[0, 1], [1]], [[0, 0], [1]])
+    assert find_row_interval(words, words) == (0, 0)
 
 
 def test_a_report_of_two_tuned_runs_begins_with_the_comparison(tiny, tmp_path, monkeypatch):

@@ -101,23 +101,39 @@ def find_row_interval(
         second: the same of another one.
 
     Returns:
-        None unless both kept the predictions of the same examples, one of a class, a choice or a
-        number for each.
+        None unless both kept the predictions of the same examples, and these make up the metric.
     """
-    if "predictions" not in first or first.get("labels") != second.get("labels"):
+    both, metric = (first, second), first["metric"]
+    if not all("kind" in one for one in both) or first["labels"] != second["labels"]:
         return None
-    labels, *predicted = (
-        np.array(one)
-        for one in (first["labels"], first["predictions"], second.get("predictions", []))
-    )
-    if labels.ndim != 1 or labels.dtype.kind not in "if" or len(predicted[1]) != len(labels):
+    if metric == "lrap":  # it needs to know which labels are likelier, and that is not kept
         return None
-    if labels.dtype.kind == "f":
-        outputs = [numbers[:, None].astype(np.float64) for numbers in predicted]
-    else:
-        classes = max(2, *(int(numbers.max()) + 1 for numbers in (labels, *predicted)))
-        outputs = [np.eye(classes)[numbers] for numbers in predicted]
-    return find_difference(first["metric"], labels, (outputs[0], outputs[1]))[1]
+    given, predicted = first["labels"], [one["predictions"] for one in both]
+    names, tags = first["label_names"], None
+    match first["kind"]:
+        case "regression":
+            labels = np.array(given, dtype=np.float64)
+            outputs = [np.array(one, dtype=np.float64)[:, None] for one in predicted]
+        case "multi_label_classification":
+            labels = _mark(given, len(names))
+            outputs = [np.where(_mark(one, len(names)), 1.0, -1.0) for one in predicted]
+        case "token_classification":
+            tags = Tags(tuple(names), np.repeat(np.arange(len(given)), [*map(len, given)]))
+            labels = np.concatenate(given, dtype=np.int64)
+            outputs = [np.eye(len(names))[np.concatenate(one, dtype=np.int64)] for one in predicted]
+        case _:
+            labels = np.array(given)
+            count = max(len(names), 1 + max(map(max, predicted)))  # a choice has no name
+            outputs = [np.eye(count)[one] for one in predicted]
+    return find_difference(metric, labels, (outputs[0], outputs[1]), tags=tags)[1]
+
+
+def _mark(sets: Sequence[Sequence[int]], count: int) -> np.ndarray:
+    """Give which of all labels each example has, bool (n, K)."""
+    marks = np.zeros((len(sets), count), dtype=bool)
+    for row, numbers in zip(marks, sets, strict=True):
+        row[list(numbers)] = True
+    return marks
 
 
 def _has_test(frame: pd.DataFrame) -> bool:

@@ -71,7 +71,7 @@ def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
     }
 
 
-def _list_predictions(result: Result) -> dict[str, list[Any]]:
+def _list_predictions(result: Result) -> dict[str, Any]:
     """List what is right for every validation example and what was predicted, classes by number.
 
     Of an example with several labels a list of them, of a sentence one of the tags of its words.
@@ -85,11 +85,12 @@ def _list_predictions(result: Result) -> dict[str, list[Any]]:
         f"{name}s": [number(one) for one in result.predictions[name]]
         for name in ("label", "prediction")
     }
-    if result.content["task"]["kind"] == "token_classification":
+    kind = result.content["task"]["kind"]
+    if kind == "token_classification":
         ends = np.flatnonzero(np.diff(result.predictions["row"], append=-1)) + 1
         bounds = list(pairwise([0, *ends]))
         found = {name: [tags[a:b] for a, b in bounds] for name, tags in found.items()}
-    return found
+    return found | {"kind": kind, "label_names": list(numbers)}
 
 
 def _scan(context: TrialContext, trial: Trial) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A tuned model under edits: every figure against the plain way, and the work that is done."""
 
 import json
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -46,11 +47,7 @@ def quietly(model, task, **options):
 
 def plain_logits(folder, texts, head=4, skipped=(), auto=AutoModelForSequenceClassification):
     """Run texts one by one through a model that is loaded shorter, or whose blocks do nothing."""
-    encoder = Encoder.load(folder)
-    options = {"num_hidden_layers": head, "ignore_mismatched_sizes": True}
-    if getattr(encoder.model.config, "layer_types", None):
-        options["layer_types"] = encoder.model.config.layer_types[:head]
-    model = auto.from_pretrained(folder, **options).eval()
+    encoder, model = load_plain(folder, head, auto)
     blocks = model.base_model.get_submodule(encoder.family.blocks)
     calls = 0
     tuples = encoder.family.tuples
@@ -62,19 +59,30 @@ def plain_logits(folder, texts, head=4, skipped=(), auto=AutoModelForSequenceCla
             return (args[0], *output[1:]) if tuples else args[0]
         return output
 
-    for block in blocks:
-        block.register_forward_hook(passing)
+    hooks = [block.register_forward_hook(passing) for block in blocks]
     conv = getattr(
         model.base_model.get_submodule(encoder.family.blocks.rpartition(".")[0]), "conv", None
     )
     if conv is not None and 1 in skipped:
-        conv.register_forward_hook(lambda module, args, output: args[1])
+        hooks.append(conv.register_forward_hook(lambda module, args, output: args[1]))
     found = []
     for text in texts:
         inputs = encoder.batch(encoder.tokenize([text]), np.arange(1))
         with torch.no_grad():
             found.append(model(**inputs).logits[0].numpy())
+    for hook in hooks:
+        hook.remove()
     return np.array(found)
+
+
+@lru_cache(maxsize=5)
+def load_plain(folder, head, auto):
+    """Load the encoder of a folder, and its model of so many blocks; nobody changes them."""
+    encoder = Encoder.load(folder)
+    options = {"num_hidden_layers": head, "ignore_mismatched_sizes": True}
+    if getattr(encoder.model.config, "layer_types", None):
+        options["layer_types"] = encoder.model.config.layer_types[:head]
+    return encoder, auto.from_pretrained(folder, **options).eval()
 
 
 def value(logits):
@@ -167,7 +175,7 @@ def test_heads_tuned_again_tell_the_classes_from_what_the_states_hold(tmp_path, 
     # The best of some epochs on the very state that the head was tuned on.
     assert curves["tuned"][4] >= curves["untuned"][4] - 0.05
     assert max(curves["tuned_original"][1:]) > 0.6
-    brief = {"head_epochs": 1, "head_learning_rate": "1e-3,3e-3", "head_batch_size": 16}
+    brief = {"head_epochs": 1, "head_learning_rate": "1e-3,3e-3", "examples": 60}
     twice = [
         quietly(tmp_path / "model", task, tune_heads=True, original=base, **brief) for _ in range(2)
     ]
@@ -181,7 +189,7 @@ def test_a_head_is_tuned_again_at_the_rate_that_suits_its_state(tmp_path, tellin
     cheaply(base, task, "full", epochs=1).save(tmp_path)
     rates, curves = (3e-4, 1e-3, 3e-3), {}  # Xie et al. 2022, Table 3
     for given in (*[(rate,) for rate in rates], rates):
-        asked = {} if given == rates else {"head_learning_rate": given}
+        asked = {"examples": 60} | ({} if given == rates else {"head_learning_rate": given})
         found = quietly(tmp_path / "model", task, tune_heads=True, head_epochs=1, **asked)
         assert found.content["settings"]["heads"]["learning_rates"] == list(given)
         curves[given] = found.content["truncation"]["tuned"]

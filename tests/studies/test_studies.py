@@ -366,7 +366,12 @@ GRIDS = {
     "judged": {
         "verb": "evaluate",
         "of": "tuned",
-        "settings": {"edits": ["truncate", "skip"], "original": True},
+        "settings": {
+            "edits": ["truncate", "skip"],
+            "original": True,
+            "head_epochs": 1,
+            "head_learning_rate": 1e-3,
+        },
     },
 }
 
@@ -487,7 +492,7 @@ def test_blocks_are_passed_as_often_as_the_costs_say(tiny, telling, tmp_path, mo
     counted = Counted(monkeypatch)
     # Measuring the speed passes some examples through again, which no cost counts.
     monkeypatch.setattr(outcome, "measure_speeds", lambda *_: {"kept_model": 1.0})
-    plans = ["best-down:1@best", "best-down:1@top", "top:1", "best-down:2@top", "top:2", "full"]
+    plans = ["best-down:1@best", "best-down:1@top", "top:1", "top:2", "full"]
     wanted = recipe(tiny, telling, axes={"plan": plans, "seed": [0, 1]})
     found, _ = run(wanted, tmp_path)
     n, held, epochs, L = 32, 30, 2, 4

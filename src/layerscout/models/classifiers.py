@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -201,7 +202,23 @@ def _start_biases(
     return {found[-1]: torch.from_numpy(np.log(shares / rare)).float()}
 
 
+# The head that was loaded last for an encoder: a training starts with it, and what is kept of the
+# training is put into the same again.
+_LAST: WeakKeyDictionary[Encoder, tuple[Any, dict[str, Tensor], set[str]]] = WeakKeyDictionary()
+
+
 def _start_head(
+    encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool
+) -> tuple[dict[str, Tensor], set[str]]:
+    """Give the head that a classifier starts with; see `_load_head`. Nobody changes its tensors."""
+    key = auto, config.to_json_string(use_diff=False), seed, fresh
+    if encoder not in _LAST or _LAST[encoder][0] != key:
+        _LAST[encoder] = key, *_load_head(encoder, auto, config, seed, fresh)
+    _, heads, new = _LAST[encoder]
+    return dict(heads), new
+
+
+def _load_head(
     encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool
 ) -> tuple[dict[str, Tensor], set[str]]:
     """Load the head of a classifier by way of its smallest model, which has a single block.

@@ -149,6 +149,7 @@ MISTAKES = {
     "two numbers": (["MODEL", "DATA", "--examples", "10,20"], "'10,20'"),
     "empty model": (["", "DATA"], "name of the model is empty"),
     "empty plot": (["MODEL", "DATA", "--plot", ""], ".png, .svg or .pdf"),
+    "endless model": (["a" * 300, "DATA"], "a...: File name too long; give another"),
     "endless folder": (["MODEL", "DATA", "-o", "a" * 300], "File name too long"),
     "not numbers": (["MODEL", "DATA", "--per-class", "5;6"], "'5;6'"),
     "too long": (["MODEL", "DATA", "--max-length", "9999"], "max_length must be in"),

@@ -307,6 +307,9 @@ def put(part, value):
         (put("task", "x"), "its task is 'x'"),
         (put("task", [1]), "its task is [1]"),
         (put("scores", 3), "its scores is 3"),
+        (put("scores", {}), "it has no scores"),
+        (put("diagnostics", [1]), "its diagnostics is [1]"),
+        (put("stability", [1, 2]), "its stability is [1, 2]"),
         (lambda content: content["scores"][DEFAULT].update(values=[1.0]), "5 finite values"),
         (
             lambda content: content["scores"][DEFAULT].update(values=[float("nan")] * 5),

@@ -171,6 +171,9 @@ def test_a_report_of_what_is_none_is_refused(run, tmp_path):
     (tmp_path / "study.json").write_text("[]")
     assert "is not what layerscout writes" in run("report", tmp_path)[2]
     (tmp_path / "study.json").unlink()
+    (tmp_path / "loop").symlink_to("loop")
+    code, _, errors = run("report", tmp_path / "loop")
+    assert code == 2 and "holds none of study.json, scan.json" in errors
     for harmed in ('{"verb": "scan"}', '{"verb": "dance"}', "[" * 100_000):
         (tmp_path / "scan.json").write_text(harmed)
         code, _, errors = run("report", tmp_path)
@@ -187,6 +190,14 @@ def test_a_report_of_numbers_that_are_not_finite_is_refused(run, tiny, reviews, 
     (tmp_path / "scan.json").write_text(harmed)
     code, _, errors = run("report", tmp_path)
     assert code == 2 and "is not what layerscout writes" in errors
+
+
+def test_a_report_of_what_cannot_be_drawn_is_refused(run, tiny, reviews, tmp_path):
+    assert run("scan", tiny, reviews, "-o", tmp_path, "-q", "--score", "nc1")[0] == 0
+    content = json.loads((tmp_path / "scan.json").read_text())
+    (tmp_path / "scan.json").write_text(json.dumps({**content, "warnings": 3}))
+    code, _, errors = run("report", tmp_path)
+    assert code == 2 and "not what layerscout writes" in errors and errors.count("\n") == 1
 
 
 def test_a_report_of_several_verbs_is_one_page(run, tiny, reviews, tmp_path):

@@ -143,6 +143,7 @@ MISTAKES = {
     "plan outside the model": (["--plan", "(3, 5, 5)"], "must be in 1..4"),
     "head below a tuned block": (["--plan", "(2, 3, 2)"], "where the head reads"),
     "misspelt strategy": (["--plan", "tops:2"], "did you mean"),
+    "empty plan": (["--plan", ""], "unknown strategy ''"),
     "no plan file": (["--plan", "missing.json"], "cannot read the plan"),
     "no scan": (["--scan", "missing"], "there is no scan.json"),
     "rank without scores": (["--plan", "rank:2"], "block score"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from io import TextIOWrapper
@@ -42,6 +43,10 @@ def main() -> None:
         _check_arguments()
         app()
     except OSError as error:  # such as a full disk behind standard output
+        if error.errno == errno.ENAMETOOLONG:
+            name = f"{error.filename!s:.60}..."
+            _tell(InputError(f"cannot use the name {name}: {error.strerror}; give another"))
+            sys.exit(2)
         of_a_stream = error.errno is not None and error.filename is None
         _tell(OSError(f"cannot write the output: {error.strerror}") if of_a_stream else error)
         sys.exit(1)

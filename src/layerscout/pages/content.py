@@ -25,6 +25,7 @@ class Table:
         folded: whether the page hides it until it is opened.
         sortable: whether a click on a heading sorts the rows.
         mark: why the marked cells stand out.
+        texts: whether the last column holds texts, which a narrow page shows below their rows.
     """
 
     caption: str
@@ -37,6 +38,7 @@ class Table:
     folded: bool = False
     sortable: bool = False
     mark: str = "best"
+    texts: bool = False
 
 
 @dataclass(frozen=True)

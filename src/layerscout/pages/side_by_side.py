@@ -284,4 +284,5 @@ def _list_flips(flips: Mapping[str, Any], part: str, title: str, names: Sequence
         caption = f"The {len(listed)} of {flips[part]:,} that both models are surest of, with the "
         caption += "probability that each gives."
     columns = ["Row", "Label", *names, "Text"]
-    return Section(title, table=Table(caption, columns, rows, words=frozenset({1, 2, 3, 4})))
+    words = frozenset({1, 2, 3, 4})
+    return Section(title, table=Table(caption, columns, rows, words=words, texts=True))

@@ -69,8 +69,8 @@ def _show_errors(content: Mapping[str, Any]) -> Section:
     ]
     columns = ["Row", "Label", "Predicted", "Probability", "Text"]
     caption = "The wrong predictions that the model is surest of; rows count from 0 in their file."
-    table = Table(caption, columns, rows, words=frozenset({1, 2, 4})) if rows else None
-    return Section("Errors", table=table)
+    table = Table(caption, columns, rows, words=frozenset({1, 2, 4}), texts=True)
+    return Section("Errors", table=table if rows else None)
 
 
 def _list_costs(content: Mapping[str, Any]) -> list[tuple[str, str]]:

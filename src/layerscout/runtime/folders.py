@@ -55,6 +55,10 @@ def make_output_folder(path: Path) -> Path:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # a place such as /proc, where no folder can be made
+        raise InputError(
+            f"cannot make the folder {path}: {error.strerror}; choose another"
+        ) from error
     except OSError as error:
         raise make_unwritable_error(path, error) from error
     tidy(path)

@@ -223,6 +223,11 @@ class Scan:
             for part in ("model", "task", "settings", "scores", "seconds"):
                 if not isinstance(content[part], dict):
                     raise TypeError(f"its {part} is {content[part]!r:.40}")
+            for part in ("diagnostics", "stability"):
+                if not isinstance(content.get(part) or {}, dict):
+                    raise TypeError(f"its {part} is {content[part]!r:.40}")
+            if not content["scores"]:
+                raise ValueError("it has no scores")
             blocks = check_integer("blocks", content["model"]["blocks"], 1)
             scores = {key: Score.from_dict(score) for key, score in content["scores"].items()}
             for key, score in scores.items():

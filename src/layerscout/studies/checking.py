@@ -118,8 +118,9 @@ def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
     if recipe is not None and not faults:
         return recipe
     faults = list(dict.fromkeys(faults))
-    number = "a fault" if len(faults) == 1 else f"{len(faults)} faults"
-    raise InputError(f"{name} has {number}:", *(f"- {fault}" for fault in faults))
+    if len(faults) == 1:
+        raise InputError(f"{name} has a fault: {faults[0]}")
+    raise InputError(f"{name} has {len(faults)} faults:", *(f"- {fault}" for fault in faults))
 
 
 def _describe(fault: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -166,7 +167,8 @@ def write_report(
 ) -> Reported:
     """Write a report as `report` does; give its conclusion too."""
     listed = [folders] if isinstance(folders, str | Path) else list(folders)
-    places = list({(at := Path(one).expanduser()).resolve(): at for one in listed}.values())
+    # Path.resolve raises an error of no system for a link that leads to itself.
+    places = list({os.path.realpath(at := Path(one).expanduser()): at for one in listed}.values())
     if not places:
         raise InputError("there is nothing to report; name a folder that a verb wrote")
     output = places[0] if output is None else Path(output).expanduser()
@@ -186,7 +188,8 @@ def write_report(
                 name = studies[folder]
                 found.add_study(content, folder, output / name, f"{name}: ")
     page = output / "report.html"
-    files = {**found.files, page: found.render()}
+    with _reading(*places):
+        files = {**found.files, page: found.render()}
     for path in {path.parent for path in files}:
         make_output_folder(path)
     write_files(files)

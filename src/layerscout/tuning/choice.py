@@ -283,7 +283,7 @@ def _make_plan(
         return make_plan(plan, blocks, best=best, ranking=ranking)
     except InputError as error:
         with suppress(OSError, TypeError):  # a name that is too long, or no name
-            if Path(plan).is_dir():
+            if plan != "" and Path(plan).is_dir():
                 raise _folder(plan) from error
         raise
 

@@ -207,7 +207,7 @@ def test_one_or_two_plain_scores_are_drawn_side_by_side():
     assert row(lines, "2")[:5] == ["2", "5.380", "█" * 16, "◀", "best"]
     assert row(lines, "0")[2] == "█" * 6, "nearly three times the ratio, a third of the length"
     assert "longer bars are better (lower variability_ratio, nc1)" in lines
-    assert "state ℓ: the output of block ℓ; 0: the output of the embeddings" in lines
+    assert "a state is the output of its block, state 0 that of the embeddings" in lines
     assert not any(line.startswith("score ") for line in lines)
     text = " ".join(" ".join(lines).split())
     assert "State 2 of 6 is best by variability ratio ν: 5.380, 50% lower than the 10.75" in text

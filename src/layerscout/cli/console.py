@@ -138,7 +138,7 @@ def print_curves(console: Console, scan: Mapping[str, Any], keys: Sequence[str])
     console.print(grid)
     turned = ", ".join(key for key in keys if scan["scores"][key]["better"] == "lower")
     if first == "state":
-        say_wrapped(console, ["state ℓ: the output of block ℓ; 0: the output of the embeddings"])
+        say_wrapped(console, ["a state is the output of its block, state 0 that of the embeddings"])
     say_wrapped(console, [f"longer bars are better{f' (lower {turned})' if turned else ''}"])
 
 

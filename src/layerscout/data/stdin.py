@@ -45,7 +45,7 @@ def _tell_suffix(content: bytes, sep: str | None) -> str:
     """Tell how the name of a file with this content would end."""
     packed = ""
     if content.startswith(b"\x1f\x8b"):
-        with reading(Path(NAME)), gzip.open(BytesIO(content)) as file:
+        with reading(Path(NAME)), gzip.GzipFile(fileobj=BytesIO(content)) as file:
             content, packed = file.read(10_000), ".gz"
     if content.startswith(b"PAR1"):
         return ".parquet"

@@ -48,7 +48,7 @@ def explain_plans(score: str | None) -> list[str]:
         score: the name of the one that the table shows, if any.
     """
     return [
-        "plan (b, t, h): tune blocks b to t, with the head on state h, the output of block h",
+        "(b, t, h): tune blocks b to t, with the head on state h, the output of block h",
         "train, infer: FLOPs, as a share of those of full fine-tuning",
         *([] if score is None else [f"score: {score} @ the state that the plan is built on"]),
         "◆ what auto chooses when the budget is exactly the cost of that plan",

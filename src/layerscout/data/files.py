@@ -109,9 +109,9 @@ def _csv_rows(path: Path, sep: str | None) -> Iterator[tuple[int, list[str]]]:
 
     Spreadsheets of some languages write semicolons between the fields.
     """
-    header = next((line for _, line in read_lines(path)), "")
+    delimiter = sep or tell_separator(next((line for _, line in read_lines(path)), ""))
     lines = (line for _, line in read_lines(path))
-    reader = csv.reader(lines, strict=True, delimiter=sep or tell_separator(header))
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     start = 1
     try:
         for cells in reader:

@@ -1,24 +1,20 @@
-"""Words of the field, explained where they first stand on a page or in a terminal."""
+"""Words of the field, explained where they first stand on a page."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from markupsafe import Markup, escape
 
 # What finds a word in a text, and what it means; a plan is explained with its own numbers.
-GLOSSARY: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
-    (r"\bstates?\b", lambda _: "the output of a block; state 0 is the output of the embeddings"),
-    (r"\btrunk\b", lambda _: "the frozen blocks below the lowest tuned one, which run only once"),
-    (r"ν", lambda _: "spread within the classes over the distance between them; lower is better"),
-    (r"ℓ\*", lambda _: "the state with the best score"),
-    (
-        r"\((\d+), (\d+), (\d+)\)",
-        lambda plan: f"blocks {plan[1]} to {plan[2]} are tuned, and the head reads state {plan[3]}",
-    ),
-    (r"\bFLOPs\b", lambda _: "floating-point operations, counted, not timed"),
-)
+GLOSSARY = {
+    r"\bstates?\b": "the output of a block; state 0 is the output of the embeddings",
+    r"\btrunk\b": "the frozen blocks below the lowest tuned one, which run only once",
+    r"ν": "spread within the classes over the distance between them; lower is better",
+    r"ℓ\*": "the state with the best score",
+    r"\((\d+), (\d+), (\d+)\)": r"blocks \1 to \2 are tuned, and the head reads state \3",
+    r"\bFLOPs\b": "floating-point operations, counted, not timed",
+}
 
 
 class Explainer:
@@ -26,19 +22,15 @@ class Explainer:
 
     def __init__(self) -> None:
         """Begin a page."""
-        self._left = list(GLOSSARY)
+        self._left = dict(GLOSSARY)
 
     def __call__(self, text: str) -> Markup:
         """Escape a text; words that were not explained before become terms with a meaning."""
-        found = []
-        for row in list(self._left):
-            pattern, explain = row
-            if match := re.search(pattern, text):
-                found.append((match, explain(match)))
-                self._left.remove(row)
+        found = {p: match for p in self._left if (match := re.search(p, text))}
         parts, end = [], 0
-        for match, meaning in sorted(found, key=lambda each: each[0].start()):
-            term = f'<dfn tabindex="0" data-meaning="{escape(meaning)}">{escape(match[0])}</dfn>'
+        for pattern, match in sorted(found.items(), key=lambda each: each[1].start()):
+            meaning = escape(match.expand(self._left.pop(pattern)))
+            term = f'<dfn tabindex="0" data-meaning="{meaning}">{escape(match[0])}</dfn>'
             parts += [escape(text[end : match.start()]), Markup(term)]
             end = match.end()
         return Markup("").join([*parts, escape(text[end:])])

@@ -37,7 +37,6 @@ def show_progress(progress: bool | Show) -> Iterator[Show]:
     if callable(progress):
         yield progress
         return
-    shown = progress
     console = Console(stderr=True)
     terminal = console.is_terminal or console.is_jupyter
     written = monotonic()
@@ -48,12 +47,12 @@ def show_progress(progress: bool | Show) -> Iterator[Show]:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not (shown and terminal),
+        disable=not (progress and terminal),
     ) as bar:
 
         def show(stage: str, done: float, total: float, note: str = "") -> None:
             nonlocal written
-            if shown and not terminal and monotonic() - written >= LOG_SECONDS:
+            if progress and not terminal and monotonic() - written >= LOG_SECONDS:
                 written = monotonic()
                 share = f"{done / total:.0%}" if total else ""
                 print(f"{stage}: {note or share}", file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,9 @@ def find_row_interval(
             labels = np.array(given, dtype=np.float64)
             outputs = [np.array(one, dtype=np.float64)[:, None] for one in predicted]
         case "multi_label_classification":
-            labels = _mark(given, len(names))
-            outputs = [np.where(_mark(one, len(names)), 1.0, -1.0) for one in predicted]
+            numbers = range(len(names))
+            labels = _mark(given, numbers)
+            outputs = [np.where(_mark(one, numbers), 1.0, -1.0) for one in predicted]
         case "token_classification":
             tags = Tags(tuple(names), np.repeat(np.arange(len(given)), [*map(len, given)]))
             labels = np.concatenate(given, dtype=np.int64)
@@ -128,12 +129,9 @@ def find_row_interval(
     return find_difference(metric, labels, (outputs[0], outputs[1]), tags=tags)[1]
 
 
-def _mark(sets: Sequence[Sequence[int]], count: int) -> np.ndarray:
+def _mark(sets: Iterable[Iterable[Any]], labels: Iterable[Any]) -> np.ndarray:
     """Give which of all labels each example has, bool (n, K)."""
-    marks = np.zeros((len(sets), count), dtype=bool)
-    for row, numbers in zip(marks, sets, strict=True):
-        row[list(numbers)] = True
-    return marks
+    return np.array([[label in row for label in labels] for row in map(set, sets)], bool)
 
 
 def _has_test(frame: pd.DataFrame) -> bool:
@@ -166,7 +164,7 @@ def _read_labels(
         case "multiple_choice":
             return given.to_numpy(np.int64), None
         case "multi_label_classification":
-            return np.array([[name in set(row) for name in names] for row in given], bool), None
+            return _mark(given, names), None
     ids = np.array([names.index(str(label)) for label in given], np.int64)
     if kind != "token_classification":
         return ids, None

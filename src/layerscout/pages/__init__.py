@@ -39,7 +39,7 @@ from layerscout.pages.naming import (
     name_majority,
     name_measure,
 )
-from layerscout.pages.next_steps import suggest_step
+from layerscout.pages.next_steps import describe_tuning, suggest_step
 from layerscout.pages.plan import (
     describe_untying,
     describe_work,

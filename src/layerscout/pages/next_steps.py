@@ -10,6 +10,8 @@ from layerscout.pages.commands import train_longer, write_command
 from layerscout.pages.evaluation import count_removable, find_failure
 from layerscout.plans import TuneRequest
 
+AGAIN = "Tune it again, for longer and at other rates:"
+
 
 def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
     """Give what to do after a tuning, an evaluation or a comparison, and the command for it.
@@ -24,6 +26,8 @@ def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | N
         None after a scan, whose advice has its own command, and where nothing follows.
     """
     match content["verb"]:
+        case "tune" if find_failure(content):
+            return AGAIN, _tune_again({"tuning": describe_tuning(content)})
         case "tune" if content["saved_as"] == "checkpoint":
             command = write_command(
                 "evaluate", content, "--edit", "truncate", model=f"{folder}/model"
@@ -45,7 +49,7 @@ def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
     A model that has learnt nothing is tuned again first.
     """
     if find_failure(content):
-        return "Tune it again, for longer and at other rates:", _tune_again(content)
+        return AGAIN, _tune_again(content)
     name, removable = content["model"]["name"], count_removable(content)
     if "untuned" not in content["truncation"]:
         command = write_command("evaluate", content, "--edit", "truncate")
@@ -59,6 +63,18 @@ def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
         command = write_command("evaluate", content, "--edit", "skip")
         return "See which blocks inside the model matter least:", command
     return None
+
+
+def describe_tuning(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what repeats a tuning, from the content of `result.json`."""
+    return {
+        "model": str(result["model"]["name"]),
+        "plan": str(result["plan"]["notation"]),
+        "method": str(result["method"]),
+        "epochs": int(result["settings"]["epochs"]),
+        "learning_rate": float(result["runs"][result["kept"]]["learning_rate"]),
+        "settings": result["settings"],
+    }
 
 
 def _tune_again(content: Mapping[str, Any]) -> str:

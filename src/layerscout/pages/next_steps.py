@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.pages.commands import train_longer, write_command
+from layerscout.pages.commands import find_metric, train_longer, write_command
 from layerscout.pages.evaluation import count_removable, find_failure
 from layerscout.plans import TuneRequest
 
@@ -27,7 +27,7 @@ def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | N
     """
     match content["verb"]:
         case "tune" if find_failure(content):
-            return AGAIN, _tune_again({"tuning": describe_tuning(content)})
+            return AGAIN, _tune_again({**content, "tuning": describe_tuning(content)})
         case "tune" if content["saved_as"] == "checkpoint":
             command = write_command(
                 "evaluate", content, "--edit", "truncate", model=f"{folder}/model"
@@ -71,6 +71,7 @@ def describe_tuning(result: Mapping[str, Any]) -> dict[str, Any]:
         "model": str(result["model"]["name"]),
         "plan": str(result["plan"]["notation"]),
         "method": str(result["method"]),
+        "metric": find_metric(result),
         "epochs": int(result["settings"]["epochs"]),
         "learning_rate": float(result["runs"][result["kept"]]["learning_rate"]),
         "settings": result["settings"],
@@ -84,6 +85,8 @@ def _tune_again(content: Mapping[str, Any]) -> str:
         return write_command("tune", content, "--epochs", str(2 * TuneRequest.epochs))
     options = {"--plan": before["plan"]}
     options |= {} if before["method"] == "full" else {"--method": before["method"]}
+    metric = find_metric(content) or before.get("metric")
+    options |= {} if metric is None else {"--metric": metric}
     options |= train_longer(before["epochs"], before["learning_rate"])
     words = [word for option in options.items() for word in option]
     return write_command("tune", before, *words, model=before["model"])

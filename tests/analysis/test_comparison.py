@@ -9,7 +9,9 @@ import layerscout as ls
 from inputs import expect_refused
 from layerscout.analysis.comparison import compare
 from layerscout.models.encoder import Encoder
+from layerscout.pages.comparison import describe_clusters
 from layerscout.pages.heat_maps import name_maps, shorten_names
+from layerscout.pages.html import build_sections
 from reference import similarity as naive
 from tiny import FAMILIES, tiny_checkpoint
 from tuned import choices_task, lists, task_of, words_task
@@ -74,6 +76,19 @@ def test_a_model_with_itself_has_ones_on_the_diagonal(folders):
 def test_few_examples_of_many_features_are_warned_of(folders):
     found = quietly(folders["bert"], task_of(held=20))
     assert any("CKA is biased upwards" in warning for warning in found.warnings)
+    few = found.as_dict()
+    many = few | {"examples": 160}
+    for content, leading in ((few, "debiased CKA"), (many, "CKA")):
+        key = "cka" if leading == "CKA" else "cka_debiased"
+        clusters = content["clusters"][0][key]
+        told = f"{leading} {clusters['lower']:.2f} and {clusters['upper']:.2f} within them"
+        [line] = describe_clusters(content)
+        assert f" {told}" in line
+        sections = {section.title: section for section in build_sections(content)[1]}
+        drawn = sections["Found"].charts[0].to_dict()["description"]
+        assert f"{leading} of the states" in drawn.replace("Debiased", "debiased")
+        assert ("Biased" in sections) == (leading != "CKA") != ("Debiased" in sections)
+        assert sections["Values: bert"].table.rows[0][-1] == "1.00"
 
 
 def test_multiple_choice_reads_every_choice(folders):
@@ -142,7 +157,7 @@ def test_the_command(run, folders, reviews, tmp_path):
         "compare", folders["bert"], folders["roberta"], reviews, "-o", out, "--plot", out / "m.png"
     )
     assert code == 0, told
-    assert "CKA, bert and roberta" in printed
+    assert "bert and roberta: debiased CKA" in printed
     assert "two clusters" in " ".join(printed.split())
     assert {path.name for path in out.iterdir()} == {"compare.json", "compare.html", "m.png"}
     code, printed, _ = run("compare", folders["bert"], reviews, "-o", out, "--json")

@@ -82,6 +82,23 @@ def test_what_has_learnt_nothing_is_tuned_again(more, words):
     )
 
 
+def test_a_metric_that_was_asked_for_counts_in_what_comes_next():
+    given = evaluated(None)
+    judged = given | {"metric": "macro_f1", "metrics": {"macro_f1": 0.9}}
+    own = judged["task"] | {"metric": "accuracy"}
+    step = suggest_step(judged | {"task": own}, "evaluate")
+    assert step is not None and step[1].endswith("--metric macro_f1 --edit truncate")
+    assert "--metric" not in write_command("scan", judged | {"task": own}), "it has no such option"
+    known = judged | {"task": own | {"metric": "macro_f1"}}
+    assert "--metric" not in write_command("tune", known), "it is the task's own"
+    # The tuning was given one, the evaluation of what came of it was not.
+    before = {"model": "base", "plan": "(2, 3, 3)", "method": "full", "epochs": 3}
+    before |= {"learning_rate": 3e-5, "settings": {}, "metric": "macro_f1"}
+    failed = given | {"metrics": {"accuracy": 0.4}, "tuning": before}
+    step = suggest_step(failed, "evaluate")
+    assert step is not None and " --metric macro_f1 --epochs 6" in step[1]
+
+
 def test_one_class_of_data_that_has_no_other_is_no_failure():
     content = evaluated([0.5, 0.6, 0.9, 0.9], confusion=[[0, 0], [0, 4]])
     assert describe_evaluation(content)[1].startswith("With the head as it was tuned")

@@ -279,9 +279,12 @@ def test_a_model_that_predicts_one_class_is_no_success(bert):
     assert shares == sorted(shares, reverse=True) and 0.5 <= shares[-1] <= shares[0] <= 1
     assert [one["row"] for one in content["errors"]] in ([8, 9], [9, 8])
     assert "The wrong predictions that the model is surest of" in page and wrong[0] in page
-    report, evaluate = list_next_commands(content, "out folder")
+    report, again = list_next_commands(content, "out folder")
     assert report == "layerscout report 'out folder'"
-    assert evaluate.startswith("layerscout evaluate 'out folder/model'")
+    assert again.startswith("layerscout tune ") and "--epochs 6 --learning-rate 0.0033," in again
+    learnt = {"confusion": [[2, 0], [0, 8]], "metrics": {"macro_f1": 1.0}, "interval": [0.9, 1]}
+    step = list_next_commands(content | learnt, "out folder")[-1]
+    assert step.startswith("layerscout evaluate 'out folder/model'")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from layerscout.models import (
     load_tuned_classifier,
     read_thresholds,
 )
-from layerscout.pages import render_result
+from layerscout.pages import describe_tuning, render_result
 from layerscout.plans import (
     Edit,
     EvaluateRequest,
@@ -306,16 +306,9 @@ def _judge_spans(ablated: Ablated, judge: Judge, blocks: int) -> list[list[float
 def _read_tuning(model: str | Path, task: Task) -> dict[str, Any] | None:
     """Read how a model was tuned, from the `result.json` beside it; None where there is none."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        result = read_json(Path(model).parent / "result.json")
-        read = (*task.origin, "max_length")
-        return {
-            "model": str(result["model"]["name"]),
-            "plan": str(result["plan"]["notation"]),
-            "method": str(result["method"]),
-            "epochs": int(result["settings"]["epochs"]),
-            "learning_rate": float(result["runs"][result["kept"]]["learning_rate"]),
-            "settings": {k: result["settings"][k] for k in read if k in result["settings"]},
-        }
+        found = describe_tuning(read_json(Path(model).parent / "result.json"))
+        settings, read = found["settings"], (*task.origin, "max_length")
+        return found | {"settings": {k: settings[k] for k in read if k in settings}}
     return None
 
 

@@ -163,13 +163,13 @@ def _draw_bar(score: Mapping[str, Any], entry: int, width: int) -> str:
     return "█" * max(1, round(width * share))
 
 
-def print_map(console: Console, one: Mapping[str, Any]) -> None:
+def print_map(console: Console, one: Mapping[str, Any], key: str) -> None:
     """Draw a map in shades, its states counted from the lower left, if it is not too wide."""
     shades = " ░▒▓█"
     if 2 * len(one["columns"]) + 6 > console.width:
         say(console, "too wide for this terminal; see the page")
         return
-    for state, line in reversed(list(zip(one["rows"], one["cka"], strict=True))):
+    for state, line in reversed(list(zip(one["rows"], one[key], strict=True))):
         cells = (2 * ("·" if v is None else shades[min(4, int(5 * max(v, 0)))]) for v in line)
         say(console, f"{state:>3} {''.join(cells)}")
     marks = "".join(f"{column:<4}" for column in one["columns"][::2])

@@ -179,19 +179,21 @@ def report_comparison(
     result: Comparison, folder: Path, plot: Path | None, *, as_json: bool, quiet: bool
 ) -> None:
     """Print a comparison for a person, or its JSON for a program."""
-    from layerscout.pages import count_compared, describe_clusters, name_maps
+    from layerscout import pages
 
     content = result.as_dict()
     console = open_report(content, folder / "compare.json", as_json=as_json, quiet=quiet)
     if console is None:
         return
-    say(console, f"{count_compared(content)} of {content['task']['name']}")
-    for name, one in zip(name_maps(content), content["maps"], strict=True):
+    say(console, f"{pages.count_compared(content)} of {content['task']['name']}")
+    key = pages.choose_estimate(content)
+    estimate = pages.name_estimate(key)
+    for name, one in zip(pages.name_maps(content), content["maps"], strict=True):
         console.print()
-        say(console, f"CKA, {name}", "bold")
-        print_map(console, one)
+        say(console, f"{name}: {estimate}", "bold")
+        print_map(console, one, key)
     console.print()
-    say_wrapped(console, describe_clusters(content))
+    say_wrapped(console, pages.describe_clusters(content))
     _close_report(console, content, [folder / "compare.json", folder / "compare.html", plot])
     _say_step(console, content, folder)
 

@@ -22,7 +22,13 @@ from layerscout.pages.evaluation import (
     tabulate_truncation,
 )
 from layerscout.pages.formats import format_number
-from layerscout.pages.heat_maps import draw_similarity, draw_skips, name_maps
+from layerscout.pages.heat_maps import (
+    choose_estimate,
+    draw_similarity,
+    draw_skips,
+    name_estimate,
+    name_maps,
+)
 from layerscout.pages.html import build_sections, render_page, render_result
 from layerscout.pages.markup import write_latex, write_markdown
 from layerscout.pages.naming import (
@@ -39,7 +45,7 @@ from layerscout.pages.naming import (
     name_majority,
     name_measure,
 )
-from layerscout.pages.next_steps import suggest_step
+from layerscout.pages.next_steps import describe_tuning, suggest_step
 from layerscout.pages.plan import (
     describe_untying,
     describe_work,

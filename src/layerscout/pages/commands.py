@@ -24,6 +24,8 @@ CARRIED: Mapping[str, Any] = {
 }
 # Only a scan takes these; its usual pooling is the family's.
 CARRIED_BY_SCANS: Mapping[str, Any] = {"pooling": None, "balanced": False}
+# The verbs with a metric that counts.
+JUDGING = ("tune", "evaluate")
 
 
 def find_usual_pooling(scan: Mapping[str, Any]) -> Pooling:
@@ -32,12 +34,18 @@ def find_usual_pooling(scan: Mapping[str, Any]) -> Pooling:
     return usual_pooling(read_token(scan["model"]), words=words)
 
 
+def find_metric(content: Mapping[str, Any]) -> str | None:
+    """Find the metric that was asked for in place of the task's own; None if none was."""
+    metric, own = content.get("metric"), content.get("task", {}).get("metric")
+    return None if own is None or metric == own else metric
+
+
 def write_command(verb: str, scan: Mapping[str, Any], *more: str, model: str | None = None) -> str:
     """Write the command of a verb for the model and the data of a scan, as a shell reads it.
 
     Args:
         verb: the verb.
-        scan: the content of `scan.json`, or of `result.json`.
+        scan: the content of `scan.json`, or of `result.json` and the like.
         more: further options.
         model: another model.
     """
@@ -52,6 +60,8 @@ def write_command(verb: str, scan: Mapping[str, Any], *more: str, model: str | N
         value, option = settings.get(name, usual), f"--{name.replace('_', '-')}"
         if value != usual and option not in more:
             words += [option] if value is True else [option, str(value)]
+    if verb in JUDGING and "--metric" not in more and (metric := find_metric(scan)):
+        words += ["--metric", metric]
     return shlex.join([*words, *more])
 
 

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from layerscout.pages.content import Section, Table
-from layerscout.pages.formats import format_decimals, list_circumstances, list_model
-from layerscout.pages.heat_maps import draw_similarity, name_maps, shorten_names
+from layerscout.pages.formats import format_decimals, list_circumstances, list_model, start_line
+from layerscout.pages.heat_maps import (
+    choose_estimate,
+    draw_similarity,
+    name_estimate,
+    name_maps,
+    shorten_names,
+)
 from layerscout.pages.naming import count_examples, list_task
 from layerscout.plans import first_state
 
@@ -15,6 +21,15 @@ BLOCK_DIAGONAL = (
     "Two bright squares on the diagonal mean that the states within each of them hold much the "
     "same, and that the change happens between them."
 )
+
+# What is said of the estimate that does not lead.
+OTHERS = {
+    "cka": ("Debiased", "The same without the bias that few examples bring."),
+    "cka_debiased": (
+        "Biased",
+        "The usual estimate. Of so few examples it is far above 0 for unrelated states too.",
+    ),
+}
 
 MEANINGS = [
     (
@@ -25,7 +40,7 @@ MEANINGS = [
         "features (Kornblith et al. 2019; Phang et al. 2021, App. A).",
     ),
     (
-        "CKA, debiased",
+        "Debiased CKA",
         "The same from the unbiased estimate of HSIC (Song et al. 2012): about 0 for unrelated "
         "states, however few the examples.",
     ),
@@ -36,24 +51,26 @@ def build_comparison(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
     """Give the title and the sections of a comparison."""
     names = shorten_names(content)
     small = len(content["maps"]) > 1
+    key = choose_estimate(content)
+    title, text = OTHERS[key]
     models = zip(names, content["models"], strict=True)
     sections = [
         Section(
             "Found",
             [*describe_clusters(content), BLOCK_DIAGONAL],
-            draw_similarity(content, "cka"),
+            draw_similarity(content, key),
             small=small,
         ),
         Section("Warnings", content["warnings"]),
         Section("Two clusters", table=_tabulate_clusters(content)),
         Section(
-            "Debiased",
-            ["The same without the bias that few examples bring; unrelated states are near 0."],
-            draw_similarity(content, "cka_debiased"),
+            title,
+            [text],
+            draw_similarity(content, "cka_debiased" if key == "cka" else "cka"),
             small=small,
         ),
         *(
-            Section(f"Values: {name}", table=_tabulate_map(one, name))
+            Section(f"Values: {name}", table=_tabulate_map(one, name, key))
             for name, one in zip(name_maps(content), content["maps"], strict=True)
         ),
         Section("What the numbers mean", facts=MEANINGS),
@@ -77,21 +94,25 @@ def count_compared(content: Mapping[str, Any]) -> str:
 
 def describe_clusters(content: Mapping[str, Any]) -> list[str]:
     """Say of each model of a comparison where its states fall into two clusters, and how far."""
-    lines = []
+    lines, leading = [], choose_estimate(content)
     for name, found, model in zip(
         shorten_names(content), content["clusters"], content["models"], strict=True
     ):
-        one, debiased = found["cka"], found["cka_debiased"]
-        if one is None:
+        # Of a very few examples the debiased one may have no value.
+        key = "cka" if found[leading] is None else leading
+        other = "cka_debiased" if key == "cka" else "cka"
+        if (one := found[key]) is None:
             lines.append(f"{name}: too few states vary to look for clusters.")
             continue
         first = first_state(content["pooling"])
         spans = f"states {first} to {one['split']} and {one['split'] + 1} to {model['blocks']}"
         measured = (
-            f"CKA {one['lower']:.2f} and {one['upper']:.2f} within them and {one['between']:.2f} "
-            f"between, contrast {one['contrast']:.2f}"
+            f"{name_estimate(key)} {one['lower']:.2f} and {one['upper']:.2f} within them and "
+            f"{one['between']:.2f} between, contrast {one['contrast']:.2f}"
         )
-        measured += "" if debiased is None else f" (debiased {debiased['contrast']:.2f})"
+        if found[other] is not None:
+            word = "biased" if other == "cka" else "debiased"
+            measured += f" ({word} {found[other]['contrast']:.2f})"
         if min(one["lower"], one["upper"]) > one["between"]:
             lines.append(f"{name}: {spans} are the two clusters that differ most, {measured}.")
         else:
@@ -117,10 +138,15 @@ def _tabulate_clusters(content: Mapping[str, Any]) -> Table:
     return Table(caption, [*columns, "Contrast"], rows, words=frozenset({1}))
 
 
-def _tabulate_map(one: Mapping[str, Any], name: str) -> Table:
+def _tabulate_map(one: Mapping[str, Any], name: str, key: str) -> Table:
     """Tabulate a map, for those who want its numbers; the top state first."""
     rows = [
         [str(state), *(format_decimals(value, 2) for value in line)]
-        for state, line in reversed(list(zip(one["rows"], one["cka"], strict=True)))
+        for state, line in reversed(list(zip(one["rows"], one[key], strict=True)))
     ]
-    return Table(f"CKA, {name}.", ["State", *map(str, one["columns"])], rows, folded=True)
+    return Table(
+        f"{start_line(name_estimate(key))}, {name}.",
+        ["State", *map(str, one["columns"])],
+        rows,
+        folded=True,
+    )

@@ -9,10 +9,17 @@ from typing import Any
 import altair as alt
 
 from layerscout.pages.axes import layer_rows, place_ticks
+from layerscout.pages.formats import start_line
 from layerscout.pages.naming import name_measure
+from layerscout.scores import small_sample_warning
 
 # Values closer together than this do not span all colours: 0.49 and 0.51 are much the same.
 LEAST_SPAN = 0.1
+
+
+def name_estimate(key: str) -> str:
+    """Name an estimate of CKA, "cka" or "cka_debiased", within a sentence."""
+    return "CKA" if key == "cka" else "debiased CKA"
 
 
 def shorten_names(content: Mapping[str, Any]) -> list[str]:
@@ -37,6 +44,16 @@ def name_maps(content: Mapping[str, Any]) -> list[str]:
     return [names[i] if i == j else f"{names[i]} and {names[j]}" for i, j in pairs]
 
 
+def choose_estimate(content: Mapping[str, Any]) -> str:
+    """Choose which estimate of a comparison leads: "cka", or "cka_debiased" of few examples.
+
+    Those are few for the width of the widest model, by the rule that also warns of the bias.
+    """
+    rows = content["task"].get("words_used", content["examples"])
+    width = max(model["hidden_size"] for model in content["models"])
+    return "cka" if small_sample_warning(rows, width) is None else "cka_debiased"
+
+
 def draw_similarity(content: Mapping[str, Any], key: str) -> list[alt.LayerChart]:
     """Draw the maps of one comparison, by "cka" or "cka_debiased"."""
     return [
@@ -48,6 +65,7 @@ def draw_similarity(content: Mapping[str, Any], key: str) -> list[alt.LayerChart
 def _draw_map(content: Mapping[str, Any], one: Mapping[str, Any], key: str) -> alt.LayerChart:
     """Draw a map, its states counted from the lower left; states that do not vary stay blank."""
     first, second = (shorten_names(content)[number] for number in one["of"])
+    estimate = start_line(name_estimate(key))
     rows = [
         {"row": row, "column": column, "value": value}
         for row, line in zip(one["rows"], one[key], strict=True)
@@ -59,8 +77,8 @@ def _draw_map(content: Mapping[str, Any], one: Mapping[str, Any], key: str) -> a
         (one["columns"], f"state of {second}"),
         (one["rows"], f"state of {first}"),
         alt.Scale(domain=[0, 1], scheme="viridis", clamp=True),
-        "CKA" if key == "cka" else "CKA, debiased",
-        f"CKA of the states of {first} (up) and {second} (to the right).",
+        estimate,
+        f"{estimate} of the states of {first} (up) and {second} (to the right).",
     )
 
 

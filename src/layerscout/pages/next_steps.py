@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.pages.commands import train_longer, write_command
+from layerscout.pages.commands import find_metric, train_longer, write_command
 from layerscout.pages.evaluation import count_removable, find_failure
 from layerscout.plans import TuneRequest
+
+AGAIN = "Tune it again, for longer and at other rates:"
 
 
 def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
@@ -24,6 +26,8 @@ def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | N
         None after a scan, whose advice has its own command, and where nothing follows.
     """
     match content["verb"]:
+        case "tune" if find_failure(content):
+            return AGAIN, _tune_again({**content, "tuning": describe_tuning(content)})
         case "tune" if content["saved_as"] == "checkpoint":
             command = write_command(
                 "evaluate", content, "--edit", "truncate", model=f"{folder}/model"
@@ -45,7 +49,7 @@ def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
     A model that has learnt nothing is tuned again first.
     """
     if find_failure(content):
-        return "Tune it again, for longer and at other rates:", _tune_again(content)
+        return AGAIN, _tune_again(content)
     name, removable = content["model"]["name"], count_removable(content)
     if "untuned" not in content["truncation"]:
         command = write_command("evaluate", content, "--edit", "truncate")
@@ -61,6 +65,19 @@ def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
+def describe_tuning(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what repeats a tuning, from the content of `result.json`."""
+    return {
+        "model": str(result["model"]["name"]),
+        "plan": str(result["plan"]["notation"]),
+        "method": str(result["method"]),
+        "metric": find_metric(result),
+        "epochs": int(result["settings"]["epochs"]),
+        "learning_rate": float(result["runs"][result["kept"]]["learning_rate"]),
+        "settings": result["settings"],
+    }
+
+
 def _tune_again(content: Mapping[str, Any]) -> str:
     """Write the command that tunes for longer: as before if that is known, else this checkpoint."""
     before = content.get("tuning")
@@ -68,6 +85,8 @@ def _tune_again(content: Mapping[str, Any]) -> str:
         return write_command("tune", content, "--epochs", str(2 * TuneRequest.epochs))
     options = {"--plan": before["plan"]}
     options |= {} if before["method"] == "full" else {"--method": before["method"]}
+    metric = find_metric(content) or before.get("metric")
+    options |= {} if metric is None else {"--metric": metric}
     options |= train_longer(before["epochs"], before["learning_rate"])
     words = [word for option in options.items() for word in option]
     return write_command("tune", before, *words, model=before["model"])

@@ -11,7 +11,7 @@ import vl_convert
 
 from layerscout.pages.axes import place_side_by_side
 from layerscout.pages.curves import draw_panel, draw_truncation
-from layerscout.pages.heat_maps import draw_similarity, draw_skips
+from layerscout.pages.heat_maps import choose_estimate, draw_similarity, draw_skips
 from layerscout.runtime import InputError, make_output_folder, write_files
 
 
@@ -75,10 +75,11 @@ def draw_all_scores(scan: Mapping[str, Any]) -> alt.ConcatChart:
 
 def _draw_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> alt.ConcatChart:
     """Draw the maps of comparisons (the content of `compare.json`) in one scale of colours."""
+    few = "cka_debiased" in map(choose_estimate, comparisons)
     maps = [
         chart.properties(width=220, height=220)
         for content in comparisons
-        for chart in draw_similarity(content, "cka")
+        for chart in draw_similarity(content, "cka_debiased" if few else "cka")
     ]
     return place_side_by_side(maps, min(3, len(maps)))
 

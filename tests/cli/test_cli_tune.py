@@ -166,7 +166,7 @@ MISTAKES = {
     "budget": (["--plan", "auto", "--budget", "50"], "budget"),
     "budget of nan": (["--budget", "nan"], "up to 1, got nan"),
     "budget beside a plan": (["--budget", "5"], "up to 1, got 5"),
-    "endless clipping": (["--max-grad-norm", "inf"], "above 0, got inf"),
+    "endless clipping": (["--max-grad-norm", "inf"], "finite and above 0, got inf"),
     "warmup of nan": (["--warmup", "nan"], "0 or more, got nan"),
     "decay of nan": (["--weight-decay", "nan"], "0 or more, got nan"),
     "empty metric": (["--metric", ""], "unknown metric ''"),

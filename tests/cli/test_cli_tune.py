@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 
 import pandas as pd
 import pytest
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from conftest import start
@@ -166,7 +168,7 @@ MISTAKES = {
     "budget": (["--plan", "auto", "--budget", "50"], "budget"),
     "budget of nan": (["--budget", "nan"], "up to 1, got nan"),
     "budget beside a plan": (["--budget", "5"], "up to 1, got 5"),
-    "endless clipping": (["--max-grad-norm", "inf"], "above 0, got inf"),
+    "endless clipping": (["--max-grad-norm", "inf"], "finite and above 0, got inf"),
     "warmup of nan": (["--warmup", "nan"], "0 or more, got nan"),
     "decay of nan": (["--weight-decay", "nan"], "0 or more, got nan"),
     "empty metric": (["--metric", ""], "unknown metric ''"),
@@ -227,6 +229,16 @@ def test_divergence_is_work_that_failed(run, tiny, reviews, tmp_path):
     code, _, errors = run("tune", tiny, reviews, *options)
     assert code == 1 and "use a lower --learning-rate" in errors and errors.count("\n") == 1
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_model_that_overflows_by_itself_needs_no_lower_rate(run, tiny, reviews, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "big")
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.layer.2.output.dense.weight"].fill_(1e38)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    code, _, errors = run("tune", folder, reviews, "--plan", "top:1", "-o", tmp_path / "out")
+    assert code == 1 and errors.count("\n") == 1
+    assert "the model overflows before it is tuned" in errors and "lower" not in errors
 
 
 def test_a_rate_that_diverged_at_once_has_no_figures(run, tiny, reviews, tmp_path):

@@ -61,7 +61,10 @@ def test_tabs_that_are_piped_in_are_read_as_tsv(pipe):
         (b"", "standard input is empty; its first line must name the columns"),
         (b"text,label\na,b,c\n", "standard input has 2 columns, but 3 fields in line 2"),
         (b"text,label\na,\nb,no\nc,yes\n", "standard input has 1 missing, the first in line 2"),
-        (b'{"text": "a"', "standard input must hold one JSON object a line, line 1 is not JSON"),
+        (
+            b'{"text": "a"',
+            "standard input must hold one JSON object a line, line 1 is … ; correct the line",
+        ),
         (b"\x1f\x8b\x08broken", "cannot read standard input"),
         (b"PAR1broken", "cannot read standard input as Parquet"),
     ],

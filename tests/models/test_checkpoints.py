@@ -2,10 +2,12 @@
 
 import io
 import json
+import math
 import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
     AutoConfig,
@@ -157,6 +159,15 @@ def cut_short(name, size):
     return act
 
 
+def spoiled(key, value):
+    def act(folder):
+        weights = load_file(folder / "model.safetensors")
+        weights[key].view(-1)[-1] = value
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return act
+
+
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 
 
@@ -167,7 +178,12 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_to
         (without(*TOKENIZER), "tokenizer"),
         (without("model.safetensors"), "cannot load the weights"),
         (cut_short("model.safetensors", 1000), "take 1,000 bytes, too few for .* truncated"),
-        (cut_short("model.safetensors", 30_000), "cannot load the weights"),
+        (cut_short("model.safetensors", 30_000), "cannot load the weights .* cut short"),
+        (
+            spoiled("encoder.layer.2.output.dense.weight", math.nan),
+            r"weights of .* are not finite: encoder\.layer\.2\.output\.dense\.weight holds NaN",
+        ),
+        (spoiled("embeddings.word_embeddings.weight", -math.inf), "are not finite: embeddings"),
         (cut_short("model.safetensors", 0), "cannot load the weights"),
         (cut_short("config.json", 20), "cannot read the configuration"),
         (cut_short("tokenizer.json", 200), "cannot load the tokenizer"),

@@ -528,6 +528,16 @@ def test_no_signal_is_said_and_another_score_leads():
     assert "State 8 of 12 is best by variability ratio ν" in text
 
 
+def test_only_what_another_score_could_measure_had_too_few_examples():
+    given = without_quality()
+    given["scores"]["variability_ratio_debiased"]["values"][11] = None
+    few = "State 11 has no value: too few examples to measure one."
+    assert few in Page(render_result(given)).inside("p")
+    for one in given["scores"].values():  # as of a state that is not finite
+        one["values"][11] = None
+    assert "too few examples to measure" not in Page(render_result(given)).inside("p")
+
+
 def test_why_so_many_examples_were_read_is_said():
     given = scan()
     given["settings"]["examples_because"] = "state 2 is told apart from all others"

@@ -65,6 +65,18 @@ def read(values=VALUES, apart=APART, **details):
             "held-out quality of a head has no value for any state: state 3 is two thirds of the "
             "way up",
         ),
+        (
+            read((0.5, 0.6, 0.61, None, None), apart=(None, False, False, None, None)),
+            2,
+            "no state is clearly best by held-out quality of a head (states 1, 2 are tied within "
+            "noise): state 2 is the highest with a value up to two thirds of the way",
+        ),
+        (
+            read((0.5, 0.6, 0.61, None, None), majority=0.88),
+            2,
+            "a head on no state is seen to read more than always giving the same answer (0.88): "
+            "state 2 is the highest with a value",
+        ),
         (read((0.5, 0.6, 0.95, 0.92, None)), 3, "state 3: a head there reads 0.92; state 2 has"),
     ],
 )

@@ -176,9 +176,9 @@ def json_record(line: str | bytes, path: str | Path, number: int) -> dict[str, A
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-        raise InputError(f"{rule} not JSON: {reason}") from error
+        raise InputError(f"{rule} not JSON: {reason}; correct the line") from error
     if not isinstance(record, dict):
-        raise InputError(f"{rule} a {type(record).__name__}")
+        raise InputError(f"{rule} a {type(record).__name__}; correct the line")
     return record
 
 
@@ -221,7 +221,7 @@ def _open_text(path: Path, sep: str | None = None) -> Source:
                     if name not in record:
                         raise InputError(
                             f"every object must have the key {name!r}: {path} lacks it in line "
-                            f"{line}, which has {join_names(record)}"
+                            f"{line}, which has {join_names(record)}; correct the line"
                         )
                     values.append(record[name])
                 lines.append(line)

@@ -55,6 +55,7 @@ def load_checkpoint(name: str) -> Checkpoint:
     _check_size(name, folder, config)
     dtype = _find_dtype(folder, config)
     model, unexpected = _load_model(name, folder, config)
+    _check_finite(name, model)
     known, notes = FAMILIES.get(config.model_type), list[str]()
     if known is None or known.reads == "last":
         model.config.use_cache = False  # of keys and values, which is for generating text
@@ -266,6 +267,8 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
             reason = f"they do not have the shapes that its configuration asks for{assumed}"
         elif isinstance(error, KeyError):  # a table of activations, say
             reason = f"its configuration asks for {error}, which transformers does not have"
+        elif type(error).__name__ == "SafetensorError":
+            reason += "; the file is damaged or cut short, so copy it again"
         raise InputError(f"cannot load the weights of {name}: {reason}") from error
     # A pooler may be missing: states are read below it. Anything else would be random numbers.
     missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))
@@ -275,6 +278,17 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
             f"such as {missing[0]}; the checkpoint is incomplete{describe_assumed(folder, config)}"
         )
     return model, sorted(loaded["unexpected_keys"])
+
+
+def _check_finite(name: str, model: Any) -> None:
+    """Refuse weights that are NaN or infinite: every state above them would be."""
+    for key, weights in model.named_parameters():
+        ends = weights.detach().aminmax() if weights.numel() else ()  # no copy, unlike isfinite
+        if not all(map(torch.isfinite, ends)):
+            raise InputError(
+                f"the weights of {name} are not finite: {key} holds NaN or infinity, as after a "
+                "training that diverged or a damaged copy; use another checkpoint"
+            )
 
 
 def _check_blocks(name: str, family: Family, unexpected: Sequence[str]) -> None:

@@ -191,7 +191,13 @@ def _describe_certainty(scan: Mapping[str, Any], key: str) -> list[str]:
     if _is_separated(score, best) and not _describe_examples(scan):
         lines.append(f"State {best} is told apart from all others.")
     if fractions:
-        unseen = [s for s, v in enumerate(score["values"]) if v is None and s > 0]
+        # A state that no score could measure has values that are not finite, as a warning says.
+        others = [one["values"] for name, one in scan["scores"].items() if name != key]
+        unseen = [
+            s
+            for s, v in enumerate(score["values"])
+            if v is None and s > 0 and any(values[s] is not None for values in others)
+        ]
         if unseen:
             verb = "has" if len(unseen) == 1 else "have"
             lines.append(

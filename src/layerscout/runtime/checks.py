@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite, nan
+from math import isfinite, isinf, nan
 from numbers import Integral, Real
 from typing import Any
 
@@ -38,6 +38,7 @@ def check_number(
     except OverflowError:
         number = nan
     if not isfinite(number) or not fits(number):
+        rule = f"finite and {rule}" if isinf(number) else rule
         raise _refusal(name, rule, value, remedy)
     return number
 

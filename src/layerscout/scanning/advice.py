@@ -25,14 +25,15 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
     majority = score.details.get("majority")
     if majority is not None and not any(low is not None and low > majority for low in score.low):
         always = f"always giving the same answer ({majority:.2f})"
-        return name_blindly(blocks, f"a head on no state is seen to read more than {always}")
+        because = f"a head on no state is seen to read more than {always}"
+        return _name_seen(score, blocks, because)
     state = score.details.get("named", name_state(blocks, best))
     state = best if score.values[state] is None else state
     if _is_tied(score, blocks):
         tied = [s for s in range(1, blocks + 1) if s != best and score.values[s] is not None]
         because = f"no state is clearly best by {SCORES[key].title} ({describe_tie(best, tied)})"
         because = because if tied else f"{SCORES[key].title} has a value for state {best} alone"
-        return name_blindly(blocks, because)
+        return _name_seen(score, blocks, because)
     words = f"state {state}: {_describe_value(key, score, state)}"
     if state != blocks and score.values[blocks] is not None:
         words += f", at the top {_format(score.values[blocks])}{_describe_gap(score, blocks)}"
@@ -47,6 +48,16 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
             words += f"; state {best} with {value} is the best, but so far down little is left to "
             words += "tune"
     return Named(state, words)
+
+
+def _name_seen(score: Score, blocks: int, because: str) -> Named:
+    """Name a state blindly, but not one without a value, as above a block whose values overflow."""
+    named = name_blindly(blocks, because)
+    seen = [s for s in range(1, named.state + 1) if score.values[s] is not None]
+    if not seen or seen[-1] == named.state:
+        return named
+    where = f"state {seen[-1]} is the highest with a value up to two thirds of the way"
+    return Named(seen[-1], f"{because}: {where}")
 
 
 def _is_tied(score: Score, blocks: int) -> bool:

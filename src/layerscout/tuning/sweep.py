@@ -110,9 +110,12 @@ def run_sweep(
             best = replace(best, rank=rank_rate(values))
             champion = best if champion is None or best.rank > champion.rank else champion
     if champion is None:
+        remedy = "use a lower --learning-rate"
+        if " at step 1 of " in str(runs[0].stopped):  # whose loss comes before its update
+            remedy = "the model overflows before it is tuned: use another, or --precision float32"
         raise NothingFinishedError(
             f"no run of {plan.notation} finished an epoch: with learning rate "
-            f"{runs[0].learning_rate:g} {runs[0].stopped}; use a lower --learning-rate"
+            f"{runs[0].learning_rate:g} {runs[0].stopped}; {remedy}"
         )
     trunks = tuple(e.trunk for e in splits if e.trunk is not None)
     return Tuned(sweep.choice, tuple(runs), champion.run, champion.parameters, trunks, splits[1])

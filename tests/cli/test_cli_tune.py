@@ -15,7 +15,7 @@ from conftest import start
 from layerscout.runtime.store import clear_cache
 from tiny import tiny_checkpoint
 
-QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 8)
+QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 24)
 
 
 def content(folder):
@@ -107,7 +107,8 @@ def test_options_reach_the_training(run, tiny, reviews, tmp_path):
     expected = {"keep": "last", "patience": 1, "warmup": 0.2, "weight_decay": 0.01}
     expected |= {"max_grad_norm": 1.0, "metric": "f1", "examples": 40, "max_length": 16}
     expected |= {"trunk_dropout": True, "fresh_head": True, "validation": 0.25}
-    expected |= {"precision": "bfloat16", "validation_examples": 24, "batch_size": 8, "epochs": 2}
+    expected |= {"precision": "bfloat16", "validation_examples": 24, "batch_size": 24}
+    expected |= {"epochs": 2}
     expected |= {"accumulation": 2, "batching": "shuffled"}
     assert {name: found["settings"][name] for name in expected} == expected
     assert found["metric"] == "f1" and found["trunk"]["kept"] is False
@@ -124,7 +125,7 @@ def test_the_epoch_of_the_lowest_loss_is_told_like_the_others(run, tiny, reviews
     assert found["keep"] == "lowest-loss" and found["lowest-loss"] == expected
     assert next(iter(found["metrics"].values())) == pytest.approx(lowest["value"])
     card = (out / "model" / "README.md").read_text()
-    assert "which also chose the epoch" in card and "batches of 8, 3 a step" in card
+    assert "which also chose the epoch" in card and "batches of 24, 3 a step" in card
     assert run("report", out, "-o", tmp_path / "page")[0] == 0
     assert "lowest loss" in (tmp_path / "page" / "report.html").read_text()
 

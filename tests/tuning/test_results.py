@@ -16,6 +16,7 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.dummy import DummyClassifier
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
+from conftest import whole_only
 from inputs import as_csv, expect_refused
 from layerscout.data.metrics import name_metric
 from layerscout.data.task import Task
@@ -289,7 +290,7 @@ def test_a_model_that_predicts_one_class_is_no_success(bert):
 
 @pytest.mark.parametrize(
     ("against", "name"),
-    [("full", "full fine-tuning"), ("head:4", "head:4"), ("4,4,4", "(4, 4, 4)")],
+    [("full", "full fine-tuning"), *whole_only(("head:4", "head:4")), ("4,4,4", "(4, 4, 4)")],
 )
 def test_the_summary_of_a_comparison(bert, against, name):
     options = {"against": against, "metric": "matthews_correlation", "keep": "last"}

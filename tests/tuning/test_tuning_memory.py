@@ -7,6 +7,7 @@ import torch
 
 import layerscout as ls
 from layerscout.tuning import memory
+from tuned import task_of
 
 SINGLE = {"plan": "full", "batch_size": 1, "examples": 8}
 OPTIONS = {"plan": "top:2", "examples": 32, "epochs": 1, "measure": "metric", "progress": False}
@@ -17,8 +18,8 @@ def task():
     return ls.Task.load("demo")
 
 
-def test_the_result_has_what_was_expected_and_what_was_used(task):
-    found = ls.tune("demo", task, **OPTIONS).content["memory"]
+def test_the_result_has_what_was_expected_and_what_was_used(tiny):
+    found = ls.tune(tiny, task_of(n=32), **OPTIONS).content["memory"]
     assert found["predicted"] > 0
     if sys.platform != "linux":
         assert found["used"] is found["before"] is None
@@ -39,9 +40,9 @@ def test_several_runs_keep_more_copies(task):
     assert found["memory"]["predicted"] == one["predicted"] + trained
 
 
-def test_too_little_memory_is_warned_of(task, monkeypatch):
+def test_too_little_memory_is_warned_of(tiny, monkeypatch):
     monkeypatch.setattr(memory.os, "sysconf", lambda name: 1)
-    found = ls.tune("demo", task, **OPTIONS).content
+    found = ls.tune(tiny, task_of(n=32), **OPTIONS).content
     assert "GB of memory, and cpu has 1e-09 GB; lower --batch-size" in found["warnings"][-1]
 
 

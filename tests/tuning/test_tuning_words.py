@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.metrics import f1_score
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from transformers import (
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
@@ -291,6 +292,26 @@ def test_several_labels_are_saved_with_their_thresholds(bert, tmp_path):
     scores = {one["label"]: one["score"] for one in asked([task.validation.texts[0]])[0]}
     expected = 1 / (1 + np.exp(-result.predictions["logits"][0]))
     assert scores == pytest.approx(dict(zip(task.labels, expected, strict=True)), abs=1e-4)
+
+
+def test_texts_that_lack_some_labels_are_judged_by_all_of_the_model(bert, tmp_path):
+    task = several_task()
+    result = cheaply(bert, task, "(3, 4, 4)", threshold=0.48)
+    result.save(tmp_path / "tuned")
+
+    def without(split):
+        return replace(split, labels=split.labels[:, 1:])
+
+    parts = {"train": without(task.train), "validation": without(task.validation)}
+    fewer = replace(task, labels=task.labels[1:], **parts)
+    found = evaluate(tmp_path / "tuned" / "model", fewer, progress=False)
+    predicted = np.stack(result.predictions["logits"]) > np.log(0.48 / 0.52)
+    true = task.validation.labels.copy()
+    true[:, 0] = False
+    assert predicted.any() and not predicted.all()
+    expected = f1_score(true, predicted, average="micro")
+    assert found.metrics["micro_f1"] == pytest.approx(expected)
+    assert found.content["by_name"][task.labels[0]]["support"] == 0
 
 
 @pytest.mark.parametrize("method", ["adapter", "lora"])

@@ -27,6 +27,7 @@ from layerscout.cache.forward import compute_logits, compute_loss, predict
 from layerscout.data.targets import make_targets
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.saved_adapters import load as load_saved
+from layerscout.pages.tuned import build_tuned
 from layerscout.tuning import sweep
 from layerscout.tuning.card import model_card
 from layerscout.tuning.training import Settings, train
@@ -225,6 +226,8 @@ def test_words_are_saved_with_their_tags_and_answer_in_a_pipeline(bert, tmp_path
     assert content["task"]["words_used"] == len(task.train.labels)
     assert set(content["metrics"]) >= {"entity_f1", "entity_precision", "entity_recall"}
     assert set(content["by_name"]) == {"long"}
+    facts = dict(build_tuned(content)[1][-1].facts)
+    assert facts["Validated on"] == f"{len(task.validation)} sentences"
     table = pd.read_parquet(tmp_path / "tuned" / "predictions.parquet")
     assert len(table) == len(task.validation.labels)
     bounds = task.validation.bounds

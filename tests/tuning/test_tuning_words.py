@@ -30,6 +30,7 @@ from layerscout.models.saved_adapters import load as load_saved
 from layerscout.pages.tuned import build_tuned
 from layerscout.tuning import sweep
 from layerscout.tuning.card import model_card
+from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.training import Settings, train
 from tiny import EACH_FAMILY
 from tuned import (
@@ -38,6 +39,7 @@ from tuned import (
     TAGS,
     cheaply,
     copied,
+    differing,
     fitted,
     load,
     several_task,
@@ -126,6 +128,39 @@ def test_tuning_from_the_cache_is_tuning_without_it(bert, kind, plan):
     assert kept.content["best"] == pytest.approx(none.content["best"], abs=1e-6)
     one, other = (np.stack(result.predictions["logits"]) for result in (kept, none))
     np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_that_was_stopped_goes_on(bert, tmp_path, kind):
+    task, (encoder, plan) = KINDS[kind](), fitted(bert, "(3, 4, 4)")
+    training, validation = (
+        prepared(encoder, plan, split, task) for split in (task.train, task.validation)
+    )
+    steps = -(-len(training) // 4)
+
+    def run(folder, stop=None):
+        def advance(done, _):
+            if done == stop:
+                raise InterruptedError
+
+        return train(
+            encoder,
+            make_classifier(encoder, plan, task.labels, seed=0, kind=task.kind),
+            training,
+            validation,
+            learning_rate=1e-3,
+            seed=0,
+            settings=Settings(epochs=3, batch_size=4, metric=task.metric),
+            advance=advance,
+            snapshots=Snapshots.open(tmp_path / folder, {"plan": "x"}, resume=True).of("run-1"),
+        )
+
+    expected, kept = run("whole")
+    with pytest.raises(InterruptedError):
+        run("stopped", stop=steps + 2)
+    found, weights = run("stopped")
+    assert found.curve == expected.curve and len(found.curve) == 3
+    assert not differing(weights, kept)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -198,6 +198,7 @@ def test_conllu_files(write: Write) -> None:
         ),
         ("x.iob", "a O\n\nb NN O\n", "line 3 has 3, and the lines before 2"),
         ("x.conllu", "# a\n1\ta\tO\n", "PATH must have ten columns … line 2 has 3 … to .conll"),
+        ("x.conll", "a O\nb B-X\n" * 300, "a blank line after each … among its 600 words; add"),
         ("x.conll", b"caf\xe9 O\n", "UTF-8 … 0xe9 … line 1"),
         ("x.conll", b"a O\n\0 O\n", "NUL … line 2"),
         ("x.conll", "a O\nb O\n", "at least 2 tags: column 'tags' of PATH has only 'O'"),
@@ -240,6 +241,13 @@ def test_spans_that_did_not_begin_are_counted() -> None:
     # A span does not go on in the next sentence.
     task = Task.from_lists([["a"], ["b"], ["c"]], [["B-X"], ["I-X"], ["O"]])
     assert task.warnings[0].startswith("1 of 3 tags")
+
+
+def test_tags_that_are_written_in_two_ways_are_told() -> None:
+    task = Task.from_lists([["a", "b", "c"]], [["B-Per", "B-PER", "O"]])
+    assert task.labels == ("B-PER", "B-Per", "O")
+    told = "tags of task differ only in case or spaces: 'B-PER', 'B-Per'; write them alike if they"
+    assert task.warnings == (f"{told} are the same",)
 
 
 def test_validation_may_have_new_tags(write: Write) -> None:

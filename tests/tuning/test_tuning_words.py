@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.metrics import f1_score
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from transformers import (
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
@@ -26,8 +27,10 @@ from layerscout.cache.forward import compute_logits, compute_loss, predict
 from layerscout.data.targets import make_targets
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.saved_adapters import load as load_saved
+from layerscout.pages.tuned import build_tuned
 from layerscout.tuning import sweep
 from layerscout.tuning.card import model_card
+from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.training import Settings, train
 from tiny import EACH_FAMILY
 from tuned import (
@@ -36,6 +39,7 @@ from tuned import (
     TAGS,
     cheaply,
     copied,
+    differing,
     fitted,
     load,
     several_task,
@@ -124,6 +128,39 @@ def test_tuning_from_the_cache_is_tuning_without_it(bert, kind, plan):
     assert kept.content["best"] == pytest.approx(none.content["best"], abs=1e-6)
     one, other = (np.stack(result.predictions["logits"]) for result in (kept, none))
     np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_that_was_stopped_goes_on(bert, tmp_path, kind):
+    task, (encoder, plan) = KINDS[kind](), fitted(bert, "(3, 4, 4)")
+    training, validation = (
+        prepared(encoder, plan, split, task) for split in (task.train, task.validation)
+    )
+    steps = -(-len(training) // 4)
+
+    def run(folder, stop=None):
+        def advance(done, _):
+            if done == stop:
+                raise InterruptedError
+
+        return train(
+            encoder,
+            make_classifier(encoder, plan, task.labels, seed=0, kind=task.kind),
+            training,
+            validation,
+            learning_rate=1e-3,
+            seed=0,
+            settings=Settings(epochs=3, batch_size=4, metric=task.metric),
+            advance=advance,
+            snapshots=Snapshots.open(tmp_path / folder, {"plan": "x"}, resume=True).of("run-1"),
+        )
+
+    expected, kept = run("whole")
+    with pytest.raises(InterruptedError):
+        run("stopped", stop=steps + 2)
+    found, weights = run("stopped")
+    assert found.curve == expected.curve and len(found.curve) == 3
+    assert not differing(weights, kept)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -224,6 +261,8 @@ def test_words_are_saved_with_their_tags_and_answer_in_a_pipeline(bert, tmp_path
     assert content["task"]["words_used"] == len(task.train.labels)
     assert set(content["metrics"]) >= {"entity_f1", "entity_precision", "entity_recall"}
     assert set(content["by_name"]) == {"long"}
+    facts = dict(build_tuned(content)[1][-1].facts)
+    assert facts["Validated on"] == f"{len(task.validation)} sentences"
     table = pd.read_parquet(tmp_path / "tuned" / "predictions.parquet")
     assert len(table) == len(task.validation.labels)
     bounds = task.validation.bounds
@@ -291,6 +330,26 @@ def test_several_labels_are_saved_with_their_thresholds(bert, tmp_path):
     scores = {one["label"]: one["score"] for one in asked([task.validation.texts[0]])[0]}
     expected = 1 / (1 + np.exp(-result.predictions["logits"][0]))
     assert scores == pytest.approx(dict(zip(task.labels, expected, strict=True)), abs=1e-4)
+
+
+def test_texts_that_lack_some_labels_are_judged_by_all_of_the_model(bert, tmp_path):
+    task = several_task()
+    result = cheaply(bert, task, "(3, 4, 4)", threshold=0.48)
+    result.save(tmp_path / "tuned")
+
+    def without(split):
+        return replace(split, labels=split.labels[:, 1:])
+
+    parts = {"train": without(task.train), "validation": without(task.validation)}
+    fewer = replace(task, labels=task.labels[1:], **parts)
+    found = evaluate(tmp_path / "tuned" / "model", fewer, progress=False)
+    predicted = np.stack(result.predictions["logits"]) > np.log(0.48 / 0.52)
+    true = task.validation.labels.copy()
+    true[:, 0] = False
+    assert predicted.any() and not predicted.all()
+    expected = f1_score(true, predicted, average="micro")
+    assert found.metrics["micro_f1"] == pytest.approx(expected)
+    assert found.content["by_name"][task.labels[0]]["support"] == 0
 
 
 @pytest.mark.parametrize("method", ["adapter", "lora"])

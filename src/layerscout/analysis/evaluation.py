@@ -230,15 +230,17 @@ def _load_tuned(
 ) -> tuple[Encoder, Any, list[int] | slice, Task]:
     """Load a classifier, the encoder in it, and where its logits have the task's classes.
 
-    The task comes back with the tags of the model: those that other words have may be predicted.
+    The task comes back with the tags or the several labels of the model: a file of few examples
+    lacks rare ones, which may be predicted all the same.
 
     Raises:
         InputError: if it is not tuned for the task, or an edit does not fit it.
     """
     encoder = Encoder.load(model, device=device, precision=precision)
-    tags = [str(name) for _, name in sorted(encoder.model.config.id2label.items())]
-    if task.kind == "token_classification" and set(task.labels) <= set(tags):
-        task = task.renumber(tags)
+    names = [str(name) for _, name in sorted(encoder.model.config.id2label.items())]
+    may_lack = task.kind in ("token_classification", "multi_label_classification")
+    if may_lack and set(task.labels) <= set(names):
+        task = task.renumber(names)
     classifier, columns = load_tuned_classifier(encoder, task.labels, task.kind)
     encoder = replace(encoder, model=base_of(classifier)[0])
     for one in single:  # before the work that one of them could spoil

@@ -13,6 +13,9 @@ from layerscout.runtime import InputError
 CONLLU = {"tokens": 1, "upos": 3, "xpos": 4}
 FIRST_AND_LAST = {"tokens": 0, "tags": -1}
 
+# A file of one sentence with more words lacks its blank lines, and would be a single example.
+LONGEST = 500
+
 Line = tuple[int, list[str]]
 
 
@@ -36,6 +39,11 @@ def _open(path: Path, places: Mapping[str, int]) -> Source:
             for name, words in columns.items():
                 words.append([fields[places[name]] for _, fields in sentence])
             starts.append(sentence[0][0])
+        if len(starts) == 1 and len(sentence) > LONGEST:
+            raise InputError(
+                f"{path} must have a blank line after each sentence: there is none among its "
+                f"{len(sentence):,} words; add them"
+            )
         return Table(str(path), columns, starts)
 
     if next(_sentences(lines(path)), None) is None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from layerscout.data.columns import Inputs
-from layerscout.data.labels import name_classes, number_classes
+from layerscout.data.labels import list_alike, name_classes, number_classes
 from layerscout.data.lists import Items, lay_out, read_lists
 from layerscout.data.tables import Table, join_names
 from layerscout.data.texts import is_missing
@@ -51,6 +51,14 @@ def read_label_sets(
         return marks, labels
     counts: np.ndarray = marks.sum(axis=0)
     _check_counts(table, inputs.label, dict(zip(order, counts.tolist(), strict=True)), warnings)
+    if fixed is None:
+        warnings += list_alike(order, table.name, "labels")
+    if inputs.separator is not None and len(marks) > 1 and marks.sum(axis=1).max() < 2:
+        warnings.append(
+            f"no row of {table.name} has {inputs.separator!r} between labels in column "
+            f"{inputs.label!r:.60}, so each has one at most; correct --label-separator if they "
+            "have more"
+        )
     return marks[:, counts > 0], tuple(np.array(order, dtype=object)[counts > 0])
 
 

@@ -17,6 +17,8 @@ from layerscout.runtime import InputError
 
 # What people write where there is no label; "NaN" is refused as missing.
 ABSENT = ("na", "n/a", "none", "null", "-", "?")
+# What stands between several labels in a string.
+SEPARATORS = ("|", ";", ",")
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 CODE = re.compile(r"[+-]?0\d", re.ASCII)
 SEVERAL = (
@@ -232,38 +234,70 @@ def settle_classes(
             f"{names[0]!r:.60}; name another column with --label, or add rows"
         )
     alone = [name for name in order if counts[name] == 1]
+    joined = find_joined(order)
     if alone:
         numeric = all(map(NUMBER.fullmatch, counts))
         more = f" and of {len(alone) - 1} other classes" if len(alone) > 1 else ""
         remedy = "; for numbers to predict use --regression" if numeric else ""
+        if joined:
+            remedy = f"; for several labels of a text use --label-separator {joined[1]!r}"
         found = f"1 of {alone[0]!r:.60}{more}"
         remedy = f"drop or merge such classes{remedy}"
         rule = "every class needs at least 2 examples"
         raise table.fault(rule, found, column, names.index(alone[0]), remedy)
     settled = tuple(name for name in order if name in counts)
-    warnings += [] if known else list_doubtful(settled, table.name)
+    if not known:
+        warnings += list_alike(settled, table.name, "classes")
+        warnings += _list_doubtful(settled, table.name)
     return settled
 
 
-def list_doubtful(names: Sequence[str], source: str) -> list[str]:
-    """List what may be wrong with the names of classes: one that was written in several ways, or
-    that says that there is no label."""
+def list_alike(names: Sequence[str], source: str, what: str) -> list[str]:
+    """List the names of classes, tags or labels that were written in several ways."""
     alike: dict[str, list[str]] = {}
     for name in names:
-        alike.setdefault(" ".join(name.split()).casefold(), []).append(name)
-    found = [
-        f"classes of {source} differ only in case or spaces: {', '.join(map(repr, some)):.80}; "
+        alike.setdefault(_fold(name), []).append(name)
+    return [
+        f"{what} of {source} differ only in case or spaces: {', '.join(map(repr, some)):.80}; "
         "write them alike if they are the same"
         for some in alike.values()
         if len(some) > 1
     ]
-    none = [some[0] for written, some in alike.items() if written in ABSENT]
+
+
+def _fold(name: str) -> str:
+    return " ".join(name.split()).casefold()
+
+
+def _list_doubtful(names: Sequence[str], source: str) -> list[str]:
+    """List classes that seem to be none, or several labels in one string."""
+    found = []
+    none = [name for name in names if _fold(name) in ABSENT]
     if none:
         found.append(
             f"{none[0]!r} is read as a class of {source}; leave the label empty, and use "
             "--drop-missing, if it stands for none"
         )
+    if joined := find_joined(names):
+        found.append(
+            f"{joined[0]!r:.60} is read as one class of {source}; for several labels of a text use "
+            f"--label-separator {joined[1]!r}"
+        )
     return found
+
+
+def find_joined(names: Sequence[str]) -> tuple[str, str] | None:
+    """Find a class that joins several others, and the separator between them; None without any.
+
+    Each of its parts must be a class, or a part of another one: names may have commas of their own.
+    """
+    for separator in SEPARATORS:
+        parts = [{part.strip() for part in name.split(separator)} for name in names]
+        seen = Counter(part for some in parts for part in some)
+        for name, some in zip(names, parts, strict=True):
+            if len(some) > 1 and "" not in some and all(seen[part] > 1 for part in some):
+                return name, separator
+    return None
 
 
 def number_classes(

@@ -191,11 +191,18 @@ class Task:
             labels: names by id; all of the task's own are among them.
         """
         ids = np.array([labels.index(name) for name in self.labels])
+
+        def renumbered(part: Split) -> Split:
+            if part.labels.ndim == 1:
+                return replace(part, labels=ids[part.labels])
+            marks = np.zeros((len(part), len(labels)), dtype=bool)
+            marks[:, ids] = part.labels
+            return replace(part, labels=marks)
+
         validation, test = (
-            None if part is None else replace(part, labels=ids[part.labels])
-            for part in (self.validation, self.test)
+            None if part is None else renumbered(part) for part in (self.validation, self.test)
         )
-        train = replace(self.train, labels=ids[self.train.labels])
+        train = renumbered(self.train)
         return replace(self, labels=tuple(labels), train=train, validation=validation, test=test)
 
     def hold_out(self, fraction: float, seed: int) -> "Task":

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layerscout.data.labels import name_classes
+from layerscout.data.labels import list_alike, name_classes
 from layerscout.data.lists import Items, lay_out, read_lists
 from layerscout.data.tables import Table, join_names
 from layerscout.data.tags import OUTSIDE, Tags, count_orphans, mark_spans
@@ -110,6 +110,7 @@ def number_tags(
     counts = Counter(names)
     if labels is None:
         labels = tuple(tag for tag in order if tag in counts)
+        warnings += [] if fixed else list_alike(labels, name, "tags")
         if absent := [tag for tag in order if tag not in counts]:
             warnings.append(f"tags without a word in {name}: {join_names(absent)}")
         if len(labels) < 2:

@@ -17,6 +17,7 @@ from layerscout.pages.naming import (
     describe_reached,
     describe_speed,
     list_task,
+    name_examples,
     name_majority,
     name_measure,
 )
@@ -28,6 +29,7 @@ def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
     found = f"{plan['notation']} ({content['method']}): {describe_reached(content)}."
     share, test = flops["train"] / flops["full_train"], content.get("test")
+    examples = name_examples(task["kind"])
     sections = [
         Section("Found", [found]),
         Section("Warnings", content["warnings"]),
@@ -42,8 +44,8 @@ def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
                 ("Model", list_model(model)),
                 ("Task", list_task(task)),
                 ("Trained on", count_examples(task)),
-                ("Validated on", f"{content['settings']['validation_examples']:,} examples"),
-                *([("Tested on", f"{test['examples']:,} examples")] if test else []),
+                ("Validated on", f"{content['settings']['validation_examples']:,} {examples}"),
+                *([("Tested on", f"{test['examples']:,} {examples}")] if test else []),
                 ("Training FLOPs", f"{share:.0%} of full fine-tuning"),
                 ("Parameters", f"{content['parameters']['total']:,}"),
                 ("Trained", f"{content['parameters']['trainable']:,}"),

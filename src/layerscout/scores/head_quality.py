@@ -5,7 +5,8 @@ fitted: every example is predicted from a fit to the other folds. The fits witho
 from the one with all examples, by the block form of the leave-one-out identity for linear smoothers
 (Cook & Weisberg 1982, §2.2): with the hat matrix H and residuals e, those of fold k without fold k
 are (I − H_kk)⁻¹ e_k. All ridge terms share one reduction to tridiagonal form: a fit for each fold
-would cost more than the forward pass.
+would cost more than the forward pass, unless folds have more rows than a state has features, as
+with words; then there is a fit for each.
 
 States are compared on the same examples. What makes an example hard is then in both of two states
 and leaves their difference: that tells states apart where the intervals around each overlap.
@@ -13,6 +14,7 @@ and leaves their difference: that tells states apart where the intervals around 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +35,9 @@ RIDGE_TERMS = tuple(10.0**exponent for exponent in range(1, -7, -1))
 WORSE = 1.05
 # I − H_kk is singular where a fold holds the only examples of a direction and nothing shrinks it.
 SINGULAR = 1e-10
+# Rows of a fold, in features, from which on a fit for each fold costs less: 0.19 s against 0.26 at
+# 200 rows of 384 features, 0.7 against 6.7 at 1,160; 0.6 against 0.2 at 100 rows of 768.
+LARGE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,30 +111,77 @@ def cross_fit(
     """
     parts = [np.flatnonzero(folds == fold) for fold in range(int(folds.max()) + 1)]
     centred = H - H.mean(axis=0)
-    scatter = centred.T @ centred
-    spread = float(scatter.trace())
-    if len(parts) < 2 or spread <= ROUNDING * float((H * H).sum()):
+    spread = float(np.einsum("nd,nd->", centred, centred))
+    if len(parts) < 2 or spread <= ROUNDING * float(np.einsum("nd,nd->", H, H)):
         return None
     if y.dtype.kind == "i":
         y = np.eye(int(y.max()) + 1)[y]
     targets = y.reshape(len(y), -1).astype(np.float64)
-    mean, scale = targets.mean(axis=0), spread / len(scatter)
-    reduced = Tridiagonal.of(scatter)
-    turned = reduced.turn(centred.T)
+    mean = targets.mean(axis=0)
+    targets -= mean
+    larger = max(map(len, parts)) > LARGE * H.shape[1]
+    leave_out = _fit_without if larger else _correct_without
     least, best = np.inf, None
+    for predicted in leave_out(centred, targets, parts, spread / H.shape[1]):
+        error = float(((targets - predicted) ** 2).sum())
+        if error < least * (1 - 1e-9):
+            least, best = error, predicted
+        elif error > WORSE * least:
+            break
+    return None if best is None else best + mean
+
+
+def _correct_without(
+    centred: Float64[np.ndarray, "n d"],
+    targets: Float64[np.ndarray, "n T"],
+    parts: Sequence[Int64[np.ndarray, " _"]],
+    scale: float,
+) -> Iterator[Float64[np.ndarray, "n T"]]:
+    """Predict rows without those of their fold, from one fit to all, for each ridge term.
+
+    It costs products of m × m for folds of m rows. States and targets are less their means.
+    """
+    reduced = Tridiagonal.of(centred.T @ centred)
+    turned = reduced.turn(centred.T)
     for term in RIDGE_TERMS:
         whitened = reduced.whiten(term * scale, turned)
         if whitened is None:
-            break  # as every weaker term will
-        residuals = targets - mean - whitened.T @ (whitened @ (targets - mean))
-        if not all(_leave_out(rows, whitened[:, rows], residuals, len(H)) for rows in parts):
-            break
-        error = float((residuals**2).sum())
-        if error < least * (1 - 1e-9):
-            least, best = error, targets - residuals
-        elif error > WORSE * least:
-            break
-    return best
+            return  # as every weaker term will
+        residuals = targets - whitened.T @ (whitened @ targets)
+        if not all(_leave_out(rows, whitened[:, rows], residuals, len(centred)) for rows in parts):
+            return
+        yield targets - residuals
+
+
+def _fit_without(
+    centred: Float64[np.ndarray, "n d"],
+    targets: Float64[np.ndarray, "n T"],
+    parts: Sequence[Int64[np.ndarray, " _"]],
+    scale: float,
+) -> Iterator[Float64[np.ndarray, "n T"]]:
+    """Predict the same, from a fit without each fold, whose sums are those of all less its own.
+
+    It costs products of d × d, and holds one for each fold.
+    """
+    (n, d), T = centred.shape, targets.shape[1]
+    both = np.concatenate([centred, targets], axis=1)
+    of_folds = [centred[rows].T @ both[rows] for rows in parts]
+    everything, fits = sum(of_folds, np.zeros((d, d + T))), []
+    for rows, own in zip(parts, of_folds, strict=True):
+        # All rows sum up to 0, so those outside of the fold to the negative of those inside.
+        total, count = -both[rows].sum(axis=0), n - len(rows)
+        fits.append((rows, everything - own - np.outer(total[:d], total) / count, total / count))
+    for term in RIDGE_TERMS:
+        predicted = np.empty_like(targets)
+        for rows, moments, mean in fits:
+            scatter = moments[:, :d].copy().T  # symmetric, and so in the column order of LAPACK
+            scatter[np.diag_indices(d)] += term * scale
+            factor, failed = dpotrf(scatter, overwrite_a=True)
+            if failed:
+                return
+            weights, _ = dpotrs(factor, moments[:, d:])
+            predicted[rows] = (centred[rows] - mean[:d]) @ weights + mean[d:]
+        yield predicted
 
 
 def _set_thresholds(

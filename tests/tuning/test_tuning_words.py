@@ -102,7 +102,10 @@ def test_words_from_the_cut_are_those_of_the_whole(family, tmp_path):
 def test_every_family_that_labels_words_is_tuned_saved_and_asked(family, tmp_path):
     encoder, _ = fitted(load(tmp_path / "base", family), "(3, 3, 3)")
     task = words_task()
-    result = cheaply(encoder, task, "(3, 3, 3)")
+    result, none = (cheaply(encoder, task, "(3, 3, 3)", cache_limit=limit) for limit in (ROOM, 0))
+    assert result.content["trunk"]["kept"] and not none.content["trunk"]["kept"]
+    both = [np.stack(one.predictions["logits"]) for one in (result, none)]
+    np.testing.assert_allclose(*both, atol=1e-5)
     result.save(tmp_path / "tuned")
     model = AutoModelForTokenClassification.from_pretrained(tmp_path / "tuned" / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tuned" / "model")

@@ -58,9 +58,9 @@ class Moments:
         seen = torch.bincount(labels, minlength=len(self.count))
         self.count.add_(seen)
         used: list[tuple[Tensor, Tensor | None]] = []
-        for weight in self.weights[labels].unbind(1):
-            rows = weight.nonzero().flatten()
-            used.append((rows, None if (weight[rows] == 1).all() else weight[rows, None]))
+        for each in self.weights[labels].unbind(1):
+            rows = each.nonzero().flatten()
+            used.append((rows, None if (each[rows] == 1).all() else each[rows, None]))
         # State by state: a chunk in float64 then stays small enough for the processor's cache.
         for s, state in enumerate(states.to(self.reference.device)):
             x = state.double() - self.reference[s]

@@ -94,10 +94,11 @@ def halves(found: Mapping[int, float]) -> tuple[list[float], list[float]]:
     return lower, [value for at, value in found.items() if at > top / 2]
 
 
-def gain(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> Mean:
+def gain(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> Mean | None:
     """Average how much better the first of each pair of strategies is, over models and tasks.
 
     Where both are the same plan, as where the best state is the top one, nothing is compared.
+    None where no pair is left.
     """
     found = values(frame, "metric", ("model", "task", "plan", "resolved"))
     plans = {(m, t, plan): (resolved, value) for (m, t, plan, resolved), value in found.items()}
@@ -107,7 +108,7 @@ def gain(frame: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> Mean:
         differences = [a[1] - b[1] for a, b in both if a and b and a[0] != b[0]]
         if differences:
             gains.append(mean(differences))
-    return average(gains)
+    return average(gains) if gains else None
 
 
 def span(found: Iterable[float]) -> str:
@@ -134,12 +135,14 @@ def toward(found: Mapping[Any, float], better: str) -> dict[Any, float]:
 # --- Xie et al. 2022 -----------------------------------------------------------------------------
 
 
-def scores(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
-    """Judge which score goes with probing."""
-    ratio, cca, rank, debiased = (
-        toward(values(frame, f"pearson:{key}", ("model", "task")), SCORES[key].better)
-        for key in ("variability_ratio", "cca", "numerical_rank", "variability_ratio_debiased")
-    )
+def agreement(frame: pd.DataFrame, key: str) -> dict[Any, float]:
+    """Give the correlation of a score with probing, by model and task; higher is better."""
+    return toward(values(frame, f"pearson:{key}", ("model", "task")), SCORES[key].better)
+
+
+def predicts(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge whether ν goes with probing."""
+    ratio = agreement(frame, "variability_ratio")
     predicted = average(list(ratio.values()))
     yield Claim(
         name,
@@ -147,6 +150,15 @@ def scores(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         above(predicted),
         f"r towards better probes {told(predicted, 'models and tasks')}: "
         + ", ".join(f"{m} {t} {format_rounded(v)}" for (m, t), v in ratio.items()),
+    )
+
+
+def scores(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge which score goes with probing."""
+    yield from predicts(name, frame)
+    ratio, cca, rank, debiased = (
+        agreement(frame, key)
+        for key in ("variability_ratio", "cca", "numerical_rank", "variability_ratio_debiased")
     )
     for text, better, worse in (
         ("CCA predicts probing at least as well as ν", cca, ratio),
@@ -198,8 +210,8 @@ def strategies(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         (f"best-up is near full fine-tuning (±{NEAR})", [("best-up", "full")], near),
         (f"(1, ℓ*, ℓ*) is near full fine-tuning (±{NEAR})", [("best-down:all@best", "full")], near),
     ):
-        one = gain(frame, pairs)
-        yield Claim(name, text, judge(one), f"difference {told(one, 'models and tasks')}")
+        if (one := gain(frame, pairs)) is not None:
+            yield Claim(name, text, judge(one), f"difference {told(one, 'models and tasks')}")
 
 
 def middle(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
@@ -209,9 +221,48 @@ def middle(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         for k in range(1, 4)
         for head in ("best", "top")
     ]
-    one = gain(frame, pairs)
-    text = f"difference {told(one, 'models and tasks where the two differ')}"
-    yield Claim(name, "blocks at ℓ* beat blocks at the middle state", above(one), text)
+    if (one := gain(frame, pairs)) is not None:
+        text = f"difference {told(one, 'models and tasks where the two differ')}"
+        yield Claim(name, "blocks at ℓ* beat blocks at the middle state", above(one), text)
+
+
+def deberta(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge ν and the strategies by one block, on the model that the recipe is given."""
+    yield from predicts(name, frame)
+    yield from strategies(name, frame)
+    yield from middle(name, frame)
+
+
+def costs(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge what strategies cost, on a task each."""
+    measures = ("train_seconds", "inference_share", "parameters", "trainable")
+    found = {key: values(frame, key, ("task", "plan"), grid="tuned") for key in measures}
+    for text, plan, cheaper in (
+        (
+            "(1, ℓ*, ℓ*) trains faster than full fine-tuning, with fewer parameters and FLOPs of "
+            "inference",
+            "best-down:all@best",
+            ("train_seconds", "inference_share", "parameters"),
+        ),
+        (
+            "(ℓ* + 1, L, L) trains faster than full fine-tuning, at the same inference",
+            "best-up",
+            ("train_seconds", "trainable"),
+        ),
+    ):
+        cases = []
+        for task in dict.fromkeys(task for task, _ in found["train_seconds"]):
+            share = {
+                key: by[task, plan] / by[task, "full"]
+                for key, by in found.items()
+                if key in cheaper
+            }
+            told_all = ", ".join(
+                f"{value:.0%} of the {key.replace('_share', ' FLOPs').replace('_', ' ')}"
+                for key, value in share.items()
+            )
+            cases.append((all(value < 1 for value in share.values()), f"{task}: {told_all}"))
+        yield by_task(name, text, cases)
 
 
 # What the recipe calls samples with as many examples of every class.
@@ -484,6 +535,54 @@ def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     )
 
 
+def localized(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge where three pretrained blocks help most."""
+    cases = []
+    metrics = values(frame, "metric", ("task", "change", "first"), grid="tuned")
+    for task in dict.fromkeys(task for task, _, _ in metrics):
+        lines, flags = [], []
+        for change, text in (("preserve", "with"), ("reinit", "without")):
+            low, high = halves(
+                {at: v for (t, how, at), v in metrics.items() if (t, how) == (task, change)}
+            )
+            early, late = mean(low), mean(high)
+            flags.append(early > late if change == "preserve" else early < late)
+            lines.append(
+                f"{format_rounded(early)} {text} three early ones and {format_rounded(late)} "
+                f"{text} three late ones"
+            )
+        cases.append((all(flags), f"{task}: {', '.join(lines)}"))
+    yield by_task(
+        name,
+        "pretrained blocks help more the earlier they are (three kept, and three reinitialised)",
+        cases,
+    )
+
+
+def longer(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge what more than three epochs bring."""
+    found = values(frame, "metric_by_epoch", ("examples", "task", "kept", "at"))
+    few, *_, many = sorted({examples for examples, *_ in found})
+    for size, last, text in (
+        (few, 5, f"with few examples, two more epochs than 3 gain {NO_HELP} or more"),
+        (many, 10, f"with more of them, seven more epochs gain less than {NO_HELP}"),
+    ):
+        gains = {
+            f"{task}, {kept} kept": value - found[size, task, kept, 3]
+            for (examples, task, kept, at), value in found.items()
+            if (examples, at) == (size, last)
+        }
+        yield by_task(
+            name,
+            text,
+            [
+                ((gain >= NO_HELP) == (size == few), f"{case}: {format_rounded(gain)}")
+                for case, gain in gains.items()
+            ],
+            f"{size:,} examples: ",
+        )
+
+
 def single(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what re-initialising a single block does."""
     found = values(frame, "metric", ("edits", "seed"))
@@ -538,31 +637,45 @@ def norms(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
 
 def layers(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge the k blocks with the most Fisher information."""
+    yield from best_blocks(name, frame, "")
+
+
+def released(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+    """Judge the same where embeddings are trained in every run, as published."""
+    yield from best_blocks(name, frame, "emb+")
+
+
+def best_blocks(name: str, frame: pd.DataFrame, start: str) -> Iterator[Claim]:
+    """Judge plans of the best blocks and of the worst, whose names begin with `start`."""
     found = values(frame, "metric", ("task", "plan"))
-    gains = {task: v - found[task, "full"] for (task, plan), v in found.items() if plan == "rank:5"}
-    yield Claim(
-        name,
-        f"the 5 best blocks are within {NEAR} of full fine-tuning",
-        everywhere(abs(value) <= NEAR for value in gains.values()),
-        ", ".join(f"{task}: {format_rounded(value)}" for task, value in gains.items()),
-    )
-    gains = {
-        task: v - found[task, "rank-bottom:1"]
-        for (task, plan), v in found.items()
-        if plan == "rank:1"
-    }
-    yield Claim(
-        name,
-        "the best block alone beats the worst alone",
-        everywhere(value > 0 for value in gains.values()),
-        ", ".join(f"{task}: by {format_rounded(value)}" for task, value in gains.items()),
-    )
+    for text, plan, other, judge, word in (
+        (
+            f"the 5 best blocks are within {NEAR} of full fine-tuning",
+            f"{start}rank:5",
+            "full",
+            lambda value: abs(value) <= NEAR,
+            "",
+        ),
+        (
+            "the best block alone beats the worst alone",
+            f"{start}rank:1",
+            f"{start}rank-bottom:1",
+            lambda value: value > 0,
+            "by ",
+        ),
+    ):
+        gains = {t: v - found[t, other] for (t, one), v in found.items() if one == plan}
+        yield by_task(
+            name,
+            text,
+            [(judge(v), f"{task}: {word}{format_rounded(v)}") for task, v in gains.items()],
+        )
 
 
 def ranks(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge whether Fisher ranks last."""
     found = values(frame, "deviation:fisher", ("grid", "task", "at"))
-    blocks = 6
+    blocks = int(frame["blocks"].max())
     random = (blocks**2 - 1) / (3 * blocks)
     for grid, text in (("ranked", "with a real schedule"), ("ranked as released", "as released")):
         moves = {(t, at): v for (g, t, at), v in found.items() if g == grid and at}
@@ -602,7 +715,12 @@ STUDIES: Mapping[str, Evidence] = {
     "xie2022-scores": Evidence(scores, both=True, measures=(*RATIO, "probe")),
     "xie2022-pooling": Evidence(pooling, both=True, measures=("smoothness:", "variability_ratio")),
     "xie2022-table6": Evidence(strategies, both=True),
+    "xie2022-table7": Evidence(strategies),
     "xie2022-middle": Evidence(middle, both=True),
+    "xie2022-deberta": Evidence(deberta, measures=("metric", *RATIO, "probe")),
+    "xie2022-table10": Evidence(
+        costs, measures=("train_seconds", "inference_share", "parameters", "trainable")
+    ),
     "xie2022-imbalance": Evidence(imbalance, measures=(*RATIO, "nc1")),
     "xie2022-scarcity": Evidence(scarcity, measures=RATIO),
     "xie2022-after-tuning": Evidence(after_tuning, measures=("metric", *RATIO, "probe")),
@@ -610,9 +728,12 @@ STUDIES: Mapping[str, Evidence] = {
     "phang2021-cka": Evidence(clusters, measures=("metric", "contrast", "split", "same_state")),
     "tamkin2020-incremental": Evidence(incremental),
     "tamkin2020-permutation": Evidence(permutation),
+    "tamkin2020-localized": Evidence(localized),
     "tamkin2020-single": Evidence(single),
+    "tamkin2020-epochs": Evidence(longer, measures=("metric_by_epoch",)),
     "tamkin2020-rate": Evidence(rate),
     "tamkin2020-norms": Evidence(norms),
     "lodha2023-layers": Evidence(layers),
+    "lodha2023-released": Evidence(released),
     "lodha2023-ranks": Evidence(ranks, measures=("metric", "deviation:")),
 }

@@ -4,13 +4,12 @@ python bench/coverage.py --write docs/papers.md
 """
 
 import argparse
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from layerscout.studies.loading import list_recipes, load_recipe
 from measuring import table
-from results import KEPT, PAPERS
+from results import BASE_KEPT, KEPT, PAPERS, read_runs
 
 # How many figures and tables each paper has.
 COUNTS: Mapping[str, tuple[int, int]] = {
@@ -51,38 +50,38 @@ def list_items(paper: str) -> list[str]:
     return [f"Figure {n + 1}" for n in range(figures)] + [f"Table {n + 1}" for n in range(tables)]
 
 
-def list_rows(paper: str, records: Mapping[str, Mapping[str, int]]) -> list[list[str]]:
+def list_rows(paper: str) -> list[list[str]]:
     """Give a row for each figure and table of a paper and each recipe that makes it."""
+    kept = [read_runs(folder) for folder in (KEPT, BASE_KEPT) if (folder / "studies.json").exists()]
     recipes = {name: load_recipe(name) for name in list_recipes() if name.startswith(paper)}
     items = list_items(paper)
     items += sorted({one for recipe in recipes.values() for one in recipe.shows} - {*items})
     rows = []
     for item in items:
         if (paper, item) in OTHERS:
-            rows.append([item, "", OTHERS[paper, item], ""])
+            rows.append([item, "", OTHERS[paper, item], *("" for _ in kept)])
         for name, recipe in recipes.items():
             if item in recipe.shows:
-                done = records.get(name)
-                record = f"[{done['trials']} trials](measured/results.md)" if done else "none"
-                rows.append([item, f"`{name}`", recipe.shows[item], record])
+                done = [known[name]["trials"] if name in known else None for known in kept]
+                links = [f"[{n} trials](measured/results.md)" if n else "none" for n in done]
+                rows.append([item, f"`{name}`", recipe.shows[item], *links])
     return rows
 
 
-def write(records: Mapping[str, Mapping[str, int]]) -> str:
+def write() -> str:
     """Write the page."""
-    headings: Sequence[str] = ["", "recipe", "how", "record of the small variant"]
-    parts = [
-        f"## {title}\n\n{table(headings, list_rows(paper, records))}"
-        for paper, title in PAPERS.items()
-    ]
+    parts = []
+    for paper, title in PAPERS.items():
+        rows = list_rows(paper)
+        headings = ["", "recipe", "how", "record, small variant", "record, base size"][: len(rows[0])]
+        parts.append(f"## {title}\n\n{table(headings, rows)}")
     return INTRODUCTION + "\n" + "\n\n".join(parts) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--write", type=Path, required=True)
-    records = json.loads((KEPT / "studies.json").read_text(encoding="utf-8"))
-    parser.parse_args().write.write_text(write(records), encoding="utf-8")
+    parser.parse_args().write.write_text(write(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from layerscout.studies.tables import summarise
 from measuring import table
 
 KEPT = Path(__file__).parents[1] / "docs" / "measured" / "results"
+BASE_KEPT = KEPT / "base"
 
 # --- Running and keeping -------------------------------------------------------------------------
 
@@ -76,7 +77,7 @@ def run(studies: Path, shared: Path) -> None:
 
 def keep(studies: Path, *, base: bool = False) -> None:
     """Keep the values of every study that is there whole."""
-    kept = KEPT / "base" if base else KEPT
+    kept = BASE_KEPT if base else KEPT
     kept.mkdir(exist_ok=True)
     path = kept / "studies.json"
     told = json.loads(path.read_text()) if path.exists() else {}
@@ -93,8 +94,9 @@ def keep(studies: Path, *, base: bool = False) -> None:
         if not all(record and record["status"] == "done" for record in records.values()):
             raise SystemExit(f"{name} has trials that failed or have not run; see its report")
         frame = tidy_records(content, store.read)
-        read = frame["measure"].fillna("").str.startswith(evidence.measures)
-        frame = frame[read & frame["selected"] & ~frame["measure"].fillna("").str.contains("_by_")]
+        measures = frame["measure"].fillna("")
+        read = measures.str.startswith(evidence.measures) & ~measures.str.contains("_by_")
+        frame = frame[(read | measures.isin(evidence.measures)) & frame["selected"]]
         left = ["status", "selected", *(axis for axis in frame if frame[axis].isna().all())]
         frame = frame.drop(columns=left).assign(trial=frame["trial"].str[:12])
         frame["value"] = frame["value"].map(lambda value: f"{value:.6g}")
@@ -132,19 +134,21 @@ def _number(at: Any) -> Any:
 
 # --- The page ------------------------------------------------------------------------------------
 
-INTRODUCTION = """# What the papers say, and what small encoders do
+INTRODUCTION = """# What the papers say, and what encoders do
 
-The recipes of [study.md](../study.md) were run in their `small` form on two small encoders. This
-page compares the results with what the four papers found on large ones. **A small encoder may
-disagree with a paper, and on several points it does.** That says something about small encoders,
-little data and few epochs, not that a paper is wrong.
+The recipes of [study.md](../study.md) were run on models that fit a laptop, and the results are
+set beside what the four papers found on large ones. **A smaller model may disagree with a paper,
+and on several points it does.** That says something about these models, little data and few
+epochs, not that a paper is wrong.
 
+- **mpnet-base** is all-mpnet-base-v2: 12 blocks, 768 wide, 109M parameters, the size of the
+  papers' BERT-base. It was trained on sentence pairs, those of QNLI and MNLI among them.
 - **MiniLM-L6** is the encoder of `layerscout demo`, all-MiniLM-L6-v2: 6 blocks, 384 wide. It was
   tuned on sentence pairs, including those of QQP, QNLI and MNLI, so it has seen these tasks.
 - **stacked-12** has 12 blocks of the same width: each block of MiniLM-L6 twice, then three
   quarters of an hour of masked-word training. It is a real checkpoint, but a weak one.
-- The tasks are those of GLUE and SuperGLUE, with the numbers of examples of the recipes' `small`
-  variants. CoLA is measured by Matthews correlation, QQP by F1, the others by accuracy.
+- The tasks are those of GLUE and SuperGLUE, with some hundred to some thousand examples. CoLA is
+  measured by Matthews correlation, QQP by F1, the others by accuracy.
 
 `python bench/results.py --write docs/measured/results.md` writes this page from the values in
 `docs/measured/results/`, which `--keep` extracts from the records of the studies."""
@@ -165,14 +169,36 @@ PAPERS = {
 }
 
 
-def there() -> list[str]:
+def there(folder: Path = KEPT) -> list[str]:
     """Name the studies that were run."""
-    return [name for name in STUDIES if (KEPT / f"{name}.csv").exists()]
+    return [name for name in STUDIES if (folder / f"{name}.csv").exists()]
 
 
-def claims() -> list[Claim]:
+def claims(folder: Path = KEPT) -> list[Claim]:
     """Judge all claims."""
-    return [claim for name in there() for claim in STUDIES[name].judge(name, kept(name))]
+    names = there(folder)
+    return [claim for name in names for claim in STUDIES[name].judge(name, kept(name, folder))]
+
+
+def judge(folder: Path, level: str) -> list[str]:
+    """Write a table of claims for each paper, under headings of a level such as "###"."""
+    judged, parts = claims(folder), []
+    for start, paper in PAPERS.items():
+        rows = [
+            # Two bare asterisks in a cell are emphasis in Markdown.
+            [
+                claim.text.replace("ℓ*", "ℓ\\*"),
+                f"**{claim.verdict}**",
+                claim.numbers,
+                f"`{claim.recipe}`",
+            ]
+            for claim in judged
+            if claim.recipe.startswith(start)
+        ]
+        if rows:
+            heads = ["claim", "", "numbers", "recipe"]
+            parts.append(f"{level} {paper}\n\n" + table(heads, rows))
+    return parts
 
 
 def means(name: str, title: str, rows: str, columns: str | Sequence[str], **more: Any) -> str:
@@ -268,36 +294,25 @@ def command(name: str) -> str:
 
 def page() -> str:
     """Write the page from what is kept."""
-    parts = [INTRODUCTION, f"## Claims\n\n{RULES}"]
-    judged = claims()
-    for start, paper in PAPERS.items():
-        rows = [
-            # Two bare asterisks in a cell are emphasis in Markdown.
-            [
-                claim.text.replace("ℓ*", "ℓ\\*"),
-                f"**{claim.verdict}**",
-                claim.numbers,
-                f"`{claim.recipe}`",
-            ]
-            for claim in judged
-            if claim.recipe.startswith(start)
-        ]
-        parts.append(f"### {paper}\n\n" + table(["claim", "", "numbers", "recipe"], rows))
-    parts.append("## Values")
+    parts = [INTRODUCTION, f"## How claims are judged\n\n{RULES}"]
+    if there(BASE_KEPT):
+        parts += [f"## A base-size model\n\n{list_runs(BASE_KEPT)}", *judge(BASE_KEPT, "###")]
+    parts += ["## Small encoders", *judge(KEPT, "###")]
+    parts.append("## Values of small encoders")
     parts += tables()
     parts += [
         f"### {title} (`{name}`)\n\n![{title}](results/{name}.svg)"
         for name, (title, _) in DRAWN.items()
         if name in there()
     ]
-    told = json.loads((KEPT / "studies.json").read_text())
+    told = read_runs(KEPT)
     versions = ", ".join(f"{k} {v}" for k, v in sorted(told["xie2022-scores"]["versions"].items()))
     hours = sum(one["hours"] for one in told.values())
     rows = [[f"`{command(n)}`", str(told[n]["trials"]), f"{told[n]['hours']:.2f}"] for n in there()]
     parts.append(
-        "## How it was run\n\nOn one core per study, two at a time and alongside other work, so "
-        f"the hours are not a benchmark; {hours:.1f} in all. {versions}. DATA holds the tasks "
-        "(`DATA/cola/train.parquet`, ...), STACKED is the folder of stacked-12.\n\n"
+        "## How small encoders were run\n\nOn one core per study, two at a time and alongside "
+        f"other work, so the hours are not a benchmark; {hours:.1f} in all. {versions}. DATA holds "
+        "the tasks (`DATA/cola/train.parquet`, ...), STACKED is the folder of stacked-12.\n\n"
         + table(["command", "trials", "hours"], rows)
     )
     left = [f"- `{n}`: {why}." for n in there() for why in told[n]["refused"]]
@@ -306,6 +321,28 @@ def page() -> str:
     if left:
         parts.append("What could not be run:\n\n" + "\n".join(left))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def read_runs(folder: Path) -> dict[str, Any]:
+    """Read what is known of the studies that were kept, by name."""
+    found: dict[str, Any] = json.loads((folder / "studies.json").read_text())
+    return found
+
+
+def list_runs(folder: Path) -> str:
+    """Say which studies ran on the base-size model, and which did not yet."""
+    told, names = read_runs(folder), there(folder)
+    hours = sum(told[name]["hours"] for name in names)
+    rows = [[f"`{n}`", str(told[n]["trials"]), f"{told[n]['hours']:.2f}"] for n in names]
+    missing = [name for name in BASE if name not in names]
+    text = (
+        "`python bench/results.py --base MODEL --run STUDIES` on one core alongside other work, "
+        "with the changes of `bench/base.py`: fewer tasks, seeds and plans than a recipe has, and "
+        "the trainings of the recipe `advice`, which studies share. With two or three tasks and "
+        f"two seeds intervals are wide. {hours:.1f} core-hours.\n\n"
+        + table(["recipe", "trials", "hours"], rows)
+    )
+    return text + (f"\n\nNot run yet: {', '.join(missing)}." if missing else "")
 
 
 def main() -> None:

@@ -303,7 +303,26 @@ def test_rows_that_tuning_may_have_seen_are_warned_of(tmp_path, telling):
     for others in ('{"settings": "mine"}', "[]", "[" * 100_000):  # a file that is not of tuning
         (tmp_path / "result.json").write_text(others)
         found = quietly(tmp_path / "model", ls.Task.load(telling))
-        assert any("no validation split of its own" in w for w in found.warnings)
+        assert any("may have been tuned on some of them" in w for w in found.warnings)
+
+
+def test_other_data_are_judged_whole_and_need_not_have_every_class(tmp_path, telling, write):
+    base = tiny_checkpoint(tmp_path / "base", "bert")
+    task = ls.Task.load(telling)
+    cheaply(base, task, "head:4", epochs=1).save(tmp_path)
+    model, (one, other) = tmp_path / "model", task.labels
+    held_out = quietly(model, telling).content["task"]["validation_examples"]
+    assert held_out < len(task.train) / 5
+    few = write("few.csv", as_csv({"text": ["a", "b", "c"], "label": [one, one, other]}))
+    found = quietly(model, few)
+    assert found.content["task"]["validation_examples"] == 3 and not found.warnings[1:]
+    same = write("same.csv", as_csv({"text": ["a", "b"], "label": [one, one]}))
+    assert (
+        "All examples have the same label"
+        in describe_evaluation({**quietly(model, same).content, "majority": 1.0})[1]
+    )
+    odd = write("odd.csv", as_csv({"text": ["a", "b"], "label": [one, "neither"]}))
+    expect_refused("every label must be a class of the model", quietly, model, odd)
 
 
 def test_numbers(tmp_path):

@@ -89,7 +89,7 @@ def test_words_have_poolings_of_their_own(reads: str):
         (WORDS, "the most frequent tag", "2,000 words; --examples 4000 reads 4,000 words."),
         (
             SEVERAL,
-            "the labels that half of the texts or more have",
+            "the labels of at least half of the texts",
             "2,000 examples; --examples all reads all 67,349 examples.",
         ),
     ],

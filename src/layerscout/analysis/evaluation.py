@@ -27,6 +27,7 @@ from layerscout.data import (
     check_metric,
     ensure_validation,
     make_targets,
+    read_classes,
     require_validation,
     tabulate_predictions,
 )
@@ -132,8 +133,9 @@ def evaluate(
 
     Args:
         model: a tuned checkpoint with its head: a folder or a hub id.
-        task: a `Task`, or what `Task.load` takes. Without a validation split a tenth of the
-            training rows is set aside.
+        task: a `Task`, or what `Task.load` takes. Without a validation split all rows are judged,
+            unless heads are tuned, or the model was tuned on data of that name, or the data have
+            none: then a tenth is set aside, as tuning does.
         request: what is asked for, as one value in place of `options`. Heads that are tuned again
             count by the best epoch of any of their rates.
         original: the model before it was tuned, to train its head at every state (TUNEDORIG).
@@ -152,7 +154,8 @@ def evaluate(
         raise InputError("a tuned model is given by its folder or hub id; save it first")
     asked = resolve_request(EvaluateRequest, request, options)
     ablations, single = _part_edits(asked.edits)
-    task = ensure_validation(task, asked.seed)
+    trains = asked.tune_heads or original is not None
+    task, all_rows = _choose_rows(model, task, asked.seed, trains=trains)
     metric = asked.metric or task.metric
     check_metric(metric, task)
     encoder, classifier, columns, task = _load_tuned(model, task, single, device, precision)
@@ -198,7 +201,11 @@ def evaluate(
             for one in single
         ],
         "settings": _list_settings(extractor, task, asked.seed, tuned_heads),
-        "warnings": [*encoder.notes, *_list_warnings(found, tuning, judge, asked.max_length)],
+        "warnings": [
+            *encoder.notes,
+            *_warn_of_seen_rows(tuning, task, all_rows=all_rows),
+            *_list_warnings(found, judge, asked.max_length),
+        ],
         "seconds": extractor.seconds,
     }
     result = Evaluation(content, _tabulate(judge, found.outputs))
@@ -314,8 +321,40 @@ def _read_tuning(model: str | Path, task: Task) -> dict[str, Any] | None:
     return None
 
 
-def _warn_of_seen_rows(tuning: Mapping[str, Any] | None, task: Task) -> list[str]:
-    """Warn where the model may have been tuned on rows that are set aside now."""
+def _choose_rows(
+    model: str | Path, task: Task | str | Path, seed: int, *, trains: bool
+) -> tuple[Task, bool]:
+    """Give the task with a validation split to judge, and whether that is all of its rows.
+
+    Data without such a split may be those of the tuning, which set a tenth aside. Several paths
+    may lead there, so that goes by the last part of their names.
+
+    Args:
+        model: the tuned model.
+        task: as for `evaluate`.
+        seed: draws the rows that are set aside.
+        trains: whether training rows are needed.
+    """
+    task = task if isinstance(task, Task) else Task.load(task, classes=read_classes(model))
+    ours, tuned = task.origin.get("data"), _read_data(_read_tuning(model, task))
+    others = ours is not None and (tuned is None or Path(tuned).name != Path(str(ours)).name)
+    all_rows = task.validation is None and others and not trains
+    task = replace(task, validation=task.train) if all_rows else task
+    return ensure_validation(task, seed), all_rows
+
+
+def _read_data(tuning: Mapping[str, Any] | None) -> str | None:
+    """Give what a model was tuned on; None if that is not known."""
+    return None if tuning is None else tuning["settings"].get("data")
+
+
+def _warn_of_seen_rows(
+    tuning: Mapping[str, Any] | None, task: Task, *, all_rows: bool
+) -> list[str]:
+    """Warn where the model may have been tuned on rows that are judged now."""
+    if all_rows:
+        unknown = "all rows are judged, and the model may have been tuned on some of them"
+        return [unknown] if _read_data(tuning) is None else []
     ours = {name: task.origin.get(name) for name in ("validation", "validation_seed")}
     if ours["validation_seed"] is None:
         return []
@@ -327,11 +366,9 @@ def _warn_of_seen_rows(tuning: Mapping[str, Any] | None, task: Task) -> list[str
     ]
 
 
-def _list_warnings(
-    found: _Found, tuning: Mapping[str, Any] | None, judge: Judge, max_length: int
-) -> list[str]:
+def _list_warnings(found: _Found, judge: Judge, max_length: int) -> list[str]:
     task = judge.task
-    warnings = [*task.warnings, *_warn_of_seen_rows(tuning, task)]
+    warnings = [*task.warnings]
     warnings += warn_of_cut_inputs(found.tokens.truncated, len(found.tokens), max_length)
     warnings += warn_of_dropped_words(found.tokens)
     spans = {f"skip:{i}-{j}": logits for (i, j), logits in found.ablated.skipped.items()}

@@ -53,7 +53,7 @@ def evaluate(
     with interruptible(), terminal.loading(printing.quiet):
         names = ("evaluate.json", "evaluate.html", "predictions.parquet")
         check_outputs(output, *names, plot=plot)
-        task = columns.load(data, request.seed)
+        task = columns.load(data, request.seed, judged=model)
         # Heavy imports come after what may be refused.
         from layerscout import analysis, pages
 

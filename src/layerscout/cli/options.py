@@ -80,11 +80,22 @@ class Columns:
     sep: str | None = option(None, metavar="CHAR")
     validation: str | None = option(None)
 
-    def load(self, data: str, seed: int, *, test: str | Literal[False] | None = False) -> Any:
-        """Load the task; rows that are set aside are drawn by the seed."""
-        from layerscout.data import Task
+    def load(
+        self,
+        data: str,
+        seed: int,
+        *,
+        test: str | Literal[False] | None = False,
+        judged: str | None = None,
+    ) -> Any:
+        """Load the task; rows that are set aside are drawn by the seed.
 
-        return Task.load(data, **asdict(self), test=test, seed=seed)
+        Rows on which a tuned model is judged need not have all of its classes.
+        """
+        from layerscout.data import Task, read_classes
+
+        classes = () if judged is None else read_classes(judged)
+        return Task.load(data, **asdict(self), test=test, seed=seed, classes=classes)
 
 
 @dataclass(frozen=True)

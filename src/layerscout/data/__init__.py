@@ -12,7 +12,7 @@ from layerscout.data.intervals import (
     standard_error,
 )
 from layerscout.data.known_tasks import KNOWN, Kind, benchmark
-from layerscout.data.labels import count_classes
+from layerscout.data.labels import count_classes, read_classes
 from layerscout.data.metrics import (
     METRICS,
     METRICS_OF,

@@ -4,8 +4,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy as np
 from layerscout.data.known_tasks import KNOWN, Known
 from layerscout.data.tables import NUMBER, Source, Table, join_names
 from layerscout.data.texts import SURROGATE
-from layerscout.runtime import InputError
+from layerscout.runtime import InputError, read_json
 
 # What people write where there is no label; "NaN" is refused as missing.
 ABSENT = ("na", "n/a", "none", "null", "-", "?")
@@ -167,6 +169,14 @@ def count_classes(
     ids = number_classes(table, column, names, labels)[: len(first)]
     counts = np.bincount(ids, [count for _, count in counted], len(labels))
     return Classes(labels, tuple(ids.tolist()), tuple(counts.astype(int).tolist()), tuple(warnings))
+
+
+def read_classes(model: str | Path) -> tuple[str, ...]:
+    """Read the classes of a tuned model, by id, from its folder; none where it is no folder."""
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        names = read_json(Path(model) / "config.json")["id2label"]
+        return tuple(str(names[str(number)]) for number in range(len(names)))
+    return ()
 
 
 def _whole(table: Table, column: str, value: Any) -> int:

@@ -19,7 +19,7 @@ from layerscout.data.labels import (
 )
 from layerscout.data.lists import holds_lists, is_list
 from layerscout.data.split import Split
-from layerscout.data.tables import Source, Table
+from layerscout.data.tables import Source, Table, join_names
 from layerscout.data.tags import mark_spans
 from layerscout.data.texts import render
 from layerscout.data.words import number_tags, read_sentences
@@ -56,6 +56,7 @@ def read_splits(
     *,
     optional: str | None = None,
     drop_missing: bool = False,
+    classes: tuple[str, ...] = (),
 ) -> Reading:
     """Read every split, the training one first.
 
@@ -68,6 +69,7 @@ def read_splits(
         optional: a split that is left out, with a warning, if it cannot be used: benchmarks publish
             test rows without their labels.
         drop_missing: leave out rows without a text or a label, with a warning.
+        classes: of a model that is judged, by id.
 
     Raises:
         InputError: if they cannot be read or used.
@@ -88,7 +90,8 @@ def read_splits(
             if kind == "token_classification":
                 splits[which], labels = _read_words(table, inputs, fixed, labels, noted)
             else:
-                ids, labels = _read_labels(kind, table, inputs, known, fixed, labels, noted)
+                expected = labels or _find_expected(kind, table, inputs, fixed, classes)
+                ids, labels = _read_labels(kind, table, inputs, known, fixed, expected, noted)
                 splits[which] = _split(table, inputs, ids, noted)
         except InputError as error:
             if which != optional:
@@ -99,6 +102,29 @@ def read_splits(
     labels = labels or ()
     metric = known.metric if known else _usual_metric(kind, labels, splits["train"], warnings)
     return Reading(kind, labels, metric, splits, tuple(warnings))
+
+
+def _find_expected(
+    kind: Kind,
+    table: Table,
+    inputs: Inputs,
+    fixed: tuple[str, ...] | None,
+    classes: tuple[str, ...],
+) -> tuple[str, ...] | None:
+    """Give the classes of a model that is judged, unless it has other names for all of them.
+
+    Raises:
+        InputError: if it has some of the rows' classes, but not all.
+    """
+    if kind != "classification" or not classes:
+        return None
+    names, _ = name_classes(table, inputs.label, fixed)
+    unknown = set(names) - set(classes)
+    if unknown and unknown != set(names):
+        row = next(row for row, name in enumerate(names) if name in unknown)
+        rule = f"every label must be a class of the model ({join_names(classes)})"
+        raise table.fault(rule, f"{names[row]!r:.60}", inputs.label, row, "correct it")
+    return None if unknown else classes
 
 
 def _usual_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings: list[str]) -> str:

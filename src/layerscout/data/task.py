@@ -67,6 +67,7 @@ class Task:
         drop_missing: bool = False,
         sep: str | None = None,
         seed: int = 0,
+        classes: Sequence[str] = (),
     ) -> "Task":
         """Read a task from a file, standard input, a folder of splits, the hub or the demo.
 
@@ -94,6 +95,7 @@ class Task:
             sep: what stands between the fields of .csv and .tsv files, a character or "tab"; by
                 default the first of `,`, `;`, tab and `|` that the line of a CSV's names has.
             seed: draws the held-out rows.
+            classes: of a model that is judged, by id: rows that have no others need not have all.
 
         Raises:
             InputError: if the data cannot be found, read or used; one line says why.
@@ -137,6 +139,7 @@ class Task:
             regression=regression,
             optional=optional,
             drop_missing=drop_missing,
+            classes=tuple(classes),
         )
         loaded = replace(loaded, origin=origin)
         return loaded if fraction is None else loaded.hold_out(fraction, seed)

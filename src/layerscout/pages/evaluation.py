@@ -96,11 +96,18 @@ def find_failure(content: Mapping[str, Any]) -> str | None:
     if len(predicted) == 1 and sum(map(any, confusion)) > 1:
         one = content["task"]["labels"][predicted[0]]
         return f"It predicts {one!r:.60} for everything and has not learnt the task, {so}"
+    if whole <= majority and have_one_class(content):
+        return f"All examples have the same label, which shows nothing of what it has learnt, {so}"
     if whole <= majority:
         return f"It has not learnt the task, {so}"
     if content.get("interval") and content["interval"][0] <= majority:
         return f"It is not clearly better than one answer for all, {so}"
     return None
+
+
+def have_one_class(content: Mapping[str, Any]) -> bool:
+    """Whether the examples of an evaluation have one class only, as in a file of a few rows."""
+    return sum(map(any, content.get("confusion") or [])) == 1
 
 
 def count_removable(content: Mapping[str, Any]) -> int | None:

@@ -12,7 +12,7 @@ from layerscout.pages.formats import format_decimals
 _LABEL = {"multi_label_classification": "label", "token_classification": "tag"}
 _ALWAYS = {
     "regression": "the mean",
-    "multi_label_classification": "the labels that half of the texts or more have",
+    "multi_label_classification": "the labels of at least half of the texts",
     "token_classification": "the most frequent tag",
 }
 

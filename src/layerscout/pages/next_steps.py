@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from layerscout.pages.commands import find_metric, train_longer, write_command
-from layerscout.pages.evaluation import count_removable, find_failure
+from layerscout.pages.evaluation import count_removable, find_failure, have_one_class
 from layerscout.plans import TuneRequest
 
 AGAIN = "Tune it again, for longer and at other rates:"
@@ -49,7 +49,7 @@ def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
     A model that has learnt nothing is tuned again first.
     """
     if find_failure(content):
-        return AGAIN, _tune_again(content)
+        return None if have_one_class(content) else (AGAIN, _tune_again(content))
     name, removable = content["model"]["name"], count_removable(content)
     if "untuned" not in content["truncation"]:
         command = write_command("evaluate", content, "--edit", "truncate")

@@ -21,8 +21,9 @@ from inputs import as_csv, expect_refused
 from layerscout.data.metrics import name_metric
 from layerscout.data.task import Task
 from layerscout.models.encoder import Encoder
+from layerscout.pages.commands import write_report_command
 from layerscout.pages.html import render_result
-from layerscout.pages.tuned import list_next_commands
+from layerscout.pages.next_steps import suggest_step
 from layerscout.runtime.errors import DiskError
 from layerscout.tuning.card import model_card, summary
 from tiny import EACH_FAMILY, SENTENCES
@@ -280,11 +281,11 @@ def test_a_model_that_predicts_one_class_is_no_success(bert):
     assert shares == sorted(shares, reverse=True) and 0.5 <= shares[-1] <= shares[0] <= 1
     assert [one["row"] for one in content["errors"]] in ([8, 9], [9, 8])
     assert "The wrong predictions that the model is surest of" in page and wrong[0] in page
-    report, again = list_next_commands(content, "out folder")
-    assert report == "layerscout report 'out folder'"
+    assert write_report_command("out folder") == "layerscout report 'out folder'"
+    _, again = suggest_step(content, "out folder")
     assert again.startswith("layerscout tune ") and "--epochs 6 --learning-rate 0.0033," in again
     learnt = {"confusion": [[2, 0], [0, 8]], "metrics": {"macro_f1": 1.0}, "interval": [0.9, 1]}
-    step = list_next_commands(content | learnt, "out folder")[-1]
+    _, step = suggest_step(content | learnt, "out folder")
     assert step.startswith("layerscout evaluate 'out folder/model'")
 
 

@@ -156,8 +156,7 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
     say(console, summary(content), "bold green")
     seconds = content["seconds"]
     say(console, f"speed: {pages.describe_speed(content)}")
-    for command in pages.list_next_commands(content, str(folder))[:-1]:
-        say(console, f"page: {command}")
+    say(console, f"page: {pages.write_report_command(str(folder))}")
     again = " (found in the cache)" if content["trunk"]["cached"] else ""
     say(
         console,
@@ -169,10 +168,12 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
 
 def report_after_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -> None:
     """Print what comes after a tuning, once its model is also in other formats and on the hub."""
-    from layerscout.pages import list_next_commands
+    from layerscout.pages import suggest_step, write_report_command
 
     if not (as_json or quiet):
-        say_next(EscapingConsole(), list_next_commands(result.content, str(folder))[-1])
+        step = suggest_step(result.content, str(folder))
+        command = write_report_command(str(folder)) if step is None else step[1]
+        say_next(EscapingConsole(), command)
 
 
 def report_comparison(

@@ -11,7 +11,7 @@ from layerscout.pages.axes import (
     tight_scale,
 )
 from layerscout.pages.by_name import choose_split, tabulate_by_name
-from layerscout.pages.commands import train_longer, write_command
+from layerscout.pages.commands import train_longer, write_command, write_report_command
 from layerscout.pages.comparison import count_compared, describe_clusters
 from layerscout.pages.content import Section, Table
 from layerscout.pages.curves import draw_truncation
@@ -66,7 +66,6 @@ from layerscout.pages.scores import (
 from layerscout.pages.side_by_side import build_side_by_side, describe_side_by_side
 from layerscout.pages.tuned import (
     describe_training,
-    list_next_commands,
     tabulate_epochs,
     tabulate_runs,
 )

@@ -40,6 +40,11 @@ def find_metric(content: Mapping[str, Any]) -> str | None:
     return None if own is None or metric == own else metric
 
 
+def write_report_command(folder: str) -> str:
+    """Write the command that draws the page of a result, as a shell reads it."""
+    return shlex.join(["layerscout", "report", folder])
+
+
 def write_command(verb: str, scan: Mapping[str, Any], *more: str, model: str | None = None) -> str:
     """Write the command of a verb for the model and the data of a scan, as a shell reads it.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +20,6 @@ from layerscout.pages.naming import (
     name_majority,
     name_measure,
 )
-from layerscout.pages.next_steps import suggest_step
 
 
 def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
@@ -152,21 +150,6 @@ def tabulate_epochs(content: Mapping[str, Any]) -> Table:
     marked = frozenset((row, 3) for row, epoch in enumerate(curve) if epoch["epoch"] == kept)
     columns = ["epoch", "training loss", "validation loss", name_measure(content)]
     return Table("The epochs of the kept run.", columns, rows, marked, mark="kept")
-
-
-def list_next_commands(content: Mapping[str, Any], folder: str) -> list[str]:
-    """Write the commands that may follow a tuning: its page, and what the model can do without.
-
-    The last one is what comes next.
-
-    Args:
-        content: of `result.json`.
-        folder: where that is.
-    """
-    found = [shlex.join(["layerscout", "report", folder])]
-    if step := suggest_step(content, folder):
-        found.append(step[1])
-    return found
 
 
 def describe_training(content: Mapping[str, Any]) -> list[str]:

@@ -73,7 +73,9 @@ def write() -> str:
     parts = []
     for paper, title in PAPERS.items():
         rows = list_rows(paper)
-        headings = ["", "recipe", "how", "record, small variant", "record, base size"][: len(rows[0])]
+        headings = ["", "recipe", "how", "record, small variant", "record, base size"][
+            : len(rows[0])
+        ]
         parts.append(f"## {title}\n\n{table(headings, rows)}")
     return INTRODUCTION + "\n" + "\n\n".join(parts) + "\n"
 

@@ -20,13 +20,12 @@ from layerscout.cache.trunks import DEFAULT_LIMIT
 from layerscout.data.split import Split
 from layerscout.models.encoder import Encoder
 from layerscout.scanning.scoring import Sample, score_states
-from layerscout.scores import arrays as scores
+from layerscout.scores import DEFAULT, arrays as scores
 from layerscout.scores.diagnostics import agreement
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.moments import Centred
 from layerscout.scores.score import Score
-from layerscout.scores.table import DEFAULT
 from layerscout.scores.variability import estimate_debiased, interval
 from measuring import Section, drawn, table, write_page
 

@@ -10,7 +10,6 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscout.pages import render_result
 from layerscout.plans import (
     Named,
     Plan,
@@ -200,6 +199,8 @@ class Scan:
         Raises:
             InputError: if a file cannot be written.
         """
+        from layerscout.pages import render_result
+
         folder = make_output_folder(Path(folder))
         content = self.as_dict()
         written = json.dumps(content, indent=1, allow_nan=False) + "\n"

@@ -11,6 +11,7 @@ from jaxtyping import Float, Float64, Shaped
 from numpy.typing import ArrayLike
 
 from layerscout.runtime import InputError
+from layerscout.scores.diagnostics import small_sample_warning
 from layerscout.scores.state import StatesLike
 
 
@@ -139,20 +140,6 @@ def score_changes(states: StatesLike, first: int) -> tuple[list[float | None], d
     biased, debiased = ([*blank, *each[len(blank) :]] for each in (change.values, change.debiased))
     note = small_sample_warning(n, d)
     return biased, {"debiased": debiased} | ({} if note is None else {"warnings": [note]})
-
-
-def small_sample_warning(n: int, d: int) -> str | None:
-    """Say so if the biased CKA of n examples of d features is mostly a matter of n; else None."""
-    if n >= 10 * d:
-        return None
-    # Of independent Gaussians: tr(W_X W_Y) over the root of tr(W_X²) tr(W_Y²), in expectation,
-    # where W are Wishart matrices with n − 1 degrees of freedom. At n = 60 and d = 768 noise was
-    # seen to score 0.93.
-    noise = d / (d + max(n, 1))
-    return (
-        f"CKA is biased upwards unless there are many more examples than features: with {n} "
-        f"examples of {d} features independent noise scores {noise:.2f}; read the debiased values"
-    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,13 +12,12 @@ from scipy.linalg.blas import dsyrk
 
 from layerscout.runtime import InputError
 from layerscout.scores.moments import Centred
+from layerscout.scores.score import FEWEST_FOLDS
 
 Array = NDArray[np.float64]
 
 # Xie et al. 2022, App. C.7: eight to fit on, one to develop on, one to test on.
 FOLDS = 10
-# One fold to test on, one to develop on, two or more to fit on.
-FEWEST_FOLDS = 4
 # Examples of a class in a fold, on average, from which on their scatter is summed up by itself.
 LARGE_PART = 64
 

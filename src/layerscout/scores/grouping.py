@@ -17,12 +17,11 @@ from scipy.linalg import helmert
 from layerscout.data import deal_labels, stratify
 from layerscout.runtime import InputError
 from layerscout.scores.moments import Centred
+from layerscout.scores.score import FEWEST_GROUPS
 
 Array = NDArray[np.float64]
 
 GROUPS = 20
-# A product of three different groups must be left when one group is left out.
-FEWEST_GROUPS = 4
 
 
 def deal_groups(

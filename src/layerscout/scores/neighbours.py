@@ -9,12 +9,11 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from layerscout.runtime import InputError
+from layerscout.scores.score import FEWEST_ROWS
 
 # Rows that are compared at a time, so that memory does not grow with n².
 CHUNK = 256
 
-# Two rows of every class are held out; of 20 that follow each other a tenth is always two.
-FEWEST_ROWS = 20
 
 # Clusters that take minutes a state to find, and the products of rows and clusters from which on
 # they are found in small batches.

@@ -4,26 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-from jaxtyping import Float64
-from numpy.typing import ArrayLike
-from torch import Tensor
+from importlib import import_module
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal
 
 from layerscout.runtime import InputError, make_unknown_error
-from layerscout.scores.cka import StatesLike, score_changes
-from layerscout.scores.estimates import Estimate
-from layerscout.scores.fold_sums import FEWEST_FOLDS
-from layerscout.scores.grouping import FEWEST_GROUPS
-from layerscout.scores.isotropy import entropy, loes
-from layerscout.scores.moments import Centred, Moments, nc1s, variability_ratios
-from layerscout.scores.neighbours import FEWEST_ROWS, knn, mutual_information
-from layerscout.scores.online_code import codelength
-from layerscout.scores.score import Better, Score
-from layerscout.scores.spectra import score_spectra
-from layerscout.scores.state import State
-from layerscout.scores.transferability import h_score, logme, numerical_rank
+from layerscout.scores.score import FEWEST_FOLDS, FEWEST_GROUPS, FEWEST_ROWS, Better, Score
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from torch import Tensor
+
+    from layerscout.scores.cka import StatesLike
+    from layerscout.scores.estimates import Estimate
+    from layerscout.scores.moments import Centred, Moments
+    from layerscout.scores.state import State
+
+
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """Give a function of a module of this room, which is imported when it is first called.
+
+    What shows a saved scan reads the names here; importing torch took 2 of the 4 s of a plan.
+    """
+
+    def call(*given: Any, **named: Any) -> Any:
+        return getattr(import_module(f"layerscout.scores.{module}"), name)(*given, **named)
+
+    return call
+
+
+codelength = _late("online_code", "codelength")
+entropy, loes = (_late("isotropy", name) for name in ("entropy", "loes"))
+h_score, logme, numerical_rank = (
+    _late("transferability", name) for name in ("h_score", "logme", "numerical_rank")
+)
+knn, mutual_information = (_late("neighbours", name) for name in ("knn", "mutual_information"))
 
 # What a score is computed from, the cheapest first: sums over the examples, the examples of one
 # state, those of all states, held-out examples too, gradients of a classifier, or weights alone.
@@ -71,7 +86,7 @@ class Definition:
     together: bool = False
     usual: Literal["classes", "numbers", "all"] | None = None
     fewest: int = 0
-    from_moments: Callable[[Moments | Centred], Float64[Tensor, " S"]] | None = None
+    from_moments: Callable[[Moments | Centred], Tensor] | None = None
     from_state: Callable[[State], float | None] | None = None
     jackknife: Callable[[State], Estimate] | None = None
     from_states: Callable[[StatesLike, int], Found] | None = None
@@ -99,7 +114,7 @@ class Definition:
         if self.from_moments is None:
             raise TypeError(f"{self.title} is not computed from moments")
         values = self.from_moments(moments).tolist()
-        return self.score([v if np.isfinite(v) else None for v in values])
+        return self.score([v if isfinite(v) else None for v in values])
 
     def of_weights(self, matrices: Mapping[tuple[int, str], ArrayLike]) -> Score:
         """Compute the score of all blocks from their matrices, for the source "weights"."""
@@ -120,7 +135,7 @@ class Definition:
             value = self.from_state(state)
         else:
             raise TypeError(f"{self.title} is not computed state by state")
-        return value if value is not None and np.isfinite(value) else None
+        return value if value is not None and isfinite(value) else None
 
 
 SCORES: Mapping[str, Definition] = {
@@ -161,7 +176,7 @@ SCORES: Mapping[str, Definition] = {
         better="lower",
         source="moments",
         usual="classes",
-        from_moments=variability_ratios,
+        from_moments=_late("moments", "variability_ratios"),
     ),
     "nc1": Definition(
         title="neural collapse NC1",
@@ -170,7 +185,7 @@ SCORES: Mapping[str, Definition] = {
         "different size the largest one decides; for the rest it is as noisy as the published ν.",
         better="lower",
         source="moments",
-        from_moments=nc1s,
+        from_moments=_late("moments", "nc1s"),
     ),
     "cca": Definition(
         title="canonical correlation",
@@ -335,7 +350,7 @@ SCORES: Mapping[str, Definition] = {
         of="blocks",
         source="weights",
         numbers=True,
-        from_weights=score_spectra,
+        from_weights=_late("spectra", "score_spectra"),
     ),
     "cka_change": Definition(
         title="change of the states (1 − CKA)",
@@ -346,7 +361,7 @@ SCORES: Mapping[str, Definition] = {
         of="blocks",
         source="states",
         numbers=True,
-        from_states=score_changes,
+        from_states=_late("cka", "score_changes"),
     ),
 }
 
@@ -359,11 +374,6 @@ def usual_scores(*, numbers: bool) -> tuple[str, ...]:
     """
     labels = "numbers" if numbers else "classes"
     return tuple(key for key, row in SCORES.items() if row.usual in (labels, "all"))
-
-
-# Says which state is best unless the user names another score: the board in docs/measured/advice.md
-# found none that led to clearly better plans, and it is in points of the task's own metric.
-DEFAULT = "head_quality"
 
 
 def applicable(scores: str | Sequence[str], *, numbers: bool) -> list[str]:

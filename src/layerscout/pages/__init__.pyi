@@ -1,0 +1,86 @@
+from .axes import (
+    BEST as BEST,
+    CURVE as CURVE,
+    MUTED as MUTED,
+    THIRD as THIRD,
+    lay_out_values as lay_out_values,
+    layer_rows as layer_rows,
+    place_side_by_side as place_side_by_side,
+    tight_scale as tight_scale,
+)
+from .by_name import choose_split as choose_split, tabulate_by_name as tabulate_by_name
+from .commands import (
+    train_longer as train_longer,
+    write_command as write_command,
+    write_report_command as write_report_command,
+)
+from .comparison import count_compared as count_compared, describe_clusters as describe_clusters
+from .content import Section as Section, Table as Table
+from .curves import draw_truncation as draw_truncation
+from .diagnostics import tabulate_stability as tabulate_stability
+from .evaluation import (
+    describe_evaluation as describe_evaluation,
+    tabulate_edits as tabulate_edits,
+    tabulate_truncation as tabulate_truncation,
+)
+from .formats import format_number as format_number
+from .heat_maps import (
+    choose_estimate as choose_estimate,
+    draw_similarity as draw_similarity,
+    draw_skips as draw_skips,
+    name_estimate as name_estimate,
+    name_maps as name_maps,
+)
+from .html import (
+    build_sections as build_sections,
+    render_page as render_page,
+    render_result as render_result,
+)
+from .markup import write_latex as write_latex, write_markdown as write_markdown
+from .naming import (
+    compare_with_majority as compare_with_majority,
+    count_examples as count_examples,
+    count_labels as count_labels,
+    count_read as count_read,
+    describe_interval as describe_interval,
+    describe_reached as describe_reached,
+    describe_speed as describe_speed,
+    list_chosen as list_chosen,
+    name_examples as name_examples,
+    name_labels as name_labels,
+    name_majority as name_majority,
+    name_measure as name_measure,
+)
+from .next_steps import describe_tuning as describe_tuning, suggest_step as suggest_step
+from .plan import (
+    describe_untying as describe_untying,
+    describe_work as describe_work,
+    explain_plans as explain_plans,
+    tabulate_plans as tabulate_plans,
+    write_next_command as write_next_command,
+)
+from .plotting import check_plot as check_plot, plot as plot, save_chart as save_chart
+from .scan_tables import tabulate_scores_briefly as tabulate_scores_briefly
+from .scores import (
+    choose_leading as choose_leading,
+    describe_tie as describe_tie,
+    find_tied as find_tied,
+    get_details as get_details,
+    list_scores as list_scores,
+    title_score as title_score,
+)
+from .side_by_side import (
+    build_side_by_side as build_side_by_side,
+    describe_side_by_side as describe_side_by_side,
+)
+from .tuned import (
+    describe_training as describe_training,
+    tabulate_epochs as tabulate_epochs,
+    tabulate_runs as tabulate_runs,
+)
+from .wording import (
+    describe_advice as describe_advice,
+    describe_refusals as describe_refusals,
+    describe_scan as describe_scan,
+    write_advice as write_advice,
+)

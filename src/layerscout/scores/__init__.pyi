@@ -1,0 +1,58 @@
+from .arrays import (
+    LARGEST as LARGEST,
+    cca as cca,
+    codelength as codelength,
+    entropy as entropy,
+    h_score as h_score,
+    head_quality as head_quality,
+    knn as knn,
+    loes as loes,
+    logme as logme,
+    mutual_information as mutual_information,
+    nc1 as nc1,
+    numerical_rank as numerical_rank,
+    ridge as ridge,
+    variability_ratio as variability_ratio,
+    variability_ratio_debiased as variability_ratio_debiased,
+)
+from .clusters import find_clusters as find_clusters
+from .decisions import (
+    Decision as Decision,
+    Gap as Gap,
+    decide_best as decide_best,
+    decide_within as decide_within,
+    find_separable as find_separable,
+    measure_gaps as measure_gaps,
+)
+from .diagnostics import (
+    against_probe as against_probe,
+    agreement as agreement,
+    rank_movement as rank_movement,
+    ranks as ranks,
+    small_sample_warning as small_sample_warning,
+    smoothness as smoothness,
+)
+from .estimates import Estimate as Estimate
+from .family_probes import train_family_probes as train_family_probes
+from .grouping import deal_groups as deal_groups, find_rare as find_rare
+from .head_quality import Quality as Quality
+from .indicators import average_labels as average_labels, find_rare_labels as find_rare_labels
+from .linear_probes import train_linear_probes as train_linear_probes
+from .moments import Moments as Moments, class_weights as class_weights
+from .probes import (
+    Metric as Metric,
+    Probes as Probes,
+    judge_by as judge_by,
+    judge_majority as judge_majority,
+    majority as majority,
+)
+from .score import DEFAULT as DEFAULT, Score as Score
+from .similarity_maps import SimilarityMap as SimilarityMap, cka_map as cka_map
+from .state import State as State
+from .table import (
+    SCORES as SCORES,
+    Source as Source,
+    applicable as applicable,
+    usual_scores as usual_scores,
+)
+from .variability import Debiased as Debiased

@@ -326,7 +326,8 @@ def test_the_last_line_of_a_verb_is_what_comes_next(run, tiny, reviews, tmp_path
         assert printed.count("next: ") == 1
 
 
-def test_help_and_version_load_nothing_heavy():
+def test_help_and_a_plan_load_nothing_heavy(run, tiny, reviews, tmp_path):
+    assert run("scan", tiny, reviews, "--scores", "variability_ratio", "-o", tmp_path)[0] == 0
     code = (
         "import sys; from layerscout.cli import main\n"
         "for sys.argv in [['layerscout', *words.split()] for words in sys.argv[1:]]:\n"
@@ -336,10 +337,11 @@ def test_help_and_version_load_nothing_heavy():
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     verbs = ("scan", "plan", "tune", "truncate", "cache", "demo")
-    commands = ["--help", *(f"{verb} --help" for verb in verbs), "--version"]
+    commands = ["--help", *(f"{verb} --help" for verb in verbs), "--version", f"plan {tmp_path}"]
     output = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True)
     assert output.returncode == 0, output.stderr
     assert output.stdout.count("Usage") == 7 and "\nlayerscout 0." in output.stdout
+    assert "next: layerscout tune" in output.stdout
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])

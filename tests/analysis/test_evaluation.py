@@ -419,7 +419,7 @@ def test_the_command(run, tmp_path, reviews):
         *("--edit", "skip:2-3", "-o", out, "--plot", out / "curves.png"),
     )
     assert code == 0, told
-    assert "head as it was tuned" in printed
+    assert "tuned head, unchanged" in printed
     assert "skip:2-3" in printed
     assert "The whole model: accuracy" in printed
     assert (out / "curves.png").exists()

@@ -540,7 +540,7 @@ def test_broken_folders_are_refused(whole, tmp_path, spoil, message):
 
 @pytest.mark.parametrize("method", [ADAPTER, PREFIX, LORA])
 def test_a_plan_without_blocks(bert, method):
-    with pytest.raises(InputError, match=f"{method.name} tunes blocks, and head:3 tunes none; use"):
+    with pytest.raises(InputError, match=f"{method.name} tunes blocks, but head:3 tunes none; use"):
         equipped(bert, method, Plan((), 3))
 
 

@@ -305,9 +305,7 @@ def test_an_unknown_family_is_tried_and_used_with_a_warning(family, unknown, tmp
     for method in ("full", "lora"):
         result = cheaply(encoder, telling_task(n=40), "(2, 3, 3)", method=method, epochs=1)
         assert encoder.notes[0] in result.content["warnings"]
-    with pytest.raises(
-        InputError, match=f"adapters would stand is not known in the family {family}"
-    ):
+    with pytest.raises(InputError, match=f"knows where to insert them, got {family};"):
         equip(ls.build(encoder, "top:1"), "top:1", "adapter")
 
 
@@ -348,7 +346,7 @@ def test_a_study_knows_what_a_tuning_knows(unknown, tmp_path):
     assert shape == Encoder.load(folder).shape(2)
     scan = ls.scan(folder, telling_task(n=40), scores=["variability_ratio"], progress=False)
     assert scan.settings["pooling"] == "last" == usual_pooling(read_token(scan.model))
-    with pytest.raises(InputError, match="adapters would stand is not known in the family phi"):
+    with pytest.raises(InputError, match="knows where to insert them, got phi;"):
         check_family(shape.family, make_method("adapter"))
 
 
@@ -457,5 +455,7 @@ def test_a_tuned_model_keeps_the_type_of_its_checkpoint(method, stored, asked, d
     ids=["adapter", "kept", "mean-linear"],
 )
 def test_a_type_is_for_whole_checkpoints(options, encoder):
-    with pytest.raises(InputError, match="saves only what was trained, in float32; leave it out"):
+    with pytest.raises(
+        InputError, match="saves only the trained parameters, in float32; leave it out"
+    ):
         cheaply(encoder, telling_task(n=40), "(2, 3, 3)", save_dtype="bfloat16", **options)

@@ -101,7 +101,7 @@ def test_a_metric_that_was_asked_for_counts_in_what_comes_next():
 
 def test_one_class_of_data_that_has_no_other_is_no_failure():
     content = evaluated([0.5, 0.6, 0.9, 0.9], confusion=[[0, 0], [0, 4]])
-    assert describe_evaluation(content)[1].startswith("With the head as it was tuned")
+    assert describe_evaluation(content)[1].startswith("With the tuned head unchanged")
 
 
 @pytest.mark.parametrize("verb", ["scan", "tune", "evaluate", "compare"])

@@ -179,7 +179,8 @@ def interruptible(snapshots: Path | None = None, *, resume: bool = False) -> Ite
         if isinstance(error, DiskError):
             raise DiskError(f"{error}: {command}") from error
         typer.echo(
-            f"layerscout: stopped; nothing was half-written; to continue, run: {command}", err=True
+            f"layerscout: stopped; no file was left incomplete; to continue, run: {command}",
+            err=True,
         )
         raise typer.Exit(130) from None
 

@@ -64,7 +64,7 @@ class Running:
         """Check the values."""
         check_options(self)
         if self.private and self.push_to_hub is None:
-            raise InputError("--private is for --push-to-hub, which is not given; leave it out")
+            raise InputError("--private needs --push-to-hub, which is not given; leave it out")
 
 
 def tune(
@@ -145,6 +145,6 @@ def _check_saved_whole(formats: Sequence[str], request: TuneRequest) -> None:
     apart = isinstance(method, Method) and METHODS[method.name].saved == "apart"
     if formats and (apart or request.keep_adapter or request.classifier == "mean-linear"):
         raise InputError(
-            "--export is for a whole checkpoint, and this tuning saves only what was trained; "
-            "leave it out"
+            "--export needs a whole checkpoint, but this tuning saves only the trained "
+            "parameters; leave it out"
         )

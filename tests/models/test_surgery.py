@@ -370,8 +370,8 @@ def other_names(bert):
 @pytest.mark.parametrize(
     ("make", "plan", "message"),
     [
-        (lambda f: torch.nn.Linear(2, 2), "top:1", "one of transformers, got Linear"),
-        (lambda f: "bert", "top:1", "one of transformers, got str"),
+        (lambda f: torch.nn.Linear(2, 2), "top:1", "a model of transformers, got Linear"),
+        (lambda f: "bert", "top:1", "a model of transformers, got str"),
         (
             lambda f: transformers.CTRLModel(
                 transformers.CTRLConfig(n_layer=1, n_embd=8, n_head=2, dff=4, vocab_size=9)
@@ -400,7 +400,7 @@ def test_what_freeze_refuses(bert, make, plan, message):
 def test_peft_models_are_refused(bert):
     model = AutoModelForSequenceClassification.from_pretrained(bert)
     wrapped = get_peft_model(model, lora_config(model, "top:1"))
-    with pytest.raises(InputError, match="got PeftModelForSequenceClassification; pass the model"):
+    with pytest.raises(InputError, match="got PeftModelForSequenceClassification; pass it before"):
         freeze(wrapped, "top:1")
 
 

@@ -62,7 +62,7 @@ def test_nothing_follows_where_all_is_known():
         ({"metrics": {"accuracy": 0.4}}, "It has not learnt the task"),
         # F1 of class 1 is above that of the majority where class 1 is all that is predicted.
         ({"confusion": [[0, 5], [0, 4]]}, "It predicts 'b' for everything"),
-        ({"interval": [0.45, 0.99]}, "It is not clearly better than one answer for all"),
+        ({"interval": [0.45, 0.99]}, "It is not clearly better than always giving the same answer"),
     ],
 )
 def test_what_has_learnt_nothing_is_tuned_again(more, words):

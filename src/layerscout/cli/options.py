@@ -140,7 +140,7 @@ class Placement:
 
     Attributes:
         backend: work on this machine, or on a Ray cluster.
-        address: Ray cluster to join, or auto; by default that of RAY_ADDRESS, or a new one here.
+        address: Ray cluster to join, or auto; by default that in RAY_ADDRESS, or a new local one.
         cpus: CPU cores per job on a cluster.
         gpus: GPUs per job on a cluster, such as 0.5.
     """

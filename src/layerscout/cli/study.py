@@ -37,9 +37,9 @@ class StudyOptions:
         small: run the recipe's variant for a laptop.
         changes: change the recipe, such as model=bert-base-cased or axes.seed=[0,1]; may be
             repeated.
-        data: folder with the known tasks in folders of their names; by default they come from
-            the hub.
-        overwrite: write into the folder of another study, whose trials stay.
+        data: folder that has a folder for each known task, named after it; by default tasks come
+            from the hub.
+        overwrite: write into the folder of another study; its trials are kept.
         dry_run: list what would run, its FLOPs and its time.
         retry_failed: rerun trials that failed.
         device: where models run: auto, cpu, cuda, cuda:1, mps, ...; several with commas.

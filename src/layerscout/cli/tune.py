@@ -83,7 +83,7 @@ def tune(
     given: Given,
     printing: Printing,
 ) -> None:
-    """Tune the blocks that a plan names; what lies below them is computed once."""
+    """Tune the blocks that a plan names; the blocks below them are computed once."""
     from layerscout.cli import terminal
 
     limit = caching.bytes

@@ -114,7 +114,7 @@ def describe_clusters(content: Mapping[str, Any]) -> list[str]:
             word = "biased" if other == "cka" else "debiased"
             measured += f" ({word} {found[other]['contrast']:.2f})"
         if min(one["lower"], one["upper"]) > one["between"]:
-            lines.append(f"{name}: {spans} form the two most distinct clusters, with {measured}.")
+            lines.append(f"{name}: {spans} form two clusters, with {measured}.")
         else:
             lines.append(f"{name}: no two clusters; the best split, {spans}, has {measured}.")
     return lines

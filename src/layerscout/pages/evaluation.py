@@ -101,7 +101,7 @@ def find_failure(content: Mapping[str, Any]) -> str | None:
     if whole <= majority:
         return f"It has not learnt the task, {so}"
     if content.get("interval") and content["interval"][0] <= majority:
-        return f"It is not clearly better than one answer for all, {so}"
+        return f"It is not clearly better than always giving the same answer, {so}"
     return None
 
 

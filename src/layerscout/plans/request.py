@@ -414,9 +414,9 @@ class EvaluateRequest:
         tune_heads: also tune the head again at every state.
         metric: metric to report first; by default the task's own.
         examples: number of training examples for tuning heads, or all.
-        head_epochs: epochs of tuning heads; the best one counts.
+        head_epochs: epochs for tuning heads; the best one is used.
         head_batch_size: batch size for tuning heads.
-        head_learning_rate: one or several peak learning rates for heads; the best one counts.
+        head_learning_rate: one or several peak learning rates for heads; the best one is used.
         max_length: maximum number of tokens per input.
         seed: random seed.
     """

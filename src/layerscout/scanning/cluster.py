@@ -81,7 +81,7 @@ def scan_shards(
         pooling: as for `scan`.
         max_length: as for `scan`.
         precision: as for `Encoder.load`.
-        cluster: where the work is done; by default the cluster of RAY_ADDRESS, or a new one here.
+        cluster: where the work is done; by default the cluster of RAY_ADDRESS, or a new local one.
         progress: show a bar on the terminal; or a function, which is called in its place with the
             stage of the work, how much of it is done, of how much, and a note.
 

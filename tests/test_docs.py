@@ -28,7 +28,7 @@ def test_the_tutorial_does_what_it_says(tmp_path, cache):
             (tmp_path / "block.py").write_text(block)
             shown += shell("python block.py", tmp_path, cache)
     # What it quotes is what came out, but for numbers that differ from machine to machine.
-    assert "◀ best" in shown and "plan (3, 4, 4): state 4: a head there reads 0." in shown
+    assert "◀ best" in shown and "plan (3, 4, 4): state 4: a linear head there scores 0." in shown
     assert re.search(
         r"tuned 2 of 6 blocks, 36% of the FLOPs of full fine-tuning, accuracy 0\.", shown
     )

@@ -67,7 +67,7 @@ def test_a_decoder_from_scan_to_pipeline(tmp_path):
     named = "HuggingFaceTB/SmolLM2-135M-Instruct"
     for command in commands_of_decoder():
         shown = run(command.replace(named, "./tiny-llama"), tmp_path)
-    assert "by LoRA (rank 8)" in shown
+    assert "with LoRA (rank 8)" in shown
     (script,) = (script for script in blocks("python") if DECODER in script)
     (tmp_path / "classify.py").write_text(script)
     said = run("python classify.py", tmp_path)
@@ -110,9 +110,9 @@ def test_several_labels_and_words_from_a_file_to_pipeline(tmp_path):
     write_posts_and_news(tmp_path)
     shown = [run(command, tmp_path) for command in commands(others=True)]
     assert len(shown) == 3
-    assert "Every label by itself" in shown[0] and "micro-F1" in shown[0]
+    assert "Metrics of each label" in shown[0] and "micro-F1" in shown[0]
     assert " words of " in shown[1] and "sentences, 3 tags" in shown[1]
-    assert "Every type of entity by itself" in shown[2]
+    assert "Metrics of each type of entity" in shown[2]
     several, words = (script for script in blocks("python") if OTHERS.search(script))
     for name, script, answers in (
         ("posts", several, r"\[('(sound|delivery|price)'(, )?)+\]"),

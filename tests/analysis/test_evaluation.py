@@ -286,7 +286,7 @@ def test_what_is_found_in_words():
         "skips": [[0.6] * 4, [None, 0.8, 0.8, 0.8], [None, None, 0.85, 0], [None] * 3 + [0.895]],
     }
     _, cut, single = describe_evaluation(content)
-    assert cut.endswith("the top block can be removed and the accuracy is still 0.8950.")
+    assert cut.endswith("the top block can be removed, and the accuracy is still 0.8950.")
     assert single.endswith("lies between 0.6000 (block 1) and 0.8950 (block 4).")
     assert "has not learnt" in describe_evaluation(content | {"majority": 0.9})[1]
     content["truncation"] = {"untuned": [0.5, 0.5, 0.9, 0.6, 0.9]}
@@ -419,7 +419,7 @@ def test_the_command(run, tmp_path, reviews):
         *("--edit", "skip:2-3", "-o", out, "--plot", out / "curves.png"),
     )
     assert code == 0, told
-    assert "head as it was tuned" in printed
+    assert "tuned head, unchanged" in printed
     assert "skip:2-3" in printed
     assert "The whole model: accuracy" in printed
     assert (out / "curves.png").exists()

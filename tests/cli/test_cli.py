@@ -170,7 +170,7 @@ MISTAKES = {
     "no separator": (["MODEL", "DATA", "--label-separator", ""], "got an empty string"),
     "several labels on a cluster": (
         ["MODEL", "DATA", "--backend", "ray", "--label-separator", "|"],
-        "--label-separator does not go with --backend ray",
+        "--label-separator cannot be combined with --backend ray",
     ),
 }
 
@@ -246,7 +246,9 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(tiny, reviews, tmp_p
     assert process.returncode == 130
     assert printed == ""
     again = shlex.join(map(str, ["layerscout", *command]))
-    assert errors == (f"layerscout: stopped; nothing was half-written; to continue, run: {again}\n")
+    assert (
+        errors == f"layerscout: stopped; no file was left incomplete; to continue, run: {again}\n"
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -198,7 +198,7 @@ MISTAKES = {
         "1..160, got 161",
     ),
     "no block to adapt": (["--method", "adapter", "--plan", "head:2"], "tunes none"),
-    "nothing to keep": (["--method", "adapter", "--keep-adapter"], "for the method lora"),
+    "nothing to keep": (["--method", "adapter", "--keep-adapter"], "only to the method lora"),
     "released without preset": (["--as-released"], "name a preset"),
     "released as written": (["--preset", "xie2022", "--as-released"], "leave out --as-released"),
     "no head for lora": (["--method", "lora", "--classifier", "mean-linear"], "mean-linear"),

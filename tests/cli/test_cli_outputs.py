@@ -48,4 +48,4 @@ def test_what_is_in_the_way_is_seen_before_any_work(command, blocked, run, tmp_p
 def test_a_report_of_a_file_is_told_what_it_reads(run, tmp_path):
     (tmp_path / "scan.json").touch()
     code, _, errors = run("report", tmp_path / "scan.json")
-    assert code == 2 and "name a folder that a verb wrote" in errors
+    assert code == 2 and "name an output folder of layerscout" in errors

@@ -132,8 +132,11 @@ def test_where_nothing_is_read_two_thirds_are_taken(run, changed):
         content["scores"][DEFAULT] |= {"values": [None] * 5, "low": [], "high": [], "details": {}}
 
     for change, why in (
-        (blind, "a head on no state is seen to read more than always giving the same "),
-        (undefined, "held-out quality of a head has no value for any state: state 3 is two thirds"),
+        (blind, "no head is shown to do better than always giving the same "),
+        (
+            undefined,
+            "held-out quality of a head has no value for any state: state 3 is at two thirds",
+        ),
     ):
         code, printed, _ = run("plan", changed(change))
         assert code == 0
@@ -146,8 +149,8 @@ def test_the_state_named_decides_and_not_the_best(run, changed):
         content["scores"][DEFAULT]["details"]["named"] = 4
 
     reason = run("plan", changed(lambda content: None))[1].split("plan (")[1]
-    assert reason.startswith("3, 3, 3): state 3: held-out quality of a head is 0.80 there, at the")
-    assert "state 2 with 0.90 is the best, but so far down little is left to tune" in reason
+    assert reason.startswith("3, 3, 3): state 3: held-out quality of a head is 0.80 there, against")
+    assert "state 2 is the best with 0.90, but so far down few blocks are left to tune" in reason
     assert "plan (4, 4, 4): state 4: held-out" in run("plan", changed(top))[1]
     code, printed, _ = run("plan", changed(top), "--strategy", "best-down:1@top")
     assert code == 0
@@ -238,7 +241,7 @@ MISTAKES = {
     "unknown": (None, ["--strategy", "best-dwon:1@top"], "unknown strategy 'best-dwon:1@top'"),
     "no ranking": (None, ["--strategy", "rank:1"], "needs a block score such as fisher"),
     "outside": (None, ["--strategy", "(1, 2, 5)"], "1..4"),
-    "too cheap": (None, ["--budget", "0.01"], "the least is"),
+    "too cheap": (None, ["--budget", "0.01"], "the cheapest needs"),
     "per cent": (None, ["--budget", "50"], "above 0 and up to 1"),
     "budget beside a plan": (None, ["--strategy", "top:1", "--budget", "inf"], "up to 1, got inf"),
     "no budget": (None, ["--strategy", "top:1", "--budget", "nan"], "up to 1, got nan"),
@@ -256,12 +259,12 @@ MISTAKES = {
     "no blocks": (
         None,
         ["--method", "lora", "--strategy", "head:2"],
-        "lora tunes blocks, and head:2 tunes none; use --method full",
+        "lora tunes blocks, but head:2 tunes none; use --method full",
     ),
     "other attention": (
         lambda content: content["model"].update(family="modernbert"),
         ["--method", "prefix-tuning"],
-        "prefix-tuning needs attention that knows neither distances nor windows",
+        "prefix-tuning needs attention without relative positions and without windows",
     ),
     "no epochs": (None, ["--epochs", "0"], "`epochs` must be a whole number from 1 on"),
     "no such score": (None, ["--score", "nc1"], "unknown score of this scan"),
@@ -349,7 +352,7 @@ def test_plans_in_python(scanned):
     assert found.plan() == found.planning().choice.plan == Plan((3,), 3).on(4)
     with pytest.raises(InputError, match="unknown score of this scan"):
         found.plan(score="cca")
-    with pytest.raises(InputError, match="a plan is a Plan, or text"):
+    with pytest.raises(InputError, match="a plan must be a Plan, or text"):
         found.plan(None)
     with pytest.raises(InputError, match="whole number from 1 on, got '5'"):
         found.plan(epochs="5")

@@ -36,7 +36,9 @@ def test_ctrl_c_names_the_command_that_continues(case, tmp_path, monkeypatch, ca
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130
     told = capsys.readouterr().err
-    assert told == f"layerscout: stopped; nothing was half-written; to continue, run: {command}\n"
+    assert (
+        told == f"layerscout: stopped; no file was left incomplete; to continue, run: {command}\n"
+    )
     assert shlex.split(told.partition("run: ")[2])[0] == "layerscout"
 
 

@@ -220,7 +220,7 @@ def test_a_study_whose_trials_failed_ends_with_1(run, mine, tmp_path, monkeypatc
     code, _, errors = run("study", mine, "-o", tmp_path)
     assert code == 1
     assert errors.count("failed: tune reviews (4, 4, 4)") == 2
-    assert "layerscout: 4 trials failed, whose records in" in errors
+    assert "layerscout: 4 trials failed, and the others are done; see the records in" in errors
     assert "4 failed: RuntimeError: it broke" in (tmp_path / "report.html").read_text()
 
 

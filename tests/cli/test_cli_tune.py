@@ -125,7 +125,7 @@ def test_the_epoch_of_the_lowest_loss_is_told_like_the_others(run, tiny, reviews
     assert found["keep"] == "lowest-loss" and found["lowest-loss"] == expected
     assert next(iter(found["metrics"].values())) == pytest.approx(lowest["value"])
     card = (out / "model" / "README.md").read_text()
-    assert "which also chose the epoch" in card and "batches of 24, 3 a step" in card
+    assert "which were also used to choose the epoch" in card and "batches of 24, 3 a step" in card
     assert run("report", out, "-o", tmp_path / "page")[0] == 0
     assert "lowest loss" in (tmp_path / "page" / "report.html").read_text()
 
@@ -144,7 +144,7 @@ def test_strategies_of_the_data_go_by_a_scan(run, tiny, reviews, tmp_path):
 
 MISTAKES = {
     "plan outside the model": (["--plan", "(3, 5, 5)"], "must be in 1..4"),
-    "head below a tuned block": (["--plan", "(2, 3, 2)"], "where the head reads"),
+    "head below a tuned block": (["--plan", "(2, 3, 2)"], "the blocks below the head"),
     "misspelt strategy": (["--plan", "tops:2"], "did you mean"),
     "empty plan": (["--plan", ""], "unknown strategy ''"),
     "no plan file": (["--plan", "missing.json"], "cannot read the plan"),
@@ -239,7 +239,7 @@ def test_a_model_that_overflows_by_itself_needs_no_lower_rate(run, tiny, reviews
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     code, _, errors = run("tune", folder, reviews, "--plan", "top:1", "-o", tmp_path / "out")
     assert code == 1 and errors.count("\n") == 1
-    assert "the model overflows before it is tuned" in errors and "lower" not in errors
+    assert "it overflows before any update" in errors and "lower" not in errors
 
 
 def test_a_rate_that_diverged_at_once_has_no_figures(run, tiny, reviews, tmp_path):
@@ -349,9 +349,9 @@ def test_formats_are_refused_before_any_training(run, tiny, reviews, tmp_path):
     out = tmp_path / "out"
     assert "unknown format 'onx'" in refuse("--export", "onx")
     whole = ("--export", "sentence-transformers")
-    assert "--export is for a whole checkpoint" in refuse(*whole, "--method", "adapter")
-    assert "--export is for a whole" in refuse(*whole, "--classifier", "mean-linear")
-    assert "--private is for --push-to-hub" in refuse("--private")
+    assert "--export needs a whole checkpoint" in refuse(*whole, "--method", "adapter")
+    assert "--export needs a whole" in refuse(*whole, "--classifier", "mean-linear")
+    assert "--private needs --push-to-hub" in refuse("--private")
 
 
 def test_a_tuned_model_is_pushed(run, tiny, reviews, tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ def row(lines: list[str], start: str) -> list[str]:
 def test_all_scores_fit_80_columns(blocks: int, encoding: str):
     given = full(blocks)
     given["settings"]["examples_because"] = (
-        "the states that are not told apart from state 8 lie within 2% of it"
+        "the states that are tied with state 8 lie within 2% of it"
     )
     lines = shown(given, encoding)
     assert max(map(len, lines)) <= 80
@@ -134,13 +134,13 @@ def test_the_signal_of_a_ratio_is_said_where_it_leads():
     for said in (
         "No state is clearly best by debiased variability ratio ν: states 7–9 are tied within "
         "noise (≈). State 8 of 12 has the lowest value, 0.8000, 29% lower than the 1.133 of the",
-        "95% of the distance between the class means of state 8 is signal, the rest is noise",
+        "95% of the distance between the class means of state 8 is signal; the rest is noise",
     ):
         assert said in text
 
 
 def test_the_advice_says_what_to_tune_and_why():
-    because = "state 8: a head there reads 0.80"
+    because = "state 8: a linear head there scores 0.80"
     advice = {"head": 8, "because": because, "plan": None, "relative": None}
     text = " ".join(" ".join(shown(full() | {"advice": advice})).split())
     assert f"The head belongs on state 8 of 12. Why: {because}." in text
@@ -155,13 +155,13 @@ def test_the_advice_says_what_to_tune_and_why():
     lines = shown(full() | {"advice": advice | {"plan": whole, "relative": 0.07}}, width=200)
     assert lines[-3].startswith("Tune no block with the head on state 12 of 12: 7% of")
     assert lines[-3].endswith("full fine-tuning.")
-    assert lines[-1] == "No head nearer to state 8 fits into the budget."
+    assert lines[-1] == "No head nearer to state 8 fits the budget."
 
 
 def test_a_head_that_reads_no_more_than_the_majority_is_said_first():
     given = full()
     given["scores"]["head_quality"]["details"]["majority"] = 0.78
-    said = "than always predicting the majority class (0.7800) with 2,000 examples; --examples all"
+    said = "better than always predicting the majority class (0.7800); --examples all"
     assert said in " ".join(" ".join(shown(given)).split())
     given["task"]["examples_available"] = 2000
     assert "--examples" not in " ".join(shown(given))
@@ -182,7 +182,7 @@ def test_no_signal_is_said_first_and_another_score_leads():
     lines = shown(given)
     text = " ".join(" ".join(lines).split())
     assert (
-        "No state's classes can be told apart beyond noise with 2,000 examples; --score "
+        "With 2,000 examples, no state separates the classes beyond noise; --score "
         "variability_ratio ranks the states anyway. State 8 of 12 is best by variability ratio ν"
         in text
     )
@@ -193,7 +193,7 @@ def test_no_signal_and_no_other_score():
     content = score([None] * 7, details={"signal_fraction": [None] * 7, "level": 0.95})
     given = scan({"variability_ratio_debiased": content}, {"variability_ratio_debiased": None})
     text = " ".join(" ".join(shown(given)).split())
-    assert "beyond noise with 2,000 examples; --score variability_ratio" in text
+    assert "the classes beyond noise; --score variability_ratio" in text
     assert "undefined at" not in text and "No state could be scored" not in text
 
 
@@ -206,7 +206,7 @@ def test_one_or_two_plain_scores_are_drawn_side_by_side():
     assert row(lines, "state") == ["state", "value", "variability_ratio", "value", "nc1"]
     assert row(lines, "2")[:5] == ["2", "5.380", "█" * 16, "◀", "best"]
     assert row(lines, "0")[2] == "█" * 6, "nearly three times the ratio, a third of the length"
-    assert "longer bars are better (lower variability_ratio, nc1)" in lines
+    assert "longer bars are better (for variability_ratio, nc1: lower values)" in lines
     assert "a state is the output of its block, state 0 that of the embeddings" in lines
     assert not any(line.startswith("score ") for line in lines)
     text = " ".join(" ".join(lines).split())

@@ -176,7 +176,7 @@ def test_what_teaches_nothing_is_told(write: Write) -> None:
     assert task.labels == ("all", "x")
     assert task.warnings == (
         "2 of 3 rows of task repeat a label; it counts once",
-        "labels of every row of task, which teach nothing: all",
+        "labels that every row of task has, so that nothing can be learnt from them: all",
     )
     flags = {"text": ["a", "b"], "x": [1, 0], "y": [0, 0], "z": [1, 1]}
     path = write("x.csv", as_csv(flags))
@@ -184,7 +184,7 @@ def test_what_teaches_nothing_is_told(write: Write) -> None:
     assert task.labels == ("x", "z") and task.train.labels.tolist() == [[1, 1], [0, 1]]
     assert task.warnings == (
         f"labels without an example in {path}: y",
-        f"labels of every row of {path}, which teach nothing: z",
+        f"labels that every row of {path} has, so that nothing can be learnt from them: z",
     )
 
 
@@ -198,8 +198,8 @@ def test_a_separator_that_separates_nothing_is_told(write: Write) -> None:
     path = write("x.csv", as_csv({"text": ["a", "b", "c"], "label": ["x;y", "y", ""]}))
     assert Task.load(path, label_separator=";").warnings == ()
     assert Task.load(path, label_separator="|").warnings == (
-        f"no row of {path} has '|' between labels in column 'label', so each has one at most; "
-        "correct --label-separator if they have more",
+        f"no row of {path} has the separator '|' in column 'label', so each row has one label at "
+        "most; correct --label-separator if they have more",
     )
 
 
@@ -211,10 +211,10 @@ def test_several_labels_in_a_string_are_not_taken_for_a_class_silently(
     twice = {"text": list("abcdefghij"), "label": labels * 2}
     path = write("twice.csv", as_csv(twice))
     (told,) = Task.load(path).warnings
-    named = f"'x{separator} y' is read as one class of {path}; for several labels of a text use "
+    named = f"'x{separator} y' is read as one class of {path}; for several labels per text use "
     assert told == f"{named}--label-separator {separator!r}"
     once = write("once.csv", as_csv({"text": list("abcde"), "label": labels}))
-    remedy = f"for several labels of a text use --label-separator {separator!r}"
+    remedy = f"for several labels per text use --label-separator {separator!r}"
     expect_refused(f"every class needs at least 2 … {remedy}", Task.load, once)
 
 
@@ -298,7 +298,7 @@ def test_flags_that_are_none(write: Write, tmp_path: Path) -> None:
 
 def test_separators_that_do_not_fit(write: Write, tmp_path: Path) -> None:
     flags = write("x.csv", as_csv({"text": ["a", "b"], "x": [0, 1], "y": [1, 0]}))
-    rule = "--label-separator is what stands between labels in one column, such as '|', got "
+    rule = "--label-separator must be the separator of labels in one column, such as '|', got "
     for options, found in (
         ({"label": "x", "label_separator": ""}, "an empty string"),
         ({"label": "x,y", "label_separator": "|"}, "2 columns of labels"),

@@ -66,7 +66,7 @@ def test_what_is_no_file_is_told(tmp_path):
     (tmp_path / "loop.csv").symlink_to("loop.csv")
     (tmp_path / "gone.csv").symlink_to("nowhere.csv")
     for name in ("loop.csv", "gone.csv"):
-        expect_refused("a link that leads nowhere", Task.load, str(tmp_path / name))
+        expect_refused("a broken link", Task.load, str(tmp_path / name))
     expect_refused("neither a file nor a folder", Task.load, "/dev/null")
 
 
@@ -97,8 +97,8 @@ def test_held_out_rows_of_training_are_told(write):
     labels = ["x", "y"] * 20
     task = Task.from_lists(texts, labels, validation=([*texts[:2], "new"], ["x", "y", "x"]))
     [line] = task.warnings
-    assert "2 of 3 validation rows are training rows too" in line
+    assert "2 of 3 validation rows are also training rows" in line
     assert not Task.from_lists(texts, labels, validation=0.1).warnings
     twice = Task.from_lists(texts * 2, labels * 2, validation=0.5, seed=1)
-    assert "validation rows are training rows too" in twice.warnings[0]
+    assert "validation rows are also training rows" in twice.warnings[0]
     assert np.isin(twice.validation.origin, twice.train.origin).sum() == 0

@@ -148,10 +148,8 @@ def test_samples_that_cannot_be_drawn() -> None:
     split = numbered([0, 0, 0, 1, 1, 2, 2])
     expect_refused("at most 7 … got 8", draw, split, 3, examples=8)
     expect_refused("at least 6 … 2 of every class … got 5", draw, split, 3, examples=5)
-    expect_refused(
-        "class 1, has 2 … you asked for 3 each", draw, split, 3, examples=9, balanced=True
-    )
-    expect_refused("you asked for 1 each", draw, split, 3, examples=3, balanced=True)
+    expect_refused("class 1, has 2 … got 3 for each", draw, split, 3, examples=9, balanced=True)
+    expect_refused("got 1 for each", draw, split, 3, examples=3, balanced=True)
     expect_refused("3 classes, got 2", draw, split, 3, per_class=[1, 2])
     expect_refused("2..2 for class 1, got 3", draw, split, 3, per_class=[2, 3, 2])
     expect_refused("2..3 for class 0, got 1", draw, split, 3, per_class=[1, 2, 2])

@@ -63,7 +63,7 @@ def test_tabs_that_are_piped_in_are_read_as_tsv(pipe):
         (b"text,label\na,\nb,no\nc,yes\n", "standard input has 1 missing, the first in line 2"),
         (
             b'{"text": "a"',
-            "standard input must hold one JSON object a line, line 1 is … ; correct the line",
+            "standard input must hold one JSON object per line, line 1 is … ; correct the line",
         ),
         (b"\x1f\x8b\x08broken", "cannot read standard input"),
         (b"PAR1broken", "cannot read standard input as Parquet"),
@@ -95,7 +95,7 @@ def test_a_separator_that_nobody_would_guess_is_asked_for(write):
     path = write("a.csv", "text^label\ngood, fine^yes\n")
     expect_refused("has 1 column, but 2 fields in line 2 … (--sep)", Task.load, path)
     path = write("b.csv", "text^label\ngood^yes\n")
-    expect_refused("has text^label; name what stands between … --sep", Task.load, path)
+    expect_refused("has text^label; give the separator … --sep", Task.load, path)
 
 
 def test_separators_that_cannot_be(write):

@@ -187,17 +187,21 @@ def test_conllu_files(write: Write) -> None:
         (
             "x.conll",
             "a O\nb\n",
-            "PATH must have a word first and its tag last, in as many columns on every line: "
+            "PATH must have a word first, its tag last, and the same columns on every line: "
             "line 2 has 1, and the lines before 2; correct the line",
         ),
         (
             "x.bio",
             "\na\n",
-            "PATH must have a word first and its tag last, in as many columns on every line: "
+            "PATH must have a word first, its tag last, and the same columns on every line: "
             "line 2 has 1, and no tag; correct the line",
         ),
         ("x.iob", "a O\n\nb NN O\n", "line 3 has 3, and the lines before 2"),
-        ("x.conllu", "# a\n1\ta\tO\n", "PATH must have ten columns … line 2 has 3 … to .conll"),
+        (
+            "x.conllu",
+            "# a\n1\ta\tO\n",
+            "must have ten tab-separated … line 2 has 3 … to .conll",
+        ),
         ("x.conll", "a O\nb B-X\n" * 300, "a blank line after each … among its 600 words; add"),
         ("x.conll", b"caf\xe9 O\n", "UTF-8 … 0xe9 … line 1"),
         ("x.conll", b"a O\n\0 O\n", "NUL … line 2"),
@@ -257,7 +261,7 @@ def test_validation_may_have_new_tags(write: Write) -> None:
     assert task.labels == (*NAMES, "I-LOC") and task.train.labels.tolist() == IDS
     assert task.validation is not None and task.validation.labels.tolist() == [0, 4, 1, 4]
     assert task.warnings == (
-        f"tags of {held} that training lacks, on 2 words, and that cannot be learnt: I-LOC",
+        f"tags of {held} that do not occur in training, on 2 words, and so cannot be learnt: I-LOC",
         f"1 of 4 tags of {held} continue a span that did not begin; they are read as its "
         "beginning (I- as B-)",
     )
@@ -281,8 +285,8 @@ WRONG = {
     "empty tag": ([["a"], ["b"]], [["O"], [""]], "every word must have a tag: task has '' as item "
                   f"0 in {AT}, column 'label'; write its name"),
     "ignored": ([["a"], ["b", "c"]], [[0], [1, -100]], "every word must have a tag: task has -100 "
-                f"as item 1 in {AT}, column 'label'; write the tag of each word; parts of words "
-                "are found when they are read"),
+                f"as item 1 in {AT}, column 'label'; write one tag for each word; words are "
+                "split into tokens later"),
     "a class": ([["a"], ["b"]], ["x", "y"], "every row must have a list of tags: task has 'x' "
                 "(str) in row 0 (counted from 0), column 'label'; name another column"),
     "a text": ([["a"], "b"], [["O"], ["X"]], "every row must have a list of words: task has 'b' "

@@ -403,7 +403,7 @@ def test_what_was_trained_is_saved_and_loaded(encoder, tmp_path):
         same(logits(again, batch), logits(model, batch))
         assert again.config.id2label == dict(enumerate(LABELS))
         assert not any(module.training for module in again.modules())
-        with pytest.raises(InputError, match="would not read adapters or prefixes again"):
+        with pytest.raises(InputError, match="could not load adapters or prefixes again"):
             again.save_pretrained(tmp_path / "plain")
         unload(again).save_pretrained(tmp_path / "plain")
 
@@ -438,7 +438,7 @@ def test_a_base_elsewhere(bert, tmp_path):
     batch = inputs(encoder)
     same(logits(load(tmp_path / "model", tmp_path / "moved"), batch), logits(model, batch))
     tiny_checkpoint(folder, "bert", seed=1)
-    with pytest.raises(InputError, match="must be the very model that was tuned, .*other weights"):
+    with pytest.raises(InputError, match="exactly the model that was tuned, .*other weights"):
         load(tmp_path / "model")
     for family in ("roberta", "albert"):
         tiny_checkpoint(tmp_path / family, family)
@@ -540,7 +540,7 @@ def test_broken_folders_are_refused(whole, tmp_path, spoil, message):
 
 @pytest.mark.parametrize("method", [ADAPTER, PREFIX, LORA])
 def test_a_plan_without_blocks(bert, method):
-    with pytest.raises(InputError, match=f"{method.name} tunes blocks, and head:3 tunes none; use"):
+    with pytest.raises(InputError, match=f"{method.name} tunes blocks, but head:3 tunes none; use"):
         equipped(bert, method, Plan((), 3))
 
 
@@ -605,15 +605,15 @@ def test_blocks_that_share_their_weights(tmp_path):
 
 def test_what_else_is_refused(bert, tmp_path):
     done = equipped(bert, ADAPTER)
-    with pytest.raises(InputError, match="adapters or prefixes already; .*unload"):
+    with pytest.raises(InputError, match="already has adapters or prefixes; .*unload"):
         equip(done.model, PLAN, PREFIX)
     with pytest.raises(InputError, match="only LoRA is merged or kept by peft, got .* adapter"):
         merge_lora(done)
     with pytest.raises(InputError, match="only LoRA"):
         save_peft(done, bert, tmp_path / "peft", max_length=64)
-    with pytest.raises(InputError, match="got the method lora; it gives an ordinary checkpoint"):
+    with pytest.raises(InputError, match="got the method lora; export it as an ordinary"):
         save_trained(equipped(bert, LORA), bert, tmp_path / "model", max_length=8)
-    with pytest.raises(InputError, match="must be one of transformers, got Linear"):
+    with pytest.raises(InputError, match="must be a model of transformers, got Linear"):
         unload(torch.nn.Linear(2, 2))
     with pytest.raises(InputError, match="unknown method 'adaptor', did you mean 'adapter'"):
         equip(done.model, PLAN, "adaptor")

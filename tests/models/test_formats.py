@@ -78,7 +78,7 @@ def test_a_graph_that_is_off_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr("layerscout.models.formats.find_spec", lambda name: sys)
     write = lambda model, inputs, file: file.write_bytes(b"graph")  # noqa: E731
     monkeypatch.setattr("layerscout.models.formats._export_graph", write)
-    for off, message in ((0.1, r"is off by 0\.1"), (float("nan"), "is off by nan")):
+    for off, message in ((0.1, r"are off by 0\.1"), (float("nan"), "are off by nan")):
         monkeypatch.setattr("layerscout.models.formats._compare", lambda *_, off=off: off)
         with pytest.raises(LayerscoutError, match=message):
             add_formats(folder, ["onnx"])

@@ -256,7 +256,7 @@ def test_edits_are_undone_in_the_reverse_order(encoder):
 
 
 def test_an_encoder_is_edited_once(encoder):
-    with pytest.raises(InputError, match="is edited already"):
+    with pytest.raises(InputError, match="is already edited"):
         changed(changed(encoder, "reinit:2"), "reinit:3")
     with pytest.raises(InputError, match="`seed` must be a whole number"):
         edit(encoder.model, "reinit:1", seed=-1)

@@ -370,8 +370,8 @@ def other_names(bert):
 @pytest.mark.parametrize(
     ("make", "plan", "message"),
     [
-        (lambda f: torch.nn.Linear(2, 2), "top:1", "one of transformers, got Linear"),
-        (lambda f: "bert", "top:1", "one of transformers, got str"),
+        (lambda f: torch.nn.Linear(2, 2), "top:1", "a model of transformers, got Linear"),
+        (lambda f: "bert", "top:1", "a model of transformers, got str"),
         (
             lambda f: transformers.CTRLModel(
                 transformers.CTRLConfig(n_layer=1, n_embd=8, n_head=2, dff=4, vocab_size=9)
@@ -383,7 +383,7 @@ def other_names(bert):
         (AutoModel.from_pretrained, Plan((1,), 5), "must be in 1..4"),
         (AutoModel.from_pretrained, "best-up", "best state"),
         (AutoModel.from_pretrained, "top-1", "top"),
-        (AutoModel.from_pretrained, None, "a plan is a Plan, or text .*got None"),
+        (AutoModel.from_pretrained, None, "a plan must be a Plan, or text .*got None"),
         (
             lambda f: AutoModel.from_pretrained(f, add_pooling_layer=False),
             "head:4",
@@ -400,7 +400,7 @@ def test_what_freeze_refuses(bert, make, plan, message):
 def test_peft_models_are_refused(bert):
     model = AutoModelForSequenceClassification.from_pretrained(bert)
     wrapped = get_peft_model(model, lora_config(model, "top:1"))
-    with pytest.raises(InputError, match="got PeftModelForSequenceClassification; pass the model"):
+    with pytest.raises(InputError, match="got PeftModelForSequenceClassification; pass it before"):
         freeze(wrapped, "top:1")
 
 
@@ -469,7 +469,7 @@ def test_names_of_labels(bert):
     for count in ("2", 1.5, True, 0):
         with pytest.raises(InputError, match=f"whole number from 1 on, got {count!r}"):
             build(bert, "head:1", num_labels=count)
-    with pytest.raises(InputError, match="a plan is a Plan, or text .*got None"):
+    with pytest.raises(InputError, match="a plan must be a Plan, or text .*got None"):
         build(bert, None)
     with pytest.raises(InputError, match="a list of names, got 'ab'"):
         build(bert, "head:1", labels="ab")

@@ -173,7 +173,7 @@ def test_nothing_scored_is_said_and_drawn_without_a_mark():
 
 ADVICE = {
     "head": 2,
-    "because": "state 2: a head there reads <b>",
+    "because": "state 2: a linear head there scores <b>",
     "plan": {"tuned": [1, 2], "head": 2, "notation": "(1, 2, 2)"},
     "relative": 0.3,
 }
@@ -185,7 +185,7 @@ def test_the_page_opens_with_the_advice():
     assert next(iter(found)) == "Advice"
     text = found["Advice"].inside("p")
     assert "Tune blocks 1, 2 with the head on state 2 of 6: 30% of the training cost" in text
-    assert "Why: state 2: a head there reads <b>." in text
+    assert "Why: state 2: a linear head there scores <b>." in text
     assert found["Advice"].inside("code") == "layerscout tune tiny DATA --plan '(1, 2, 2)'"
     assert "Advice" not in sections(render_result(scan())), "of an older scan"
 
@@ -312,7 +312,7 @@ def test_every_score_has_a_panel_over_the_same_states(count: int, blocks: int, c
     for i, panel in enumerate(drawn):
         [line] = layers(panel, "line")
         y = line["encoding"]["y"]
-        assert y["title"] == ("lower is better (axis turned)", "higher is better")[i % 2]
+        assert y["title"] == ("lower is better (axis reversed)", "higher is better")[i % 2]
         assert y["scale"]["reverse"] == (i % 2 == 0), "up is better in every panel"
         x = line["encoding"]["x"]
         assert x["scale"]["domain"] == [0, blocks]
@@ -454,7 +454,7 @@ def test_all_scores_stand_in_one_table(all_scores: str):
     assert found["Weight signal-to-noise"] == ["higher", "block 4", "7.000", "2.092", "–"]
     assert found["Nearest neighbours"][-1] == "undefined everywhere"
     assert found["Mutual information"][-1].startswith("refused: mutual information needs 20")
-    assert "always the majority class: 0.5278" in found["Probe"][-1]
+    assert "always predicting the majority class: 0.5278" in found["Probe"][-1]
     assert "±0.006 at the best" in found["Probe"][-1]
     assert "labels drawn from the model" in found["Fisher information"][-1]
 
@@ -488,7 +488,7 @@ def test_states_that_are_not_told_apart_are_hollow_and_named():
     assert [row["index"] for row in rows(chart, rings)] == [7, 9]
     assert "states 7–9 are tied within noise (hollow)" in html.inside("p")
     assert "95% of the distance between the class means of state 8 is signal" in html.inside("p")
-    assert "not told apart from it: 7, 9" in chart["description"]
+    assert "tied with it within noise: 7, 9" in chart["description"]
     tooltip = chart["layer"][-1]["encoding"]["tooltip"]
     assert [entry["field"] for entry in tooltip] == [
         "index",
@@ -505,13 +505,13 @@ def test_what_is_told_apart_from_all_others_is_said():
     told = given["scores"]["variability_ratio_debiased"]["details"]
     told["separable_from_best"] = [i != 8 for i in range(13)]
     text = Page(render_result(given)).inside("p")
-    assert "State 8 is told apart from all others." in text and "hollow" not in text
+    assert "State 8 differs from all others beyond noise." in text and "hollow" not in text
     told["separable_from_best"] = [None] * 8 + [False] + [None] * 4
-    assert "told apart from all others" not in Page(render_result(given)).inside("p")
+    assert "from all others beyond noise" not in Page(render_result(given)).inside("p")
     # The embeddings are never the best, so nobody asks whether they could be.
     told["separable_from_best"] = [i != 8 for i in range(13)]
     told["separable_from_best"][0] = False
-    assert "told apart from all others" in Page(render_result(given)).inside("p")
+    assert "from all others beyond noise" in Page(render_result(given)).inside("p")
 
 
 def test_no_signal_is_said_and_another_score_leads():
@@ -520,10 +520,10 @@ def test_no_signal_is_said_and_another_score_leads():
     given["best"]["variability_ratio_debiased"] = None
     details = given["scores"]["variability_ratio_debiased"]["details"]
     text = Page(render_result(given)).inside("p")
-    assert "2,000 examples show that the classes lie apart, but not how far" in text
+    assert "2,000 examples show that the classes differ, but not by how much" in text
     details["signal_fraction"] = [0.4] * 13
     text = Page(render_result(given)).inside("p")
-    assert "No state's classes can be told apart beyond noise with 2,000 examples" in text
+    assert "With 2,000 examples, no state separates the classes beyond noise" in text
     assert "--score variability_ratio ranks the states anyway." in text
     assert "State 8 of 12 is best by variability ratio ν" in text
 
@@ -540,9 +540,9 @@ def test_only_what_another_score_could_measure_had_too_few_examples():
 
 def test_why_so_many_examples_were_read_is_said():
     given = scan()
-    given["settings"]["examples_because"] = "state 2 is told apart from all others"
+    given["settings"]["examples_because"] = "state 2 differs from all others beyond noise"
     text = Page(render_result(given)).inside("p")
-    assert "2,000 of 67,349 examples: state 2 is told apart from all others." in text
+    assert "2,000 of 67,349 examples: state 2 differs from all others beyond noise." in text
 
 
 def test_the_scores_are_grouped_by_the_state_that_they_call_best(all_scores: str):

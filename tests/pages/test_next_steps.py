@@ -62,7 +62,7 @@ def test_nothing_follows_where_all_is_known():
         ({"metrics": {"accuracy": 0.4}}, "It has not learnt the task"),
         # F1 of class 1 is above that of the majority where class 1 is all that is predicted.
         ({"confusion": [[0, 5], [0, 4]]}, "It predicts 'b' for everything"),
-        ({"interval": [0.45, 0.99]}, "It is not clearly better than one answer for all"),
+        ({"interval": [0.45, 0.99]}, "It is not clearly better than always giving the same answer"),
     ],
 )
 def test_what_has_learnt_nothing_is_tuned_again(more, words):
@@ -101,7 +101,7 @@ def test_a_metric_that_was_asked_for_counts_in_what_comes_next():
 
 def test_one_class_of_data_that_has_no_other_is_no_failure():
     content = evaluated([0.5, 0.6, 0.9, 0.9], confusion=[[0, 0], [0, 4]])
-    assert describe_evaluation(content)[1].startswith("With the head as it was tuned")
+    assert describe_evaluation(content)[1].startswith("With the tuned head unchanged")
 
 
 @pytest.mark.parametrize("verb", ["scan", "tune", "evaluate", "compare"])

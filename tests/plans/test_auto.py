@@ -61,7 +61,7 @@ def test_auto_takes_the_nearest_head_and_then_the_most_blocks(budget, state):
 def test_auto_says_which_head_did_not_fit():
     choice = choose(bert(), WORK, at(12), share("head:9"))
     assert choice.plan.notation == "head:9"
-    assert "no head nearer to state 12 fits into the budget, " in choice.reason
+    assert "no head nearer to state 12 fits the budget, " in choice.reason
 
 
 def test_what_the_scan_took_is_not_there_to_spend():
@@ -72,16 +72,16 @@ def test_what_the_scan_took_is_not_there_to_spend():
     assert choice.reason.endswith(
         f"(budget {100 * budget:.1f} % less {100 * spent:.1f} % for the scan)"
     )
-    with pytest.raises(InputError, match=r"a budget of 0.1 less 0.0999 for the scan; the least"):
+    with pytest.raises(InputError, match=r"a budget of 0.1 less 0.0999 for the scan; the cheapest"):
         choose(bert(), WORK, at(8), 0.1, FULL, 0.0999)
     assert choice == choose(bert(), WORK, at(8), budget, spent=spent)
     assert len(choice.plan.tuned) < 3
 
 
 def test_the_smallest_budget_is_named_and_works():
-    with pytest.raises(InputError, match=r"the least is 0\.\d+$") as caught:
+    with pytest.raises(InputError, match=r"the cheapest needs 0\.\d+$") as caught:
         choose(bert(), WORK, at(8), 0.001)
-    least = float(str(caught.value).split("least is ")[1])
+    least = float(str(caught.value).split("cheapest needs ")[1])
     assert choose(bert(), WORK, at(8), least).plan.notation == "head:1"
 
 
@@ -92,7 +92,7 @@ def test_a_head_goes_to_two_thirds_or_above_where_more_is_read():
     assert name_state(12, 12) == 12
     assert name_state(12, 12, [3, 7]) == 12, "these are below"
     assert name_state(12, 12, [9, 11]) == 9 and name_state(12, 11, [8, 9]) == 8
-    assert name_blindly(12, "why") == Named(8, "why: state 8 is two thirds of the way up")
+    assert name_blindly(12, "why") == Named(8, "why: state 8 is at two thirds of the depth")
 
 
 def test_a_scan_takes_a_quarter_of_the_budget_at_most():
@@ -108,7 +108,7 @@ def test_a_budget_is_a_share(budget):
 def test_auto_leaves_shared_weights_together():
     choice = choose(albert(1), WORK, at(8), 0.7)
     assert choice.plan.notation == "(1, 8, 8)"
-    with pytest.raises(InputError, match="the least is 0.0.*--untie"):
+    with pytest.raises(InputError, match="the cheapest needs 0.0.*--untie"):
         choose(albert(1), WORK, at(8), 0.01)
     assert choose(albert(1), WORK, at(8), 0.5).plan.notation == "(1, 6, 6)"
     untied = replace(albert(1), weights=tuple(range(12)))
@@ -219,5 +219,5 @@ def test_the_list_of_a_method(method):
         if option.efficient:
             assert choose(bert(), WORK, at(8), option.relative, method).plan == option.plan
     assert any(option.efficient for option in listed)
-    with pytest.raises(InputError, match=f"{method.name} tunes blocks, and head:8 tunes none"):
+    with pytest.raises(InputError, match=f"{method.name} tunes blocks, but head:8 tunes none"):
         list_strategies(bert(), WORK, 8, extra=("head:8",), method=method)

@@ -300,7 +300,7 @@ def test_work_is_checked():
         (1, 0, float("nan"), 1),
         (1, 0, float("inf"), 1),
     ):
-        with pytest.raises(InputError, match="at least 1 example"):
+        with pytest.raises(InputError, match="1 or more examples"):
             Work(*numbers)
-    with pytest.raises(InputError, match="some epochs; got 7, 1 and 0"):
+    with pytest.raises(InputError, match="more than 0 epochs; got 7, 1 and 0"):
         Work(7, 0, 1.0, 0)

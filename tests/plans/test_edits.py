@@ -88,27 +88,27 @@ def test_a_seed_draws_the_same_order_and_another_one_another() -> None:
     ("written", "said"),
     [
         ("cut:3", "unknown edit"),
-        ("skip", "skip is written skip:i-j"),
-        ("skip:4-3", "a span of blocks goes from"),
-        ("skip:0-3", "a span of blocks goes from"),
-        ("skip:1-99999999", "a span of blocks goes from"),
-        ("reinit:all", "reinit is written reinit:i-j"),
+        ("skip", "skip must be written skip:i-j"),
+        ("skip:4-3", "a span of blocks must start at 1"),
+        ("skip:0-3", "a span of blocks must start at 1"),
+        ("skip:1-99999999", "a span of blocks must start at 1"),
+        ("reinit:all", "reinit must be written reinit:i-j"),
         ("truncate:0", "`truncate` must be a whole number from 1 on"),
         ("truncate:7", "truncate:7 must name blocks in 1..6"),
         ("skip:5-7", "skip:5-7 must name blocks in 1..6"),
         ("skip:1-6", "a model needs a block"),
-        ("permute:", "permute is written"),
-        ("permute:1,2,2", "names every block once"),
+        ("permute:", "permute must be written"),
+        ("permute:1,2,2", "must name every block from 1 on once"),
         ("permute:2,1", "must name all 6 blocks once, got 2 numbers"),
-        ("permute:1 + permute:2", "blocks change places once"),
-        ("reinit:1-3 + reinit:3", "reinit:1-3 decides them"),
-        ("preserve:1-3 + reinit:2", "preserve:1-3 decides them"),
-        ("reinit:2 + preserve:1", "reinit:2 decides them"),
-        ("reinit:1 + preserve:1", "reinit:1 decides them"),
-        ("preserve:3-4 + truncate:4", "removes a block that preserve:3-4 is about"),
-        ("preserve:1-5 + skip:1", "removes a block that preserve:1-5 is about"),
-        ("reinit:5-6 + truncate:5", "removes a block that reinit:5-6 is about"),
-        ("reinit:2 + skip:2", "removes a block that reinit:2 is about"),
+        ("permute:1 + permute:2", "blocks can be permuted only once"),
+        ("reinit:1-3 + reinit:3", "reinit:1-3 already sets them"),
+        ("preserve:1-3 + reinit:2", "preserve:1-3 already sets them"),
+        ("reinit:2 + preserve:1", "reinit:2 already sets them"),
+        ("reinit:1 + preserve:1", "reinit:1 already sets them"),
+        ("preserve:3-4 + truncate:4", "removes a block whose weights preserve:3-4 sets"),
+        ("preserve:1-5 + skip:1", "removes a block whose weights preserve:1-5 sets"),
+        ("reinit:5-6 + truncate:5", "removes a block whose weights reinit:5-6 sets"),
+        ("reinit:2 + skip:2", "removes a block whose weights reinit:2 sets"),
         ("skip:3-4 + skip:5", "skip:5 must name blocks in 1..4"),
         ("skip:3 + + skip:5", "unknown edit"),
     ],
@@ -126,7 +126,7 @@ def test_values_are_checked(blocks: object) -> None:
 
 def test_values_may_be_given_in_place_of_text() -> None:
     assert make_edits(Skip([3])) == make_edits([Skip([3])]) == (Skip((3,)),)
-    with pytest.raises(InputError, match="edits are text"):
+    with pytest.raises(InputError, match="edits must be text"):
         make_edits(["skip:3"])  # type: ignore[list-item]
 
 

@@ -154,7 +154,7 @@ MISTAKES = {
     "best-up:all@top": "best-up:k@head",
     "best-up:2": "best-up:k@head",
     "auto": "layerscout plan",
-    "blocks:3-1@4": "lower to the upper.*got 3 to 1",
+    "blocks:3-1@4": "lowest to the highest.*got 3 to 1",
     "blocks:1-2-3@4": "blocks:3,7-9@12",
     "blocks:@4": "blocks:3,7-9@12",
     "blocks:0@4": "1..4",
@@ -215,7 +215,7 @@ def test_blocks_without_a_score_are_never_ranked():
 def test_plans_check_themselves():
     with pytest.raises(InputError, match="at least 1, got 0"):
         Plan((), 0)
-    with pytest.raises(InputError, match="1..3, where the head reads; got 4"):
+    with pytest.raises(InputError, match="1..3, the blocks below the head; got 4"):
         Plan((2, 4), 3)
     with pytest.raises(InputError, match="1..12.*got 13"):
         Plan((), 13).on(12)

@@ -131,7 +131,7 @@ def test_a_negative_warmup_is_refused():
 def test_a_request_or_options():
     request = TuneRequest(epochs=3)
     assert resolve_request(TuneRequest, request, {}) is request
-    expect_refused("or apart … epochs", resolve_request, TuneRequest, request, {"epochs": 3})
+    expect_refused("or as arguments … epochs", resolve_request, TuneRequest, request, {"epochs": 3})
     expect_refused(
         "unknown option 'epoch', did you mean 'epochs'", make_request, TuneRequest, {"epoch": 1}
     )

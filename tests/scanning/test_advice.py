@@ -33,51 +33,56 @@ def read(values=VALUES, apart=APART, **details):
         (
             read(),
             3,
-            "state 3: a head there reads 0.92, at the top 0.70 (difference 0.21 ± 0.05)",
+            "state 3: a linear head there scores 0.92, against 0.70 at the top (difference 0.21 ± "
+            "0.05)",
         ),
         (
             read((0.5, 0.6, 0.93, 0.92, 0.7)),
             3,
-            "state 3: a head there reads 0.92, at the top 0.70 (difference 0.21 ± 0.05); state 2 "
-            "has the highest value, 0.93, but is tied with it within noise",
+            "state 3: a linear head there scores 0.92, against 0.70 at the top (difference 0.21 ± "
+            "0.05); state 2 has the highest value, 0.93, but the two are tied within noise",
         ),
         (
             read((0.5, 0.6, 0.97, 0.92, 0.7), apart=(True, True, False, True, True)),
             3,
-            "state 3: a head there reads 0.92, at the top 0.70 (difference 0.21 ± 0.05); state 2 "
-            "with 0.97 is the best, but so far down little is left to tune",
+            "state 3: a linear head there scores 0.92, against 0.70 at the top (difference 0.21 ± "
+            "0.05); state 2 is the best with 0.97, but so far down few blocks are left to tune",
         ),
         (
             read(apart=[None, False, False, False, False]),
             3,
             "no state is clearly best by held-out quality of a head (states 1–4 are tied within "
-            "noise): state 3 is two thirds of the way up",
+            "noise): state 3 is at two thirds of the depth",
         ),
         (
             read(majority=0.88),
             3,
-            "a head on no state is seen to read more than always giving the same answer "
-            "(0.88): state 3 is two thirds of the way up",
+            "no head is shown to do better than always giving the same answer "
+            "(0.88): state 3 is at two thirds of the depth",
         ),
         (
             Score("states", "higher", (None,) * 5),
             3,
-            "held-out quality of a head has no value for any state: state 3 is two thirds of the "
-            "way up",
+            "held-out quality of a head has no value for any state: state 3 is at two thirds of "
+            "the depth",
         ),
         (
             read((0.5, 0.6, 0.61, None, None), apart=(None, False, False, None, None)),
             2,
             "no state is clearly best by held-out quality of a head (states 1, 2 are tied within "
-            "noise): state 2 is the highest with a value up to two thirds of the way",
+            "noise): state 2 is the highest one with a value up to two thirds of the depth",
         ),
         (
             read((0.5, 0.6, 0.61, None, None), majority=0.88),
             2,
-            "a head on no state is seen to read more than always giving the same answer (0.88): "
-            "state 2 is the highest with a value",
+            "no head is shown to do better than always giving the same answer (0.88): "
+            "state 2 is the highest one with a value",
         ),
-        (read((0.5, 0.6, 0.95, 0.92, None)), 3, "state 3: a head there reads 0.92; state 2 has"),
+        (
+            read((0.5, 0.6, 0.95, 0.92, None)),
+            3,
+            "state 3: a linear head there scores 0.92; state 2 has",
+        ),
     ],
 )
 def test_the_state_and_the_reason(score, state, because):
@@ -90,8 +95,8 @@ def test_a_score_without_intervals_is_followed_where_its_best_is_above_two_third
     low, high = ((None, 9.0, 3.0, 4.0, 8.0), (None, 9.0, 8.0, 4.0, 3.0))
     named = name_head("nc1", Score("states", "lower", low), 4)
     assert named.state == 3 and named.because == (
-        "state 3: neural collapse NC1 is 4.00 there, at the top 8.00; state 2 with 3.00 is the "
-        "best, but so far down little is left to tune"
+        "state 3: neural collapse NC1 is 4.00 there, against 8.00 at the top; state 2 is the "
+        "best with 3.00, but so far down few blocks are left to tune"
     )
     named = name_head("nc1", Score("states", "lower", high), 4)
     assert (named.state, named.because) == (4, "state 4: neural collapse NC1 is 3.00 there")

@@ -124,7 +124,7 @@ def test_a_score_without_any_label_says_why():
     found, _ = score_states(states, sample, ["variability_ratio_debiased", "knn", "logme"])
     score = found["variability_ratio_debiased"]
     assert score.values == (None,) * 3 and score.details == {
-        "refused": "no label has 8 or more examples with it and as many without; use more"
+        "refused": "no label has 8 or more examples with it and as many without it; use more"
     }
     assert found["knn"].details == {"labels": 1, "left_out": [1]}
     assert None not in found["logme"].values

@@ -197,7 +197,7 @@ def test_times_and_progress_are_told(extractor, shown):
 
 def test_a_clear_best_state_is_enough(extractor, forwarded):
     found = keep_sample(extractor, sampling(telling_task(n=2300, signal=1.0)), decide=DEBIASED)
-    assert found.because == "state 1 is told apart from all others"
+    assert found.because == "state 1 differs from all others beyond noise"
     assert len(found.split) == sum(forwarded) == 500
     assert found.looks == 4  # that there could have been
 
@@ -247,9 +247,9 @@ NONE = Decision(None, decided=False, close=False, rest=())
 @pytest.mark.parametrize(
     ("found", "size", "because"),
     [
-        ([DECIDED], 50, "state 2 is told apart from all others"),
-        ([OPEN, CLOSE], 100, "not told apart from state 2 lie within 2% of it"),
-        ([NONE, OPEN, DECIDED], 200, "state 2 is told apart"),
+        ([DECIDED], 50, "state 2 differs from all others beyond noise"),
+        ([OPEN, CLOSE], 100, "tied with state 2 lie within 2% of it"),
+        ([NONE, OPEN, DECIDED], 200, "state 2 differs from all"),
         ([OPEN, NONE, OPEN, OPEN], 240, "these are all there are"),
         ([NONE, NONE, NONE, NONE], 240, "these are all there are"),
     ],

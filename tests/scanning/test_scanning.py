@@ -151,7 +151,7 @@ def test_what_was_cut_or_empty_is_told(encoder, caplog):
     assert logged == [("layerscout.scanning.run", warning) for warning in found.warnings]
     warnings = "\n".join(found.warnings)
     assert "3 of 12 inputs were longer than 20 tokens" in warnings
-    assert "6 of 12 inputs have no token of their own" in warnings
+    assert "6 of 12 inputs have no ordinary token" in warnings
 
 
 def test_states_that_are_not_finite_are_told_and_have_no_score(tiny):
@@ -175,7 +175,7 @@ def test_the_same_texts_in_both_classes_have_no_score(encoder, monkeypatch):
     for pooling in ("mean", "cls"):
         scan = ls.scan(encoder, task, pooling=pooling)
         assert set(scan.scores["variability_ratio"].values) == {None}
-        assert any("nothing tells the classes apart" in warning for warning in scan.warnings)
+        assert any("no state separates the classes" in warning for warning in scan.warnings)
 
 
 def test_identical_texts_have_no_best_state(encoder):

@@ -96,7 +96,7 @@ def test_a_tenth_is_set_aside_and_the_rest_is_read(whole):
     assert (task["examples_used"], task["examples_available"]) == (270, 270)
     assert task["validation_examples"] == 30
     assert task["examples_per_class"] == [135, 135]
-    assert whole.settings["examples_because"] == "state 1 is told apart from all others"
+    assert whole.settings["examples_because"] == "state 1 differs from all others beyond noise"
     same = {"probe": "linear", "fisher_mode": "true", "head_seeds": 1, "as_released": False}
     assert same.items() <= whole.settings.items()
 
@@ -451,7 +451,7 @@ def test_an_obvious_best_state_ends_the_reading(encoder):
     assert texts == found.task["examples_used"] == 500
     assert found.task["examples_available"] == 2300
     assert found.settings["examples"] == "auto"
-    assert found.settings["examples_because"] == "state 1 is told apart from all others"
+    assert found.settings["examples_because"] == "state 1 differs from all others beyond noise"
     separable = found.scores[DEBIASED].details["separable_from_best"]
     assert separable[1:] == [False, True, True, True]
     # Without that score there is nothing to decide by.

@@ -124,7 +124,7 @@ def test_whatever_a_file_system_raises_is_told_in_a_line(tiny, tmp_path, here, m
         ({"a.csv": "text,label\n"}, {}, "reads .parquet and .jsonl files: .* has a.csv"),
         ({"a.jsonl": "{}", "b.parquet": ""}, {}, "must be of one kind"),
         ({"a.parquet": "no"}, {}, "cannot read .*a.parquet"),
-        ({"a.jsonl": "1\n"}, {}, "one JSON object a line, line 1 is a int"),
+        ({"a.jsonl": "1\n"}, {}, "one JSON object per line, line 1 is a int"),
         ({"a.jsonl": "{\n"}, {}, "line 1 is not JSON"),
         ({"a.jsonl": '{"text": "a", "label": 1}'}, {"label": "lable"}, "did you mean 'label'"),
         ({"a.jsonl": '{"text": "a", "label": 1}'}, {"scores": "cca"}, "a cluster computes"),
@@ -132,14 +132,14 @@ def test_whatever_a_file_system_raises_is_told_in_a_line(tiny, tmp_path, here, m
         (
             {"a.jsonl": '{"sentence1": "a", "sentence2": "a", "label": 1}'},
             {"task": "stsb"},
-            "tasks with classes",
+            "scans only classification",
         ),
         ({"a.jsonl": '{"text": "a", "label": 1}'}, {"pooling": "max"}, "unknown pooling"),
         (
             {"a.jsonl": '{"text": "a", "labels": ["x"]}'},
             {},
             "a cluster scans texts with one label each, got lists in column 'labels' of shards; "
-            "leave out --backend ray for several labels of a text and for labels of words",
+            "leave out --backend ray for several labels per text and for labels of words",
         ),
         (
             {"a.jsonl": '{"tokens": ["a"], "tags": [1]}'},
@@ -154,7 +154,7 @@ def test_whatever_a_file_system_raises_is_told_in_a_line(tiny, tmp_path, here, m
         (
             {"a.jsonl": '{"text": "a", "labels": ["joy"]}'},
             {"task": "go_emotions"},
-            "tasks with classes, got go_emotions",
+            "scans only classification, got go_emotions",
         ),
     ],
 )

@@ -252,7 +252,7 @@ def test_mutual_information_with_fewer_different_rows_than_clusters():
         (np.arange(80) / 80, "labels are numbers; use knn or probe"),
         (np.arange(80) % 5, "about 20 rows of every class.*got 16 of the smallest"),
         (np.arange(80), "about 20 rows of every class.*got 1 of the smallest"),
-        (np.arange(1000), "takes 200 classes at the most, got 1000"),
+        (np.arange(1000), "takes at most 200 classes, got 1000"),
     ],
 )
 def test_mutual_information_refuses(y, rule):
@@ -520,7 +520,7 @@ def test_a_thousand_classes_and_one_row_a_class():
     H = rng.normal(size=(1, 1000, 6))[:, y].astype(np.float32)
     found = train_linear_probes(H, y, H[:, :500], y[:500], epochs=3, seeds=2)
     assert 0 <= found.values[0] <= 1
-    with pytest.raises(InputError, match="got 50 rows of 50 classes; take more examples"):
+    with pytest.raises(InputError, match="got 50 rows of 50 classes; use more examples"):
         train_linear_probes(H[:, :50], np.arange(50), H[:, :50], np.arange(50))
     one = train_linear_probes(H[:, :50], np.minimum(np.arange(50), 48), H[:, :50], np.arange(50))
     assert one.values[0] is not None

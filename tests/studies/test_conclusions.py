@@ -90,8 +90,8 @@ FULL = [0.80, 0.82, 0.81]
             {"full": FULL, "top:1": [0.9, 0.93, 0.91], "head:1": [0.6, 0.61, 0.6]},
             [
                 "top:1 beats full: it takes 43% of its training FLOPs for 10.3 points more",
-                "It is the best of 2 plans",
-                "The interval is over seeds alone",
+                "It was chosen as the best of 2 plans",
+                "The interval covers only the seeds",
             ],
         ),
         ({"full": [0.8], "top:1": [0.9]}, ["Nothing clearly beats full; top:1 takes 43%"]),
@@ -99,7 +99,7 @@ FULL = [0.80, 0.82, 0.81]
         ({"head:1": [0.7], "top:1": [0.8]}, ["Nothing clearly beats top:1; head:1 takes 9%"]),
         (
             {"full": [0.5, 0.5], "top:1": [0.45, 0.5]},
-            ["No plan has learnt the task: the best trial reaches 0.500, and one answer for all"],
+            ["No plan has learnt the task: the best trial reaches 0.500, and always giving the"],
         ),
     ],
 )
@@ -159,8 +159,8 @@ def test_the_command_repeats_the_best_cell():
         "--edit skip:1 --rank 4 --metric macro_f1"
     )
     assert purpose == (
-        "Tune the best cell again, on another draw of training examples, judged on all validation "
-        "examples:"
+        "Tune the best cell again, on another sample of training examples, judged on all "
+        "validation examples:"
     )
 
 

@@ -57,7 +57,7 @@ def test_auto_goes_by_the_cost_of_the_method(bert, method):
 @pytest.mark.parametrize("plan", ["head:2", Plan([], 2)])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_a_method_for_blocks_needs_some(bert, step, plan, method):
-    words = f"{method.name} tunes blocks, and head:2 tunes none; use --method full"
+    words = f"{method.name} tunes blocks, but head:2 tunes none; use --method full"
     expect_refused(words, step, plan, context(bert, method))
 
 

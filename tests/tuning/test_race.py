@@ -158,12 +158,12 @@ def test_a_plan_that_diverges_is_out_of_the_race(bert, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ({"budget": 0.05}, "does not hold a race of two plans; raise it"),
+        ({"budget": 0.05}, "is too small for a race of two plans; raise it"),
         ({"learning_rate": (1e-3, 1e-4)}, "one learning rate, one seed and no preset"),
         ({"seed": (0, 1)}, "one learning rate, one seed and no preset"),
         ({"epochs": 1}, "got 1 epoch; use --epochs 2 or more"),
         ({"against": "race"}, "use --plan race --against full"),
-        ({"checkpoints": {1: "x"}}, "`checkpoints` are of a single training"),
+        ({"checkpoints": {1: "x"}}, "`checkpoints` need a single training"),
     ],
 )
 def test_what_a_race_cannot_be_is_refused(bert, tmp_path, options, rule):

@@ -234,7 +234,7 @@ def test_the_test_split_has_the_last_word(bert, tmp_path):
     assert sum(map(sum, test["confusion"])) == 10 and test["majority"] == 0.5
     assert f"test accuracy {right:.3f} (" in summary(content)
     assert f"validation {content['best']['value']:.3f})" in summary(content)
-    assert "On 10 test examples, by which nothing was chosen" in model_card(content)
+    assert "On 10 test examples, which were not used to choose anything" in model_card(content)
     assert f"| accuracy | {right:.4f} |" in model_card(content)
     assert f"test accuracy {right:.3f} (" in render_result(content)
     again = cheaply(bert, task_of(n=24, held=8), "(3, 4, 4)", epochs=2)
@@ -274,13 +274,13 @@ def test_a_model_that_predicts_one_class_is_no_success(bert):
     assert "| macro-F1 of always predicting the majority class | 0.4444 |" in model_card(content)
     page = render_result(content)
     assert noted in page
-    assert "columns: as predicted" in page
+    assert "columns: the predicted one" in page
     wrong = [text for text, label in zip(*validation, strict=True) if label == "bad"]
     assert {one["text"] for one in content["errors"]} == set(wrong)
     shares = [one["probability"] for one in content["errors"]]
     assert shares == sorted(shares, reverse=True) and 0.5 <= shares[-1] <= shares[0] <= 1
     assert [one["row"] for one in content["errors"]] in ([8, 9], [9, 8])
-    assert "The wrong predictions that the model is surest of" in page and wrong[0] in page
+    assert "The wrong predictions of which the model is most sure" in page and wrong[0] in page
     assert write_report_command("out folder") == "layerscout report 'out folder'"
     _, again = suggest_step(content, "out folder")
     assert again.startswith("layerscout tune ") and "--epochs 6 --learning-rate 0.0033," in again
@@ -325,7 +325,7 @@ def test_the_card_tells_the_facts(bert):
     ):
         assert fact in card
     assert "nan" not in card.lower()
-    assert 'classify("some text", truncation=True)  # at the 128 tokens' in card
+    assert 'classify("some text", truncation=True)  # cut at 128 tokens' in card
     data = ModelCard(card).data  # as the hub reads it
     assert (data.library_name, data.base_model, data.tags) == ("transformers", None, ["layerscout"])
     assert {one.metric_type: one.metric_value for one in data.eval_results} == {
@@ -338,7 +338,7 @@ def test_the_card_tells_the_facts(bert):
     hub = content | {"settings": content["settings"] | {"data": "nyu-mll/glue/sst2"}}
     assert ModelCard(model_card(hub)).data.datasets == ["nyu-mll/glue"]
     once = model_card(cheaply(bert, task_of(), "head:2", epochs=1).content)
-    assert "by count for 1 epoch," in once and "1 epochs" not in once
+    assert "(counted, not measured) for 1 epoch," in once and "1 epochs" not in once
 
 
 def test_the_card_is_not_turned_round(bert):

@@ -147,7 +147,7 @@ def test_parameters_of_something_else_are_not_taken(bert, tmp_path):
     save_file({"other": torch.zeros(1)}, path)
     sums = json.loads((path.parent / "state.json").read_text())["checksums"]
     rewritten(path.parent / "state.json", {"checksums": sums | {path.name: 0}})  # all its bytes are
-    expect_refused("not those that are trained", training, bert, tmp_path / "whole")
+    expect_refused("not the trained ones", training, bert, tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_second_plan_that_diverges_leaves_the_first(bert, tmp_path, monkeypatc
     options = {"against": "(3, 4, 4)", "snapshots": tmp_path / "snapshots"}
     result = cheaply(bert, task_of(), "(4, 4, 4)", **options)
     assert result.content["against"] is None and len(result.content["runs"]) == 1
-    assert any("nothing to compare with" in warning for warning in result.warnings)
+    assert any("the plan to compare with failed" in warning for warning in result.warnings)
 
 
 def test_two_trainings_cannot_share_a_folder(bert, tmp_path):

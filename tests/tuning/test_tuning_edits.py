@@ -159,7 +159,7 @@ def test_a_training_of_other_edits_is_not_resumed(bert, tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         cheaply(bert, TASK, "top:1", edits="reinit:4", snapshots=folder)
     expect_refused(
-        "must be the same training … edits",
+        "only the same training can be resumed … edits",
         *(cheaply, bert, TASK, "top:1"),
         edits="reinit:4",
         keep_layer_norm=True,
@@ -171,19 +171,19 @@ def test_a_training_of_other_edits_is_not_resumed(bert, tmp_path, monkeypatch):
 def test_a_scan_from_before_the_edits_is_warned_of(bert):
     scan = ls.scan(bert, TASK, progress=False, scores="variability_ratio", examples="all")
     found = cheaply(bert, TASK, "best-down:1@top", scan=scan, edits="reinit:4", epochs=1)
-    assert any("were not edited as they are now" in warning for warning in found.warnings)
+    assert any("without the present edits of its blocks" in warning for warning in found.warnings)
 
 
 def test_what_cannot_be_done_is_refused(bert):
     expect_refused(
-        "for blocks that are re-initialised", cheaply, bert, TASK, "full", keep_layer_norm=True
+        "apply only to re-initialised blocks", cheaply, bert, TASK, "full", keep_layer_norm=True
     )
     expect_refused(
-        "for blocks that are re-initialised", cheaply, bert, TASK, "full", reinit_rate_factor=5.0
+        "apply only to re-initialised blocks", cheaply, bert, TASK, "full", reinit_rate_factor=5.0
     )
     expect_refused("above 0", cheaply, bert, TASK, "full", edits="reinit:1", reinit_rate_factor=0.0)
     expect_refused("got both", cheaply, bert, TASK, "skip:1 + top:1", edits="skip:2")
-    expect_refused("by a single seed", cheaply, bert, TASK, "full", edits="reinit:1", seed=[0, 1])
+    expect_refused("with a single seed", cheaply, bert, TASK, "full", edits="reinit:1", seed=[0, 1])
     expect_refused("skip:5 must name blocks", cheaply, bert, TASK, "full", edits="skip:5")
     expect_refused(
         "untied or edited",

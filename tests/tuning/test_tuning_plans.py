@@ -137,10 +137,16 @@ def test_broken_plans_from_disk(bert, tmp_path, content):
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ({"embeddings": True, "notation": "(1, 1, 2)"}, "must be that of … emb+(1, 1, 2), got"),
+        (
+            {"embeddings": True, "notation": "(1, 1, 2)"},
+            "must match the blocks and the head, … emb+(1, 1, 2), got",
+        ),
         ({"embeddings": "no"}, "`embeddings` must be true or false, got 'no'"),
-        ({"notation": "(3, 4, 4)"}, "must be that of … (1, 1, 2), got '(3, 4, 4)'"),
-        ({"notation": 3}, "must be that of … got 3"),
+        (
+            {"notation": "(3, 4, 4)"},
+            "must match … (1, 1, 2), got '(3, 4, 4)'",
+        ),
+        ({"notation": 3}, "must match … got 3"),
         ({"tuned": [*range(1, 10**5)], "head": 10**5}, "1..4 … got 100000"),
         ({"tuned": [*range(2, 10**5, 2)], "head": 10**5}, "1..4"),
         ({"tuned": [*range(1, 10**5)]}, "got 3-99999; put the head at 99999 or above"),
@@ -157,13 +163,13 @@ def test_plans_that_contradict_themselves(bert, tmp_path, written, words):
     ("plan", "words"),
     [
         ("tpo:2", "did you mean"),
-        ("(2, 4, 3)", "1..3, where the head reads; got 2 to 4; put the head at 4"),
+        ("(2, 4, 3)", "1..3, the blocks below the head; got 2 to 4; put the head at 4"),
         (Plan((1,), 6), "1..4 … got 6"),
         ("best-dwon:2", "best"),
         ("best-down:2@tpo", "best-down is written"),
         ("rank:2", "needs a block score such as fisher … --score fisher"),
-        (None, "a plan is … got None"),
-        (3, "a plan is … got 3"),
+        (None, "a plan must be … got None"),
+        (3, "a plan must be … got 3"),
     ],
 )
 def test_bad_plans_are_refused_before_anything_is_read(bert, scans, monkeypatch, plan, words):

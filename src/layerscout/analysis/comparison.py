@@ -247,7 +247,7 @@ def _map_pairs(states: Sequence[States], show: Show) -> dict[tuple[int, int], Si
     if all(value is None for one in found.values() for line in one.biased for value in line):
         raise InputError(
             "no state of any model varies over these examples, so there is nothing to compare; "
-            "look at which column is read as text"
+            "check which column is read as text"
         )
     return found
 

@@ -38,7 +38,7 @@ def check_heads(
     for name in ("examples", "head_epochs", "head_batch_size", "head_learning_rate"):
         if not heads and getattr(asked, name) != getattr(usual, name):
             raise InputError(
-                f"`{name}` says how heads are tuned, and none is; add --tune-heads or --original"
+                f"`{name}` applies only if heads are tuned; add --tune-heads or --original"
             )
     if heads and task.kind == "token_classification":
         raise InputError(

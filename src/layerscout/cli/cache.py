@@ -25,7 +25,7 @@ def list_cache(
 
 @cache.command("clear")
 def clear_cache(quiet: Quiet = False) -> None:
-    """Empty the cache; what is needed later is computed again."""
+    """Empty the cache; later runs compute again what they need."""
     from layerscout.runtime import cache_folder, clear_cache
 
     freed = clear_cache()

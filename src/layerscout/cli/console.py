@@ -139,7 +139,8 @@ def print_curves(console: Console, scan: Mapping[str, Any], keys: Sequence[str])
     turned = ", ".join(key for key in keys if scan["scores"][key]["better"] == "lower")
     if first == "state":
         say_wrapped(console, ["a state is the output of its block, state 0 that of the embeddings"])
-    say_wrapped(console, [f"longer bars are better{f' (lower {turned})' if turned else ''}"])
+    lower = f" (for {turned}: lower values)" if turned else ""
+    say_wrapped(console, [f"longer bars are better{lower}"])
 
 
 def _draw_bar(score: Mapping[str, Any], entry: int, width: int) -> str:

@@ -49,7 +49,9 @@ def evaluate(
 
     limit = caching.bytes
     if plot is not None and not {"truncate", "skip"} & set(request.edits):
-        raise InputError("--plot draws --edit truncate and --edit skip; add one, or leave it out")
+        raise InputError(
+            "--plot draws only the edits truncate and skip; add one of them, or leave out --plot"
+        )
     with interruptible(), terminal.loading(printing.quiet):
         names = ("evaluate.json", "evaluate.html", "predictions.parquet")
         check_outputs(output, *names, plot=plot)

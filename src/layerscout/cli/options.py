@@ -140,7 +140,7 @@ class Placement:
 
     Attributes:
         backend: work on this machine, or on a Ray cluster.
-        address: Ray cluster to join, or auto; by default that of RAY_ADDRESS, or a new one here.
+        address: Ray cluster to join, or auto; by default that in RAY_ADDRESS, or a new local one.
         cpus: CPU cores per job on a cluster.
         gpus: GPUs per job on a cluster, such as 0.5.
     """
@@ -179,7 +179,8 @@ def interruptible(snapshots: Path | None = None, *, resume: bool = False) -> Ite
         if isinstance(error, DiskError):
             raise DiskError(f"{error}: {command}") from error
         typer.echo(
-            f"layerscout: stopped; nothing was half-written; to continue, run: {command}", err=True
+            f"layerscout: stopped; no file was left incomplete; to continue, run: {command}",
+            err=True,
         )
         raise typer.Exit(130) from None
 

@@ -26,7 +26,7 @@ def report(
 ) -> None:
     """Write one self-contained page about studies or the output of any verb.
 
-    Two results of the same verb are compared: what changed, and which texts flip.
+    Two results of the same command are compared: what changed, and which predictions flip.
     """
     from layerscout.cli import terminal
 

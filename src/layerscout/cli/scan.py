@@ -97,8 +97,8 @@ def _check_cluster(columns: Columns, request: ScanRequest, checkpoints: list[str
     }
     if given := [name for name, value in others.items() if value]:
         raise InputError(
-            f"{given[0]} does not go with --backend ray, which sums over all rows of tasks with "
-            "classes; leave one out"
+            f"{given[0]} cannot be combined with --backend ray, which reads all rows of a "
+            "classification task; leave one out"
         )
 
 

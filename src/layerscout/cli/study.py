@@ -37,9 +37,9 @@ class StudyOptions:
         small: run the recipe's variant for a laptop.
         changes: change the recipe, such as model=bert-base-cased or axes.seed=[0,1]; may be
             repeated.
-        data: folder with the known tasks in folders of their names; by default they come from
-            the hub.
-        overwrite: write into the folder of another study, whose trials stay.
+        data: folder that has a folder for each known task, named after it; by default tasks come
+            from the hub.
+        overwrite: write into the folder of another study; its trials are kept.
         dry_run: list what would run, its FLOPs and its time.
         retry_failed: rerun trials that failed.
         device: where models run: auto, cpu, cuda, cuda:1, mps, ...; several with commas.
@@ -162,8 +162,8 @@ def _run(
     failed = study_terminal.report_study(result, told, as_json=printing.json, quiet=printing.quiet)
     if failed:
         raise LayerscoutError(
-            f"{failed} trials failed, whose records in {folder / 'trials'} say why; the others are "
-            "done, and --retry-failed runs these again"
+            f"{failed} trials failed, and the others are done; see the records in "
+            f"{folder / 'trials'} for the causes, and rerun the failed trials with --retry-failed"
         )
 
 
@@ -177,7 +177,7 @@ def _check_earlier_study(folder: Path, title: str) -> None:
     if earlier != title:
         raise InputError(
             f"{folder} holds another study, {earlier!r:.60}; name another folder with -o, or "
-            "replace its tables and report (--overwrite), its trials stay"
+            "use --overwrite, which replaces its tables and report and keeps its trials"
         )
 
 

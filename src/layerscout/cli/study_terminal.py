@@ -56,7 +56,7 @@ def report_estimate(found: Estimate, *, as_json: bool) -> None:
     say(
         console,
         f"{len(keys):,} trials, {len(found.done):,} of them done; {whole:.3g} FLOPs, "
-        f"{whole / (again or 1):.0%} of what they take without the shared trunks. About "
+        f"{whole / (again or 1):.0%} of the cost without shared trunks. About "
         f"{_format_time(rest / found.speed)} left at {found.speed / 1e9:,.0f} GFLOP/s "
         f"({found.because}).",
     )

@@ -105,7 +105,7 @@ def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
     if list(scores) != drawn:
         console.print()
         print_table(console, pages.tabulate_scores_briefly(scan))
-        say(console, "↑ higher is better, ↓ lower; in a curve up is better")
+        say(console, "↑ higher is better, ↓ lower is better; in every curve, up is better")
     if scan.get("stability"):
         console.print()
         print_table(console, pages.tabulate_stability(scan["stability"]))

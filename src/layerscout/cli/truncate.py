@@ -14,9 +14,7 @@ def truncate(
     model: Model,
     head: Annotated[
         int,
-        typer.Option(
-            help="Number of the state that the shorter encoder ends with: the blocks to keep."
-        ),
+        typer.Option(help="Number of blocks to keep; the shorter encoder ends with this state."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the checkpoint.")],
     untie: Annotated[

@@ -64,7 +64,7 @@ class Running:
         """Check the values."""
         check_options(self)
         if self.private and self.push_to_hub is None:
-            raise InputError("--private is for --push-to-hub, which is not given; leave it out")
+            raise InputError("--private needs --push-to-hub, which is not given; leave it out")
 
 
 def tune(
@@ -83,7 +83,7 @@ def tune(
     given: Given,
     printing: Printing,
 ) -> None:
-    """Tune the blocks that a plan names; what lies below them is computed once."""
+    """Tune the blocks that a plan names; the blocks below them are computed once."""
     from layerscout.cli import terminal
 
     limit = caching.bytes
@@ -145,6 +145,6 @@ def _check_saved_whole(formats: Sequence[str], request: TuneRequest) -> None:
     apart = isinstance(method, Method) and METHODS[method.name].saved == "apart"
     if formats and (apart or request.keep_adapter or request.classifier == "mean-linear"):
         raise InputError(
-            "--export is for a whole checkpoint, and this tuning saves only what was trained; "
-            "leave it out"
+            "--export needs a whole checkpoint, but this tuning saves only the trained "
+            "parameters; leave it out"
         )

@@ -139,11 +139,11 @@ def choose_inputs(
     if separator is not None and (not separator or len(labels) > 1):
         found = f"{len(labels)} columns of labels" if separator else "an empty string"
         raise InputError(
-            "--label-separator is what stands between labels in one column, such as '|', got "
+            "--label-separator must be the separator of labels in one column, such as '|', got "
             f"{found}; leave it out"
         )
     if task is not None and text is not None and KNOWN[task].kind == "multiple_choice":
-        raise InputError(f"{task} chooses its own columns; leave out --text")
+        raise InputError(f"the task {task} fixes its columns; leave out --text")
     words = _find_words(source, text, labels) if task is None else None
     if not labels:
         labels = (_guess_label(source, task, texts, words),)
@@ -237,7 +237,7 @@ def _guess_label(
         return found[0]
     remedy = "name it with --label"
     if len(source.columns) == 1:  # as of a CSV with an unusual separator
-        remedy = "name what stands between the columns with --sep"
+        remedy = "give the separator of the columns with --sep"
     raise InputError(
         f"cannot tell which column holds the labels: {source.name} has "
         f"{join_names(source.columns)}; {remedy}"

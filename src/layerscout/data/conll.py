@@ -75,7 +75,7 @@ def _conll_lines(path: Path) -> Iterator[Line]:
             continue
         count = count or len(fields)
         if len(fields) < 2 or len(fields) != count:
-            rule = "must have a word first and its tag last, in as many columns on every line"
+            rule = "must have a word first, its tag last, and the same columns on every line"
             other = f"and the lines before {count}" if count > 1 else "and no tag"
             raise InputError(
                 f"{path} {rule}: line {number} has {len(fields)}, {other}; correct the line"
@@ -99,8 +99,8 @@ def _conllu_lines(path: Path) -> Iterator[Line]:
         fields = line.split("\t")
         if len(fields) != 10:
             raise InputError(
-                f"{path} must have ten columns with tabs between them (CoNLL-U), line {number} has "
-                f"{len(fields)}; correct the line, or rename a file of other columns to .conll"
+                f"{path} must have ten tab-separated columns (CoNLL-U), line {number} has "
+                f"{len(fields)}; correct the line, or rename a file with other columns to .conll"
             )
         if fields[0].isdecimal():
             yield number, fields

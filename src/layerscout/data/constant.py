@@ -28,7 +28,7 @@ def warn_of_one_answer(
     if kind != "multi_label_classification":
         return [
             f"the model predicts one class only: {names[int(predicted[0])]!r:.60} for all "
-            f"{len(labels):,} {what}; train longer or at another learning rate, or with "
+            f"{len(labels):,} {what}; train longer, at another learning rate or with "
             "--class-weights balanced"
         ]
     if predicted[0].any():
@@ -36,5 +36,5 @@ def warn_of_one_answer(
         return [f"the model predicts the same labels for all {len(labels):,} {what}: {listed:.60}"]
     return [
         f"the model predicts no label for any of {len(labels):,} {what}: no probability is above "
-        "its threshold; --threshold tuned looks for better ones, or train longer"
+        "its threshold; use --threshold tuned to find better ones, or train longer"
     ]

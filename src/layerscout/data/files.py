@@ -48,7 +48,7 @@ def open_file(path: Path, sep: str | None = None) -> Source:
     suffix = find_suffix(path)
     if suffix in (".xlsx", ".xls", ".ods"):
         raise InputError(
-            f"spreadsheets are not read, got {path}; save the sheet as CSV (UTF-8) and give that"
+            f"data cannot be a spreadsheet, got {path}; save the sheet as CSV (UTF-8) and use that"
         )
     if not is_known(path):
         raise InputError(
@@ -94,7 +94,7 @@ def is_known(path: Path) -> bool:
 def no_such_file(path: Path) -> InputError:
     """Build the error for a path that does not exist, guessing what was meant."""
     if path.is_symlink():
-        return InputError(f"{path} is a link that leads nowhere; repair it or give the file itself")
+        return InputError(f"{path} is a broken link; repair it or give the file itself")
     if path.exists():
         return InputError(f"{path} is neither a file nor a folder; give one of them")
     if not path.parent.is_dir():
@@ -120,7 +120,7 @@ def _csv_rows(path: Path, sep: str | None) -> Iterator[tuple[int, list[str]]]:
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(
-            f"{path} is not valid CSV in the row of line {start}: {error}; "
+            f"{path} is not valid CSV in the row that begins in line {start}: {error}; "
             'quote a field as "...", and a quote in it as ""'
         ) from error
 
@@ -154,7 +154,7 @@ def _cell_records(path: Path, sep: str | None) -> Iterator[tuple[int, dict[str, 
     for line, cells in rows:
         if len(cells) != len(names):
             one = len(names) == 1
-            remedy = "say what separates the fields (--sep)" if one else "correct the line"
+            remedy = "give the separator of the fields (--sep)" if one else "correct the line"
             raise InputError(
                 f"every row must have as many fields as the header: {path} has {len(names)} "
                 f"column{'s'[: not one]}, but {len(cells)} field{'s'[: len(cells) != 1]} in line "
@@ -171,7 +171,7 @@ def json_record(line: str | bytes, path: str | Path, number: int) -> dict[str, A
     Raises:
         InputError: if it is not one.
     """
-    rule = f"{path} must hold one JSON object a line, line {number} is"
+    rule = f"{path} must hold one JSON object per line, line {number} is"
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -194,7 +194,7 @@ def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _json_items(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (number of the item, values by key) of an array of objects."""
-    rule = f"{path} must hold an array of objects, or one object a line"
+    rule = f"{path} must hold an array of objects, or one object per line"
     try:
         items = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -234,7 +234,7 @@ def _open_text(path: Path, sep: str | None = None) -> Source:
         for name, value in record.items():
             present.setdefault(name, []).extend([] if value is None else [value])
     if not glance:
-        raise InputError(f"{path} is empty; it must hold one JSON object a line")
+        raise InputError(f"{path} is empty; it must hold one JSON object per line")
     columns = {name: tell_content(values, not is_json) for name, values in present.items()}
     return Source(str(path), columns, read)
 

@@ -55,9 +55,9 @@ def read_label_sets(
         warnings += list_alike(order, table.name, "labels")
     if inputs.separator is not None and len(marks) > 1 and marks.sum(axis=1).max() < 2:
         warnings.append(
-            f"no row of {table.name} has {inputs.separator!r} between labels in column "
-            f"{inputs.label!r:.60}, so each has one at most; correct --label-separator if they "
-            "have more"
+            f"no row of {table.name} has the separator {inputs.separator!r} in column "
+            f"{inputs.label!r:.60}, so each row has one label at most; correct --label-separator "
+            "if they have more"
         )
     return marks[:, counts > 0], tuple(np.array(order, dtype=object)[counts > 0])
 
@@ -83,7 +83,8 @@ def _check_counts(table: Table, label: str, counts: Mapping[str, int], warnings:
         warnings.append(f"labels without an example in {table.name}: {join_names(absent)}")
     if common:
         warnings.append(
-            f"labels of every row of {table.name}, which teach nothing: {join_names(common)}"
+            f"labels that every row of {table.name} has, so that nothing can be learnt from them: "
+            f"{join_names(common)}"
         )
 
 

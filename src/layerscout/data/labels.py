@@ -24,7 +24,7 @@ SEPARATORS = ("|", ";", ",")
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 CODE = re.compile(r"[+-]?0\d", re.ASCII)
 SEVERAL = (
-    "for several labels of a text write lists in every row, and leave out --task and --regression"
+    "for several labels per text write a list in every row, and leave out --task and --regression"
 )
 
 
@@ -250,7 +250,7 @@ def settle_classes(
         more = f" and of {len(alone) - 1} other classes" if len(alone) > 1 else ""
         remedy = "; for numbers to predict use --regression" if numeric else ""
         if joined:
-            remedy = f"; for several labels of a text use --label-separator {joined[1]!r}"
+            remedy = f"; for several labels per text use --label-separator {joined[1]!r}"
         found = f"1 of {alone[0]!r:.60}{more}"
         remedy = f"drop or merge such classes{remedy}"
         rule = "every class needs at least 2 examples"
@@ -285,12 +285,12 @@ def _list_doubtful(names: Sequence[str], source: str) -> list[str]:
     none = [name for name in names if _fold(name) in ABSENT]
     if none:
         found.append(
-            f"{none[0]!r} is read as a class of {source}; leave the label empty, and use "
-            "--drop-missing, if it stands for none"
+            f"{none[0]!r} is read as a class of {source}; if it means a missing label, leave the "
+            "label empty and use --drop-missing"
         )
     if joined := find_joined(names):
         found.append(
-            f"{joined[0]!r:.60} is read as one class of {source}; for several labels of a text use "
+            f"{joined[0]!r:.60} is read as one class of {source}; for several labels per text use "
             f"--label-separator {joined[1]!r}"
         )
     return found

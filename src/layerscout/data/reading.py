@@ -139,9 +139,9 @@ def _usual_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings
         share = counts.max() / counts.sum()
         if share > IMBALANCED:
             warnings.append(
-                f"{share:.0%} of the training rows are {labels[int(counts.argmax())]!r:.60}, and "
-                "always predicting it would be that accurate, so the metric is macro-F1 (--metric "
-                "names another)"
+                f"{share:.0%} of the training rows are {labels[int(counts.argmax())]!r:.60}, so "
+                "always predicting it would be that accurate; the metric is macro-F1 (--metric "
+                "chooses another)"
             )
             return "macro_f1"
     return USUAL_METRICS.get(kind, "accuracy")

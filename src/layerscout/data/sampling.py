@@ -73,7 +73,7 @@ def sample(
     if indicators is not None:
         if balanced or per_class is not None:
             raise InputError(
-                "--balanced and --per-class need one class an example, not several labels or "
+                "--balanced and --per-class need one class per example, not several labels or "
                 "words; use --examples"
             )
         return _sample_labels(indicators, examples, seed)
@@ -81,8 +81,8 @@ def sample(
     counts = np.bincount(strata, minlength=0 if split.groups is not None else classes)
     if (balanced or per_class is not None) and (classes == 0 or split.groups is not None):
         raise InputError(
-            "--balanced and --per-class need one class an example, not numbers or several choices; "
-            "use --examples"
+            "--balanced and --per-class need one class per example, not numbers or several "
+            "choices; use --examples"
         )
     if per_class is not None:
         seats = _check_exact_counts(counts, per_class, examples, balanced)
@@ -260,8 +260,8 @@ def _share_equally(counts: np.ndarray, examples: int | None) -> np.ndarray:
     each = smallest if examples is None else examples // len(counts)
     if not 2 <= each <= smallest:
         raise InputError(
-            f"--balanced draws equally (at least 2) from each of {len(counts)} classes; the "
-            f"smallest, class {counts.argmin()}, has {smallest}, you asked for {each} each; use "
+            f"--balanced draws the same number (at least 2) from each of {len(counts)} classes; "
+            f"the smallest, class {counts.argmin()}, has {smallest}, got {each} for each; use "
             f"--examples {2 * len(counts)} to {smallest * len(counts)}, or leave out --balanced"
         )
     return np.full(len(counts), each)
@@ -281,7 +281,7 @@ def _share_in_proportion(counts: np.ndarray, rows: int, examples: int | None) ->
     least = int(np.minimum(counts, 2).sum())
     smallest = least * rows // total
     if examples > rows:
-        raise InputError(f"--examples must be at most {rows}, all there are; got {examples}")
+        raise InputError(f"--examples must be at most {rows}, the number available; got {examples}")
     if examples < smallest:
         raise InputError(
             f"--examples must be at least {smallest}, 2 of every class; got {examples}"

@@ -92,7 +92,7 @@ def make_targets(split: Split, kind: Kind, names: Sequence[str] = ()) -> Targets
     if (split.labels.dtype.kind == "f") != (kind == "regression"):
         raise InputError(
             f"a task of {describe_kind(kind)} was given labels of type {split.labels.dtype}; "
-            "regression, and nothing else, has floats"
+            "only regression takes floats"
         )
     several = split.labels.dtype.kind == "b"
     if several != (kind == "multi_label_classification") or (

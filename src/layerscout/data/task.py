@@ -281,7 +281,7 @@ def _list_repeated(splits: Mapping[str, Split]) -> list[str]:
         count = sum(row in seen for row in rows)
         if count > REPEATED * len(rows):
             found.append(
-                f"{count:,} of {len(rows):,} {which} rows are training rows too, so its "
-                "figures are too good; take them out of training"
+                f"{count:,} of {len(rows):,} {which} rows are also training rows, so the "
+                f"{which} figures are too good; remove them from training"
             )
     return found

@@ -81,7 +81,7 @@ def _check_tags(items: Items) -> None:
             remedy = "write its name or number"
             raise items.fault("tags must be strings or integers", found, item, remedy)
         if value in (-100, "-100"):
-            remedy = "write the tag of each word; parts of words are found when they are read"
+            remedy = "write one tag for each word; words are split into tokens later"
             raise items.fault("every word must have a tag", "-100", item, remedy)
         if value == "" or (isinstance(value, str) and value.isspace()):
             raise items.fault("every word must have a tag", repr(value), item, "write its name")
@@ -121,15 +121,15 @@ def number_tags(
     if new := [tag for tag in order if tag in counts and tag not in labels]:
         words = sum(counts[tag] for tag in new)
         warnings.append(
-            f"tags of {name} that training lacks, on {words:,} words, and that cannot be learnt: "
-            f"{join_names(new)}"
+            f"tags of {name} that do not occur in training, on {words:,} words, and so cannot be "
+            f"learnt: {join_names(new)}"
         )
         labels = (*labels, *new)
     odd = [tag for tag in labels if tag != OUTSIDE and not mark_spans((tag,))]
     if odd and any(tag.startswith("B-") for tag in labels):
         warnings.append(
             f"some tags of {name} mark spans (B-...), but not {join_names(odd)}; so words are "
-            "judged one by one, not as entities"
+            "evaluated one by one, not as entities"
         )
     ids = {tag: number for number, tag in enumerate(labels)}
     numbers = np.array([ids[tag] for tag in names], dtype=np.int64)

@@ -32,8 +32,8 @@ def family_of(model: Any) -> Family:
 
     if not isinstance(model, PreTrainedModel):  # a wrapper, such as peft's, has other names
         raise InputError(
-            f"the model must be one of transformers, got {type(model).__name__}; pass the model "
-            "itself, before anything is wrapped around it"
+            f"the model must be a model of transformers, got {type(model).__name__}; pass it "
+            "before it is wrapped"
         )
     name = str(model.config.model_type)
     found: Family | None = getattr(base_of(model)[0], _FAMILY, None) or FAMILIES.get(name)
@@ -41,7 +41,7 @@ def family_of(model: Any) -> Family:
         raise InputError(
             f"{type(model).__name__} is of a family that layerscout does not know ({name}), so it "
             "cannot find the blocks; layerscout.Encoder.load tries such a model from its folder, "
-            "and says why if it cannot be done"
+            "and says why if it does not work"
         )
     return found
 

@@ -63,8 +63,8 @@ def load_checkpoint(name: str) -> Checkpoint:
     keep_family(model, family)
     if family.tried:
         notes.append(
-            f"{name} is of a family that layerscout does not know ({config.model_type}); what its "
-            "blocks give was tried on two short inputs"
+            f"{name} is of a family that layerscout does not know ({config.model_type}); it was "
+            "only checked on two short inputs"
         )
         notes += note_costs(name, model, family)
     _check_blocks(name, family, unexpected)
@@ -181,13 +181,13 @@ def _fit_decoder(name: str, config: Any, tokenizer: Any) -> tuple[Any, list[str]
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
             raise InputError(
-                f"the tokenizer of {name} has neither a padding token nor one that ends a text, "
-                "which could stand in; give it a pad_token and save it"
+                f"the tokenizer of {name} has neither a padding token nor an end-of-text token to "
+                "use instead; give it a pad_token and save it"
             )
         tokenizer.pad_token = tokenizer.eos_token
         notes.append(
-            f"the tokenizer of {name} has no padding token; {tokenizer.eos_token}, which ends a "
-            "text, stands in for it"
+            f"the tokenizer of {name} has no padding token; its end-of-text token "
+            f"{tokenizer.eos_token} is used instead"
         )
     config.pad_token_id = tokenizer.pad_token_id  # by which heads find the last token of a text
     return _separate_pairs(tokenizer), notes

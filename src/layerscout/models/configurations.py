@@ -185,7 +185,7 @@ def _check_kind(name: str, family: str, content: Mapping[str, Any]) -> None:
 def _refuse_unknown(name: str, family: str, content: Mapping[str, Any]) -> None:
     if "auto_map" in content:
         raise InputError(
-            f"{name} needs code that comes with it, which is never run; use a checkpoint of a "
+            f"{name} needs its own code, which layerscout never runs; use a checkpoint of a "
             "family that transformers has"
         )
     close = get_close_matches(family, FAMILIES, n=1, cutoff=0.75)

@@ -154,8 +154,8 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
     """
     if encoder.edit_spec is not None:
         raise InputError(
-            f"{encoder.name} is edited already ({format_edits(encoder.edit_spec.edits):.60}); give "
-            "all edits at once, one after the other with +"
+            f"{encoder.name} is already edited ({format_edits(encoder.edit_spec.edits):.60}); give "
+            "all edits at once, joined by +"
         )
     if spec.blocks != encoder.blocks:
         raise InputError(
@@ -165,17 +165,17 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
     order = arrange_blocks(encoder.model, spec.edits).order
     if encoder.family.first_differs and (order[0] != 1 or 1 in order[1:]):
         raise InputError(
-            f"the first block of {encoder.name} is made otherwise than the rest, so no checkpoint "
-            f"can have another one in its place, got {format_edits(spec.edits):.80}; leave block 1 "
-            "where it is"
+            f"the first block of {encoder.name} differs in structure from the rest, so no "
+            f"checkpoint can have another one in its place, got {format_edits(spec.edits):.80}; "
+            "leave block 1 where it is"
         )
     tensors = chain(encoder.model.parameters(), encoder.model.buffers())
     model = copy.deepcopy(encoder.model, {id(tensor): tensor for tensor in tensors})
     edit(model, spec.edits, seed=spec.seed, weight_init=spec.weight_init)
     if list(order) != list(range(1, spec.blocks + 1)) and not survives_saving(model):
         raise InputError(
-            f"saved and loaded, {encoder.name} would give something else with its blocks in other "
-            f"places, got {format_edits(spec.edits):.80}; leave all blocks where they are"
+            f"{encoder.name} with its blocks in another order would compute something else after "
+            f"saving and loading, got {format_edits(spec.edits):.80}; keep the order of the blocks"
         )
     return replace(encoder, model=model.requires_grad_(False), edit_spec=spec)
 
@@ -223,8 +223,8 @@ def arrange_blocks(base: Any, edits: Sequence[Edit]) -> Arrangement:
     names = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     if tuple(names[group] for group in groups) != weight_sets(len(groups), len(names)):
         raise InputError(
-            "a model whose blocks share weights can lose blocks only where its groups stay even, "
-            f"got {format_edits(edits):.80}; {remedy}"
+            "a model whose blocks share weights can lose blocks only where the shorter model would "
+            f"share them in the same way, got {format_edits(edits):.80}; {remedy}"
         )
     return found
 

@@ -95,7 +95,7 @@ def truncate(
     head = check_integer("head", head, 1, blocks - 1, remedy=f"{model} has {blocks} blocks")
     local = loaded.revision is None
     if local and Path(folder).expanduser().resolve() == Path(loaded.source).resolve():
-        raise InputError(f"{folder} holds the model that is to be cut; choose another folder")
+        raise InputError(f"{folder} holds the model to truncate; choose another folder")
     # As the file says it, which is not how `load_checkpoint` computes.
     config = load_pretrained(AutoConfig, loaded.source, revision=loaded.revision)
     config.pad_token_id = loaded.model.config.pad_token_id  # which may be a borrowed one

@@ -130,8 +130,8 @@ def _add_onnx(folder: Path, base: str | Path | None) -> None:
             ) from error
         if not off <= TOLERANCE:
             raise LayerscoutError(
-                f"the ONNX graph of {folder} is off by {off:.2g}, more than {TOLERANCE:g}, and is "
-                "left out; the checkpoint itself is whole"
+                f"the logits of the ONNX graph of {folder} are off by {off:.2g}, more than "
+                f"{TOLERANCE:g}, so it is left out; the checkpoint itself is complete"
             )
 
 

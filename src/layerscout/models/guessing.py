@@ -42,7 +42,7 @@ def guess_family(name: str, model: Any) -> Family:
         InputError: if its blocks are not in one list, or a pass that is resumed at a state gives
             something else than a whole one, or its first blocks cannot be a model of their own.
     """
-    refused = f"{name} is of the family {model.config.model_type}, which is not a known one, and "
+    refused = f"{name} is of the family {model.config.model_type}, which is not known, and "
     blocks = model.config.num_hidden_layers
     lists = [
         path
@@ -151,7 +151,7 @@ def _try_resuming(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> N
                 found = model(**inputs).last_hidden_state
             if not agree(found[seen], whole[seen]):
                 raise _UnlikeError(
-                    f"a pass that is resumed at state {cut} differs from a whole one"
+                    f"a forward pass that is resumed at state {cut} differs from a whole one"
                 )
 
 
@@ -163,7 +163,7 @@ def _try_padding(model: Any, inputs: Mapping[str, Tensor]) -> None:
         alone = {name: tensor[1:, :seen] for name, tensor in inputs.items()}
         single = model(**alone).last_hidden_state[0]
     if not agree(padded, single, 10 * TOLERANCE):
-        raise _UnlikeError("a text that is padded has other states than alone")
+        raise _UnlikeError("padding changes the states of a text")
 
 
 def _try_positions(model: Any, family: Family) -> Family:
@@ -196,14 +196,14 @@ def _try_cutting(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> No
         short = rebuild(model, cut_config(model.config, cut))
     except Exception as error:  # the library refuses configurations in many ways
         raise _UnlikeError(
-            f"its first blocks cannot be a model of their own ({first_line(error):.80})"
+            f"its first blocks cannot be used as a shorter model ({first_line(error):.80})"
         ) from error
     with eval_mode(model), eval_mode(short):
         state = run_until(model, family, inputs, cut)
         found = run_until(short, family, inputs, cut)
     seen = inputs["attention_mask"].bool()
     if not agree(found[seen], state[seen]):
-        raise _UnlikeError("its first blocks give something else as a model of their own")
+        raise _UnlikeError("its first blocks give something else when used as a shorter model")
 
 
 def _look_at_sizes(model: Any, family: Family) -> Family:
@@ -220,8 +220,8 @@ def note_costs(name: str, model: Any, family: Family) -> list[str]:
     if abs(counted - held) <= 0.1 * held:
         return []
     return [
-        f"the costs of {name} are rough estimates: they count {counted:,} weights in the matrices "
-        f"of a block, which has {held:,}"
+        f"the costs of {name} are rough estimates: they assume {counted:,} weights in the matrices "
+        f"of a block, but it has {held:,}"
     ]
 
 

@@ -211,7 +211,7 @@ def read_thresholds(model: Any, labels: Sequence[str]) -> np.ndarray | None:
     if not whole:
         raise InputError(
             "`thresholds` in the model's config.json must be a number between 0 and 1 for every "
-            f"label, got {noted!r:.60}; correct it or take it out"
+            f"label, got {noted!r:.60}; correct it or remove it"
         )
     return np.array([noted[label] for label in labels])
 

@@ -40,7 +40,7 @@ def make_pooler(
             return lambda state: take_tokens(state, last).float()
         case "first":
             raise InputError(
-                "the pooling first is that of labelled words; for texts use mean, last or cls"
+                "the pooling first is for labelled words; for texts use mean, last or cls"
             )
 
 
@@ -64,4 +64,4 @@ def _pool_words(
         case "last":
             return lambda state: state[texts[ends], places[ends]].float()
         case "cls":
-            raise InputError("the pooling cls is that of texts; for words use mean, first or last")
+            raise InputError("the pooling cls is for texts; for words use mean, first or last")

@@ -37,7 +37,7 @@ def check_push(name: str, *, overwrite: bool = False) -> None:
         raise LayerscoutError(f"cannot ask the hub for {name}: {first_line(error)}") from error
     if taken and not overwrite:
         raise InputError(
-            f"the hub has a model {wanted} already; --overwrite adds a new version to it, or "
+            f"the hub already has a model {wanted}; add a new version to it with --overwrite, or "
             "choose another name"
         )
 

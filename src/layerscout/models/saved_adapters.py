@@ -97,8 +97,8 @@ def save_trained(
     saved = equipped.method.saved
     if saved != "apart" and not (saved == "whole" and head == "mean-linear"):
         raise InputError(
-            f"adapters and prefixes are saved so, got the method {equipped.method.name}; it gives "
-            "an ordinary checkpoint, which is exported"
+            "only adapters and prefixes are saved in this way, got the method "
+            f"{equipped.method.name}; export it as an ordinary checkpoint"
         )
     config = equipped.model.config
     groups = getattr(encoder.model.config, "num_hidden_groups", None)
@@ -197,8 +197,8 @@ def hash_base(encoder: Encoder, head: int) -> str:
 def _refuse_to_save(*_: Any, **__: Any) -> None:
     """Stand in for what would write a checkpoint that is read without what was trained."""
     raise InputError(
-        "transformers would not read adapters or prefixes again; copy the folder that was loaded, "
-        "or take them out first with layerscout.unload"
+        "transformers could not load adapters or prefixes again; copy the folder that was loaded, "
+        "or remove them first with layerscout.unload"
     )
 
 
@@ -284,8 +284,8 @@ def _restore_base(encoder: Encoder, saved: _Saved, source: str) -> Encoder:
     if not fits or hash_base(encoder, saved.plan.head) != base["sha256"]:
         revision = f" at revision {base['revision']}" if base.get("revision") else ""
         raise InputError(
-            f"the base must be the very model that was tuned, {base.get('name')}{revision}, and "
-            f"{source} has other weights; give that one as `base`"
+            f"the base must be exactly the model that was tuned, {base.get('name')}{revision}, but "
+            f"{source} has other weights; give that model as `base`"
         )
     return encoder
 

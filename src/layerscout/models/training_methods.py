@@ -101,7 +101,7 @@ def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) 
     family_of(model)
     if any(isinstance(module, Adapters | Prefix) for module in model.modules()):
         raise InputError(
-            "the model has adapters or prefixes already; take them out with layerscout.unload"
+            "the model already has adapters or prefixes; remove them with layerscout.unload"
         )
     blocks = count_blocks(model)
     plan = plan if isinstance(plan, Plan) else make_plan(plan, blocks)
@@ -153,7 +153,7 @@ def unload(model: Any) -> Any:
             found += 1
     vars(model).pop("save_pretrained", None)  # `load` replaced it by one that refuses
     if not found:
-        raise InputError("the model has neither adapters nor prefixes, so none can be taken out")
+        raise InputError("the model has neither adapters nor prefixes, so none can be removed")
     return model
 
 

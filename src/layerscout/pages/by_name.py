@@ -39,9 +39,7 @@ def show_confusion(content: Mapping[str, Any]) -> Section:
         for name, counts in zip(names, table, strict=True)
     ]
     word = name_label(content["task"]["kind"])
-    caption = (
-        f"Rows: the {word} as labelled; columns: as predicted. Shaded by the share of the row."
-    )
+    caption = f"Rows: the true {word}; columns: the predicted one. Shading: the share of the row."
     return Section("Confusions", table=Table(caption, ["", *names], rows, shades=shades))
 
 
@@ -66,7 +64,7 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
         ]
         for one in ranked[:SHOWN]
     ]
-    caption = f"Every {name} by itself; support: how often it occurs."
+    caption = f"Metrics of each {name}; support: how often it occurs."
     if len(ranked) > SHOWN:
         caption += f" The {SHOWN} most frequent of {len(ranked)}."
     columns = [start_line(name), "Precision", "Recall", "F1", "Support"]

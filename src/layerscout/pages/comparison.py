@@ -18,16 +18,16 @@ from layerscout.pages.naming import count_examples, list_task
 from layerscout.plans import first_state
 
 BLOCK_DIAGONAL = (
-    "Two bright squares on the diagonal mean that the states within each of them hold much the "
-    "same, and that the change happens between them."
+    "Two bright squares on the diagonal mean that the states within each square are similar, and "
+    "that most of the change happens between the squares."
 )
 
 # What is said of the estimate that does not lead.
 OTHERS = {
-    "cka": ("Debiased", "The same without the bias that few examples bring."),
+    "cka": ("Debiased", "The same estimate without the bias that few examples cause."),
     "cka_debiased": (
         "Biased",
-        "The usual estimate. Of so few examples it is far above 0 for unrelated states too.",
+        "The usual estimate. With so few examples, it is far above 0 even for unrelated states.",
     ),
 }
 
@@ -114,7 +114,7 @@ def describe_clusters(content: Mapping[str, Any]) -> list[str]:
             word = "biased" if other == "cka" else "debiased"
             measured += f" ({word} {found[other]['contrast']:.2f})"
         if min(one["lower"], one["upper"]) > one["between"]:
-            lines.append(f"{name}: {spans} are the two clusters that differ most, {measured}.")
+            lines.append(f"{name}: {spans} form two clusters, with {measured}.")
         else:
             lines.append(f"{name}: no two clusters; the best split, {spans}, has {measured}.")
     return lines
@@ -131,10 +131,11 @@ def _tabulate_clusters(content: Mapping[str, Any]) -> Table:
             rows.append([name, words, split, *map(format_decimals, measured)])
     caption = (
         "The split of the states into a lower and an upper cluster with the largest contrast: the "
-        "mean CKA of two states of one cluster, minus that of states of different clusters. "
-        "Compare with the untuned model: states that drift apart evenly have some contrast too."
+        "mean CKA between states of the same cluster minus that between states of different "
+        "clusters. Compare it with that of the untuned model: states that change evenly from block "
+        "to block have some contrast, too."
     )
-    columns = ["Model", "CKA", "Lower one ends at", "Within it", "Within the upper", "Between"]
+    columns = ["Model", "CKA", "Lower ends at", "Within lower", "Within upper", "Between"]
     return Table(caption, [*columns, "Contrast"], rows, words=frozenset({1}))
 
 

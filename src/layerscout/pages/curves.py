@@ -33,7 +33,7 @@ from layerscout.pages.scores import (
 # What a truncation curve shows: UNTUNED, TUNED and TUNEDORIG of Phang et al. 2021. Their first
 # name is that of the head alone, and beside an untuned model it misleads.
 TRUNCATIONS: Mapping[str, str] = {
-    "untuned": "head as it was tuned",
+    "untuned": "tuned head, unchanged",
     "tuned": "head tuned again at each state",
     "tuned_original": "untuned model, head tuned at each state",
 }
@@ -142,7 +142,7 @@ def _list_tooltips(rows: Sequence[Mapping[str, Any]], name: str) -> list[alt.Too
     if "signal" in rows[0]:
         tooltips.append(alt.Tooltip("signal:Q", title="signal fraction", format=".0%"))
     if "apart" in rows[0]:
-        tooltips.append(alt.Tooltip("apart:N", title="told apart"))
+        tooltips.append(alt.Tooltip("apart:N", title="differs from the best"))
     return tooltips
 
 
@@ -187,7 +187,7 @@ def _lay_out_score(score: Mapping[str, Any], ends: Sequence[float | None]) -> al
     """Choose the value scale: better is up, logarithmic where one entry would flatten the rest."""
     known = [value for value in ends if value is not None]
     turned = score["better"] == "lower"
-    name = "lower is better (axis turned)" if turned else "higher is better"
+    name = "lower is better (axis reversed)" if turned else "higher is better"
     if not needs_log(known):
         only = len(set(known)) == 1  # what lies around a single value has no scale
         axis = alt.Axis(values=known[:1], format="~g") if only else alt.Axis(tickCount=5)
@@ -200,7 +200,7 @@ def _lay_out_score(score: Mapping[str, Any], ends: Sequence[float | None]) -> al
     powers = range(math.floor(math.log10(min(known))), math.ceil(math.log10(max(known))) + 1)
     return alt.Y(
         "value:Q",
-        title=name.replace("turned)", "turned, log)") if turned else f"{name} (log)",
+        title=name.replace("reversed)", "reversed, log)") if turned else f"{name} (log)",
         scale=alt.Scale(type="log", nice=False, padding=26, reverse=turned),
         axis=alt.Axis(values=[10.0**power for power in powers], format="~g"),
     )
@@ -215,7 +215,7 @@ def _describe_panel(scan: Mapping[str, Any], key: str) -> str:
     value = format_number(score["values"][best])
     text = f"{text}{score['better']} is better, {best} is best with {value}"
     tied = find_tied(scan, key)
-    return f"{text}; not told apart from it: {format_entries(tied)}." if tied else f"{text}."
+    return f"{text}; tied with it within noise: {format_entries(tied)}." if tied else f"{text}."
 
 
 def _draw_ranks(
@@ -264,7 +264,7 @@ def _draw_ranks(
         rows,
         layers,
         f"Ranks of the {name}s by the {name_score(key)} at {len(checkpoints)} checkpoints; "
-        f"ever best: {format_entries(ever_best)}.",
+        f"best at some checkpoint: {format_entries(ever_best)}.",
         height=max(150, 11 * top),
         title=title_score(key),
     )

@@ -30,7 +30,7 @@ def tabulate_diagnostics(scan: Mapping[str, Any]) -> Table | None:
     if fits:
         columns += ["ρ with the probe", "R²", "Spearman", "Slope", "Intercept", "States"]
         caption += (
-            " The probe is fitted by a line in each score, over the states 1 to "
+            " The probe is fitted as a linear function of each score, over those states 1 to "
             f"{scan['model']['blocks']} that have both."
         )
     return Table(caption, columns, rows) if rows else None
@@ -77,7 +77,7 @@ def tabulate_checkpoints(stability: Mapping[str, Any]) -> Table:
             row += [format_number(deviation), format_signed(agrees)] if i > 1 else ["", ""]
             rows.append(row)
     return Table(
-        "Ranks moved: how far a rank lies from the one at the first checkpoint, on average.",
+        "Ranks moved: how far ranks are from those at the first checkpoint, on average.",
         ["Score", "Checkpoint", "Best", "Ranks moved", "Kendall τ"],
         rows,
         words=frozenset({1}),

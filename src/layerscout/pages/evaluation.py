@@ -62,8 +62,8 @@ def build_evaluation(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
         sections[2] = Section(sections[2].title, [text], [draw_truncation(content)], table)
     if content["skips"]:
         text = (
-            f"The {metric} without the blocks from one (to the right) to another (up). The top row "
-            "is the model truncated below the first of them."
+            f"The {metric} without a span of blocks, from its first (horizontal axis) to its last "
+            "(vertical axis). The top row is the model truncated below the first one."
         )
         table = _tabulate_spans(content)
         sections[3] = Section(sections[3].title, [text], [draw_skips(content)], table)
@@ -97,11 +97,11 @@ def find_failure(content: Mapping[str, Any]) -> str | None:
         one = content["task"]["labels"][predicted[0]]
         return f"It predicts {one!r:.60} for everything and has not learnt the task, {so}"
     if whole <= majority and have_one_class(content):
-        return f"All examples have the same label, which shows nothing of what it has learnt, {so}"
+        return f"All examples have the same label, which cannot show what it has learnt, {so}"
     if whole <= majority:
         return f"It has not learnt the task, {so}"
     if content.get("interval") and content["interval"][0] <= majority:
-        return f"It is not clearly better than one answer for all, {so}"
+        return f"It is not clearly better than always giving the same answer, {so}"
     return None
 
 
@@ -128,12 +128,12 @@ def _describe_truncation(content: Mapping[str, Any]) -> list[str]:
     shortest = top - (removable or 0)
     if shortest == top:
         return [
-            f"With the head as it was tuned, no top block can be removed: without block {top} the "
+            f"With the tuned head unchanged, no top block can be removed: without block {top} the "
             f"{name} is {format_number(curve[top - 1])}."
         ]
     blocks = "top block" if shortest == top - 1 else f"{top - shortest} top blocks"
     return [
-        f"With the head as it was tuned, the {blocks} can be removed and the {name} is still "
+        f"With the tuned head unchanged, the {blocks} can be removed, and the {name} is still "
         f"{format_number(curve[shortest])}."
     ]
 
@@ -146,7 +146,7 @@ def _describe_skips(content: Mapping[str, Any]) -> list[str]:
         return []
     (low, worst), (high, least) = min(singles), max(singles)
     return [
-        f"Without any single one of its blocks the {name_measure(content)} lies between "
+        f"Without one of its blocks, the {name_measure(content)} lies between "
         f"{format_number(low)} (block {worst}) and {format_number(high)} (block {least})."
     ]
 
@@ -181,7 +181,7 @@ def tabulate_edits(content: Mapping[str, Any]) -> Table:
         for one in listed
     ]
     columns = ["Edit", *map(start_line, names)]
-    return Table("The metrics of the model under each edit.", columns, rows)
+    return Table("The model's metrics under each edit.", columns, rows)
 
 
 def _tabulate_spans(content: Mapping[str, Any]) -> Table:
@@ -194,5 +194,5 @@ def _tabulate_spans(content: Mapping[str, Any]) -> Table:
         ]
         for last in reversed(blocks)
     ]
-    caption = "Rows: the last skipped block; columns: the first."
+    caption = "Rows: the last skipped block; columns: the first one."
     return Table(caption, ["", *map(str, blocks)], rows, folded=True)

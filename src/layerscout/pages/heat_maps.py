@@ -78,7 +78,7 @@ def _draw_map(content: Mapping[str, Any], one: Mapping[str, Any], key: str) -> a
         (one["rows"], f"state of {first}"),
         alt.Scale(domain=[0, 1], scheme="viridis", clamp=True),
         estimate,
-        f"{estimate} of the states of {first} (up) and {second} (to the right).",
+        f"{estimate} of the states of {first} (vertical axis) and {second} (horizontal axis).",
     )
 
 
@@ -99,7 +99,7 @@ def draw_skips(content: Mapping[str, Any]) -> alt.LayerChart:
         (blocks, "last skipped block"),
         alt.Scale(domain=_span_colours(known), scheme="viridis"),
         name,
-        f"{name} of the model without the blocks from one to another.",
+        f"{name} of the model without a span of blocks.",
     ).properties(height=340)
 
 
@@ -138,7 +138,7 @@ def _draw_cells(
         ),
         tooltip=[
             # Two entries of one name would be one.
-            alt.Tooltip("row:Q", title=f"{title_up} (up)" if same else title_up),
+            alt.Tooltip("row:Q", title=f"{title_up} (vertical)" if same else title_up),
             alt.Tooltip("column:Q", title=title_right),
             alt.Tooltip("value:Q", title=name, format=".3f"),
         ],

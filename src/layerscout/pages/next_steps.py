@@ -10,7 +10,7 @@ from layerscout.pages.commands import find_metric, train_longer, write_command
 from layerscout.pages.evaluation import count_removable, find_failure, have_one_class
 from layerscout.plans import TuneRequest
 
-AGAIN = "Tune it again, for longer and at other rates:"
+AGAIN = "Tune it again, for longer and at other learning rates:"
 
 
 def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | None:

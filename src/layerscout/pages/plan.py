@@ -49,7 +49,7 @@ def explain_plans(score: str | None) -> list[str]:
     """
     return [
         "(b, t, h): tune blocks b to t, with the head on state h, the output of block h",
-        "train, infer: FLOPs, as a share of those of full fine-tuning",
+        "train, infer: FLOPs, as a share of full fine-tuning's",
         *([] if score is None else [f"score: {score} @ the state that the plan is built on"]),
         "◆ what auto chooses when the budget is exactly the cost of that plan",
     ]

@@ -31,8 +31,8 @@ from layerscout.scores import SCORES
 FEW = 4
 
 NO_ACCURACY = (
-    "Scores rank the layers of this model for this task; none of them is the accuracy that tuning "
-    "will give. They look at the model before training, and where they disagree they look at "
+    "Scores rank the layers of this model for this task; none of them predicts the accuracy after "
+    "tuning. They describe the model before training, and where they disagree, they measure "
     "different things."
 )
 
@@ -71,7 +71,7 @@ def build_scan(scan: Mapping[str, Any], folder: str) -> tuple[str, list[Section]
 def _show_advice(scan: Mapping[str, Any]) -> Section:
     """Show what to do, before what it rests on."""
     command = write_advice(scan)
-    commands = [] if command is None else [("Tune like that:", command)]
+    commands = [] if command is None else [("Tune this plan:", command)]
     return Section("Advice", describe_advice(scan), commands=commands)
 
 
@@ -82,13 +82,13 @@ def _show_scores(scan: Mapping[str, Any]) -> list[Section]:
         keys = [key for key in list_scores(scan, of) if scan["best"].get(key) is not None]
         if not keys:
             continue
-        lines = ["Up is better in every panel: where lower is better the axis is turned."]
+        lines = ["Up is better in every panel: where lower is better, the axis is reversed."]
         if of == "blocks" and any(get_band(scan["scores"][key])[0] for key in keys):
             lines.append("The shaded band is one standard deviation over untrained heads.")
         if any(scan["scores"][key].get("low") for key in keys):
-            lines.append("Intervals are shaded where a score has one.")
+            lines.append("The intervals of scores that have them are shaded.")
         if any(find_tied(scan, key) for key in keys):
-            lines.append("Hollow points cannot be told apart from the best state.")
+            lines.append("Hollow points are tied with the best state within noise.")
         charts = [draw_panel(scan, key, small=True) for key in keys]
         sections.append(Section(f"Scores of {of}", [" ".join(lines)], charts, small=True))
     return sections
@@ -100,7 +100,8 @@ def _show_stability(scan: Mapping[str, Any]) -> Section:
         return Section("Stability")
     text = (
         f"The same model at {len(scan['stability']['checkpoints'])} checkpoints: each line is one "
-        "state or block, numbered on the right; those that were ever best stand out."
+        "state or block, numbered on the right; those that were best at some checkpoint are "
+        "highlighted."
     )
     table = tabulate_checkpoints(scan["stability"])
     return Section("Stability", [text], draw_moves(scan), table, small=True)

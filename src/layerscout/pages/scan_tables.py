@@ -32,7 +32,7 @@ def tabulate_scores(scan: Mapping[str, Any]) -> Table:
     keys = [*list_scores(scan, "states"), *list_scores(scan, "blocks")]
     agree = {key: get_tau(scan, first, key) if first and key != first else None for key in keys}
     compared = any(value is not None for value in agree.values())
-    columns = ["Score", "Better", "Best", "Value there", "At the top"]
+    columns = ["Score", "Better", "Best", "Its value", "Value at the top"]
     columns += ["Agrees (τ)"] if compared else []
     rows = []
     for key in keys:

@@ -97,7 +97,7 @@ def _compare_quality(
     gap = f"{_format_points(key, abs(pair['difference']))}{'' if key in SIGNED else ' points'}"
     told = f"{name} {high:.3f} and {low:.3f} {on}, a difference of {gap} (95 % interval {span})"
     if ends[0] <= 0:
-        return f"{above} and {below} cannot be told apart: {told}."
+        return f"{above} and {below} do not differ beyond noise: {told}."
     return f"{above} is better than {below}: {told}."
 
 
@@ -179,7 +179,7 @@ def _describe(content: Mapping[str, Any]) -> dict[str, str]:
 
 def _tabulate_settings(contents: Contents, names: Sequence[str]) -> Table | None:
     changed = _list_changed(contents)
-    caption = "What the two were made with, where that differs."
+    caption = "The settings in which the two differ."
     return Table(caption, ["", *names], changed, words=frozenset({1, 2})) if changed else None
 
 
@@ -201,7 +201,7 @@ def _tabulate_figures(contents: Contents, names: Sequence[str]) -> Table:
     if contents[0]["verb"] == "tune":
         rows |= _list_costs(contents)
     table = [[name, *cells] for name, cells in rows.items()]
-    return Table("Metrics are of validation unless they say test.", ["", *names], table)
+    return Table("Metrics are on validation unless marked as test.", ["", *names], table)
 
 
 def _list_costs(contents: Contents) -> dict[str, list[str]]:
@@ -243,7 +243,8 @@ def _show_flips(pair: Mapping[str, Any], kind: str, names: Sequence[str]) -> lis
     """Count and list the answers that one model has right and the other wrong."""
     flips = pair["flips"]
     if flips is None:
-        return [Section("Flips", ["Numbers are not right or wrong, so no text flips."])]
+        text = "Predicted numbers are neither right nor wrong, so there are no flips."
+        return [Section("Flips", [text])]
     first, second = names
     rows = [
         [f"right in {first}", f"{flips['both']:,}", f"{flips['lost']:,}"],
@@ -252,7 +253,7 @@ def _show_flips(pair: Mapping[str, Any], kind: str, names: Sequence[str]) -> lis
     what = {"token_classification": "words", "multi_label_classification": "texts"}.get(
         kind, "examples"
     )
-    caption = f"{what.capitalize()} of {pair['split']} by which of the two is right."
+    caption = f"{what.capitalize()} of {pair['split']}, by which of the two models is right."
     if kind == "multi_label_classification":
         caption += " Right: exactly the labels of the text."
     counted = Table(caption, ["", f"right in {second}", f"wrong in {second}"], rows)
@@ -279,10 +280,10 @@ def _list_flips(flips: Mapping[str, Any], part: str, title: str, names: Sequence
         ]
         for one in listed
     ]
-    caption = "Those that both models are surest of, with the probability that each gives."
+    caption = "Sorted by how sure both models are, with the probability that each gives."
     if flips[part] > len(listed):
-        caption = f"The {len(listed)} of {flips[part]:,} that both models are surest of, with the "
-        caption += "probability that each gives."
+        caption = f"The {len(listed)} of {flips[part]:,} on which both models are most sure, with "
+        caption += "the probability that each gives."
     columns = ["Row", "Label", *names, "Text"]
     words = frozenset({1, 2, 3, 4})
     return Section(title, table=Table(caption, columns, rows, words=words, texts=True))

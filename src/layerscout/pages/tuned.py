@@ -68,7 +68,7 @@ def _show_errors(content: Mapping[str, Any]) -> Section:
         for one in found
     ]
     columns = ["Row", "Label", "Predicted", "Probability", "Text"]
-    caption = "The wrong predictions that the model is surest of; rows count from 0 in their file."
+    caption = "The wrong predictions of which the model is most sure; rows are counted from 0."
     table = Table(caption, columns, rows, words=frozenset({1, 2, 4}), texts=True)
     return Section("Errors", table=table if rows else None)
 
@@ -78,7 +78,7 @@ def _list_costs(content: Mapping[str, Any]) -> list[tuple[str, str]]:
     seconds, memory = content["seconds"], content["memory"].get("used")
     found = [("Time", f"{sum(seconds.values()):.1f} s: " + _join_seconds(seconds))]
     if memory is not None:
-        found.append(("Memory", f"{memory / 1e9:.2f} GB at the most"))
+        found.append(("Memory", f"{memory / 1e9:.2f} GB at most"))
     if speed := describe_speed(content):
         found.append(("Speed of the model", speed))
     return found
@@ -111,7 +111,9 @@ def draw_epochs(content: Mapping[str, Any]) -> alt.LayerChart:
     of_kept = base.properties(data=alt.InlineData(values=[r for r in rows if r["epoch"] == kept]))
     layers.append(of_kept.mark_point(color=BEST, filled=True, size=110, opacity=1))
     always = name_majority(content["task"]["kind"])
-    description = f"{name} by epoch; the kept one is larger; dashed: always predicting {always}."
+    description = (
+        f"{name} by epoch; the kept epoch has a larger point; dashed: always predicting {always}."
+    )
     return layer_rows(rows, layers, description, height=220)
 
 
@@ -134,7 +136,7 @@ def tabulate_runs(content: Mapping[str, Any]) -> Table:
     kept = frozenset({(content["kept"], place)})
     caption = "Every run with its best and its last epoch; the kept one is marked."
     if others:
-        caption = "Every run with the metric at its epochs that count; the kept one is marked."
+        caption = "Every run with its metric at each chosen epoch; the kept one is marked."
     return Table(caption, [*columns, "stopped"], rows, kept, mark="kept")
 
 

@@ -94,7 +94,7 @@ def describe_advice(scan: Mapping[str, Any]) -> list[str]:
         text += f", and a model without the {'block' if cut == 1 else f'{cut} blocks'} above"
     if head == advice["head"]:
         return [f"{text}.", because]
-    nearest = f"No head nearer to state {advice['head']} fits into the budget."
+    nearest = f"No head nearer to state {advice['head']} fits the budget."
     return [f"{text}.", because, nearest]
 
 
@@ -118,18 +118,16 @@ def describe_no_signal(scan: Mapping[str, Any]) -> str | None:
     if (majority := details.get("majority")) is not None:
         if any(low is not None and low > majority for low in score["low"][1:]):
             return None
-        found = (
-            f"No state is seen to read more than always predicting {name_majority(task['kind'])} "
-        )
-        found += f"({format_number(majority)}) with {read}"
+        found = f"With {read}, no state is shown to do better than always predicting "
+        found += f"{name_majority(task['kind'])} ({format_number(majority)})"
         more = read_more(task)
         return f"{found}." if more is None else f"{found}; --examples {more[0]} reads {more[1]}."
     if any(value is not None for value in score["values"]) or "signal_fraction" not in details:
         return None
     remedy = "--score variability_ratio ranks the states anyway"
     if any(share is not None and share > CLEAR for share in details["signal_fraction"]):
-        return f"{read} show that the {names} lie apart, but not how far; {remedy}."
-    return f"No state's {names} can be told apart beyond noise with {read}; {remedy}."
+        return f"{read} show that the {names} differ, but not by how much; {remedy}."
+    return f"With {read}, no state separates the {names} beyond noise; {remedy}."
 
 
 def _describe_best(scan: Mapping[str, Any], key: str, mark: str) -> str:
@@ -147,7 +145,7 @@ def _describe_best(scan: Mapping[str, Any], key: str, mark: str) -> str:
             where = "it is" if best == top else f"{format_number(last)} at"
             return f"{text}; {where} the top {name}."
     if best == top:
-        return f"{text}. That is the top {name}; nothing below it does better."
+        return f"{text}. That is the top {name}; none below it does better."
     if last is None:
         return f"{text}. The top {name} could not be scored."
     if value > 0 and last > 0:
@@ -185,11 +183,11 @@ def _describe_certainty(scan: Mapping[str, Any], key: str) -> list[str]:
     if fractions and fractions[best] is not None:
         share = min(fractions[best], 1.0)
         lines.append(
-            f"{share:.0%} of the distance between the class means of state {best} is signal, the "
+            f"{share:.0%} of the distance between the class means of state {best} is signal; the "
             "rest is noise."
         )
     if _is_separated(score, best) and not _describe_examples(scan):
-        lines.append(f"State {best} is told apart from all others.")
+        lines.append(f"State {best} differs from all others beyond noise.")
     if fractions:
         # A state that no score could measure has values that are not finite, as a warning says.
         others = [one["values"] for name, one in scan["scores"].items() if name != key]
@@ -239,7 +237,7 @@ def list_notes(scan: Mapping[str, Any], key: str) -> list[str]:
         found.append(f"undefined at {name_entry(score)}{plural} {format_entries(missing)}")
     if details.get("majority") is not None:
         always = name_majority(scan["task"]["kind"])
-        found.append(f"always {always}: {format_number(details['majority'])}")
+        found.append(f"always predicting {always}: {format_number(details['majority'])}")
     if judged := _name_judge(scan, key):
         found.append(f"judged by {judged}")
     if details.get("mode") is not None:

@@ -56,7 +56,7 @@ def name_state(blocks: int, best: int | None = None, tied: Iterable[int] = ()) -
 def name_blindly(blocks: int, because: str) -> Named:
     """Name a state where no examples say which."""
     state = name_state(blocks)
-    return Named(state, f"{because}: state {state} is two thirds of the way up")
+    return Named(state, f"{because}: state {state} is at two thirds of the depth")
 
 
 def pays_for_scan(share: float, budget: float) -> bool:
@@ -100,14 +100,15 @@ def choose(
         other = "" if isinstance(method, Full) else f" with {method.name}"
         less = f" less {spent:.3g} for the scan" if spent else ""
         raise InputError(
-            f"no plan of auto fits into a budget of {budget:g}{less}; the least is {least:g}{other}"
+            f"no plan that auto considers fits a budget of {budget:g}{less}; the cheapest needs "
+            f"{least:g}{other}"
             + (f", and head:{named.state} tunes no block at all (--method full)" if other else "")
             + ("; --untie allows more plans" if _is_tied(shape) else "")
         )
     allowed = _percent(budget) + (f" less {_percent(spent)} for the scan" if spent else "")
     place = f"(budget {allowed})"
     if plan.head != named.state:
-        place = f"(no head nearer to state {named.state} fits into the budget, {allowed})"
+        place = f"(no head nearer to state {named.state} fits the budget, {allowed})"
     share = f"{plan.notation} needs {_percent(shares[plan])} of full fine-tuning"
     return Choice(plan, plan.notation, f"{named.because}; {share} {place}")
 

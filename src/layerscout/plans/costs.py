@@ -44,7 +44,7 @@ class Work:
         numbers = self.examples >= 1 and self.validation >= 0 and self.epochs > 0
         if not numbers or not 0 < self.tokens < inf:
             raise InputError(
-                "training needs at least 1 example, 1 token in each and some epochs; got "
+                "training needs 1 or more examples, tokens in each, and more than 0 epochs; got "
                 f"{self.examples}, {self.tokens:g} and {self.epochs}"
             )
 

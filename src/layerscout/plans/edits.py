@@ -16,10 +16,10 @@ from layerscout.runtime import InputError, check_integer, make_unknown_error
 
 EDITS: Mapping[str, str] = {
     "truncate:ℓ": "remove the blocks above block ℓ",
-    "skip:i-j": "pass blocks i to j over",
+    "skip:i-j": "leave out blocks i to j",
     "reinit:i-j": "re-initialise blocks i to j",
     "preserve:i-j": "re-initialise all other blocks",
-    "permute:seed": "change the blocks' places at random, or as in permute:2,1,3",
+    "permute:seed": "put the blocks in a random order, or in a given one, as in permute:2,1,3",
 }
 
 
@@ -111,8 +111,8 @@ class Permute:
         order = tuple(check_integer("order", block, 1) for block in self.order)
         if sorted(order) != list(range(1, len(order) + 1)):
             raise InputError(
-                "a permutation names every block once, from 1 on, got "
-                f"{','.join(map(str, order)):.60}; for a drawn one give a seed, as in permute:1"
+                "a permutation must name every block from 1 on once, got "
+                f"{','.join(map(str, order)):.60}; for a random order give a seed, as in permute:1"
             )
         object.__setattr__(self, "order", order)
 
@@ -139,7 +139,7 @@ class Permute:
         if len(self.order) != blocks:
             raise InputError(
                 f"a permutation must name all {blocks} blocks once, got {len(self.order)} numbers "
-                f"in {self.notation:.60}; name each block, or draw an order by a seed: permute:1"
+                f"in {self.notation:.60}; name each block, or give a seed, as in permute:1"
             )
         return tuple(self.order)
 
@@ -241,7 +241,9 @@ def make_edits(written: str | Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     if not isinstance(written, str):
         edits = [one for one in written if isinstance(one, Edit)] if _is_list(written) else []
         if not _is_list(written) or len(edits) < len(written):
-            raise InputError(f"edits are text such as 'skip:3-4', or values, got {written!r:.60}")
+            raise InputError(
+                f"edits must be text such as 'skip:3-4' or a list of edits, got {written!r:.60}"
+            )
         return tuple(edits)
     return tuple(map(_read, written.split("+"))) if written.strip() else ()
 
@@ -285,8 +287,7 @@ def arrange(edits: Sequence[Edit], blocks: int) -> Arrangement:
                 standing = [place for place in standing if place not in removed]
                 if not standing:
                     raise InputError(
-                        f"a model needs a block, and {edit.notation} passes all {blocks} over; "
-                        "leave one"
+                        f"a model needs a block, but {edit.notation} skips all {blocks}; keep one"
                     )
             case Reinitialize(drawn):
                 _check_reach(edit, drawn, len(standing))
@@ -298,8 +299,8 @@ def arrange(edits: Sequence[Edit], blocks: int) -> Arrangement:
             case Permute():
                 if permuted:
                     raise InputError(
-                        f"blocks change places once, got {format_edits(edits):.80}; give a single "
-                        "permute"
+                        f"blocks can be permuted only once, got {format_edits(edits):.80}; give a "
+                        "single permute"
                     )
                 standing = [standing[block - 1] for block in edit.on(len(standing))]
                 permuted = True
@@ -316,7 +317,7 @@ def _is_list(given: Any) -> bool:
 
 def _sort_blocks(blocks: Any) -> tuple[int, ...]:
     if not _is_list(blocks) or not blocks:
-        raise InputError(f"an edit needs numbers of blocks, got {blocks!r:.60}; name some")
+        raise InputError(f"an edit must name blocks by number, got {blocks!r:.60}; name some")
     return tuple(sorted({check_integer("block", block, 1) for block in blocks}))
 
 
@@ -337,8 +338,8 @@ def _reinitialize_places(
     for at in sorted(decides):
         if earlier := places[at - 1].decided:
             raise InputError(
-                f"{edit.notation} decides the weights of block {at}, but {earlier} decides them "
-                "already; give one of them"
+                f"{edit.notation} sets the weights of block {at}, but {earlier} already sets them; "
+                "give only one of them"
             )
     return [
         _Place(place.block, place.fresh or at in drawn, edit.notation) if at in decides else place
@@ -349,8 +350,8 @@ def _reinitialize_places(
 def _check_reach(edit: Edit, blocks: Collection[int], there: int) -> None:
     if max(blocks) > there:
         raise InputError(
-            f"{edit.notation:.60} must name blocks in 1..{there}, which are there then, got "
-            f"{max(blocks)}"
+            f"{edit.notation:.60} must name blocks in 1..{there}, which are left at that point, "
+            f"got {max(blocks)}"
         )
 
 
@@ -358,8 +359,8 @@ def _check_removed(edit: Edit, removed: Sequence[_Place]) -> None:
     for place in removed:
         if place.decided:
             raise InputError(
-                f"{edit.notation} removes a block that {place.decided} is about; leave one of "
-                "them out"
+                f"{edit.notation} removes a block whose weights {place.decided} sets; leave out "
+                "one of them"
             )
 
 
@@ -380,12 +381,12 @@ def _read(written: str) -> Edit:
         case "skip" | "reinit" | "preserve":
             numbers = read_ranges(argument)
     if numbers is None:
-        raise InputError(f"{name} is written {forms[name]}, with numbers; got {text!r:.60}")
+        raise InputError(f"{name} must be written {forms[name]}, with numbers; got {text!r:.60}")
     blocks: list[int] = []
     for low, high in numbers:
         if not 1 <= low <= high <= 10**6:
             raise InputError(
-                f"a span of blocks goes from a block, 1 or above, up to a later one, got "
+                "a span of blocks must start at 1 or above and must not end before its start, got "
                 f"{low}-{high} in {text!r:.60}"
             )
         blocks += range(low, high + 1)

@@ -56,7 +56,7 @@ class Adapter:
     saved: ClassVar[Saved] = "apart"
     untied: ClassVar[bool] = True
     rate: ClassVar[float | None] = 3e-4
-    words: ClassVar[str] = " by adapters (bottleneck {bottleneck})"
+    words: ClassVar[str] = " with adapters (bottleneck {bottleneck})"
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -80,7 +80,7 @@ class LoRA:
     saved: ClassVar[Saved] = "merged"
     untied: ClassVar[bool] = False
     rate: ClassVar[float | None] = 5e-4
-    words: ClassVar[str] = " by LoRA (rank {rank})"
+    words: ClassVar[str] = " with LoRA (rank {rank})"
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -100,7 +100,7 @@ class PrefixTuning:
     saved: ClassVar[Saved] = "apart"
     untied: ClassVar[bool] = True
     rate: ClassVar[float | None] = 1e-2
-    words: ClassVar[str] = " by prefix-tuning ({virtual_tokens} virtual tokens)"
+    words: ClassVar[str] = " with prefix-tuning ({virtual_tokens} virtual tokens)"
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -176,12 +176,12 @@ def check_family(family: str, method: Method) -> None:
     row = FAMILIES.get(family)
     if isinstance(method, Adapter) and (row is None or row.adapted is None):
         raise InputError(
-            f"where adapters would stand is not known in the family {family}; use --method full or "
-            "lora"
+            "adapters need a family for which layerscout knows where to insert them, got "
+            f"{family}; use --method full or lora"
         )
     if isinstance(method, PrefixTuning) and (row is None or row.prefixed is None):
         raise InputError(
-            "prefix-tuning needs attention that knows neither distances nor windows, got "
+            "prefix-tuning needs attention without relative positions and without windows, got "
             f"{family}; use --method full, adapter or lora"
         )
 
@@ -201,8 +201,8 @@ def check_untied(family: str, weights: Sequence[int], method: Method) -> None:
     """
     if method.untied and len(set(weights)) < len(weights):
         raise InputError(
-            f"{method.name} needs blocks with weights of their own, and those of this "
-            f"{family} share them; copy them first with --untie (in Python: untie=True)"
+            f"{method.name} needs blocks with weights of their own, but the blocks of this "
+            f"{family} share theirs; copy them first with --untie (in Python: untie=True)"
         )
 
 
@@ -214,5 +214,5 @@ def check_tunes_blocks(plan: Plan, method: Method) -> None:
     """
     if not isinstance(method, Full) and not plan.tuned:
         raise InputError(
-            f"{method.name} tunes blocks, and {plan.notation} tunes none; use --method full"
+            f"{method.name} tunes blocks, but {plan.notation} tunes none; use --method full"
         )

@@ -135,7 +135,9 @@ def resolve_request(kind: type[T], request: T | None, given: Mapping[str, Any]) 
     if request is None:
         return make_request(kind, given)
     if given:
-        raise InputError(f"options are given in the request or apart, got both: {', '.join(given)}")
+        raise InputError(
+            f"options must be given in the request or as arguments, got both: {', '.join(given)}"
+        )
     return request
 
 
@@ -221,7 +223,7 @@ def check_for_count_or(*words: str) -> Check:
                 allowed = " or ".join(f"'{word}'" for word in words)
                 raise InputError(f"`{name}` must be a whole number or {allowed}, got {value!r:.60}")
             value = int(value)
-        return check_integer(name, value, 1, remedy=f"'{words[0]}' takes every one")
+        return check_integer(name, value, 1, remedy=f"'{words[0]}' takes all of them")
 
     return check
 
@@ -249,7 +251,7 @@ def check_for_several(check: Check, read: type[int] | type[float]) -> Check:
         if not numbers or len(set(numbers)) < len(numbers):
             raise InputError(
                 f"`{name}` takes one number or several different ones, got {list(numbers)}; "
-                "remove what appears twice"
+                "remove the duplicates"
             )
         return numbers
 

@@ -20,17 +20,17 @@ STRATEGIES: Mapping[str, str] = {
     "best-down:all@top": "blocks 1 to ℓ*, head at the top",
     "best-down:all@best": "blocks 1 to ℓ*, head at ℓ*",
     "best-up": "every block above ℓ*, head at the top",
-    "best-up:k@head": "k blocks above ℓ*, head on the last of them",
+    "best-up:k@head": "k blocks above ℓ*, head on the highest of them",
     "best-up:k@top": "k blocks above ℓ*, head at the top",
     "middle-down:k@top": "k blocks from the middle one down, head at the top",
     "middle-down:k@middle": "k blocks from the middle one down, head at the middle one",
     "rank:k": "the k best blocks by a block score, head at the top",
     "rank-bottom:k": "the k worst blocks by a block score, head at the top",
-    "head:ℓ": "nothing but the head, at state ℓ",
+    "head:ℓ": "only the head, at state ℓ",
     "blocks:3,7-9@12": "exactly these blocks, head at state 12",
     "(b, t, h)": "blocks b to t, head at state h",
-    "auto": "within the budget, the head nearest to the best place for it, and the blocks below",
-    "race": "found by tuning: two or three plans are tried for an epoch, and one is finished",
+    "auto": "within the budget: the head nearest to its best place, and the blocks below it",
+    "race": "found by tuning: two or three plans are trained for an epoch, and one is finished",
 }
 
 # Stands before any of these but auto and race, such as "emb+rank:3": tune the embeddings too.
@@ -223,7 +223,7 @@ class Plan:
         plan = cls(content["tuned"], content["head"], content.get("embeddings"))
         if content.get("notation", plan.notation) != plan.notation:
             raise InputError(
-                f"the notation must be that of the blocks and the head, {plan.notation:.60}, got "
+                f"`notation` must match the blocks and the head, {plan.notation:.60}, got "
                 f"{content['notation']!r:.60}; leave it out"
             )
         return plan
@@ -237,7 +237,7 @@ def require_text(plan: Any) -> str:
     """
     if not isinstance(plan, str):
         raise InputError(
-            f"a plan is a Plan, or text such as 'top:2' or '(7, 9, 12)', got {plan!r:.60}"
+            f"a plan must be a Plan, or text such as 'top:2' or '(7, 9, 12)', got {plan!r:.60}"
         )
     return plan
 
@@ -257,8 +257,8 @@ def check_embeddings(plan: Plan, blocks: int) -> None:
     """
     if plan.embeddings and len(plan.tuned) == plan.head < blocks:
         raise InputError(
-            "the embeddings and every block up to the head are the whole of a shorter model; "
-            f"write truncate:{plan.head} + full instead of {EMBEDDINGS}+{plan.notation}"
+            "tuning the embeddings and every block up to the head is full fine-tuning of a shorter "
+            f"model; write truncate:{plan.head} + full instead of {EMBEDDINGS}+{plan.notation}"
         )
 
 
@@ -353,8 +353,8 @@ def check_tied(plan: Plan, weights: Sequence[int]) -> None:
     groups, head = len(set(weights)), plan.head
     if weights != weight_sets(head, groups):
         raise InputError(
-            f"a model whose blocks share weights can be cut only where its groups stay even, got "
-            f"a head at {head} of {blocks} blocks; {remedy}"
+            "a model whose blocks share weights can be cut only where the shorter model would "
+            f"share them in the same way, got a head at {head} of {blocks} blocks; {remedy}"
         )
 
 
@@ -394,8 +394,8 @@ def _plan(tuned: Sequence[tuple[int, int]], head: int, blocks: int) -> Plan:
     for low, high in tuned:
         if low > high:
             raise InputError(
-                f"tuned blocks go from the lower to the upper one, got {low} to {high}; turn them "
-                "round"
+                f"tuned blocks must be written from the lowest to the highest, got {low} to "
+                f"{high}; swap them"
             )
         if not 1 <= low <= high <= head:
             raise _outside(f"{low} to {high}", high, head)
@@ -406,7 +406,7 @@ def _plan(tuned: Sequence[tuple[int, int]], head: int, blocks: int) -> Plan:
 def _outside(got: str, highest: int, head: int) -> InputError:
     remedy = f"put the head at {highest} or above" if highest > head else "blocks count from 1"
     return InputError(
-        f"tuned blocks must be in 1..{head}, where the head reads; got {got}; {remedy}"
+        f"tuned blocks must be in 1..{head}, the blocks below the head; got {got}; {remedy}"
     )
 
 
@@ -429,7 +429,7 @@ def _plan_by_rank(
 ) -> Plan:
     if ranking is None:
         raise InputError(
-            f"{strategy} needs a block score such as fisher, and there is none; use --score fisher "
+            f"{strategy} needs a block score such as fisher, but there is none; use --score fisher "
             "in a scan, or top:k, or name the blocks (blocks:3,7-9@12)"
         )
     sign = 1.0 if strategy.startswith("rank-bottom") else -1.0
@@ -452,7 +452,7 @@ def _check_count(k: int, blocks: int, strategy: str) -> None:
 def _require_best(best: int | None, blocks: int, strategy: str) -> int:
     if best is None:
         raise InputError(
-            f"{strategy} needs a best state, and the score found none; use --score "
+            f"{strategy} needs a best state, but the score found none; use --score "
             "variability_ratio, or top:k, which needs none"
         )
     if not 1 <= best <= blocks:
@@ -466,12 +466,12 @@ def _misspelt(text: str) -> InputError:
     name = re.split("[:@]", text)[0]
     if name == "auto":
         return InputError(
-            "auto weighs costs and needs a scan; use layerscout plan (in Python: scan.plan())"
+            "auto compares costs and needs a scan; use layerscout plan (in Python: scan.plan())"
         )
     if name == "race":
         return InputError(
-            "a race trains the plans that it tries; use layerscout tune --plan race (in Python: "
-            "layerscout.tune)"
+            "a race needs to train the plans that it tries; use layerscout tune --plan race (in "
+            "Python: layerscout.tune)"
         )
     forms = [form for form in STRATEGIES if re.split("[:@]", form)[0] == name]
     shown = text if len(text) <= 60 else f"{text[:57]}..."

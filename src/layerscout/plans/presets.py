@@ -126,8 +126,8 @@ def preset(
         raise make_unknown_error("preset", str(name), PRESETS)
     if as_released and name not in AS_RELEASED:
         raise InputError(
-            f"how {name} was released is not known to differ from its text; leave out "
-            f"--as-released, which is for {' and '.join(AS_RELEASED)}"
+            f"the published code of {name} is not known to differ from the paper; leave out "
+            f"--as-released, which applies to {' and '.join(AS_RELEASED)}"
         )
     found = (AS_RELEASED if as_released else PRESETS)[name]
     epochs = found.settings.get("epochs")

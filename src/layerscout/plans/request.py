@@ -177,7 +177,7 @@ class TuneRequest(Settings):
             edits, plan = split_edits(self.plan)
             if edits and self.edits:
                 raise InputError(
-                    f"edits stand before the plan or in `edits`, got both: {self.plan:.80}"
+                    f"edits must be given before the plan or in `edits`, got both: {self.plan:.80}"
                 )
             object.__setattr__(self, "edits", edits or self.edits)
             object.__setattr__(self, "plan", plan)
@@ -198,26 +198,26 @@ class TuneRequest(Settings):
     def _check_length(self) -> None:
         if {"epochs", "max_steps"} <= self.given:
             raise InputError(
-                f"`epochs` and `max_steps` both say how long to train, got {self.epochs} and "
-                f"{self.max_steps}; give one of them"
+                f"`epochs` and `max_steps` both set how long to train, got {self.epochs} and "
+                f"{self.max_steps}; give only one of them"
             )
 
     def _check_edits(self) -> None:
         if self.reinitialises:
             if len(self.seed) > 1:
                 raise InputError(
-                    "blocks are re-initialised once for a tuning, by a single seed, got seeds "
-                    f"{list(self.seed)}; tune once for each"
+                    "blocks are re-initialised once, with a single seed, got seeds "
+                    f"{list(self.seed)}; run tune once for each seed"
                 )
             return
         if self.keep_layer_norm or self.reinit_rate_factor != 1:
             raise InputError(
-                "`keep_layer_norm` and `reinit_rate_factor` are for blocks that are "
-                "re-initialised, and there are none; add an edit such as reinit:9-12"
+                "`keep_layer_norm` and `reinit_rate_factor` apply only to re-initialised blocks, "
+                "and there are none; add an edit such as reinit:9-12"
             )
         if self.as_released and self.preset is None:
             raise InputError(
-                "`as_released` says how to follow a preset or re-initialise blocks, and there is "
+                "`as_released` applies only to presets and re-initialised blocks, and there are "
                 "neither; name a preset or add an edit such as reinit:9-12"
             )
 
@@ -225,17 +225,17 @@ class TuneRequest(Settings):
         lora = isinstance(method, LoRA)
         if self.keep_adapter and not lora:
             raise InputError(
-                f"`keep_adapter` is for the method lora, got {method.name}; leave it out"
+                f"`keep_adapter` applies only to the method lora, got {method.name}; leave it out"
             )
         if self.keep_adapter and (self.untie or self.edits):
             raise InputError(
-                "`keep_adapter` needs a base that transformers can load, which blocks that were "
-                "untied or edited are not; leave it out"
+                "`keep_adapter` needs a base that transformers can load, but untied or edited "
+                "blocks have none; leave it out"
             )
         if self.classifier == "mean-linear" and lora:
             raise InputError(
-                "LoRA gives a checkpoint of the family, which has no classifier mean-linear; use "
-                "another method, or the classifier family"
+                "LoRA is merged into a checkpoint of the family, which has no classifier "
+                "mean-linear; use another method, or the classifier family"
             )
 
     def with_method(self, written: Method | None) -> TuneRequest:
@@ -414,9 +414,9 @@ class EvaluateRequest:
         tune_heads: also tune the head again at every state.
         metric: metric to report first; by default the task's own.
         examples: number of training examples for tuning heads, or all.
-        head_epochs: epochs of tuning heads; the best one counts.
+        head_epochs: epochs for tuning heads; the best one is used.
         head_batch_size: batch size for tuning heads.
-        head_learning_rate: one or several peak learning rates for heads; the best one counts.
+        head_learning_rate: one or several peak learning rates for heads; the best one is used.
         max_length: maximum number of tokens per input.
         seed: random seed.
     """

@@ -63,7 +63,7 @@ class Settings:
         keep: keep the model of the epoch with the best metric, that of the epoch with the lowest
             validation loss, or the last one.
         metric: metric that decides which epoch, rate and plan is best; by default the task's own.
-        threshold: for several labels per text, the probability from which a label is assigned, 0.5
+        threshold: for several labels per text, the probability above which a label is assigned, 0.5
             by default; tuned finds one for each label on the validation examples.
     """
 

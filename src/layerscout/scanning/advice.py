@@ -25,7 +25,7 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
     majority = score.details.get("majority")
     if majority is not None and not any(low is not None and low > majority for low in score.low):
         always = f"always giving the same answer ({majority:.2f})"
-        because = f"a head on no state is seen to read more than {always}"
+        because = f"no head is shown to do better than {always}"
         return _name_seen(score, blocks, because)
     state = score.details.get("named", name_state(blocks, best))
     state = best if score.values[state] is None else state
@@ -36,17 +36,20 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
         return _name_seen(score, blocks, because)
     words = f"state {state}: {_describe_value(key, score, state)}"
     if state != blocks and score.values[blocks] is not None:
-        words += f", at the top {_format(score.values[blocks])}{_describe_gap(score, blocks)}"
+        words += f", against {_format(score.values[blocks])} at the top"
+        words += _describe_gap(score, blocks)
     if state != best:
         value, apart = _format(score.values[best]), score.details.get("separable_from_best")
         if apart and not apart[state]:
             most = "highest" if score.better == "higher" else "lowest"
             words += (
-                f"; state {best} has the {most} value, {value}, but is tied with it within noise"
+                f"; state {best} has the {most} value, {value}, but the two are tied within noise"
             )
         else:
-            words += f"; state {best} with {value} is the best, but so far down little is left to "
-            words += "tune"
+            words += (
+                f"; state {best} is the best with {value}, but so far down few blocks are left "
+            )
+            words += "to tune"
     return Named(state, words)
 
 
@@ -56,7 +59,7 @@ def _name_seen(score: Score, blocks: int, because: str) -> Named:
     seen = [s for s in range(1, named.state + 1) if score.values[s] is not None]
     if not seen or seen[-1] == named.state:
         return named
-    where = f"state {seen[-1]} is the highest with a value up to two thirds of the way"
+    where = f"state {seen[-1]} is the highest one with a value up to two thirds of the depth"
     return Named(seen[-1], f"{because}: {where}")
 
 
@@ -69,7 +72,7 @@ def _is_tied(score: Score, blocks: int) -> bool:
 def _describe_value(key: str, score: Score, state: int) -> str:
     value = _format(score.values[state])
     if "behind_named" in score.details:
-        return f"a head there reads {value}"
+        return f"a linear head there scores {value}"
     return f"{SCORES[key].title} is {value} there"
 
 

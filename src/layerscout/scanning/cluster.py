@@ -81,7 +81,7 @@ def scan_shards(
         pooling: as for `scan`.
         max_length: as for `scan`.
         precision: as for `Encoder.load`.
-        cluster: where the work is done; by default the cluster of RAY_ADDRESS, or a new one here.
+        cluster: where the work is done; by default the cluster of RAY_ADDRESS, or a new local one.
         progress: show a bar on the terminal; or a function, which is called in its place with the
             stage of the work, how much of it is done, of how much, and a note.
 
@@ -175,7 +175,7 @@ def _check_request(
     keys = applicable(scores or SCORED, numbers=False)
     if beyond := [key for key in keys if key not in SCORED]:
         raise InputError(
-            f"a cluster computes only scores that sums give ({', '.join(SCORED)}), got "
+            f"a cluster computes only scores made from sums ({', '.join(SCORED)}), got "
             f"{beyond[0]}; leave out --backend ray for the others"
         )
     if task is not None and task not in KNOWN:
@@ -189,14 +189,16 @@ def _choose_inputs(
     """Choose the columns of a task with classes; see `choose_inputs`."""
     inputs = choose_inputs(shards.source, task, text, text_pair, label)
     if task is not None and KNOWN[task].kind != "classification":
-        raise InputError(f"a cluster scans tasks with classes, got {task}; leave out --backend ray")
+        raise InputError(
+            f"a cluster scans only classification, got {task}; leave out --backend ray"
+        )
     contents = shards.source.columns
     lists = [column for column in inputs.columns if contents[column] in ("words", "list")]
     if inputs.flags or (lists and task is None):
         found = f"lists in column {lists[0]!r:.60}" if lists else f"columns {inputs.label:.60}"
         raise InputError(
             f"a cluster scans texts with one label each, got {found} of {shards.name}; leave out "
-            "--backend ray for several labels of a text and for labels of words"
+            "--backend ray for several labels per text and for labels of words"
         )
     return inputs
 
@@ -247,8 +249,8 @@ def _warnings(name: str, read: Read, broken: Sequence[int], max_length: int) -> 
     yield from warn_of_cut_inputs(read.truncated, read.examples, max_length)
     if read.empty:
         yield (
-            f"{read.empty:,} of {read.examples:,} inputs have no token of their own; the "
-            "tokenizer's special tokens stand in for them"
+            f"{read.empty:,} of {read.examples:,} inputs have no ordinary token; the tokenizer's "
+            "special tokens are read instead"
         )
     if broken:
         yield f"states {list(broken)} hold values that are not finite and have no score"

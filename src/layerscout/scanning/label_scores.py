@@ -68,7 +68,7 @@ class LabelScores:
         blocks, fewest = len(by_state) - 1, max(2, SCORES[key].fewest)
         if set(self.selections) <= set(self.rare[key]):
             reason = InputError(
-                f"no label has {fewest} or more examples with it and as many without; use more"
+                f"no label has {fewest} or more examples with it and as many without it; use more"
             )
             return refuse_score(key, blocks, reason)
         values: list[dict[int, float | None] | None] = []

@@ -273,8 +273,8 @@ def _collect_warnings(
     found += warn_of_cut_inputs(sampled.truncated, used, context.extractor.max_length)
     if sampled.empty:
         found.append(
-            f"{sampled.empty:,} of {used:,} inputs have no token of their own; the tokenizer's "
-            "special tokens stand in for them"
+            f"{sampled.empty:,} of {used:,} inputs have no ordinary token; the tokenizer's special "
+            "tokens are read instead"
         )
     if broken:
         found.append(f"states {broken} hold values that are not finite and have no score")
@@ -288,7 +288,7 @@ def _collect_warnings(
         score.best() is None and "refused" not in score.details for score in plug_in
     ):
         found.append(
-            "the class means are the same at every state, so nothing tells the classes apart; "
-            "look at the labels and at which column is read as text"
+            "the class means are the same at every state, so no state separates the classes; "
+            "check the labels and the column that is read as text"
         )
     return found

@@ -67,7 +67,7 @@ class Sampling:
         if self.task.train.words is not None:
             if self.request.balanced or self.request.per_class is not None:
                 raise InputError(
-                    "words are always drawn with a balance over their tags; leave out --balanced "
+                    "words are always drawn in balance over their tags; leave out --balanced "
                     "and --per-class"
                 )
             return draw_words(self.task.train, size, self.request.seed)
@@ -178,7 +178,7 @@ def keep_sample(extractor: Extractor, sampling: Sampling, *, decide: str | None)
             sampled = replace(sampled, known={decide: results})
             found, close = _decide(results, len(sizes), sampling.request.within)
         if found is not None and found.decided:
-            because = f"state {found.best} is told apart from all others"
+            because = f"state {found.best} differs from all others beyond noise"
         elif found is not None and found.close:
             because = close
         elif size == sizes[-1]:
@@ -193,8 +193,8 @@ def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> tu
     """Find the best state, and say what "close" means for this kind of score."""
     if any(isinstance(result, Debiased) for result in results):
         found = decide_best(results, looks, tolerance=CLOSE)
-        words = f"the states that are not told apart from state {found.best} lie within {CLOSE:.0%}"
-        return found, f"{words} of it"
+        words = f"the states that are tied with state {found.best} lie within {CLOSE:.0%} of it"
+        return found, words
     found = decide_within(results, looks, within / 100)
     points = f"{within:g} point{'' if within == 1 else 's'}"
     return found, f"no state can be more than {points} above state {found.best}"

@@ -236,5 +236,5 @@ def small_sample_warning(n: int, d: int) -> str | None:
     noise = d / (d + max(n, 1))
     return (
         f"CKA is biased upwards unless there are many more examples than features: with {n} "
-        f"examples of {d} features independent noise scores {noise:.2f}; read the debiased values"
+        f"examples of {d} features, independent noise scores {noise:.2f}; use the debiased values"
     )

@@ -209,7 +209,7 @@ def _check_sizes(states: Centred) -> None:
             f"the debiased variability ratio needs 2 or more examples of every class in each of "
             f"{FEWEST_GROUPS} or more groups, so {2 * FEWEST_GROUPS} in all, and class "
             f"{of_class.argmin()} has {of_class.min()}; use more examples, or --score "
-            "variability_ratio, which does with 2"
+            "variability_ratio, which needs only 2"
         )
 
 

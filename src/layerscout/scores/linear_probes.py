@@ -138,8 +138,9 @@ class _Problem:
     def of(cls, y: np.ndarray, aside: Bool[np.ndarray, "n M"], plain: bool = False) -> _Problem:
         if not (aside.any(axis=0) & ~aside.all(axis=0)).all():
             raise InputError(
-                "a probe sets a tenth of the rows aside to know when to stop, and each class must "
-                f"stay; got {len(y)} rows of {len(np.unique(y))} classes; take more examples"
+                "a probe sets a tenth of the rows aside for early stopping, and every class must "
+                f"remain in training; got {len(y)} rows of {len(np.unique(y))} classes; use more "
+                "examples"
             )
         rows = np.argsort(~aside.any(axis=1), kind="stable")
         places, kept = torch.from_numpy(np.argsort(rows)), torch.from_numpy(aside[rows]).float()

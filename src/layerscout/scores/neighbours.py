@@ -119,8 +119,8 @@ def mutual_information(
         raise InputError(f"`clusters` must be at most {MOST_CLUSTERS}, got {clusters}; take fewer")
     if clusters is None and 10 * classes > MOST_CLUSTERS:
         raise InputError(
-            f"mutual_information needs 10 clusters a class and takes {MOST_CLUSTERS // 10} classes "
-            f"at the most, got {classes}; use knn"
+            f"mutual_information needs 10 clusters per class and takes at most "
+            f"{MOST_CLUSTERS // 10} classes, got {classes}; use knn"
         )
     rng = np.random.default_rng(seed)
     aside = tenth(y, examples, rng)

@@ -141,11 +141,11 @@ class Definition:
 SCORES: Mapping[str, Definition] = {
     "head_quality": Definition(
         title="held-out quality of a head",
-        summary="the task's metric for a linear head, on examples left out",
-        meaning="What a linear head on the frozen state reads, in the task's own metric, on "
-        "examples that it was not fitted to. States are compared on the same examples, so small "
-        "differences show. It says nothing of what tuning the blocks adds, and a head fitted by "
-        "least squares leans towards the larger of unequal classes.",
+        summary="the task's metric for a linear head, on held-out examples",
+        meaning="How well a linear head on the frozen state does, in the task's own metric, on "
+        "examples that it was not fitted to. States are compared on the same examples, so even "
+        "small differences are seen. It says nothing about what tuning the blocks adds, and a head "
+        "fitted by least squares favours larger classes.",
         source="state",
         numbers=True,
         together=True,
@@ -154,12 +154,12 @@ SCORES: Mapping[str, Definition] = {
     ),
     "variability_ratio_debiased": Definition(
         title="debiased variability ratio ν",
-        summary="spread within the classes over spread between them, noise taken out",
-        meaning="ν compares how far the examples of one class lie from each other with how far the "
-        "classes lie apart, before any training. The noise in the class means is taken out, so ν "
-        "does not grow with the number of examples. Where nothing but noise is seen it has no "
-        "value, and it sees only how the class means differ: classes that lie around each other "
-        "look the same to it.",
+        summary="spread within the classes over spread between them, without noise",
+        meaning="ν compares how far the examples of one class are from each other with how far the "
+        "classes are from each other, before any training. The noise in the class means is "
+        "removed, so ν does not grow with the number of examples. Where there is only noise, it "
+        "has no value. It sees only how the class means differ: classes with the same mean look "
+        "the same to it, even if one surrounds the other.",
         better="lower",
         source="state",
         usual="classes",
@@ -170,8 +170,8 @@ SCORES: Mapping[str, Definition] = {
         title="variability ratio ν",
         summary="spread within the classes over spread between them, as published",
         meaning="The published ν compares the spread of the examples within a class with the "
-        "spread between the class means as they are, and their noise passes for distance. So where "
-        "the classes are hard to tell apart it grows with the number of examples: compare the "
+        "spread between the class means, and counts the noise of these means as distance. So where "
+        "the classes are hard to separate, it grows with the number of examples: compare the "
         "layers of one scan, not one scan with another.",
         better="lower",
         source="moments",
@@ -180,18 +180,18 @@ SCORES: Mapping[str, Definition] = {
     ),
     "nc1": Definition(
         title="neural collapse NC1",
-        summary="the same ratio, every example counting alike",
-        meaning="NC1 is ν with every example counting alike instead of every class. On classes of "
-        "different size the largest one decides; for the rest it is as noisy as the published ν.",
+        summary="the same ratio, with equal weight for every example",
+        meaning="NC1 is ν with equal weight for every example instead of every class. If classes "
+        "differ in size, the largest one dominates; otherwise it is as noisy as the published ν.",
         better="lower",
         source="moments",
         from_moments=_late("moments", "nc1s"),
     ),
     "cca": Definition(
         title="canonical correlation",
-        summary="correlation of the states with the labels, on examples left out",
-        meaning="How strongly directions of the states go with the labels, seen on examples that "
-        "had no part in finding those directions. With few examples for many features the "
+        summary="correlation of the states with the labels, on held-out examples",
+        meaning="How strongly directions of the states correlate with the labels, on examples that "
+        "were not used to find these directions. With few examples for many features, the "
         "regularisation decides as much as the state does.",
         source="state",
         numbers=True,
@@ -202,10 +202,11 @@ SCORES: Mapping[str, Definition] = {
     ),
     "ridge": Definition(
         title="ridge regression",
-        summary="a linear fit, judged on examples left out",
+        summary="a linear fit, judged on held-out examples",
         meaning="How well a regularised linear fit predicts examples it has not seen: accuracy "
-        "with every class counting alike, or R² for numbers and several labels. It steps with "
-        "single examples, so layers that differ by little are not told apart by a few hundred.",
+        "with equal weight for every class, or R² for numbers and several labels. Accuracy changes "
+        "in steps of one example, so a few hundred examples cannot separate layers that differ "
+        "only a little.",
         source="state",
         numbers=True,
         together=True,
@@ -217,8 +218,8 @@ SCORES: Mapping[str, Definition] = {
         title="LogME",
         summary="evidence of a Bayesian linear fit, for each example",
         meaning="How plausible the labels are under a linear model of the state, averaged over all "
-        "weights such a model could have. Its size depends on the number of examples and of "
-        "classes: it orders the layers of one scan and says nothing across scans.",
+        "weights that such a model could have. Its size depends on the number of examples and of "
+        "classes: it ranks the layers of one scan and cannot be compared across scans.",
         source="state",
         numbers=True,
         together=True,
@@ -228,9 +229,9 @@ SCORES: Mapping[str, Definition] = {
     "h_score": Definition(
         title="H-score",
         summary="spread between the classes over all spread",
-        meaning="How much of the spread of the states lies between the classes, in units in which "
-        "all directions spread alike. A large class counts more, and with fewer examples than "
-        "features much of the value comes from how the covariance is shrunk.",
+        meaning="How much of the spread of the states is between the classes, after scaling all "
+        "directions to the same spread. Larger classes count more, and with fewer examples than "
+        "features, much of the value comes from how the covariance is shrunk.",
         source="state",
         together=True,
         from_state=lambda state: h_score(state.centred, scatter=state.scatter),
@@ -238,9 +239,9 @@ SCORES: Mapping[str, Definition] = {
     "numerical_rank": Definition(
         title="numerical rank",
         summary="how many directions a class takes up",
-        meaning="How many directions the states of one class spread over; few is taken for a sign "
-        "that they have collapsed. It is not centred and never compares two classes, so a layer "
-        "that maps everything to one place looks best.",
+        meaning="How many directions the states of one class spread over; few directions are taken "
+        "as a sign of collapse. It is not centred and never compares two classes, so a layer that "
+        "maps everything to one place looks best.",
         better="lower",
         source="state",
         from_state=lambda state: numerical_rank(state.centred, scatters=state.class_scatters),
@@ -248,9 +249,10 @@ SCORES: Mapping[str, Definition] = {
     "knn": Definition(
         title="nearest neighbours",
         summary="accuracy of the ten nearest neighbours",
-        meaning="How often the ten examples at the smallest angle vote for the right label, the "
-        "example itself left out. It needs no linear boundary, but where few features dominate the "
-        "angle it sees those alone, and unequal classes pull the vote to the largest.",
+        meaning="How often the ten examples at the smallest angle, without the example itself, "
+        "vote for the right label. It needs no linear boundary, but where a few features dominate "
+        "the angle, it sees only those, and if classes differ in size, the vote favours the "
+        "largest.",
         source="state",
         numbers=True,
         from_state=lambda state: knn(state.exact, state.labels, examples=state.examples),
@@ -259,8 +261,8 @@ SCORES: Mapping[str, Definition] = {
         title="mutual information",
         summary="what clusters reveal about the labels, in nats",
         meaning="What the cluster of an example reveals about its class, with clusters found "
-        "without the labels. Small held-out parts make it too large, and clusters follow whatever "
-        "varies most, which need not be the task.",
+        "without the labels. It is too large if few examples are held out, and clusters follow "
+        "whatever varies most, which need not be what the task is about.",
         source="state",
         fewest=FEWEST_ROWS,
         from_state=lambda state: mutual_information(
@@ -269,11 +271,11 @@ SCORES: Mapping[str, Definition] = {
     ),
     "codelength": Definition(
         title="online code length",
-        summary="nats an example to send the labels while a classifier is learnt",
-        meaning="How many nats the labels take if they are sent in portions and a classifier on "
-        "the state is fitted to what was sent before. It asks how soon a state can be read as well "
-        "as how well. The order of the examples is drawn, and with a few hundred of them that "
-        "order moves it.",
+        summary="nats per example to send the labels while a classifier is learnt",
+        meaning="How many nats it takes to send the labels in portions, each coded by a classifier "
+        "on the state that was fitted to the portions before. It measures how few examples a "
+        "classifier needs as well as how good it gets. The order of the examples is random, and "
+        "with a few hundred examples it affects the value.",
         better="lower",
         source="state",
         from_state=lambda state: codelength(state.exact, state.labels, state.seed, state.examples),
@@ -281,10 +283,10 @@ SCORES: Mapping[str, Definition] = {
     "loes": Definition(
         title="LOES",
         summary="error of a linear fit on its own examples, and how unevenly the state spreads",
-        meaning="What LOES (2026) chooses its first layer by: the error of a linear fit on the "
-        "examples that it was fitted to, plus a penalty for states that spread unevenly. With "
-        "fewer examples than features the fit is perfect at every state, and the spread alone "
-        "decides, which never sees the labels.",
+        meaning="The criterion by which LOES (2026) chooses its first layer: the error of a linear "
+        "fit on the examples that it was fitted to, plus a penalty for states that spread "
+        "unevenly. With fewer examples than features, the fit is perfect at every state, and only "
+        "the spread decides, which does not depend on the labels.",
         better="lower",
         source="state",
         numbers=True,
@@ -293,10 +295,10 @@ SCORES: Mapping[str, Definition] = {
     ),
     "entropy": Definition(
         title="entropy of the states",
-        summary="over how many directions all examples spread",
-        meaning="Over how many directions the states of all examples spread, not centred, as an "
-        "entropy in nats. More is taken for a sign of a state that holds more. It never sees the "
-        "labels, so it is the same for every task on the same texts.",
+        summary="how many directions all examples spread over",
+        meaning="How many directions the states of all examples spread over, not centred, as an "
+        "entropy in nats. A higher entropy is taken as a sign of a richer state. It does not use "
+        "the labels, so it is the same for every task on the same texts.",
         source="state",
         numbers=True,
         together=True,
@@ -306,18 +308,18 @@ SCORES: Mapping[str, Definition] = {
         title="probe",
         summary="a trained classifier on the frozen state",
         meaning="How well a classifier trained on the frozen state does on examples it has not "
-        "seen: the closest to what tuning the head alone would give. Compare it with the majority "
-        "class and mind its standard error, which holds the seeds' noise but not that of few "
-        "examples.",
+        "seen: the closest to what tuning the head alone would give. Compare it with always "
+        "predicting the majority class, and note that its standard error covers the noise of the "
+        "seeds but not that of few examples.",
         source="probes",
         numbers=True,
     ),
     "fisher": Definition(
         title="Fisher information",
-        summary="how much the loss bends along a block's weights",
+        summary="how strongly the predictions depend on a block's weights",
         meaning="How strongly the predictions depend on a block's weights, from squared gradients "
-        "under a head that has not been trained. That head is partly chance: look at the spread "
-        "over its seeds before reading a difference as one.",
+        "under an untrained head. That head is partly random: look at the spread over its seeds "
+        "before you trust a difference.",
         of="blocks",
         source="gradients",
         numbers=True,
@@ -326,8 +328,8 @@ SCORES: Mapping[str, Definition] = {
         title="gradient norm",
         summary="how long a block's gradient is",
         meaning="How strongly the loss pulls at a block's weights before training. It grows with "
-        "the size of a block and changes with the untrained head; a strong pull now need not help "
-        "most later.",
+        "the size of a block and changes with the untrained head, and the block with the largest "
+        "gradient at the start need not gain most from training.",
         of="blocks",
         source="gradients",
         numbers=True,
@@ -335,9 +337,8 @@ SCORES: Mapping[str, Definition] = {
     "saliency": Definition(
         title="saliency",
         summary="gradient times weight, over a block",
-        meaning="What the loss would change, to first order, if a block's weights were taken away "
-        "one at a time. It holds for small changes only, and for the untrained head that was "
-        "drawn.",
+        meaning="How much the loss would change, to first order, if a block's weights were removed "
+        "one at a time. It holds only for small changes and for this untrained head.",
         of="blocks",
         source="gradients",
         numbers=True,
@@ -346,7 +347,7 @@ SCORES: Mapping[str, Definition] = {
         title="weight signal-to-noise",
         summary="singular values above the noise of a block's matrices",
         meaning="How far the singular values of a block's weight matrices stand out from those of "
-        "noise. It looks at the weights alone: it is the same for every task and every label.",
+        "noise. It uses only the weights, so it is the same for every task and every label.",
         of="blocks",
         source="weights",
         numbers=True,
@@ -355,9 +356,9 @@ SCORES: Mapping[str, Definition] = {
     "cka_change": Definition(
         title="change of the states (1 − CKA)",
         summary="how much a block changes the states",
-        meaning="1 − CKA between what a block receives and what it gives. It never sees the "
-        "labels: a block may change a lot that the task does not need. Where the examples are not "
-        "many more than the features it is too small.",
+        meaning="1 − CKA between the input and the output of a block. It does not use the labels: "
+        "a block may change much that the task does not need. Unless there are many more examples "
+        "than features, it is too small.",
         of="blocks",
         source="states",
         numbers=True,

@@ -87,7 +87,7 @@ def suggest_tuning(best: BestCell, data: str | None) -> tuple[str, str]:
         options["--metric"] = given["metric"]
     step = _describe_step(given)
     if not best.learnt:
-        step = "Tune for longer, at other rates too:"
+        step = "Tune for longer and at other learning rates:"
         options.pop("--max-steps", None)
         options |= train_longer(given.get("epochs", TuneRequest.epochs), given["learning_rate"])
     words = [word for option in options.items() for word in option if word]
@@ -100,7 +100,7 @@ def _describe_step(given: Mapping[str, Any]) -> str:
     if "per_class" in given or "balanced" in given:
         other.append("on all training examples")
     elif given.get("sample_seed", given.get("seed")) != given.get("seed"):
-        other.append("on another draw of training examples")
+        other.append("on another sample of training examples")
     if given.get("validation_examples", "all") != "all":
         other.append("judged on all validation examples")
     return f"{', '.join(['Tune the best cell again', *other])}:"

@@ -141,7 +141,7 @@ def _draw_means(
     """Draw the mean over trials at each place, with its error bar."""
     color, line = spec.color, spec.kind == "lines"
     x, title = name_column(spec.x), name_values(rows)
-    title += f", less that of {spec.against}" if spec.against else ""
+    title += f" minus that of {spec.against}" if spec.against else ""
     by = [x, *([name_column(color)] if color else [])]
     if not line and "plan" in rows[0] and "plan" not in by:
         by.append("plan")

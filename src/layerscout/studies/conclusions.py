@@ -84,8 +84,8 @@ def _compare_strategies(study: StudyContent, grid: str) -> list[str]:
         lines = _describe_contests(contests, shares, baseline, axis, _find_unit(study, grid))
         if unlearnt:
             lines.append(
-                f"No {axis} does better than one answer for all of {', '.join(unlearnt)}, so what "
-                "is compared there is noise."
+                f"No {axis} does better than always giving the same answer on "
+                f"{', '.join(unlearnt)}, so the differences there are noise."
             )
         return lines
     return []
@@ -124,13 +124,13 @@ def _describe_contests(
         lines = [f"{best.name} beats {baseline}: it takes {describe(best)}."]
         if len(contests) > 1:
             lines.append(
-                f"It is the best of {len(contests)} {axis}s on the examples that chose it, which "
-                "flatters it a little."
+                f"It was chosen as the best of {len(contests)} {axis}s on these same examples, so "
+                "its result is a little too good."
             )
         if not best.rows and "seed" in best.over:
             lines.append(
-                "The interval is over seeds alone, which share their validation examples; with "
-                "predictions: true in the settings of the recipe it is over these too."
+                "The interval covers only the seeds, which share their validation examples; with "
+                "predictions: true in the settings of the recipe, it covers these examples, too."
             )
         return lines
     behind = all(one.difference.high is not None and one.difference.high < 0 for one in contests)
@@ -182,8 +182,8 @@ def _describe_unlearnt(study: StudyContent, grid: str, axis: str) -> str:
     found = select_rows(study.frame, grid, ["metric", "majority"])
     best, always = (found[found["measure"] == one]["value"].max() for one in ("metric", "majority"))
     return (
-        f"No {axis} has learnt the task: the best trial reaches {format_rounded(best)}, and one "
-        f"answer for all {format_rounded(always)}, so no difference between them means anything."
+        f"No {axis} has learnt the task: the best trial reaches {format_rounded(best)}, and always "
+        f"giving the same answer reaches {format_rounded(always)}, so the differences mean nothing."
     )
 
 

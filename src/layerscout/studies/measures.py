@@ -10,11 +10,11 @@ from layerscout.scores import SCORES
 # What a table or a figure may show of a grid, by its verb; {score} is a key of a score.
 MEASURES: Mapping[str, Mapping[str, str]] = {
     "tune": {
-        "metric": "the metric on validation, of the epoch that counts",
+        "metric": "the validation metric of the chosen epoch",
         "metric_by_epoch": "the metric after every epoch",
         "loss_by_epoch": "the validation loss after every epoch",
         "majority": "the metric of always predicting the majority class",
-        "epoch": "the epoch that counts",
+        "epoch": "the chosen epoch",
         "seconds": "what the trial took",
         "train_seconds": "training and validation alone",
         "flops": "of the training, by count",

@@ -170,7 +170,7 @@ def write_report(
     # Path.resolve raises an error of no system for a link that leads to itself.
     places = list({os.path.realpath(at := Path(one).expanduser()): at for one in listed}.values())
     if not places:
-        raise InputError("there is nothing to report; name a folder that a verb wrote")
+        raise InputError("there is nothing to report; name an output folder of layerscout")
     output = places[0] if output is None else Path(output).expanduser()
     read = [(folder, content) for folder in places for content in _read_contents(folder)]
     studies = _name_studies([at for at, content in read if content["verb"] == "study"], output)
@@ -214,8 +214,8 @@ def _reading(*folders: Path) -> Iterator[None]:
         raise
     except UNLIKE_OURS as error:
         raise InputError(
-            f"what {' or '.join(map(str, folders))} holds is not what layerscout writes "
-            f"({error!r:.80}); run the verb again"
+            f"the files in {' or '.join(map(str, folders))} are not what layerscout writes "
+            f"({error!r:.80}); run the command again"
         ) from error
 
 
@@ -233,7 +233,7 @@ def _read_contents(folder: Path) -> list[dict[str, Any]]:
         found.append(content)
     if not found:
         raise InputError(
-            f"{folder} holds none of {', '.join(READ)}; name a folder that a verb wrote"
+            f"{folder} holds none of {', '.join(READ)}; name an output folder of layerscout"
         )
     return found
 

@@ -66,7 +66,7 @@ def _show_figure(title: str, charts: Sequence[alt.LayerChart]) -> Section:
     note = []
     if title.startswith(OVER):
         note = [
-            "Every point is a strategy, the mean over its seeds; the dashed line joins those that "
+            "Every point is a strategy, as a mean over its seeds; the dashed line joins those that "
             "no cheaper strategy matches."
         ]
     sized = [chart.properties(height=230) for chart in charts]
@@ -250,11 +250,11 @@ def _show_contests(study: StudyContent) -> list[Section]:
             mean = _format_difference(one.difference.mean)
             rows.append([one.name, mean, interval, p, better, f"{one.pairs}"])
         caption = (
-            f"Difference of the metric from {baseline}, in pairs of trials that differ in the "
-            f"{axis} alone; averaged over seeds, then over models and tasks, with the 95 % "
-            "interval over those; where there is a single one, over its seeds, and over validation "
-            "examples if their predictions were kept. p is that of the Wilcoxon signed-rank test, "
-            "which needs at least five pairs."
+            f"Difference of the metric from {baseline}, in pairs of trials that differ only in the "
+            f"{axis}, averaged over seeds and then over models and tasks. The 95 % interval is "
+            "over models and tasks; if there is only one of these, it is over its seeds, and over "
+            "validation examples if their predictions were kept. p is from the Wilcoxon "
+            "signed-rank test, which needs at least five pairs."
         )
         columns = [axis, "difference", "95 % interval", "p", "better in", "pairs"]
         if rows:

@@ -110,7 +110,7 @@ def check_readable(given: Mapping[str, Any], method: Method) -> None:
     head = given.get("classifier", _USUAL["classifier"])
     if head != "family" or method.saved == "apart":
         raise InputError(
-            f"{method.name} with the classifier {head} leaves no whole checkpoint for the grids "
+            f"{method.name} with the classifier {head} saves no whole checkpoint for the grids "
             "that read it (of); use the method full or lora and the classifier family"
         )
     epochs = given.get("checkpoints")

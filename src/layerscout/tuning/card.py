@@ -132,10 +132,10 @@ def _show_figures(content: Mapping[str, Any]) -> str:
     test, chosen = content.get("test"), list_chosen(content)
     examples = name_examples(content["task"]["kind"])
     if test is not None:
-        counted = f"{test['examples']:,} test {examples}, by which nothing was chosen"
+        counted = f"{test['examples']:,} test {examples}, which were not used to choose anything"
     else:
         counted = f"{content['settings']['validation_examples']:,} validation {examples}"
-        counted += f", which also chose {' and '.join(chosen)}" if chosen else ""
+        counted += f", which were also used to choose {' and '.join(chosen)}" if chosen else ""
     shown = choose_split(content)
     classes, kind = content["task"]["labels"], content["task"]["kind"]
     # Of over two classes `f1` is `macro_f1`, and stands here once.
@@ -169,18 +169,19 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
         "Training": f"{count_examples(task)}, {_say_how_cut(task, settings)}, "
         f"{_say_how_batched(settings)}, {_say_rates(run, plan, settings)}, "
         f"seed {run['seed']}; epoch {kept['epoch']} of {settings['epochs']} kept",
-        "Cost": f"{flops['train']:.3g} FLOPs by count for {_say_how_long(settings)}, "
-        f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
+        "Cost": f"{flops['train']:.3g} FLOPs (counted, not measured) for "
+        f"{_say_how_long(settings)}, {flops['train'] / flops['full_train']:.0%} of full "
+        f"fine-tuning; inference "
         f"{flops['inference'] / flops['full_inference']:.0%}",
     }
     if speed := describe_speed(content):
-        facts["Speed"] = f"{speed}, where it was made"
+        facts["Speed"] = f"{speed}, on the machine that trained it"
     return facts
 
 
 def _say_rates(run: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     of_head = settings.get("head_learning_rate") if plan["tuned"] else None
-    head = "" if of_head is None else f" (of the head {of_head:g})"
+    head = "" if of_head is None else f" (head: {of_head:g})"
     return f"learning rate {run['learning_rate']:g}{head}"
 
 
@@ -194,7 +195,7 @@ def _tabulate_names(content: Mapping[str, Any]) -> str:
 
 def _say_how_cut(task: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     if task["kind"] == "token_classification":
-        return f"read in windows of {settings['max_length']} tokens at the most"
+        return f"read in windows of at most {settings['max_length']} tokens"
     return f"inputs cut at {settings['max_length']} tokens"
 
 

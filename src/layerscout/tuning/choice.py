@@ -226,8 +226,8 @@ def settle_race(context: PlanContext, work: Work) -> list[Choice]:
     if not plans:
         less = f" less {context.spent:.3g} for the scan" if context.spent else ""
         raise InputError(
-            f"a budget of {context.budget:g}{less} does not hold a race of two plans; raise it, or "
-            "use --plan auto, which trains one"
+            f"a budget of {context.budget:g}{less} is too small for a race of two plans; raise it, "
+            "or use --plan auto, which trains one"
         )
     return [_fit(Choice(plan, plan.notation, named.because), [], context)[0] for plan in plans]
 
@@ -325,7 +325,7 @@ def _check_same(what: str, content: Mapping[str, Any], context: PlanContext) -> 
         warnings.append(f"{what} is for {theirs.get('name')}, not for {context.encoder.name}")
     editing = context.encoder.edit_spec
     if theirs.get("editing") != (None if editing is None else editing.as_dict()):
-        warnings.append(f"{what} is for a model whose blocks were not edited as they are now")
+        warnings.append(f"{what} is for a model without the present edits of its blocks")
     task = content.get("task", {}).get("name")
     if task != context.task.name:
         warnings.append(f"{what} is for the task {task}, not for {context.task.name}")

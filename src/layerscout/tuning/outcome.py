@@ -164,9 +164,8 @@ def make_result(
     reached = found.metrics[setup.settings.metric]
     if not isclose(reached, counted, rel_tol=1e-6, abs_tol=1e-6):
         content["warnings"].append(
-            f"saved in {setup.save_dtype}, the model has a {setup.settings.metric} of "
-            f"{reached:.4g}, after the training it had {counted:.4g}; "
-            "--save-dtype float32 keeps it"
+            f"saving in {setup.save_dtype} changes the {setup.settings.metric} from {counted:.4g} "
+            f"to {reached:.4g}; --save-dtype float32 avoids this"
         )
     write = _choose_writer(setup, equipped, model, max_length)
     return Result(model, setup.encoder.tokenizer, content, predictions, write)
@@ -336,8 +335,8 @@ def _list_warnings(setup: TuneSetup, tuned: Sequence[Tuned], max_length: int) ->
     steps, warmup = setup.settings.steps(len(setup.training)), setup.settings.warmup
     if warmup >= steps:
         found.append(
-            f"the learning rate rises for {warmup:,.0f} steps (--warmup), and the training has "
-            f"{steps:,}, so it never reached its peak"
+            f"the warmup takes {warmup:,.0f} steps (--warmup), but the training has only "
+            f"{steps:,}, so the learning rate never reached its peak"
         )
     for one in tuned:
         found += [trunk.warning for trunk in one.trunks if trunk.warning]

@@ -87,8 +87,8 @@ class Prepared:
         setup = self.setup
         if setup.saved_as != "checkpoint" or setup.method.saved == "merged":
             raise InputError(
-                f"`checkpoints` are whole models, which {setup.method.name} with the classifier "
-                f"{setup.head} does not give; use the method full and the family's classifier"
+                f"`checkpoints` need whole models, which {setup.method.name} with the classifier "
+                f"{setup.head} does not save; use the method full and the family's classifier"
             )
 
     def describe(self) -> dict[str, Any]:
@@ -146,13 +146,13 @@ def prepare(
     check_metric(settings.metric, task)
     if settings.threshold is not None and task.kind != "multi_label_classification":
         raise InputError(
-            f"`threshold` ({settings.threshold}) is for texts that may have several labels, and "
+            f"`threshold` ({settings.threshold}) applies to texts with several labels, but "
             f"{task.name} is a task of {describe_kind(task.kind)}; leave it out"
         )
     if settings.class_weights and task.kind not in ("classification", "token_classification"):
         raise InputError(
-            f"`class_weights` ({settings.class_weights}) is for classes or tags, of which each "
-            f"answer is one, and {task.name} is a task of {describe_kind(task.kind)}; leave it out"
+            f"`class_weights` ({settings.class_weights}) applies to a single class or tag per "
+            f"answer, but {task.name} is a task of {describe_kind(task.kind)}; leave it out"
         )
     encoder = _load_encoder(encoder, request, task, head)
     score = request.score or (DEFAULT if scan is None else scan.leading_score())
@@ -181,13 +181,13 @@ def prepare(
     )
     if any(map(is_race, asked)) and _count_independent(validation) < 2:
         raise InputError(
-            "a race compares plans over validation examples, and needs 2 or more of them, got 1; "
+            "a race compares plans on validation examples and needs 2 or more of them, got 1; "
             "use --plan auto, or hold out more"
         )
     if request.save_dtype is not None and setup.saved_as != "checkpoint":
         raise InputError(
-            f"`save_dtype` ({request.save_dtype}) is of a whole checkpoint, and this tuning saves "
-            "only what was trained, in float32; leave it out"
+            f"`save_dtype` ({request.save_dtype}) applies to a whole checkpoint, but this tuning "
+            "saves only the trained parameters, in float32; leave it out"
         )
     work = setup.work(cached=setup.cache_limit > 0 and not request.trunk_dropout)
     if scan is None and any(is_worth_scan(one, context, work) for one in asked):
@@ -200,7 +200,7 @@ def prepare(
     listed = [_list_rates(choice, setup) for choice in choices]
     if request.preset is not None and listed[0] is None:
         warnings.append(
-            f"{request.preset} has no learning rates for {setup.method.name}; a usual one was taken"
+            f"{request.preset} has no learning rates for {setup.method.name}; the default is used"
         )
     width = encoder.model.config.hidden_size
 
@@ -232,7 +232,7 @@ def _settle_plans(
         warnings += notes
     warnings += _check_reinitialised(context.encoder, choices[0].plan)
     warnings += [
-        f"{one.path} was written for another method than {setup.method.name}, which is used"
+        f"{one.path} was written for another method; {setup.method.name} is used"
         for one in asked
         if isinstance(one, PlanFile) and one.method not in (None, setup.method)
     ]
@@ -253,8 +253,8 @@ def _settle_length(choices: Sequence[Choice], setup: TuneSetup) -> tuple[TuneSet
         request.settle(task.name, task.train.examples, task.metric, full=full)[0] for full in whole
     ]
     warnings = [
-        f"{request.preset} trains {choice.plan.notation} for {settings.epochs} epochs, and here "
-        f"for {lengths[0].epochs}, as {choices[0].plan.notation}"
+        f"{request.preset} trains {choice.plan.notation} for {settings.epochs} epochs; here it is "
+        f"trained for {lengths[0].epochs}, like {choices[0].plan.notation}"
         for choice, settings in zip(choices[1:], lengths[1:], strict=True)
         if settings.epochs != lengths[0].epochs
     ]
@@ -295,7 +295,7 @@ def _check_race(asked: Sequence[Asked], request: TuneRequest, epochs: int) -> No
     """Refuse what a race cannot be."""
     if is_race(asked[-1]) and len(asked) > 1:
         raise InputError(
-            "`against` is one plan to compare with, got race; use --plan race --against full"
+            "`against` must be a single plan, got race; use --plan race --against full"
         )
     if len(request.seed) > 1 or len(request.learning_rate or ()) > 1 or request.preset is not None:
         raise InputError(
@@ -344,5 +344,5 @@ def _check_reinitialised(encoder: Encoder, plan: Plan) -> list[str]:
             "re-initialised; leave them out of the edit"
         )
     if frozen := sorted(fresh - set(plan.tuned)):
-        return [f"blocks {ranges(frozen)} are re-initialised and not tuned, so they stay random"]
+        return [f"blocks {ranges(frozen)} are re-initialised but not tuned, so they stay random"]
     return []

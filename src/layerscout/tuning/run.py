@@ -153,7 +153,7 @@ def _check_checkpoints(checkpoints: Mapping[int, str | Path], request: TuneReque
     several = len(request.seed) > 1 or len(rates) > 1 or request.against is not None
     if checkpoints and (several or is_race(read_plan(request.plan))):
         raise InputError(
-            "`checkpoints` are of a single training; give one plan, one learning rate and one seed"
+            "`checkpoints` need a single training; give one plan, one learning rate and one seed"
         )
     for epoch, folder in checkpoints.items():
         check_integer("checkpoints", epoch, 1, remedy="epochs count from 1")
@@ -195,5 +195,5 @@ def _run_sweeps(prepared: Prepared, recording: Recording) -> tuple[Sequence[Tune
             beside = replace(recording, prefix="plan-2-", checkpoints={})
             tuned.append(run_sweep(prepared.setup, sweep, beside))
         except NothingFinishedError as error:  # the first plan has come through
-            failures.append(f"there is nothing to compare with: {error}")
+            failures.append(f"the plan to compare with failed: {error}")
     return tuned, failures

@@ -124,7 +124,7 @@ def _check_parameters(parameters: Mapping[str, Tensor], stepper: Stepper) -> Non
         for tensors in (stepper.trained, parameters)
     )
     if ours != theirs:
-        raise ValueError("its parameters are not those that are trained")
+        raise ValueError("its parameters are not the trained ones")
 
 
 def _random_states(stepper: Stepper) -> list[dict[str, str]]:

@@ -206,7 +206,7 @@ class RunSnapshots:
             shown = (
                 make_unwritable_error(self.folder, error) if isinstance(error, OSError) else error
             )
-            rest = ", resuming from the snapshot before, which is whole" if before else ""
+            rest = ", resuming from the snapshot before, which is complete" if before else ""
             raise type(shown)(f"{shown}{rest}") from error
         if not optimizer:  # the run is over
             for unnamed in self._list_unnamed(files):
@@ -235,8 +235,8 @@ def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any])
     for name, value in now.items():
         if before.get(name) != value:
             raise InputError(
-                f"what is resumed must be the same training: the one in {folder} has {name} "
-                f"{_shorten(before.get(name))}, got {_shorten(value)}; ask for the same, or delete "
+                f"only the same training can be resumed: the one in {folder} has {name} "
+                f"{_shorten(before.get(name))}, got {_shorten(value)}; give the same, or delete "
                 "the folder"
             )
 
@@ -245,8 +245,8 @@ def _note_changes(before: Any, around: Mapping[str, Any]) -> tuple[str, ...]:
     before = before if isinstance(before, dict) else {}
     return tuple(
         f"the training was resumed with {name} {_shorten(value)} after "
-        f"{_shorten(before.get(name))}, so its last digits may differ from those of one that was "
-        "never stopped"
+        f"{_shorten(before.get(name))}, so its results may differ in the last digits from those of "
+        "an uninterrupted training"
         for name, value in around.items()
         if before.get(name) != value
     )

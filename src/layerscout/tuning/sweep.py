@@ -66,7 +66,7 @@ class Recording:
         """Save the model after an epoch, if that was asked for."""
         if epoch in self.checkpoints and make_accelerator().is_main_process:
             encoder, folder = setup.encoder, self.checkpoints[epoch]
-            card = f"{encoder.name} in the course of a training, after epoch {epoch}.\n"
+            card = f"{encoder.name} during training, after epoch {epoch}.\n"
             export(
                 model,
                 encoder.tokenizer,
@@ -112,7 +112,7 @@ def run_sweep(
     if champion is None:
         remedy = "use a lower --learning-rate"
         if " at step 1 of " in str(runs[0].stopped):  # whose loss comes before its update
-            remedy = "the model overflows before it is tuned: use another, or --precision float32"
+            remedy = "it overflows before any update: use another model, or --precision float32"
         raise NothingFinishedError(
             f"no run of {plan.notation} finished an epoch: with learning rate "
             f"{runs[0].learning_rate:g} {runs[0].stopped}; {remedy}"

@@ -17,7 +17,7 @@ def show_usage(content: Mapping[str, Any]) -> str:
         return """import layerscout
 from transformers import AutoTokenizer
 
-model = layerscout.load("path/to/this/folder")  # the base with what was trained in it
+model = layerscout.load("path/to/this/folder")  # the base model with the trained parameters
 tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")"""
     if content["saved_as"] == "peft":
         return _usage_of_peft(content)
@@ -34,7 +34,7 @@ tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")"""
     return f"""from transformers import pipeline
 
 {name} = pipeline("text-classification", "path/to/this/folder")
-{name}({text}, truncation=True)  # at the {max_length} tokens it was tuned on"""
+{name}({text}, truncation=True)  # cut at {max_length} tokens, as in tuning"""
 
 
 def _usage_of_words(max_length: int) -> str:
@@ -47,20 +47,20 @@ label = pipeline(
     "token-classification",
     "path/to/this/folder",
     aggregation_strategy="first",
-    stride={stride},  # long texts in windows, as it was tuned
+    stride={stride},  # long texts in windows, as in tuning
 )
 label("some text")"""
 
 
 def _usage_of_several(text: str, *, tuned: bool) -> str:
     # The library notes thresholds in config.json but does not look at them.
-    read = "\nleast = classify.model.config.thresholds" if tuned else ""
-    least = 'least[one["label"]]' if tuned else "0.5"
+    read = "\nthresholds = classify.model.config.thresholds" if tuned else ""
+    least = 'thresholds[one["label"]]' if tuned else "0.5"
     return f"""from transformers import pipeline
 
 classify = pipeline("text-classification", "path/to/this/folder", top_k=None)
-[found] = classify([{text}], truncation=True)  # at the length it was tuned on{read}
-labels = [one["label"] for one in found if one["score"] > {least}]"""
+[scores] = classify([{text}], truncation=True)  # cut as in tuning{read}
+labels = [one["label"] for one in scores if one["score"] > {least}]"""
 
 
 def _usage_of_peft(content: Mapping[str, Any]) -> str:
@@ -95,7 +95,7 @@ inputs = tokenizer(
     ["some text"] * len(choices),
     choices,
     padding=True,
-    truncation=True,  # at the length it was tuned on
+    truncation=True,  # cut as in tuning
     return_tensors="pt",
 )
 with torch.no_grad():

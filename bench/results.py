@@ -8,7 +8,8 @@ Run the studies (hours; what has a record is not run again), keep their values, 
 
 With `--base MODEL`, the folder of all-mpnet-base-v2, the first two are about that one, as
 `bench/base.py` says; all of its studies share one folder of records, with those of
-`bench/advice/trials`.
+`bench/advice/trials`. `--keep` copies what is new into `bench/base/trials`, from where `--run` goes
+on.
 
 What is kept of a study is `docs/measured/results/RECIPE.csv`, its summary without what nothing here
 reads, and an entry in `docs/measured/results/studies.json`; in the folder `base` for that model.
@@ -18,7 +19,7 @@ The page is made from these alone.
 import argparse
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ from measuring import table
 
 KEPT = Path(__file__).parents[1] / "docs" / "measured" / "results"
 BASE_KEPT = KEPT / "base"
+MODEL = "sentence-transformers/all-mpnet-base-v2"
+# Records of the base-size model: those that the board of advice also reads, and the others.
+RECORDS = [Path(__file__).parent / name / "trials" for name in ("advice", "base")]
 
 # --- Running and keeping -------------------------------------------------------------------------
 
@@ -48,13 +52,31 @@ def encoders(both: bool, stacked: Path | str) -> dict[str, Any]:
     return {"model": {"MiniLM-L6": "demo"} | ({"stacked-12": str(stacked)} if both else {})}
 
 
+def copy_new(
+    source: Path, target: Path, *others: Path, names: Mapping[str, str] | None = None
+) -> None:
+    """Copy the records that are neither in the target nor in the others.
+
+    Args:
+        source: the folder with records.
+        target: the folder to copy to.
+        others: folders whose records need no copy.
+        names: by paths of this machine, what stands for them in a copy; no record depends on them.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.glob("*.json"):
+        if not any((folder / path.name).exists() for folder in (target, *others)):
+            text = path.read_text(encoding="utf-8")
+            for place, name in (names or {}).items():
+                text = text.replace(place, name)
+            (target / path.name).write_text(text, encoding="utf-8")
+
+
 def run_base(studies: Path, shared: Path, model: Path, only: Sequence[str] = ()) -> None:
     """Run what a base-size model has no record of yet, and leave NAME.json for every study."""
     trials = studies / "trials"
-    trials.mkdir(parents=True, exist_ok=True)
-    for record in (Path(__file__).parent / "advice" / "trials").glob("*.json"):
-        if not (trials / record.name).exists():
-            shutil.copy(record, trials)
+    for folder in RECORDS:
+        copy_new(folder, trials)
     for name in only or BASE:
         print(name)
         changes = {"model": {"mpnet-base": str(model)}, **BASE[name]}
@@ -75,8 +97,8 @@ def run(studies: Path, shared: Path) -> None:
         )
 
 
-def keep(studies: Path, *, base: bool = False) -> None:
-    """Keep the values of every study that is there whole."""
+def keep(studies: Path, shared: Path, base: Path | None = None) -> None:
+    """Keep the values of every study that is there whole; those of the base-size model apart."""
     kept = BASE_KEPT if base else KEPT
     kept.mkdir(exist_ok=True)
     path = kept / "studies.json"
@@ -111,6 +133,10 @@ def keep(studies: Path, *, base: bool = False) -> None:
             ),
         }
     path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+    if base:
+        advice, own = RECORDS
+        names = {str(base): MODEL, str(shared / "data"): "DATA"}
+        copy_new(studies / "trials", own, advice, names=names)
 
 
 def kept(name: str, folder: Path = KEPT) -> pd.DataFrame:
@@ -359,7 +385,7 @@ def main() -> None:
     elif given.run:
         run(given.run, given.shared)
     if given.keep:
-        keep(given.keep, base=given.base is not None)
+        keep(given.keep, given.shared, given.base)
     if given.write:
         draw()
         given.write.write_text(page(), encoding="utf-8")

@@ -43,7 +43,7 @@ def test_a_folder_is_pushed(hub, tmp_path):
 
 
 def test_a_model_that_is_there_is_not_replaced_unasked(hub):
-    expect_refused("me/taken already … --overwrite", check_push, "taken")
+    expect_refused("already has a model me/taken … --overwrite", check_push, "taken")
     check_push("me/taken", overwrite=True)
 
 

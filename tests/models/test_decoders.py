@@ -117,7 +117,7 @@ def test_a_missing_padding_token_is_borrowed_and_exported(tmp_path):
     change(folder, "tokenizer_config.json", pad_token=None)
     change(folder, "config.json", pad_token_id=None)
     encoder = Encoder.load(folder)
-    assert len(encoder.notes) == 1 and "no padding token; </s>, which ends" in encoder.notes[0]
+    assert len(encoder.notes) == 1 and "end-of-text token </s> is used" in encoder.notes[0]
     result = cheaply(encoder, telling_task(n=40), "(2, 3, 3)", epochs=1)
     assert encoder.notes[0] in result.content["warnings"]
     result.save(tmp_path / "out")

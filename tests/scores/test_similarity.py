@@ -186,7 +186,7 @@ def test_change_refuses_states_of_several_shapes():
 @pytest.mark.parametrize(("n", "d", "noise"), [(60, 768, "0.93"), (499, 50, "0.09")])
 def test_warns_when_examples_are_few(n, d, noise):
     warning = small_sample_warning(n, d)
-    assert f"{n} examples of {d} features independent noise scores {noise};" in warning
+    assert f"{n} examples of {d} features, independent noise scores {noise};" in warning
     assert small_sample_warning(10 * d, d) is None
 
 

@@ -166,43 +166,43 @@ def write_page(
         examples ({MANY}: 1,000) for three epochs, with two seeds, on {len(pairs)} pairs of a model
         and a task ({listed}; {MANY} is the part of GoEmotions with one label that is not neutral).
         An adviser names a state; its plan is the one within the budget whose head is nearest to
-        that state, and of those the widest. A point of regret is a point of the task's metric that
-        this plan is behind the best plan of the grid. The scan that an adviser needs counts towards
-        the budget. The best plan is chosen on one half of the validation examples and one seed, and
-        both are judged on the other half and the other seed, over many halvings, so a regret may be
-        below 0. The intervals (95 %) are bootstraps over tasks, pairs and examples; six tasks are
-        few, so take them for a little too narrow.""",
-        f"""**What `auto` does.** It puts the head at two thirds of the depth; or above, at a state
-        where a cross-fitted head reads more, if a scan tells that apart. It scans if that takes no
-        more than a quarter of the budget. At half of full fine-tuning that lost {lost["auto"]}
-        points, two thirds alone {lost["two thirds"]}, the top {lost[TOP]}, the middle
-        {lost["the middle"]}, the best state by `head_quality`
+        that state, and of those the widest. Regret is the number of points of the task's metric by
+        which this plan is behind the best plan of the grid. The scan that an adviser needs counts
+        towards the budget. The best plan is chosen on one half of the validation examples and one
+        seed, and both plans are judged on the other half and the other seed, over many splits into
+        halves, so a regret may be below 0. The intervals (95 %) are bootstraps over tasks, pairs
+        and examples; since six tasks are few, they are probably a little too narrow.""",
+        f"""**What `auto` does.** It puts the head at two thirds of the depth, or above, at a state
+        where a cross-fitted head is better beyond noise, if a scan shows one. It scans if that
+        takes no more than a quarter of the budget. At half of full fine-tuning, `auto` lost
+        {lost["auto"]} points, two thirds alone {lost["two thirds"]}, the top {lost[TOP]}, the
+        middle {lost["the middle"]}, the best state by `head_quality`
         {lost["held-out quality of a head"]}, by the debiased ν
         {lost["debiased variability ratio ν"]}, by the published ν {lost["variability ratio ν"]},
         by LOES {lost["LOES"]}, and a random plan {lost["any plan"]}. It was at least as good as
         full fine-tuning, within 0.5 points, on {as_good} of {len(pairs)} pairs, and
-        {np.mean(gaps):+.1f} points from it on average. With three quarters to spend the top lost
-        the fewest points, {found[TOP][1 + BUDGETS.index(0.75)]}.""",
+        {np.mean(gaps):+.1f} points from it on average. With a budget of three quarters, the top
+        lost the fewest points, {found[TOP][1 + BUDGETS.index(0.75)]}.""",
         f"""**Why not the best state by a score.** No score lost fewer points than two thirds of the
-        depth, a rule that looks at no example, and with less to spend a scan takes too much of the
-        budget. What a head reads below two thirds does not move the rule: scores that point further
-        down lost by that, and on 27 classes most of all, where a head on the frozen states reads
-        most near the bottom. The rule was made from the first thirteen pairs. On those that came
+        depth, a rule that looks at no example, and with a smaller budget a scan takes too much of
+        it. A better head below two thirds does not change the rule: scores that point further down
+        lost points by that, most of all on 27 classes, where a head on the frozen states is best
+        near the bottom. The rule was made from the first thirteen pairs. On those that came
         after ({", ".join(" × ".join(name) for name in sorted(later))}) it lost {after}.
-        "{ELSEWHERE}" was fitted to nothing that judges it: for each pair it follows the adviser
-        that lost the fewest points on other models and other tasks, and it lost
+        "{ELSEWHERE}" is judged on pairs that it was not fitted to: for each pair it follows the
+        adviser that lost the fewest points on other models and other tasks. It lost
         {lost[ELSEWHERE]}.""",
         f"""**Where it fails.** With {MANY} the two small models were better with the head at the
-        top, from a quarter of full fine-tuning on; all-mpnet-base-v2, whose grid is not complete
-        there, was better near two thirds: (5, 9, 9) reached {reached_by("(5, 9, 9)")} points,
-        (9, 12, 12) {reached_by("(9, 12, 12)")}, a figure for each seed. A rule by the number of
-        classes was tried and dropped: it would have been made from the small models alone. Nothing
-        here is a decoder.""",
+        top, from a budget of a quarter of full fine-tuning on; all-mpnet-base-v2, whose grid is not
+        complete there, was better near two thirds: (5, 9, 9) reached {reached_by("(5, 9, 9)")}
+        points, (9, 12, 12) {reached_by("(9, 12, 12)")}, one figure per seed. A rule by the number
+        of classes was tried and dropped: it would have been based on the small models alone. None
+        of these models is a decoder.""",
         """**What else was seen.** MiniLM on CoLA stays at chance with nearly every plan, so that
-        pair tells no adviser from another. A head by itself does the same on models whose states
-        were averaged when they were trained. Some plans with an early head end at chance with one
-        seed and far above with the other. No pair has a state above two thirds that a scan told
-        apart, so they say nothing of that part of the rule.""",
+        pair does not distinguish the advisers. The same happens when only the head is tuned on
+        models that were trained on averaged states. Some plans with an early head end at chance
+        with one seed and far above with the other. No pair has a state above two thirds that a scan
+        showed to be better, so they do not test that part of the rule.""",
     ]
     made, what, auto, limits, fails, more = (fill(" ".join(part.split()), 108) for part in parts)
     picture = f"![points lost at {SHOWN:.0%} of full fine-tuning](advice.svg)"

@@ -35,10 +35,10 @@ OTHERS: Mapping[tuple[str, str], str] = {
 
 INTRODUCTION = """# The four papers, figure by figure
 
-Every figure and table of the four papers, the recipe that makes it, and how that differs from what
-the paper says. `layerscout study RECIPE` runs it with the paper's models, tasks and seeds,
-`--dry-run` says what that costs, and `--small` runs it on one small encoder. What the papers'
-claims come to on models that fit a laptop is on [a page of its own](measured/results.md).
+Every figure and table of the four papers, the recipe that reproduces it, and how the recipe differs
+from the paper. `layerscout study RECIPE` runs it with the paper's models, tasks and seeds,
+`--dry-run` estimates the cost, and `--small` runs it on one small encoder. [The papers'
+claims](measured/results.md) shows which claims held on models that fit a laptop.
 
 This page is made from the recipes by `python bench/coverage.py --write docs/papers.md`.
 """

@@ -87,23 +87,23 @@ adapters, edits, truncation, exports. The table is made from the code by `python
 - Where transformers has no head for **multiple choice**, or for **words** (token classification),
   such tasks are not tuned. A scan of words needs no such head.
 
-**Other families** that transformers has are tried when they are loaded: the blocks must sit in
-one list and take the state first, a pass resumed at a state must give what a whole pass gives,
-padding must change nothing, and the lower blocks must be a model of their own. Then a warning is
-printed and everything but adapters and prefix-tuning works; a second one tells where costs are
-rough, as with experts. Otherwise the model is refused with the reason. Among those that pass are
-Gemma 1, Phi, OPT, BLOOM, MPT, StarCoder 2, SmolLM3, OLMo 3, GLM, Mixtral, gpt-oss, ERNIE and
-RemBERT.
+**Other families** that transformers has are checked when they are loaded: the blocks must be in
+one list and take the state as their first argument, a pass resumed at a state must give the same
+as a whole pass, padding must change nothing, and the lower blocks must work as a shorter model. If
+so, a warning is printed, and everything except adapters and prefix-tuning works; a second warning
+says if costs are rough, as with experts. Otherwise the model is refused with the reason. Among
+those that pass are Gemma 1, Phi, OPT, BLOOM, MPT, StarCoder 2, SmolLM3, OLMo 3, GLM, Mixtral,
+gpt-oss, ERNIE and RemBERT.
 
 **Refused with the reason**: quantised weights (GPTQ, AWQ, bitsandbytes, GGUF), encoder–decoders,
 models that read images or sound, models that read more than text (save their language model as a
-checkpoint of its own), families without a head for classes, and models that need code of their own.
+checkpoint of its own), families without a classification head, and models that need their own code.
 
-**Decoders.** A tokenizer without a padding token borrows the one that ends a text; a warning says
-so, and the export has it. A tokenizer that lays the texts of a pair side by side gets a line
-break in between, which is saved with it. Batches are padded on the right, and exported tokenizers
-pad there too: GPT-2 counts positions from the padding on. An empty text becomes one token. Caches
-of keys and values are off.
+**Decoders.** A tokenizer without a padding token uses its end-of-text token for padding; a warning
+says so, and the exported tokenizer keeps it. A tokenizer that joins the two texts of a pair without
+a separator gets a line break in between, which is saved with it. Batches are padded on the right,
+and exported tokenizers pad there too, since GPT-2 counts positions from the padding on. An empty
+text becomes one token. Caches of keys and values are off.
 """
 
 

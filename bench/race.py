@@ -81,12 +81,13 @@ def write_page(found: list[dict[str, object]]) -> str:
     ({BUDGET:.0%} of full fine-tuning, the scan included) as the plan of `auto`, which is trained
     alone. {EXAMPLES}
     examples, {EPOCHS} epochs, batches of {BATCH}, seeds {" and ".join(map(str, SEEDS))}; the metric
-    is that of the last epoch, in points. Over {len(gaps)} pairs of a model and a task the race came
-    to {mean(gaps):+.1f} ± {half:.1f} points against `auto` (95 %, Student's t over the pairs). What
-    it tries it cannot spend on blocks, and after one epoch a plan says little of where it ends. So
-    `auto` does not race; `layerscout tune --plan race` does. The cost is that of the training; the
-    scan takes some 8 % on top. On the six blocks of all-MiniLM-L6-v2 this budget holds no race
-    beside the scan, and it is refused."""
+    is that of the last epoch, in points. Over {len(gaps)} pairs of a model and a task, the race
+    differed by {mean(gaps):+.1f} ± {half:.1f} points from `auto` (95 %, Student's t over the
+    pairs). The budget that it spends on trying plans is missing for tuning blocks, and the result
+    after one epoch says little about the final one. So `auto` does not race; `layerscout tune
+    --plan race` does. The cost is that of the training; the scan takes some 8 % on top. On the six
+    blocks of all-MiniLM-L6-v2, this budget is too small for a race and its scan, so it is
+    refused."""
     head = ["| model | task | plan | points | plans that were kept | cost |", "|" + "---|" * 6]
     command = "python bench/race.py --model MODEL --data FOLDER --write docs/measured/race.md"
     lines = [

@@ -25,10 +25,10 @@ TRAINED: Mapping[str, Any] = {
     "task": TASKS,
 }
 FULL = {**TRAINED, "predictions": True}  # the same trials in several studies
-PLANS = {**FULL, "grids.tuned.rates": {}, "grids.tuned.pilot": False, "axes.seed": [0, 1]}
+PLANS = {**FULL, "grids.tuned.rates": {}, "grids.tuned.pilot": False, "axes.seed": [0, 1, 2]}
 # As Tamkin et al. 2020 train, but for the number of examples.
 EDITED = {"epochs": 3, "batch_size": 8, "learning_rate": None, "validation_examples": 800}
-EDITED |= {"examples": 640, "task": ["cola", "sst2"], "batching": None}
+EDITED |= {"examples": 640, "task": TASKS, "batching": None}
 SCANNED = {"examples": 2000, "validation_examples": 1000, "task": LONG}
 
 # By recipe: changes of its small variant, but for the model.
@@ -62,9 +62,9 @@ BASE: Mapping[str, Mapping[str, Any]] = {
     },
     "xie2022-imbalance": {},
     "xie2022-scarcity": {},
-    "xie2022-after-tuning": {**FULL, "grids.tuned.axes.seed": [0, 1]},
-    "phang2021-truncation": {**FULL, "grids.tuned.axes.seed": [0, 1]},
-    "phang2021-cka": {**FULL, "grids.tuned.axes.seed": [0, 1]},
+    "xie2022-after-tuning": {**FULL, "grids.tuned.axes.seed": [0, 1, 2]},
+    "phang2021-truncation": {**FULL, "grids.tuned.axes.seed": [0]},
+    "phang2021-cka": {**FULL, "grids.tuned.axes.seed": [0, 1, 2]},
     "lodha2023-layers": {
         **PLANS,
         "grids.tuned.axes.plan": ["full", "rank:1", "rank:3", "rank:5", "rank-bottom:1"],
@@ -74,7 +74,7 @@ BASE: Mapping[str, Mapping[str, Any]] = {
         **EDITED,
         "axes.edits": ["incremental:0,3,6,9,12"],
         "grids.500.axes.examples": [500],
-        "grids.500.axes.seed": [0, 1],
+        "grids.500.axes.seed": [0, 1, 2],
         "grids.5k.axes.examples": [5000],
         "grids.5k.axes.task": ["cola"],
         "grids.5k.axes.seed": [0],
@@ -83,7 +83,7 @@ BASE: Mapping[str, Mapping[str, Any]] = {
     },
     "tamkin2020-localized": {
         **EDITED,
-        "task": ["cola"],
+        "task": ["cola", "sst2"],
         "seed": [0],
         "grids.ends.axes.edits": ["incremental:0,12"],
     },
@@ -93,6 +93,6 @@ BASE: Mapping[str, Mapping[str, Any]] = {
         "grids.ends.axes.edits": ["incremental:0,12"],
     },
     "tamkin2020-single": {**EDITED, "task": ["cola"], "seed": [0, 1]},
-    "tamkin2020-rate": {**EDITED, "edits": ["incremental:0,6"], "seed": [0, 1]},
-    "tamkin2020-norms": {**EDITED, "edits": ["incremental:0,6"], "seed": [0, 1]},
+    "tamkin2020-rate": {**EDITED, "edits": ["incremental:0,6"], "seed": [0, 1, 2]},
+    "tamkin2020-norms": {**EDITED, "edits": ["incremental:0,6"], "seed": [0, 1, 2]},
 }

@@ -471,21 +471,22 @@ def incremental(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     sizes = sorted({size for _, size, _ in found})
     transfer, gains = [], []
     for task in dict.fromkeys(task for task, _, _ in found):
-        probed = [value for _, value in sorted(probes[task].items())]
         curves = {
-            size: [
-                found[task, size, k]
-                for k in sorted(k for t, s, k in found if (t, s) == (task, size))
-            ]
+            size: {k: found[task, size, k] for t, s, k in sorted(found) if (t, s) == (task, size)}
             for size in sizes
+            if any((t, s) == (task, size) for t, s, _ in found)
         }
-        r = [correlation(some, probed) for some in curves.values()]
-        line = ", ".join(f"r = {one:.2f} with {n:,g}" for one, n in zip(r, sizes, strict=True))
+        if len(curves) < 2:  # at base size most tasks are trained with few examples only
+            continue
+        r = [
+            correlation([*some.values()], [probes[task][k] for k in some])
+            for some in curves.values()
+        ]
+        line = ", ".join(f"r = {one:.2f} with {n:,g}" for one, n in zip(r, curves, strict=True))
         transfer.append((r[0] > r[-1], f"{task}: {line}"))
-        half = len(probed) // 2
-        low = [some[half] - some[0] for some in curves.values()]
+        low = [some[max(some) // 2] - some[0] for some in curves.values()]
         line = ", ".join(
-            f"{format_rounded(one)} with {n:,g}" for one, n in zip(low, sizes, strict=True)
+            f"{format_rounded(one)} with {n:,g}" for one, n in zip(low, curves, strict=True)
         )
         gains.append((low[-1] > low[0], f"{task}: {line}"))
     yield by_task(
@@ -541,12 +542,12 @@ def localized(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     metrics = values(frame, "metric", ("task", "change", "first"), grid="tuned")
     for task in dict.fromkeys(task for task, _, _ in metrics):
         lines, flags = [], []
-        for change, text in (("preserve", "with"), ("reinit", "without")):
+        for change, text in (("preserved", "with"), ("reinitialised", "without")):
             low, high = halves(
                 {at: v for (t, how, at), v in metrics.items() if (t, how) == (task, change)}
             )
             early, late = mean(low), mean(high)
-            flags.append(early > late if change == "preserve" else early < late)
+            flags.append(early > late if change == "preserved" else early < late)
             lines.append(
                 f"{format_rounded(early)} {text} three early ones and {format_rounded(late)} "
                 f"{text} three late ones"

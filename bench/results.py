@@ -135,7 +135,7 @@ def keep(studies: Path, shared: Path, base: Path | None = None) -> None:
     path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
     if base:
         advice, own = RECORDS
-        names = {str(base): MODEL, str(shared / "data"): "DATA"}
+        names = {str(base): MODEL, str(shared / "data"): "DATA", str(studies): "STUDIES"}
         copy_new(studies / "trials", own, advice, names=names)
 
 
@@ -362,10 +362,12 @@ def list_runs(folder: Path) -> str:
     rows = [[f"`{n}`", str(told[n]["trials"]), f"{told[n]['hours']:.2f}"] for n in names]
     missing = [name for name in BASE if name not in names]
     text = (
-        "`python bench/results.py --base MODEL --run STUDIES` on one core alongside other work, "
-        "with the changes of `bench/base.py`: fewer tasks, seeds and plans than a recipe has, and "
-        "the trainings of the recipe `advice`, which studies share. With two or three tasks and "
-        f"two seeds intervals are wide. {hours:.1f} core-hours.\n\n"
+        "`python bench/results.py --base MODEL --run STUDIES`, with the changes of "
+        "`bench/base.py`: fewer tasks, seeds and plans than a recipe has, and the trainings of the "
+        "recipe `advice`, which studies share. Those trainings and `xie2022-scores` ran on one core "
+        "of a CPU, most of the rest on an NVIDIA H200 in twenty processes at a time, so the hours "
+        "are not a benchmark. With two to five tasks and at most three seeds intervals are wide. "
+        f"{hours:.1f} hours.\n\n"
         + table(["recipe", "trials", "hours"], rows)
     )
     return text + (f"\n\nNot run yet: {', '.join(missing)}." if missing else "")

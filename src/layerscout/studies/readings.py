@@ -64,9 +64,11 @@ def make_reading(
     if epochs is not None:  # of one training, with its start in the first place
         sources = [first.models[0], *({"trial": first.key, "epoch": e} for e in epochs)]
     originals = dict.fromkeys(trial.models[0] for trial in trials) if original else ()
-    if grid.verb == "evaluate" and "examples" in given:
-        # Those that heads are tuned on, of the ones that the model was tuned on.
-        given["head_examples"] = given.pop("examples")
+    if grid.verb == "evaluate" and (examples := given.pop("examples", None)) is not None:
+        # Of those that the model was tuned on, and only for heads: where none is tuned, a number
+        # that a recipe sets for all of its grids (as Table 10's small variant) does not apply.
+        if original or given.get("tune_heads"):
+            given["head_examples"] = examples
     taken = [*DRAWING, "max_length", *(["metric"] if grid.verb == "evaluate" else [])]
     arguments = {name: first.arguments[name] for name in taken if name in first.arguments}
     values = {**shared, **{n: v for n, v in point.values.items() if n in grid.axes}}

@@ -36,6 +36,7 @@ from layerscout.studies.run import study
 from layerscout.studies.store import Store
 from layerscout.studies.summaries import tidy_records
 from layerscout.studies.tables import summarise
+from lessons import summarise_verdicts
 from measuring import table
 
 KEPT = Path(__file__).parents[1] / "docs" / "measured" / "results"
@@ -165,7 +166,9 @@ INTRODUCTION = """# What the papers say, and what encoders do
 The recipes of [study.md](../study.md) were run on models that fit a laptop, and the results are
 set beside what the four papers found on large ones. **A smaller model may disagree with a paper,
 and on several points it does.** That says something about these models, little data and few
-epochs, not that a paper is wrong.
+epochs, not that a paper is wrong."""
+
+MODELS = """## Models and tasks
 
 - **mpnet-base** is all-mpnet-base-v2: 12 blocks, 768 wide, 109M parameters, the size of the
   papers' BERT-base. It was trained on sentence pairs, those of QNLI and MNLI among them.
@@ -320,7 +323,8 @@ def command(name: str) -> str:
 
 def page() -> str:
     """Write the page from what is kept."""
-    parts = [INTRODUCTION, f"## How claims are judged\n\n{RULES}"]
+    parts = [INTRODUCTION, summarise_verdicts(claims(BASE_KEPT), claims(KEPT)), MODELS]
+    parts += [f"## How claims are judged\n\n{RULES}"]
     if there(BASE_KEPT):
         parts += [f"## A base-size model\n\n{list_runs(BASE_KEPT)}", *judge(BASE_KEPT, "###")]
     parts += ["## Small encoders", *judge(KEPT, "###")]
@@ -336,9 +340,11 @@ def page() -> str:
     hours = sum(one["hours"] for one in told.values())
     rows = [[f"`{command(n)}`", str(told[n]["trials"]), f"{told[n]['hours']:.2f}"] for n in there()]
     parts.append(
-        "## How small encoders were run\n\nOn one core per study, two at a time and alongside "
-        f"other work, so the hours are not a benchmark; {hours:.1f} in all. {versions}. DATA holds "
-        "the tasks (`DATA/cola/train.parquet`, ...), STACKED is the folder of stacked-12.\n\n"
+        "## How small encoders were run\n\nMost on one core per study, two at a time and alongside "
+        "other work; `tamkin2020-localized`, `tamkin2020-epochs`, `xie2022-deberta`, "
+        "`xie2022-table7` and `lodha2023-released` on a GPU. The hours are not a benchmark; "
+        f"{hours:.1f} in all. {versions}, others on the GPU. DATA holds the tasks "
+        "(`DATA/cola/train.parquet`, ...), STACKED is the folder of stacked-12.\n\n"
         + table(["command", "trials", "hours"], rows)
     )
     left = [f"- `{n}`: {why}." for n in there() for why in told[n]["refused"]]
@@ -363,12 +369,12 @@ def list_runs(folder: Path) -> str:
     missing = [name for name in BASE if name not in names]
     text = (
         "`python bench/results.py --base MODEL --run STUDIES`, with the changes of "
-        "`bench/base.py`: fewer tasks, seeds and plans than a recipe has, and the trainings of the "
-        "recipe `advice`, which studies share. Those trainings and `xie2022-scores` ran on one core "
-        "of a CPU, most of the rest on an NVIDIA H200 in twenty processes at a time, so the hours "
-        "are not a benchmark. With two to five tasks and at most three seeds intervals are wide. "
-        f"{hours:.1f} hours.\n\n"
-        + table(["recipe", "trials", "hours"], rows)
+        "`bench/base.py`: fewer tasks, seeds and plans than a recipe has, and the trainings of "
+        "the recipe `advice`, which studies share. Those trainings and `xie2022-scores` ran on "
+        "one core of a CPU, most of the rest on an NVIDIA H200 in twenty processes at a time, so "
+        "the hours are not a benchmark. With two to five tasks and at most three seeds intervals "
+        "are wide. "
+        f"{hours:.1f} hours.\n\n" + table(["recipe", "trials", "hours"], rows)
     )
     return text + (f"\n\nNot run yet: {', '.join(missing)}." if missing else "")
 

@@ -64,10 +64,11 @@ def make_reading(
     if epochs is not None:  # of one training, with its start in the first place
         sources = [first.models[0], *({"trial": first.key, "epoch": e} for e in epochs)]
     originals = dict.fromkeys(trial.models[0] for trial in trials) if original else ()
-    if grid.verb == "evaluate" and (examples := given.pop("examples", None)) is not None:
+    if grid.verb == "evaluate":
         # Of those that the model was tuned on, and only for heads: where none is tuned, a number
         # that a recipe sets for all of its grids (as Table 10's small variant) does not apply.
-        if original or given.get("tune_heads"):
+        examples = given.pop("examples", None)
+        if examples is not None and (original or given.get("tune_heads")):
             given["head_examples"] = examples
     taken = [*DRAWING, "max_length", *(["metric"] if grid.verb == "evaluate" else [])]
     arguments = {name: first.arguments[name] for name in taken if name in first.arguments}

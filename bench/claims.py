@@ -1,5 +1,6 @@
 """What the four papers claim, and how the values of a study judge it."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
@@ -15,6 +16,9 @@ from layerscout.studies.tables import Mean, average, format_rounded, select_rows
 
 # A difference of a metric within which two are near each other, and below which one does not help.
 NEAR, NO_HELP = 0.05, 0.02
+
+# What most means are taken over.
+PAIRS = "pairs of model and task"
 
 HELD, NOT_HELD, UNCLEAR = "held", "not held", "unclear"
 
@@ -66,7 +70,8 @@ def told(found: Mean, of: str) -> str:
     interval = ""
     if found.low is not None:
         interval = f", 95 % interval {format_rounded(found.low)} to {format_rounded(found.high)}"
-    return f"{format_rounded(found.mean)} ({found.n} {of}{interval})"
+    counted = re.sub(r"s\b", "", of, count=1) if found.n == 1 else of
+    return f"{format_rounded(found.mean)} ({found.n} {counted}{interval})"
 
 
 def values(frame: pd.DataFrame, measure: str, by: Sequence[str], **where: Any) -> dict[Any, float]:
@@ -148,7 +153,7 @@ def predicts(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         name,
         "ν predicts probing: the lower ν of a state, the better its probe",
         above(predicted),
-        f"r towards better probes {told(predicted, 'models and tasks')}: "
+        f"r towards better probes {told(predicted, PAIRS)}: "
         + ", ".join(f"{m} {t} {format_rounded(v)}" for (m, t), v in ratio.items()),
     )
 
@@ -171,7 +176,7 @@ def scores(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             name,
             text,
             above(one),
-            f"r towards better probes is higher by {told(one, 'models and tasks')}",
+            f"r towards better probes is higher by {told(one, PAIRS)}",
         )
 
 
@@ -184,7 +189,7 @@ def pooling(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         name,
         "ν over states is smoother for the mean of the tokens than for the first token",
         above(one),
-        f"ζ lower by {told(one, 'models and tasks')}, lower in {sum(g > 0 for g in gains)} of them",
+        f"ζ lower by {told(one, PAIRS)}, lower in {sum(g > 0 for g in gains)} of them",
     )
 
 
@@ -211,7 +216,7 @@ def strategies(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         (f"(1, ℓ*, ℓ*) is near full fine-tuning (±{NEAR})", [("best-down:all@best", "full")], near),
     ):
         if (one := gain(frame, pairs)) is not None:
-            yield Claim(name, text, judge(one), f"difference {told(one, 'models and tasks')}")
+            yield Claim(name, text, judge(one), f"difference {told(one, PAIRS)}")
 
 
 def middle(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
@@ -222,7 +227,7 @@ def middle(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         for head in ("best", "top")
     ]
     if (one := gain(frame, pairs)) is not None:
-        text = f"difference {told(one, 'models and tasks where the two differ')}"
+        text = f"difference {told(one, f'{PAIRS} where the two differ')}"
         yield Claim(name, "blocks at ℓ* beat blocks at the middle state", above(one), text)
 
 

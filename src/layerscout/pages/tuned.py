@@ -160,7 +160,7 @@ def describe_training(content: Mapping[str, Any]) -> list[str]:
     line = f"{trained:,} parameters trained ({trained / model['parameters']['total']:.1%})"
     cut = content["trunk"]["cut"]
     if cut and content["trunk"]["kept"]:
-        line += f"; blocks 1 to {cut} ran once"
+        line += f"; {'block 1' if cut == 1 else f'blocks 1 to {cut}'} ran once"
     removed = model["blocks"] - plan["head"]
     if removed:
         line += f"; {removed} block{'s' if removed > 1 else ''} above the head removed"

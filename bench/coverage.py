@@ -73,7 +73,7 @@ def write() -> str:
     parts = []
     for paper, title in PAPERS.items():
         rows = list_rows(paper)
-        headings = ["", "recipe", "how", "record, small variant", "record, base size"][
+        headings = ["", "recipe", "how", "record, small variant", "record, base size (fewer runs)"][
             : len(rows[0])
         ]
         parts.append(f"## {title}\n\n{table(headings, rows)}")

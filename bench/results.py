@@ -123,6 +123,11 @@ def keep(studies: Path, shared: Path, base: Path | None = None) -> None:
         left = ["status", "selected", *(axis for axis in frame if frame[axis].isna().all())]
         frame = frame.drop(columns=left).assign(trial=frame["trial"].str[:12])
         frame["value"] = frame["value"].map(lambda value: f"{value:.6g}")
+        for column in ("at", "model"):
+            if base and column in frame:
+                frame[column] = frame[column].map(
+                    lambda one: one.replace(str(base), MODEL) if isinstance(one, str) else one
+                )
         frame.to_csv(kept / f"{name}.csv", index=False)
         known = [record for record in records.values() if record]
         told[name] = {
@@ -185,7 +190,8 @@ MODELS = """## Models and tasks
 RULES = f"""The verdict is **held**, **not held** or **unclear**, by the rule that the
 claim states. If there is an interval (Student's t, 95 %), a claim is held if the whole interval is
 on the claim's side, not held if it is on the other side, and unclear if it covers both. If there is
-none, a claim is held if it is true on every task, not held if on none. A model on a task counts
+none, a claim is held if it is true in every case that is listed, not held if in none, and unclear
+if there is only one case. A model on a task counts
 once, as the mean over seeds. There are few of these, and two models of which one was made from the
 other are hardly independent. "Near" means within {NEAR} of the metric. ℓ* of strategies is the
 state with the lowest plug-in ν on all training examples."""

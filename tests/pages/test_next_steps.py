@@ -71,14 +71,16 @@ def test_what_has_learnt_nothing_is_tuned_again(more, words):
     assert len(line) == 2 and line[1].startswith(words)
     step = suggest_step(content, "evaluate")
     assert step is not None
-    assert step[1] == "layerscout tune out/model 'my reviews.csv' --epochs 10"
+    assert step[1] == ("layerscout tune out/model 'my reviews.csv' --epochs 10 -o out/model-longer")
     before = {"model": "base", "plan": "(2, 3, 3)", "method": "lora", "epochs": 3}
     before |= {"learning_rate": 3e-5, "settings": {"data": "train.csv", "label": "stars"}}
+    before |= {"options": {"rank": 4, "edits": "reinit:2 + skip:1", "fresh_head": True}}
     step = suggest_step({**content, "tuning": before}, "evaluate")
     assert step is not None
     assert step[1] == (
-        "layerscout tune base train.csv --label stars --plan '(2, 3, 3)' --method lora --epochs 6 "
-        "--learning-rate 1e-05,3e-05,9e-05"
+        "layerscout tune base train.csv --label stars --plan '(2, 3, 3)' --method lora --rank 4 "
+        "--edit 'reinit:2 + skip:1' --fresh-head --epochs 6 "
+        "--learning-rate 1e-05,3e-05,9e-05 -o out-longer"
     )
 
 

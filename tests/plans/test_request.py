@@ -1,6 +1,7 @@
 """An option is declared once: every entrance has it, checks it and explains it alike."""
 
 import inspect
+import json
 from dataclasses import asdict, dataclass
 
 import pytest
@@ -26,6 +27,7 @@ from layerscout.plans.request import (
     PlanRequest,
     ScanRequest,
     TuneRequest,
+    describe_given,
 )
 from layerscout.studies.arguments import VERBS, make_arguments
 
@@ -114,6 +116,22 @@ def test_a_new_option_is_one_field():
     assert arguments.model_validate({"brightness": 2}).brightness == 2
     with pytest.raises(ValueError, match="`brightness` must be"):
         arguments.model_validate({"brightness": 0})
+
+
+def test_what_was_given_is_what_makes_the_request_again():
+    request = make_request(
+        TuneRequest,
+        {"plan": "reinit:2 + top:1", "learning_rate": "1e-4,3e-4", "seed": 5, "batch_size": 32},
+    )
+    given = json.loads(json.dumps(describe_given(request)))
+    assert given == {
+        "plan": "top:1",
+        "edits": "reinit:2",
+        "learning_rate": [1e-4, 3e-4],
+        "seed": [5],
+        "batch_size": 32,
+    }
+    assert make_request(TuneRequest, given) == request
 
 
 def test_none_is_not_given_and_what_is_given_goes_before_a_preset():

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.plans import Pooling, TuneRequest, read_token, usual_pooling
+from layerscout.plans import Pooling, TuneRequest, options_of, read_token, usual_pooling
 
 # Settings of a scan that say what is read, with the default of every verb.
 CARRIED: Mapping[str, Any] = {
@@ -68,6 +68,15 @@ def write_command(verb: str, scan: Mapping[str, Any], *more: str, model: str | N
     if verb in JUDGING and "--metric" not in more and (metric := find_metric(scan)):
         words += ["--metric", metric]
     return shlex.join([*words, *more])
+
+
+def write_option(kind: Any, name: str, value: Any) -> list[str]:
+    """Write an option of a request, or of a method in it, as the words of a command line."""
+    declared = options_of(kind).get(name)
+    option = (declared.flag if declared else None) or f"--{name.replace('_', '-')}"
+    if value is True:
+        return [option]
+    return [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
 
 
 def train_longer(epochs: int, rate: float) -> dict[str, str]:

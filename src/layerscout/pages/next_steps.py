@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from layerscout.pages.commands import find_metric, train_longer, write_command
+from layerscout.pages.commands import find_metric, train_longer, write_command, write_option
 from layerscout.pages.evaluation import count_removable, find_failure, have_one_class
-from layerscout.plans import TuneRequest
+from layerscout.plans import TuneRequest, describe_method, make_method
 
 AGAIN = "Tune it again, for longer and at other learning rates:"
+
+# What tuning again does not take from the options that were given: it has the plan that came of
+# them, trains for longer at other rates, and the data come with the settings.
+SETTLED = frozenset(
+    {
+        *("plan", "against", "score", "budget", "metric", "max_length"),
+        *("learning_rate", "epochs", "max_steps"),
+    }
+)
 
 
 def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
@@ -27,7 +37,7 @@ def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | N
     """
     match content["verb"]:
         case "tune" if find_failure(content):
-            return AGAIN, _tune_again({**content, "tuning": describe_tuning(content)})
+            return AGAIN, _tune_again({**content, "tuning": describe_tuning(content)}, folder)
         case "tune" if content["saved_as"] == "checkpoint":
             command = write_command(
                 "evaluate", content, "--edit", "truncate", model=f"{folder}/model"
@@ -49,7 +59,11 @@ def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
     A model that has learnt nothing is tuned again first.
     """
     if find_failure(content):
-        return None if have_one_class(content) else (AGAIN, _tune_again(content))
+        if have_one_class(content):
+            return None
+        tuned = Path(content["model"]["name"])
+        again = tuned.parent if content.get("tuning") and tuned.name == "model" else tuned
+        return AGAIN, _tune_again(content, str(again))
     name, removable = content["model"]["name"], count_removable(content)
     if "untuned" not in content["truncation"]:
         command = write_command("evaluate", content, "--edit", "truncate")
@@ -67,26 +81,41 @@ def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def describe_tuning(result: Mapping[str, Any]) -> dict[str, Any]:
     """Give what repeats a tuning, from the content of `result.json`."""
+    method = str(result["method"])
+    usual = describe_method(make_method(method))
+    options = {
+        name: value
+        for name, value in (result.get("method_options") or {}).items()
+        if value != usual.get(name)
+    }
+    given = result.get("given") or {}
     return {
         "model": str(result["model"]["name"]),
         "plan": str(result["plan"]["notation"]),
-        "method": str(result["method"]),
+        "method": method,
         "metric": find_metric(result),
         "epochs": int(result["settings"]["epochs"]),
         "learning_rate": float(result["runs"][result["kept"]]["learning_rate"]),
+        "options": options | {k: v for k, v in given.items() if k not in SETTLED},
         "settings": result["settings"],
     }
 
 
-def _tune_again(content: Mapping[str, Any]) -> str:
-    """Write the command that tunes for longer: as before if that is known, else this checkpoint."""
-    before = content.get("tuning")
+def _tune_again(content: Mapping[str, Any], folder: str) -> str:
+    """Write the command that tunes for longer: as before if that is known, else this checkpoint.
+
+    Its result goes beside `folder`, since a folder that holds one is not written to.
+    """
+    before, output = content.get("tuning"), ("-o", f"{folder}-longer")
     if before is None:
-        return write_command("tune", content, "--epochs", str(2 * TuneRequest.epochs))
+        return write_command("tune", content, "--epochs", str(2 * TuneRequest.epochs), *output)
     options = {"--plan": before["plan"]}
     options |= {} if before["method"] == "full" else {"--method": before["method"]}
-    metric = find_metric(content) or before.get("metric")
-    options |= {} if metric is None else {"--metric": metric}
-    options |= train_longer(before["epochs"], before["learning_rate"])
     words = [word for option in options.items() for word in option]
-    return write_command("tune", before, *words, model=before["model"])
+    for name, value in before.get("options", {}).items():
+        words += write_option(TuneRequest, name, value)
+    metric = find_metric(content) or before.get("metric")
+    options = {} if metric is None else {"--metric": metric}
+    options |= train_longer(before["epochs"], before["learning_rate"])
+    words += [word for option in options.items() for word in option]
+    return write_command("tune", before, *words, *output, model=before["model"])

@@ -93,6 +93,7 @@ from layerscout.plans.request import (
     Pooling,
     ScanRequest,
     TuneRequest,
+    describe_given,
     first_state,
     usual_pooling,
 )

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerscout.plans.auto import check_budget
-from layerscout.plans.edits import Edit, Preserve, Reinitialize, make_edits, split_edits
+from layerscout.plans.edits import (
+    Edit,
+    Preserve,
+    Reinitialize,
+    format_edits,
+    make_edits,
+    split_edits,
+)
 from layerscout.plans.families import ReadToken
 from layerscout.plans.methods import (
     FULL,
@@ -180,6 +187,7 @@ class TuneRequest(Settings):
                     f"edits must be given before the plan or in `edits`, got both: {self.plan:.80}"
                 )
             object.__setattr__(self, "edits", edits or self.edits)
+            object.__setattr__(self, "given", self.given | ({"edits"} if edits else set()))
             object.__setattr__(self, "plan", plan)
         check_options(self)
         self._check_length()
@@ -286,6 +294,24 @@ class TuneRequest(Settings):
             if "epochs" in given:
                 paper.pop("max_steps", None)
         return Settings(**{"metric": metric} | paper | given), self.classifier or classifier
+
+
+def describe_given(request: TuneRequest) -> dict[str, Any]:
+    """Give the options of a tuning that were set explicitly, as JSON holds them.
+
+    The method and its options are left out: a plan.json may have named them.
+    """
+    found: dict[str, Any] = {}
+    for name in sorted(request.given - {"method", "method_options"}):
+        value = getattr(request, name)
+        if name == "edits":
+            value = format_edits(value)
+        elif isinstance(value, Plan):
+            value = value.notation
+        elif isinstance(value, Path):
+            value = str(value)
+        found[name] = list(value) if isinstance(value, tuple) else value
+    return found
 
 
 @dataclass(frozen=True)

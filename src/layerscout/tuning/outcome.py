@@ -27,7 +27,7 @@ from layerscout.models import (
     save_trained,
     unshare_weights,
 )
-from layerscout.plans import Choice, Plan, cost, describe_method, full_cost
+from layerscout.plans import Choice, Plan, cost, describe_given, describe_method, full_cost
 from layerscout.scanning import (
     describe_model,
     describe_task,
@@ -152,6 +152,7 @@ def make_result(
         "memory": used,
         "against": _describe_plan(setup, tuned[1]) if len(tuned) > 1 else None,
         "settings": _list_settings(setup, recorded),
+        "given": describe_given(setup.request),
         "warnings": [
             *setup.encoder.notes,
             *setup.task.warnings,

@@ -309,13 +309,16 @@ def test_rows_that_tuning_may_have_seen_are_warned_of(tmp_path, telling):
 def test_other_data_are_judged_whole_and_need_not_have_every_class(tmp_path, telling, write):
     base = tiny_checkpoint(tmp_path / "base", "bert")
     task = ls.Task.load(telling)
-    cheaply(base, task, "head:4", epochs=1).save(tmp_path)
+    cheaply(base, task, "head:4", epochs=1, metric="macro_f1").save(tmp_path)
     model, (one, other) = tmp_path / "model", task.labels
     held_out = quietly(model, telling).content["task"]["validation_examples"]
     assert held_out < len(task.train) / 5
     few = write("few.csv", as_csv({"text": ["a", "b", "c"], "label": [one, one, other]}))
     found = quietly(model, few)
     assert found.content["task"]["validation_examples"] == 3 and not found.warnings[1:]
+    # Classes that are rare in one file need not be rare in the other: the metric stays the same.
+    assert (found.content["task"]["metric"], found.content["metric"]) == ("accuracy", "macro_f1")
+    assert quietly(model, few, metric="accuracy").content["metric"] == "accuracy"
     same = write("same.csv", as_csv({"text": ["a", "b"], "label": [one, one]}))
     assert (
         "All examples have the same label"

@@ -95,7 +95,7 @@ def test_a_metric_that_was_asked_for_counts_in_what_comes_next():
     assert "--metric" not in write_command("tune", known), "it is the task's own"
     # The tuning was given one, the evaluation of what came of it was not.
     before = {"model": "base", "plan": "(2, 3, 3)", "method": "full", "epochs": 3}
-    before |= {"learning_rate": 3e-5, "settings": {}, "metric": "macro_f1"}
+    before |= {"learning_rate": 3e-5, "settings": {}, "options": {"metric": "macro_f1"}}
     failed = given | {"metrics": {"accuracy": 0.4}, "tuning": before}
     step = suggest_step(failed, "evaluate")
     assert step is not None and " --metric macro_f1 --epochs 6" in step[1]

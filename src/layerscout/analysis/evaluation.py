@@ -26,6 +26,7 @@ from layerscout.data import (
     Task,
     check_metric,
     ensure_validation,
+    list_metrics,
     make_targets,
     read_classes,
     require_validation,
@@ -156,7 +157,8 @@ def evaluate(
     ablations, single = _part_edits(asked.edits)
     trains = asked.tune_heads or original is not None
     task, all_rows = _choose_rows(model, task, asked.seed, trains=trains)
-    metric = asked.metric or task.metric
+    tuning = _read_tuning(model, task)
+    metric = asked.metric or _choose_metric(tuning, task)
     check_metric(metric, task)
     encoder, classifier, columns, task = _load_tuned(model, task, single, device, precision)
     if isinstance(original, str | Path):
@@ -180,7 +182,6 @@ def evaluate(
             curves["tuned_original"] = tune_fresh(below, few, judge, asked)
     skips = _judge_spans(found.ablated, judge, encoder.blocks) if "skip" in ablations else None
     tuned_heads = describe_heads(few, asked) if heads else None
-    tuning = _read_tuning(model, task)
     content = {
         "layerscout": version("layerscout"),
         "verb": "evaluate",
@@ -341,6 +342,15 @@ def _choose_rows(
     all_rows = task.validation is None and others and not trains
     task = replace(task, validation=task.train) if all_rows else task
     return ensure_validation(task, seed), all_rows
+
+
+def _choose_metric(tuning: Mapping[str, Any] | None, task: Task) -> str:
+    """Choose the metric that the model was tuned by, or else the task's own.
+
+    The task's own goes by how rare its classes are here, which may be other than in training.
+    """
+    before = None if tuning is None else tuning["metric"]
+    return before if before in list_metrics(task.kind, task.labels) else task.metric
 
 
 def _read_data(tuning: Mapping[str, Any] | None) -> str | None:

@@ -17,7 +17,7 @@ AGAIN = "Tune it again, for longer and at other learning rates:"
 # them, trains for longer at other rates, and the data come with the settings.
 SETTLED = frozenset(
     {
-        *("plan", "against", "score", "budget", "metric", "max_length"),
+        *("plan", "against", "score", "budget", "max_length"),
         *("learning_rate", "epochs", "max_steps"),
     }
 )
@@ -93,7 +93,7 @@ def describe_tuning(result: Mapping[str, Any]) -> dict[str, Any]:
         "model": str(result["model"]["name"]),
         "plan": str(result["plan"]["notation"]),
         "method": method,
-        "metric": find_metric(result),
+        "metric": str(result["metric"]),
         "epochs": int(result["settings"]["epochs"]),
         "learning_rate": float(result["runs"][result["kept"]]["learning_rate"]),
         "options": options | {k: v for k, v in given.items() if k not in SETTLED},
@@ -112,10 +112,9 @@ def _tune_again(content: Mapping[str, Any], folder: str) -> str:
     options = {"--plan": before["plan"]}
     options |= {} if before["method"] == "full" else {"--method": before["method"]}
     words = [word for option in options.items() for word in option]
-    for name, value in before.get("options", {}).items():
+    metric = find_metric(content)
+    for name, value in (before["options"] | ({"metric": metric} if metric else {})).items():
         words += write_option(TuneRequest, name, value)
-    metric = find_metric(content) or before.get("metric")
-    options = {} if metric is None else {"--metric": metric}
-    options |= train_longer(before["epochs"], before["learning_rate"])
-    words += [word for option in options.items() for word in option]
+    longer = train_longer(before["epochs"], before["learning_rate"])
+    words += [word for option in longer.items() for word in option]
     return write_command("tune", before, *words, *output, model=before["model"])

@@ -438,7 +438,7 @@ class EvaluateRequest:
         edits: truncate (feed every state to the head), skip (leave out every span of blocks), or
             one edit such as skip:3-4, reinit:9-12 or permute:1; may be repeated.
         tune_heads: also tune the head again at every state.
-        metric: metric to report first; by default the task's own.
+        metric: metric to report first; by default that of the tuning, or else the task's own.
         examples: number of training examples for tuning heads, or all.
         head_epochs: epochs for tuning heads; the best one is used.
         head_batch_size: batch size for tuning heads.

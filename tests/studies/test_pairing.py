@@ -10,7 +10,7 @@ import pytest
 
 from layerscout.studies.pairing import find_row_interval, pair_predictions
 from layerscout.studies.reports import write_report
-from scan_content import scan
+from scan_content import scan, score
 from tuned import cheaply, task_of
 
 BAD = "<script>alert(1)</script>"
@@ -148,10 +148,15 @@ def test_a_report_of_two_tuned_runs_begins_with_the_comparison(tiny, tmp_path, m
 
 
 def test_two_scans_are_compared_and_another_pair_is_not(tmp_path):
-    for name in ("one", "two"):
+    apart = {"separable_from_best": [True, False, False]}
+    near = {"head_quality": score([0.46, 0.54, 0.55], "higher", details=apart)}
+    for name, content in (("one", scan()), ("two", scan(near, {"head_quality": 2}))):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "scan.json").write_text(json.dumps(scan()), encoding="utf-8")
+        (tmp_path / name / "scan.json").write_text(json.dumps(content), encoding="utf-8")
     two = [tmp_path / "one", tmp_path / "two"]
     found = write_report(two, tmp_path / "both")
     assert found.lines[0].startswith("one finds state")
+    page = (tmp_path / "both" / "report.html").read_text(encoding="utf-8")
+    assert "state 2 (tied)" in page and page.count("(tied)") == 1
+    assert "Tied: others cannot be told apart from it." in page
     assert write_report(two[:1], tmp_path / "single").lines == []

@@ -229,14 +229,18 @@ def _tabulate_scores(contents: Contents, names: Sequence[str]) -> Table:
         for key in keys
     ]
     columns = ["Score", *(f"{what}, {name}" for name in names for what in ("Best", "value"))]
-    return Table("The best state or block by each score.", columns, rows, words=frozenset({1, 3}))
+    caption = "The best state or block by each score."
+    if any("(tied)" in cell for row in rows for cell in row):
+        caption += " Tied: others cannot be told apart from it."
+    return Table(caption, columns, rows, words=frozenset({1, 3}))
 
 
 def _show_best(scan: Mapping[str, Any], key: str) -> list[str]:
     if (best := scan["best"].get(key)) is None:
         return ["–", "–"]
     score = scan["scores"][key]
-    return [f"{name_entry(score)} {best}", format_number(score["values"][best])]
+    tied = " (tied)" if find_tied(scan, key) else ""
+    return [f"{name_entry(score)} {best}{tied}", format_number(score["values"][best])]
 
 
 def _show_flips(pair: Mapping[str, Any], kind: str, names: Sequence[str]) -> list[Section]:

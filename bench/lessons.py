@@ -64,9 +64,13 @@ LESSONS: Sequence[tuple[str, Mapping[tuple[str, str], tuple[str | None, str | No
         },
     ),
     (
-        "**Do not cut a tuned model without tuning its head again** (one small encoder, two tasks; "
-        "the base-size model has no record of this yet).",
-        {("phang2021-truncation", "top blocks of a tuned model"): (None, NOT_HELD)},
+        "**Do not cut a tuned model without tuning its head again**: without its top block alone, "
+        "every model lost more than 0.05 on every task (one seed each). Without block 1 it lost "
+        "less than without some other block.",
+        {
+            ("phang2021-truncation", "top blocks of a tuned model"): (NOT_HELD, NOT_HELD),
+            ("phang2021-truncation", "skipping block 1"): (NOT_HELD, NOT_HELD),
+        },
     ),
     (
         "**Early pretrained blocks help more than late ones, and the order of blocks matters.** "

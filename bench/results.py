@@ -187,12 +187,11 @@ MODELS = """## Models and tasks
 `python bench/results.py --write docs/measured/results.md` writes this page from the values in
 `docs/measured/results/`, which `--keep` extracts from the records of the studies."""
 
-RULES = f"""The verdict is **held**, **not held** or **unclear**, by the rule that the
-claim states. If there is an interval (Student's t, 95 %), a claim is held if the whole interval is
-on the claim's side, not held if it is on the other side, and unclear if it covers both. If there is
-none, a claim is held if it is true in every case that is listed (a task; where a study has only one,
-each edit of the model), not held if in none, and unclear if there is only one case. A model on a
-task counts
+RULES = f"""The verdict is **held**, **not held** or **unclear**, by the rule that the claim states.
+If there is an interval (Student's t, 95 %), a claim is held if the whole interval is on the claim's
+side, not held if it is on the other side, and unclear if it covers both. If there is none, a claim
+is held if it is true in every case that is listed (a task; where a study has only one, each edit of
+the model), not held if in none, and unclear if there is only one case. A model on a task counts
 once, as the mean over seeds. There are few of these, and two models of which one was made from the
 other are hardly independent. "Near" means within {NEAR} of the metric. ℓ* of strategies is the
 state with the lowest plug-in ν on all training examples."""

@@ -261,8 +261,8 @@ def costs(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             ("train_seconds", "inference_share", "parameters"),
         ),
         (
-            "(ℓ* + 1, L, L) trains faster than full fine-tuning, with fewer trained parameters (and "
-            "the same inference)",
+            "(ℓ* + 1, L, L) trains faster than full fine-tuning, with fewer trained parameters "
+            "(and the same inference)",
             "best-up",
             ("train_seconds", "trainable"),
         ),

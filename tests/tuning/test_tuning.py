@@ -54,8 +54,9 @@ def test_what_is_told(bert, keep):
     assert pairs == [(1e-3, 3), (1e-3, 4), (1e-2, 3), (1e-2, 4)]
     for run in runs:
         curve = {epoch["epoch"]: epoch["value"] for epoch in run["curve"]}
+        losses = {epoch["epoch"]: epoch["loss"] for epoch in run["curve"]}
         assert list(curve) == [1, 2, 3] and run["last"] == {"epoch": 3, "value": curve[3]}
-        best = max(curve, key=lambda epoch: (curve[epoch], -epoch))
+        best = max(curve, key=lambda epoch: (curve[epoch], -losses[epoch]))
         assert run["best"] == {"epoch": best, "value": curve[best]}
     assert (content["best"], content["last"]) == (kept["best"], kept["last"])
     assert content["keep"] == keep and result.metrics["accuracy"] == content[keep]["value"]

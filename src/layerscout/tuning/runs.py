@@ -39,7 +39,7 @@ class Run:
 
     @property
     def best(self) -> Epoch:
-        """The epoch with the highest metric; the earlier of equal ones."""
+        """The epoch with the highest metric; of equal ones that with the lowest loss."""
         return pick_epoch(self.curve, "best")
 
     @property
@@ -70,7 +70,8 @@ def pick_epoch(curve: Sequence[Epoch], keep: Keep) -> Epoch:
     """Give the epoch that counts; the earlier of equal ones, unless it is the last that counts."""
     match keep:
         case "best":
-            return max(curve, key=lambda epoch: epoch.value)
+            # With few validation rows many epochs have the same metric; the loss tells them apart.
+            return max(curve, key=lambda epoch: (epoch.value, -epoch.loss))
         case "lowest-loss":
             return min(curve, key=lambda epoch: epoch.loss)
         case "last":

@@ -1,0 +1,279 @@
+"""Compare layerscout with what one would use in its place: quality by time, from file to model.
+
+    python bench/frontier.py run --shared ../shared --mpnet FOLDER --peers .venv/peers
+    python bench/frontier.py write docs/measured/frontier.md
+
+`run` does what has no record in `bench/frontier/records.jsonl` yet, the cheapest first; `--dry-run`
+prices it. Each run is one process with one thread, from the CSV file to the saved model: loading,
+scanning, choosing, caching and validation count. Another process then predicts held-out rows, which
+no run has seen.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+HERE = Path(__file__).parent
+RECORDS = HERE / "frontier" / "records.jsonl"
+PEERS = HERE / "frontier_peers.py"
+HELD_OUT = 1000
+MINILM, MPNET = "MiniLM-L6", "mpnet-base"
+
+# A task's column names, what its labels are called, and its metric.
+TASKS: Mapping[str, str] = {
+    "sst2": "accuracy",
+    "cola": "matthews",
+    "mrpc": "accuracy",
+    "emotions27": "accuracy",
+}
+PAIRS = frozenset({"mrpc"})
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way from a file to a model.
+
+    Attributes:
+        name: as on the page.
+        peer: as `frontier_peers.py` calls it; None for layerscout.
+        given: options of `layerscout tune`, or how many epochs a peer trains.
+        share: about what it costs, in epochs of full fine-tuning; for a price.
+    """
+
+    name: str
+    peer: str | None
+    given: tuple[str, ...]
+    share: float
+
+
+def list_contenders(model: str, task: str, rows: int) -> Iterator[Contender]:
+    """List what is compared for so many rows; little data takes more epochs, on both sides."""
+    few = rows < 1000
+    epochs = 10 if few else 5
+    more = ("--epochs", str(epochs))
+    two_thirds = {MINILM: 4, MPNET: 8}[model]
+    yield Contender("head at two thirds", None, ("--plan", f"head:{two_thirds}", *more), 0.3)
+    for budget in ("0.1", "0.25", "0.5"):
+        yield Contender(f"auto, B = {budget}", None, ("--budget", budget, *more), float(budget) * 5)
+    yield Contender("race, B = 0.5", None, ("--plan", "race", "--budget", "0.5", *more), 3)
+    if rows <= 1000:
+        yield Contender("full", None, ("--plan", "full", *more), epochs)
+    yield Contender("embeddings + logistic regression", "regression", (), 0.3)
+    for some in (3, 10) if few else (1, 3):
+        yield Contender(f"Trainer, {some} epochs", "trainer", (str(some),), some)
+    some = 10 if few else 3
+    yield Contender(f"LoRA, {some} epochs", "lora", (str(some),), 0.7 * some)
+    if rows <= 1000:
+        yield Contender(f"Houlsby, {some} epochs", "houlsby", (str(some),), 0.7 * some)
+    if few and task not in PAIRS:
+        pairs = 20 if rows <= 64 else 5
+        yield Contender(f"SetFit, {pairs} pairs per text", "setfit", (str(pairs),), 4 * pairs)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one record is about."""
+
+    model: str
+    task: str
+    rows: int
+    seed: int
+    contender: Contender
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (self.model, self.task, self.rows, self.seed, self.contender.name)
+
+    @property
+    def price(self) -> float:
+        """Estimate seconds of one core: starting, and passes over texts as first measured."""
+        per_text = {MINILM: 0.035, MPNET: 0.22}[self.model] * (2 if self.task in PAIRS else 1)
+        return 12 + per_text * self.rows * self.contender.share
+
+
+def list_runs() -> list[Run]:
+    """List everything, the cheapest groups first."""
+    groups = [(MINILM, task, rows) for rows in (64, 256, 1000) for task in TASKS]
+    groups += [(MPNET, task, 64) for task in TASKS]
+    groups += [(MINILM, task, 4000) for task in ("sst2", "cola")]
+    groups += [(MPNET, task, 256) for task in ("sst2", "cola")]
+    groups += [(MPNET, task, 1000) for task in ("sst2", "cola", "emotions27")]
+    groups += [(MPNET, "sst2", 4000)]
+    return [
+        Run(model, task, rows, 0, contender)
+        for model, task, rows in groups
+        for contender in list_contenders(model, task, rows)
+    ]
+
+
+def read_records() -> list[dict[str, Any]]:
+    if not RECORDS.exists():
+        return []
+    return [json.loads(line) for line in RECORDS.read_text("utf-8").splitlines()]
+
+
+def key_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(record[key] for key in ("model", "task", "rows", "seed", "contender"))
+
+
+def write_files(shared: Path, run: Run, folder: Path) -> None:
+    """Draw training rows, and write the held-out ones."""
+    if run.task == "emotions27":
+        frames = [
+            frame[[len(one) == 1 and one[0] != "neutral" for one in frame["labels"]]]
+            for frame in (
+                pd.read_parquet(shared / "data" / "go_emotions" / f"{split}.parquet")
+                for split in ("train", "validation")
+            )
+        ]
+        frames = [frame.assign(label=[one[0] for one in frame["labels"]]) for frame in frames]
+    else:
+        frames = [
+            pd.read_parquet(shared / "data" / run.task / f"{split}.parquet").rename(
+                columns={"sentence1": "text", "sentence2": "second"}
+            )
+            for split in ("train", "validation")
+        ]
+    columns = ["text", *(["second"] if run.task in PAIRS else []), "label"]
+    sizes = (run.rows, min(HELD_OUT, len(frames[1])))
+    for name, frame, size, seed in zip(
+        ("train", "test"), frames, sizes, (run.seed, 0), strict=True
+    ):
+        drawn = frame.sample(size, random_state=seed)[columns]
+        # Numbers as classes would be asked about.
+        drawn["label"] = [one if isinstance(one, str) else f"class {one}" for one in drawn["label"]]
+        drawn.to_csv(folder / f"{name}.csv", index=False)
+
+
+def start(command: Sequence[str], folder: Path, out: Path | None = None) -> dict[str, float]:
+    """Run a command with one thread; seconds of wall and processor, and peak memory."""
+    set_one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    environment = {
+        **os.environ,
+        **set_one,
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "LAYERSCOUT_CACHE": str(folder / "cache"),
+    }
+    began = time.perf_counter()
+    with (folder / "errors").open("w") as errors, (out or folder / "said").open("w") as said:
+        child = subprocess.Popen(
+            list(command), stdout=said, stderr=errors, cwd=folder, env=environment
+        )
+        _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError((folder / "errors").read_text().strip()[-1000:])
+    return {
+        "wall_seconds": round(time.perf_counter() - began, 2),
+        "seconds": round(used.ru_utime + used.ru_stime, 2),
+        "peak_mb": round(used.ru_maxrss / 1024),
+    }
+
+
+def carry_out(run: Run, shared: Path, models: Mapping[str, Path], peers: Path) -> dict[str, Any]:
+    """Train one contender and predict with it."""
+    contender, model = run.contender, str(models[run.model].resolve())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_files(shared, run, folder)
+        python = sys.executable
+        if contender.peer in ("setfit", "houlsby"):
+            python = str((peers / contender.peer / "bin" / "python").absolute())
+        out = folder / "out"
+        if contender.peer is None:
+            cli = str(Path(sys.executable).with_name("layerscout"))
+            columns = ["--text", "text", "--label", "label"]
+            columns += ["--text-pair", "second"] if run.task in PAIRS else []
+            command = [cli, "tune", model, "train.csv", "-o", "out", *columns, *contender.given]
+            command += ["--seed", str(run.seed), "--quiet"]
+        else:
+            given = ["--epochs", contender.given[0]] if contender.given else []
+            command = [python, str(PEERS), "train", contender.peer, model, "train.csv", "out"]
+            command += [*given, "--seed", str(run.seed)]
+        used = start(command, folder)
+        record: dict[str, Any] = {}
+        saved = out
+        if contender.peer is None:
+            result = json.loads((out / "result.json").read_text("utf-8"))
+            record = {"plan": result["plan"]["notation"], "phases": result.get("seconds")}
+            saved = out / "model"
+        shutil.rmtree(out / "trainer", ignore_errors=True)
+        size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file())
+        predict = [python, str(PEERS), "predict", contender.peer or "trainer", str(saved)]
+        start([*predict, "test.csv"], folder, folder / "predicted.json")
+        predicted = json.loads((folder / "predicted.json").read_text().splitlines()[-1])
+        names = sorted(set(pd.read_csv(folder / "train.csv")["label"]))
+        truth = list(pd.read_csv(folder / "test.csv")["label"])
+    places = {name: place for place, name in enumerate(sorted({*names, *truth}))}
+    return {
+        **dict(zip(("model", "task", "rows", "seed", "contender"), run.key, strict=True)),
+        "peer": contender.peer,
+        **used,
+        "model_mb": round(size / 2**20, 1),
+        "inference_ms": round(1000 * predicted["seconds"] / len(truth), 2),
+        **record,
+        "predictions": encode(places[one] for one in predicted["predictions"]),
+        "truth": encode(places[one] for one in truth),
+    }
+
+
+def encode(classes: Iterable[int]) -> str:
+    """Write classes as a letter each."""
+    return "".join(chr(ord("A") + one) for one in classes)
+
+
+def decode(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("ascii"), dtype=np.uint8) - ord("A")
+
+
+def run_all(given: argparse.Namespace) -> None:
+    models = {MINILM: given.shared / "models" / "all-MiniLM-L6-v2", MPNET: given.mpnet}
+    done = {key_of(record) for record in read_records()}
+    left = [run for run in list_runs() if run.key not in done and models[run.model]]
+    if given.part:
+        number, of = map(int, given.part.split("/"))
+        left = left[number - 1 :: of]
+    hours = sum(run.price for run in left) / 3600
+    print(f"{len(left)} runs, about {hours:.1f} hours of one core", flush=True)
+    if given.dry_run:
+        return
+    RECORDS.parent.mkdir(exist_ok=True)
+    for number, run in enumerate(left, start=1):
+        try:
+            record = carry_out(run, given.shared, models, given.peers)
+        except RuntimeError as error:
+            print(f"{number} of {len(left)}: {run.key} failed\n{error}", flush=True)
+            continue
+        with RECORDS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        print(f"{number} of {len(left)}: {run.key} {record['seconds']:.0f} s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    run = verbs.add_parser("run")
+    run.add_argument("--shared", type=Path, default=Path("../shared"))
+    run.add_argument("--mpnet", type=Path, help="folder of all-mpnet-base-v2")
+    run.add_argument("--peers", type=Path, default=Path(".venv/peers"))
+    run.add_argument("--part", metavar="I/N", help="every Nth run, from the Ith")
+    run.add_argument("--dry-run", action="store_true")
+    given = parser.parse_args()
+    run_all(given)
+
+
+if __name__ == "__main__":
+    main()

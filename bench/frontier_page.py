@@ -1,0 +1,200 @@
+"""Make the page of bench/frontier.py from its records.
+
+python bench/frontier_page.py --write docs/measured/frontier.md
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from frontier import TASKS, decode, read_records
+from layerscout.pages.plotting import save_chart
+from measuring import table
+
+DRAWS = 2000
+OURS = "layerscout"
+AHEAD, LEVEL, BEHIND, NONE = "ahead", "level", "behind", "nothing of ours is as fast"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One model that was made: what it took, and what it is worth on the held-out rows.
+
+    Attributes:
+        seconds: of one processor core, from the file to the saved model.
+        drawn: the metric on samples of the rows with replacement, the same for all points of a
+            group, in points (DRAWS).
+    """
+
+    record: Mapping[str, Any]
+    metric: float
+    drawn: np.ndarray
+
+    @property
+    def name(self) -> str:
+        return str(self.record["contender"])
+
+    @property
+    def ours(self) -> bool:
+        return self.record["peer"] is None
+
+    @property
+    def seconds(self) -> float:
+        return float(self.record["seconds"])
+
+
+Group = tuple[str, str, int]
+
+
+def measure_accuracy(weights: np.ndarray, predicted: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Weigh what is right (D, n): accuracy of each draw, in points."""
+    return 100 * weights @ (predicted == truth) / weights.sum(1)
+
+
+def measure_matthews(weights: np.ndarray, predicted: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Correlate two classes in each draw (D, n), in points; 0 where one side is constant."""
+    p, t = predicted == 1, truth == 1
+    counts = [weights @ both.astype(float) for both in (p & t, ~p & ~t, p & ~t, ~p & t)]
+    tp, tn, fp, fn = counts
+    below = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    return 100 * np.divide(tp * tn - fp * fn, below, out=np.zeros_like(tp), where=below > 0)
+
+
+METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
+    "accuracy": measure_accuracy,
+    "matthews": measure_matthews,
+}
+
+
+def gather(records: Sequence[Mapping[str, Any]]) -> dict[Group, list[Point]]:
+    """Measure every record; groups share a model, a task and the number of training rows."""
+    groups: dict[Group, list[Point]] = {}
+    for record in records:
+        truth = decode(record["truth"])
+        rng = np.random.default_rng(0)
+        weights = rng.multinomial(len(truth), np.full(len(truth), 1 / len(truth)), DRAWS)
+        weights = np.vstack([np.ones(len(truth)), weights])
+        values = METRICS[TASKS[record["task"]]](weights, decode(record["predictions"]), truth)
+        key = (record["model"], record["task"], record["rows"])
+        groups.setdefault(key, []).append(Point(record, float(values[0]), values[1:]))
+    return {key: sorted(points, key=lambda one: one.seconds) for key, points in groups.items()}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A peer beside ours within its time, the one of ours that trained the longest."""
+
+    group: Group
+    peer: Point
+    own: Point | None
+    text: str
+    verdict: str
+
+
+def judge(group: Group, points: Sequence[Point]) -> list[Verdict]:
+    """Set every peer beside what of ours takes no longer; nothing is chosen by its result."""
+    verdicts = []
+    for peer in points:
+        if peer.ours:
+            continue
+        within = [one for one in points if one.ours and one.seconds <= peer.seconds]
+        if not within:
+            verdicts.append(Verdict(group, peer, None, "–", NONE))
+            continue
+        own = within[-1]
+        low, high = np.percentile(own.drawn - peer.drawn, [2.5, 97.5])
+        text = f"{own.metric - peer.metric:+.1f} ({low:.1f} to {high:.1f})"
+        verdict = AHEAD if low > 0 else BEHIND if high < 0 else LEVEL
+        verdicts.append(Verdict(group, peer, own, text, verdict))
+    return verdicts
+
+
+def name_peer(name: str) -> str:
+    """Leave out how long a peer trained."""
+    return name.split(",")[0]
+
+
+def count_verdicts(verdicts: Sequence[Verdict]) -> str:
+    """Tabulate how often each peer is behind what of ours takes no longer."""
+    rows = []
+    for name in dict.fromkeys(name_peer(one.peer.name) for one in verdicts):
+        own = [one for one in verdicts if name_peer(one.peer.name) == name]
+        judged = [one for one in own if one.own]
+        gaps = [one.own.metric - one.peer.metric for one in judged if one.own]
+        speeds = [one.peer.seconds / one.own.seconds for one in judged if one.own]
+        counts = [str(sum(one.verdict == v for one in own)) for v in (AHEAD, LEVEL, BEHIND, NONE)]
+        middle = [f"{np.median(gaps):+.1f}", f"{np.median(speeds):.1f}"] if gaps else ["–", "–"]
+        rows.append([name, *counts, *middle])
+    columns = ["in place of layerscout", AHEAD, LEVEL, BEHIND, NONE]
+    return table([*columns, "median difference", "times as long, median"], rows)
+
+
+def tabulate_group(points: Sequence[Point]) -> str:
+    rows = []
+    for one in points:
+        low, high = np.percentile(one.drawn, [2.5, 97.5])
+        plan = one.record.get("plan")
+        rows.append(
+            [
+                (f"**{one.name}**" + (f" {plan}" if plan else "")) if one.ours else one.name,
+                f"{one.seconds:.0f}",
+                f"{one.metric:.1f} ({low:.1f} to {high:.1f})",
+                f"{one.record['peak_mb']:,}",
+                f"{one.record['model_mb']:.0f}",
+                f"{one.record['inference_ms']:.1f}",
+            ]
+        )
+    columns = ["", "seconds", "metric", "peak MB", "model MB", "inference, ms a text"]
+    return table(columns, rows)
+
+
+def draw(groups: Mapping[Group, Sequence[Point]], path: Path) -> None:
+    """Draw quality by time, a panel for each model, task and number of rows."""
+    values = [
+        {
+            "task": f"{task}, {model}",
+            "rows": rows,
+            "seconds": one.seconds,
+            "metric": one.metric,
+            "what": OURS if one.ours else name_peer(one.name),
+        }
+        for (model, task, rows), points in groups.items()
+        for one in points
+    ]
+    names = list(dict.fromkeys(value["what"] for value in values))
+    chart = (
+        alt.Chart(alt.Data(values=values))
+        .mark_point(filled=True, size=55)
+        .encode(
+            x=alt.X("seconds:Q", scale=alt.Scale(type="log"), title="seconds of one core"),
+            y=alt.Y("metric:Q", scale=alt.Scale(zero=False), title=None),
+            color=alt.Color("what:N", sort=names, title=None),
+            shape=alt.Shape("what:N", sort=names, title=None),
+        )
+        .properties(width=170, height=110)
+        .facet(
+            row=alt.Row("task:N", title=None), column=alt.Column("rows:Q", title="training rows")
+        )
+        .resolve_scale(x="independent", y="independent")
+    )
+    save_chart(chart, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--write", type=Path)
+    given = parser.parse_args()
+    groups = gather(read_records())
+    verdicts = [one for group, points in groups.items() for one in judge(group, points)]
+    print(count_verdicts(verdicts))
+    if given.write:
+        draw(groups, given.write.with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    main()

@@ -77,7 +77,9 @@ def test_epochs_depend_on_the_task():
     # Xie et al. 2022, App. B.2: "10 for full-fine-tuning on MNLI and QQP and 20 for all the other".
     assert [epochs("xie2022", task, full=False) for task in ("sst2", "mnli", "qqp")] == [20] * 3
     asked = TuneRequest(plan="top:3", preset="xie2022")
-    found = [asked.settle("mnli", 5000, "accuracy", full=full)[0].epochs for full in (True, False)]
+    found = [
+        asked.settle("mnli", 5000, "accuracy", 3, full=full)[0].epochs for full in (True, False)
+    ]
     assert found == [10, 20]
     assert [epochs("tamkin2020", examples=n) for n in (500, 501)] == [5, 3]
     assert epochs("lodha2023") == 10

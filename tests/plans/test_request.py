@@ -136,7 +136,7 @@ def test_what_was_given_is_what_makes_the_request_again():
 
 def test_none_is_not_given_and_what_is_given_goes_before_a_preset():
     request = make_request(TuneRequest, {"preset": "xie2022", "epochs": None, "batch_size": 32})
-    settings, classifier = request.settle("cola", 1000, "matthews_correlation")
+    settings, classifier = request.settle("cola", 1000, "matthews_correlation", 2)
     assert (settings.epochs, settings.batch_size, classifier) == (20, 32, "family")
     assert settings.metric == "matthews_correlation"
     assert request.given == {"preset", "batch_size"}
@@ -166,3 +166,20 @@ def test_numbers_of_text_are_those_of_lists():
     text = make_request(TuneRequest, {"learning_rate": "1e-4,3e-4", "seed": "2,3", "examples": "9"})
     numbers = {"learning_rate": [1e-4, 3e-4], "seed": (2, 3), "examples": 9}
     assert asdict(text) == asdict(make_request(TuneRequest, numbers))
+
+
+@pytest.mark.parametrize(
+    ("examples", "classes", "expected"),
+    [(5000, 2, 5), (640, 2, 5), (230, 2, 13), (58, 2, 50), (900, 27, 19), (900, 1, 5), (8, 2, 50)],
+)
+def test_few_examples_are_passed_over_more_often(examples, classes, expected):
+    """A binary task takes 100 steps of 32 examples, one of 27 classes 540; 50 epochs at most."""
+    settings, _ = TuneRequest(plan="top:2").settle("mine", examples, "accuracy", classes)
+    assert settings.epochs == expected
+    assert settings.steps(examples) >= min(max(100, 20 * classes), 50 * -(-examples // 32))
+
+
+@pytest.mark.parametrize("given", [{"epochs": 2}, {"max_steps": 7}, {"preset": "xie2022"}])
+def test_what_is_asked_about_the_length_holds_with_few_examples_too(given):
+    expected = TuneRequest(plan="top:2", **given).settle("mine", 5000, "accuracy", 2)[0]
+    assert TuneRequest(plan="top:2", **given).settle("mine", 58, "accuracy", 2)[0] == expected

@@ -103,6 +103,7 @@ from layerscout.plans.training import (
     Keep,
     Schedule,
     Settings,
+    choose_epochs,
     learning_rate_at,
     rank_rate,
 )

@@ -43,7 +43,7 @@ from layerscout.plans.options import (
 )
 from layerscout.plans.plan import Plan, require_text
 from layerscout.plans.presets import FAMILY_RATES, PRESETS, preset
-from layerscout.plans.training import TRAINING, Classifier, Settings
+from layerscout.plans.training import TRAINING, Classifier, Settings, choose_epochs
 from layerscout.runtime import InputError, make_unknown_error
 
 # The heading of these options in the help of the command line.
@@ -265,7 +265,7 @@ class TuneRequest(Settings):
         return replace(self, method=method, method_options=None)
 
     def settle(
-        self, task: str, examples: int, metric: str, *, full: bool = False
+        self, task: str, examples: int, metric: str, classes: int, *, full: bool = False
     ) -> tuple[Settings, Classifier]:
         """Return how runs train, with what the preset says filled in, and the classifier.
 
@@ -273,6 +273,7 @@ class TuneRequest(Settings):
             task: its name; see `preset`.
             examples: of the training split.
             metric: the task's own.
+            classes: as for `choose_epochs`, which has its say where nothing says how long.
             full: whether all blocks and the embeddings are tuned, with all of their weights.
 
         Raises:
@@ -293,7 +294,10 @@ class TuneRequest(Settings):
             paper, classifier = dict(found.settings), found.classifier
             if "epochs" in given:
                 paper.pop("max_steps", None)
-        return Settings(**{"metric": metric} | paper | given), self.classifier or classifier
+        settings = Settings(**{"metric": metric} | paper | given)
+        if not {"epochs", "max_steps"} & (given.keys() | paper.keys()):
+            settings = replace(settings, epochs=choose_epochs(settings, examples, classes))
+        return settings, self.classifier or classifier
 
 
 def describe_given(request: TuneRequest) -> dict[str, Any]:
@@ -382,7 +386,7 @@ class PlanRequest:
         strategy: a strategy such as best-down:3@top, or a plan such as "(6, 8, 12)".
         budget: share of the FLOPs of full fine-tuning that auto may use.
         score: score that ranks states or blocks; by default the scan's.
-        epochs: passes over the training examples.
+        epochs: passes over the training examples; by default as many as a tuning has.
         method: tune all weights of the blocks, or a few new ones: full, adapter, lora or
             prefix-tuning.
         method_options: options of the method, by name.
@@ -391,7 +395,9 @@ class PlanRequest:
     strategy: str = option("auto", lambda name, value: require_text(value))
     budget: float = option(0.5, lambda name, value: check_budget(value))
     score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
-    epochs: int = option(5, check_for_whole_number(1))
+    epochs: int | None = option(
+        None, check_for_whole_number(1), shown="as tune: 5, or more with few examples"
+    )
     method: Method = option(
         FULL, _check_method, panel=METHOD, shown="full", completes=("plans", "METHODS")
     )

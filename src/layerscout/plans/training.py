@@ -25,6 +25,13 @@ ClassWeights = Literal["balanced"]
 Classifier = Literal["family", "mean-linear"]
 
 
+# Steps that a training takes at least where no epochs are asked for, and for each class, in up to
+# `MOST_EPOCHS`. MiniLM, blocks 3 and 4 tuned, batches of 32: with 256 rows of SST-2, 5 epochs (40
+# steps) left it at the majority class (0.51), 10 gave 0.74 to 0.79; with 1,000 rows of 27 emotions,
+# 5 epochs gave 0.25, 10 gave 0.36, 20 (580 steps) gave 0.46.
+MIN_STEPS, STEPS_PER_CLASS, MOST_EPOCHS = 100, 20, 50
+
+
 # The heading of these options in the help of the command line.
 TRAINING = "Training"
 
@@ -45,7 +52,8 @@ class Settings:
     """How every run of a tuning trains; every option is one of `TuneRequest` too.
 
     Attributes:
-        epochs: passes over the training examples.
+        epochs: passes over the training examples; by default 5, or with few examples as many as
+            give 100 steps and 20 for each class, up to 50.
         max_steps: train for this many steps, in place of epochs.
         batch_size: examples per batch.
         accumulation: number of batches whose gradients are accumulated in each step, 1 by default.
@@ -67,7 +75,9 @@ class Settings:
             by default; tuned finds one for each label on the validation examples.
     """
 
-    epochs: int = option(5, check_for_whole_number(1), panel=TRAINING)
+    epochs: int = option(
+        5, check_for_whole_number(1), panel=TRAINING, shown="5, or more with few examples"
+    )
     max_steps: int | None = option(None, check_for_whole_number(1), panel=TRAINING)
     batch_size: int = option(32, check_for_whole_number(1), panel=TRAINING)
     accumulation: int | None = option(None, check_for_whole_number(1), panel=TRAINING, shown="1")
@@ -125,6 +135,19 @@ class Settings:
     def passes(self, examples: int) -> int:
         """Give the epochs of a whole training; the last one may be cut short by `max_steps`."""
         return -(-self.steps(examples) // self.steps_per_epoch(examples))
+
+
+def choose_epochs(settings: Settings, examples: int, classes: int) -> int:
+    """Give the epochs of a training for which none are asked: more than 5 with few examples.
+
+    Args:
+        settings: how it trains.
+        examples: of the training split.
+        classes: between which one example decides; 1 where it does not choose one of several.
+    """
+    steps = max(MIN_STEPS, STEPS_PER_CLASS * classes)
+    needed = -(-steps // settings.steps_per_epoch(examples))
+    return max(settings.epochs, min(needed, MOST_EPOCHS))
 
 
 def rank_rate(values: Sequence[float | None]) -> tuple[int, float]:

@@ -17,12 +17,14 @@ from layerscout.plans import (
     ModelShape,
     Named,
     PlanRequest,
+    Settings,
     Work,
     apply_method,
     check_family,
     check_tied,
     check_untied,
     choose,
+    choose_epochs,
     cost,
     describe_method,
     full_cost,
@@ -148,12 +150,14 @@ def compare_strategies(scan: Mapping[str, Any], request: PlanRequest, basis: Bas
     return Planning(scan, basis, budget, work, choice, counted, listed, untie, method, full)
 
 
-def _count_work(task: Mapping[str, Any], epochs: int) -> Work:
+def _count_work(task: Mapping[str, Any], epochs: int | None) -> Work:
     try:
         available, held_out = task["examples_available"], task["validation_examples"]
         if held_out is None:  # a tenth will be set aside
             held_out = round(available / 10)
             available -= held_out
+        classes = len(task["labels"]) if task["kind"] == "classification" else 1
+        epochs = epochs or choose_epochs(Settings(), available, classes)
         return Work(available, held_out, task["tokens_per_example"], epochs)
     except (KeyError, TypeError) as error:
         raise InputError(f"the task of this scan lacks {error}; scan again") from error

@@ -80,7 +80,9 @@ def spell_out(
         examples = sum(given["per_class"])
     elif examples == "all":
         examples = task.train.examples
-    settings, classifier = request.settle(task.name, examples, given["metric"], full=full)
+    settings, classifier = request.settle(
+        task.name, examples, given["metric"], task.classes, full=full
+    )
     trained = {
         name: value
         for name, value in asdict(settings).items()

@@ -169,14 +169,16 @@ def _number(at: Any) -> Any:
 INTRODUCTION = """# What the papers say, and what encoders do
 
 The recipes of [study.md](../study.md) were run on models that fit a laptop, and the results are
-set beside what the four papers found on large ones. **A smaller model may disagree with a paper,
-and on several points it does.** That says something about these models, little data and few
-epochs, not that a paper is wrong."""
+set beside what the four papers found, two of them on BERT-base and two mainly on larger models.
+**A smaller model, or one tuned on less data, may disagree with a paper, and on several points it
+does.** That says something about these models, little data and few epochs, not that a paper is
+wrong."""
 
 MODELS = """## Models and tasks
 
 - **mpnet-base** is all-mpnet-base-v2: 12 blocks, 768 wide, 109M parameters, the size of the
-  papers' BERT-base. It was trained on sentence pairs, those of QNLI and MNLI among them.
+  BERT-base of Tamkin et al. and Lodha et al. It was trained on sentence pairs, those of QNLI and
+  MNLI among them.
 - **MiniLM-L6** is the encoder of `layerscout demo`, all-MiniLM-L6-v2: 6 blocks, 384 wide. It was
   tuned on sentence pairs, including those of QQP, QNLI and MNLI, so it has seen these tasks.
 - **stacked-12** has 12 blocks of the same width: each block of MiniLM-L6 twice, then three

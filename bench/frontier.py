@@ -1,12 +1,11 @@
 """Compare layerscout with what one would use in its place: quality by time, from file to model.
 
-    python bench/frontier.py run --shared ../shared --mpnet FOLDER --peers .venv/peers
-    python bench/frontier.py write docs/measured/frontier.md
+    python bench/frontier.py --shared ../shared --mpnet FOLDER --peers .venv/peers
 
-`run` does what has no record in `bench/frontier/records.jsonl` yet, the cheapest first; `--dry-run`
-prices it. Each run is one process with one thread, from the CSV file to the saved model: loading,
-scanning, choosing, caching and validation count. Another process then predicts held-out rows, which
-no run has seen.
+does what has no record in `bench/frontier/records.jsonl` yet, the cheapest first; `--dry-run`
+prices it, and frontier_page.py judges the records. Each run is one process with one thread, from
+the CSV file to the saved model: loading, scanning, choosing, caching and validation count. Another
+process then predicts held-out rows, which no run has seen.
 """
 
 import argparse
@@ -31,7 +30,7 @@ PEERS = HERE / "frontier_peers.py"
 HELD_OUT = 1000
 MINILM, MPNET = "MiniLM-L6", "mpnet-base"
 
-# A task's column names, what its labels are called, and its metric.
+# The tasks with their metrics.
 TASKS: Mapping[str, str] = {
     "sst2": "accuracy",
     "cola": "matthews",
@@ -93,8 +92,15 @@ class Run:
     contender: Contender
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        return (self.model, self.task, self.rows, self.seed, self.contender.name)
+    def key(self) -> dict[str, Any]:
+        """Give what begins its record."""
+        return {
+            "model": self.model,
+            "task": self.task,
+            "rows": self.rows,
+            "seed": self.seed,
+            "contender": self.contender.name,
+        }
 
     @property
     def price(self) -> float:
@@ -122,10 +128,6 @@ def read_records() -> list[dict[str, Any]]:
     if not RECORDS.exists():
         return []
     return [json.loads(line) for line in RECORDS.read_text("utf-8").splitlines()]
-
-
-def key_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(record[key] for key in ("model", "task", "rows", "seed", "contender"))
 
 
 def write_files(shared: Path, run: Run, folder: Path) -> None:
@@ -219,7 +221,7 @@ def carry_out(run: Run, shared: Path, models: Mapping[str, Path], peers: Path) -
         truth = list(pd.read_csv(folder / "test.csv")["label"])
     places = {name: place for place, name in enumerate(sorted({*names, *truth}))}
     return {
-        **dict(zip(("model", "task", "rows", "seed", "contender"), run.key, strict=True)),
+        **run.key,
         "peer": contender.peer,
         **used,
         "model_mb": round(size / 2**20, 1),
@@ -241,8 +243,12 @@ def decode(text: str) -> np.ndarray:
 
 def run_all(given: argparse.Namespace) -> None:
     models = {MINILM: given.shared / "models" / "all-MiniLM-L6-v2", MPNET: given.mpnet}
-    done = {key_of(record) for record in read_records()}
-    left = [run for run in list_runs() if run.key not in done and models[run.model]]
+    records = read_records()
+    left = [
+        run
+        for run in list_runs()
+        if models[run.model] and not any(run.key.items() <= record.items() for record in records)
+    ]
     if given.part:
         number, of = map(int, given.part.split("/"))
         left = left[number - 1 :: of]
@@ -255,24 +261,21 @@ def run_all(given: argparse.Namespace) -> None:
         try:
             record = carry_out(run, given.shared, models, given.peers)
         except RuntimeError as error:
-            print(f"{number} of {len(left)}: {run.key} failed\n{error}", flush=True)
+            print(f"{number} of {len(left)}: {run} failed\n{error}", flush=True)
             continue
         with RECORDS.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        print(f"{number} of {len(left)}: {run.key} {record['seconds']:.0f} s", flush=True)
+        print(f"{number} of {len(left)}: {run} {record['seconds']:.0f} s", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    run = verbs.add_parser("run")
-    run.add_argument("--shared", type=Path, default=Path("../shared"))
-    run.add_argument("--mpnet", type=Path, help="folder of all-mpnet-base-v2")
-    run.add_argument("--peers", type=Path, default=Path(".venv/peers"))
-    run.add_argument("--part", metavar="I/N", help="every Nth run, from the Ith")
-    run.add_argument("--dry-run", action="store_true")
-    given = parser.parse_args()
-    run_all(given)
+    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--mpnet", type=Path, help="folder of all-mpnet-base-v2")
+    parser.add_argument("--peers", type=Path, default=Path(".venv/peers"))
+    parser.add_argument("--part", metavar="I/N", help="every Nth run, from the Ith")
+    parser.add_argument("--dry-run", action="store_true")
+    run_all(parser.parse_args())
 
 
 if __name__ == "__main__":

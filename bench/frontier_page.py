@@ -1,11 +1,14 @@
-"""Make the page of bench/frontier.py from its records.
+"""Judge the records of bench/frontier.py: every peer beside what of ours takes no longer.
 
-python bench/frontier_page.py --write docs/measured/frontier.md
+    python bench/frontier_page.py --draw frontier.svg
+
+prints how often each peer is behind, and a table for each model, task and number of rows.
 """
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +74,19 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 }
 
 
+@cache
+def draw_weights(n: int) -> np.ndarray:
+    """Count how often each row is drawn: once in the first line, then in samples (DRAWS + 1, n)."""
+    samples = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), DRAWS)
+    return np.vstack([np.ones(n), samples])
+
+
 def gather(records: Sequence[Mapping[str, Any]]) -> dict[Group, list[Point]]:
     """Measure every record; groups share a model, a task and the number of training rows."""
     groups: dict[Group, list[Point]] = {}
     for record in records:
-        truth = decode(record["truth"])
-        rng = np.random.default_rng(0)
-        weights = rng.multinomial(len(truth), np.full(len(truth), 1 / len(truth)), DRAWS)
-        weights = np.vstack([np.ones(len(truth)), weights])
-        values = METRICS[TASKS[record["task"]]](weights, decode(record["predictions"]), truth)
+        truth, measure = decode(record["truth"]), METRICS[TASKS[record["task"]]]
+        values = measure(draw_weights(len(truth)), decode(record["predictions"]), truth)
         key = (record["model"], record["task"], record["rows"])
         groups.setdefault(key, []).append(Point(record, float(values[0]), values[1:]))
     return {key: sorted(points, key=lambda one: one.seconds) for key, points in groups.items()}
@@ -89,14 +96,12 @@ def gather(records: Sequence[Mapping[str, Any]]) -> dict[Group, list[Point]]:
 class Verdict:
     """A peer beside ours within its time, the one of ours that trained the longest."""
 
-    group: Group
     peer: Point
     own: Point | None
-    text: str
     verdict: str
 
 
-def judge(group: Group, points: Sequence[Point]) -> list[Verdict]:
+def judge(points: Sequence[Point]) -> list[Verdict]:
     """Set every peer beside what of ours takes no longer; nothing is chosen by its result."""
     verdicts = []
     for peer in points:
@@ -104,13 +109,12 @@ def judge(group: Group, points: Sequence[Point]) -> list[Verdict]:
             continue
         within = [one for one in points if one.ours and one.seconds <= peer.seconds]
         if not within:
-            verdicts.append(Verdict(group, peer, None, "–", NONE))
+            verdicts.append(Verdict(peer, None, NONE))
             continue
         own = within[-1]
         low, high = np.percentile(own.drawn - peer.drawn, [2.5, 97.5])
-        text = f"{own.metric - peer.metric:+.1f} ({low:.1f} to {high:.1f})"
         verdict = AHEAD if low > 0 else BEHIND if high < 0 else LEVEL
-        verdicts.append(Verdict(group, peer, own, text, verdict))
+        verdicts.append(Verdict(peer, own, verdict))
     return verdicts
 
 
@@ -187,13 +191,14 @@ def draw(groups: Mapping[Group, Sequence[Point]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--write", type=Path)
+    parser.add_argument("--draw", type=Path)
     given = parser.parse_args()
     groups = gather(read_records())
-    verdicts = [one for group, points in groups.items() for one in judge(group, points)]
-    print(count_verdicts(verdicts))
-    if given.write:
-        draw(groups, given.write.with_suffix(".svg"))
+    print(count_verdicts([one for points in groups.values() for one in judge(points)]))
+    for (model, task, rows), points in groups.items():
+        print(f"\n## {task}, {model}, {rows:,} rows\n\n{tabulate_group(points)}")
+    if given.draw:
+        draw(groups, given.draw)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,21 @@ def test_the_next_command_can_be_typed(run, changed):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("given", "counted", "carried"), [(None, 50, None), (5, 5, "5")])
+def test_few_examples_are_passed_over_as_often_as_by_tune(run, changed, given, counted, carried):
+    """58 examples are 2 steps; the next command says how long only where tune would differ."""
+
+    def few(content):
+        content["task"] |= {"validation_examples": 6, "examples_available": 58}
+
+    folder = changed(few)
+    assert Scan.load(folder).planning(epochs=given).work.epochs == counted
+    _, printed, _ = run("plan", folder, *([] if given is None else ["--epochs", given]))
+    line = next(li for li in printed.splitlines() if li.startswith("next: "))
+    words = shlex.split(line)
+    assert (words[words.index("--epochs") + 1] if "--epochs" in words else None) == carried
+
+
 def test_validation_examples_are_known_or_a_tenth(changed):
     def unknown(content):
         content["task"] |= {"validation_examples": None, "examples_available": 1000}

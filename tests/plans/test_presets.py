@@ -78,7 +78,8 @@ def test_epochs_depend_on_the_task():
     assert [epochs("xie2022", task, full=False) for task in ("sst2", "mnli", "qqp")] == [20] * 3
     asked = TuneRequest(plan="top:3", preset="xie2022")
     found = [
-        asked.settle("mnli", 5000, "accuracy", 3, full=full)[0].epochs for full in (True, False)
+        asked.settle("mnli", 5000, "accuracy", "classification", "abc", full=full)[0].epochs
+        for full in (True, False)
     ]
     assert found == [10, 20]
     assert [epochs("tamkin2020", examples=n) for n in (500, 501)] == [5, 3]

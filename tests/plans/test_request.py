@@ -136,7 +136,9 @@ def test_what_was_given_is_what_makes_the_request_again():
 
 def test_none_is_not_given_and_what_is_given_goes_before_a_preset():
     request = make_request(TuneRequest, {"preset": "xie2022", "epochs": None, "batch_size": 32})
-    settings, classifier = request.settle("cola", 1000, "matthews_correlation", 2)
+    settings, classifier = request.settle(
+        "cola", 1000, "matthews_correlation", "classification", "ab"
+    )
     assert (settings.epochs, settings.batch_size, classifier) == (20, 32, "family")
     assert settings.metric == "matthews_correlation"
     assert request.given == {"preset", "batch_size"}
@@ -174,12 +176,16 @@ def test_numbers_of_text_are_those_of_lists():
 )
 def test_few_examples_are_passed_over_more_often(examples, classes, expected):
     """A binary task takes 100 steps of 32 examples, one of 27 classes 540; 50 epochs at most."""
-    settings, _ = TuneRequest(plan="top:2").settle("mine", examples, "accuracy", classes)
+    kind, labels = "classification" if classes > 1 else "regression", [""] * classes
+    settings, _ = TuneRequest(plan="top:2").settle("mine", examples, "accuracy", kind, labels)
     assert settings.epochs == expected
     assert settings.steps(examples) >= min(max(100, 20 * classes), 50 * -(-examples // 32))
 
 
 @pytest.mark.parametrize("given", [{"epochs": 2}, {"max_steps": 7}, {"preset": "xie2022"}])
 def test_what_is_asked_about_the_length_holds_with_few_examples_too(given):
-    expected = TuneRequest(plan="top:2", **given).settle("mine", 5000, "accuracy", 2)[0]
-    assert TuneRequest(plan="top:2", **given).settle("mine", 58, "accuracy", 2)[0] == expected
+    request = TuneRequest(plan="top:2", **given)
+    many, few = (
+        request.settle("mine", n, "accuracy", "classification", "ab")[0] for n in (5000, 58)
+    )
+    assert few == many

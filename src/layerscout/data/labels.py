@@ -172,7 +172,7 @@ def count_classes(
 
 
 def read_classes(model: str | Path) -> tuple[str, ...]:
-    """Read the classes of a tuned model, by id, from its folder; none where it is no folder."""
+    """Read the classes of a tuned model, by id, from its folder; empty if it has none."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         names = read_json(Path(model) / "config.json")["id2label"]
         return tuple(str(names[str(number)]) for number in range(len(names)))

@@ -51,11 +51,6 @@ class Task:
     origin: Mapping[str, str | float | bool | None] = field(default_factory=dict)
     test: Split | None = None
 
-    @property
-    def classes(self) -> int:
-        """Between how many classes an example decides; 1 where it does not choose one of them."""
-        return len(self.labels) if self.kind == "classification" else 1
-
     @classmethod
     def load(
         cls,

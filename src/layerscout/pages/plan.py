@@ -8,7 +8,7 @@ from typing import Any
 from layerscout.pages.commands import write_command
 from layerscout.pages.content import Table
 from layerscout.pages.naming import name_examples
-from layerscout.plans import METHODS, describe_method
+from layerscout.plans import METHODS, Settings, choose_epochs, describe_method
 
 
 def tabulate_plans(content: Mapping[str, Any], full: Mapping[str, Any]) -> Table:
@@ -79,8 +79,9 @@ def describe_untying(content: Mapping[str, Any]) -> list[str]:
 
 def write_next_command(content: Mapping[str, Any], scan: Mapping[str, Any]) -> str:
     """Write the command that tunes by the chosen plan."""
-    epochs, method = content["work"]["epochs"], content["method"]
-    more = ["--epochs", str(epochs)] if epochs != 5 else []
+    task, work, method = content["task"], content["work"], content["method"]
+    usual_epochs = choose_epochs(Settings(), work["examples"], task["kind"], task["labels"])
+    more = ["--epochs", str(work["epochs"])] if work["epochs"] != usual_epochs else []
     more += [] if method == "full" else ["--method", method]
     usual = describe_method(METHODS[method]())
     for name, value in content.get("method_options", {}).items():

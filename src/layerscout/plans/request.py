@@ -265,7 +265,14 @@ class TuneRequest(Settings):
         return replace(self, method=method, method_options=None)
 
     def settle(
-        self, task: str, examples: int, metric: str, classes: int, *, full: bool = False
+        self,
+        task: str,
+        examples: int,
+        metric: str,
+        kind: str,
+        labels: Sequence[str],
+        *,
+        full: bool = False,
     ) -> tuple[Settings, Classifier]:
         """Return how runs train, with what the preset says filled in, and the classifier.
 
@@ -273,7 +280,8 @@ class TuneRequest(Settings):
             task: its name; see `preset`.
             examples: of the training split.
             metric: the task's own.
-            classes: as for `choose_epochs`, which has its say where nothing says how long.
+            kind: of the task; see `choose_epochs`, which decides where nothing says how long.
+            labels: of the task.
             full: whether all blocks and the embeddings are tuned, with all of their weights.
 
         Raises:
@@ -296,7 +304,7 @@ class TuneRequest(Settings):
                 paper.pop("max_steps", None)
         settings = Settings(**{"metric": metric} | paper | given)
         if not {"epochs", "max_steps"} & (given.keys() | paper.keys()):
-            settings = replace(settings, epochs=choose_epochs(settings, examples, classes))
+            settings = replace(settings, epochs=choose_epochs(settings, examples, kind, labels))
         return settings, self.classifier or classifier
 
 

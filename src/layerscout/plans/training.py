@@ -137,14 +137,16 @@ class Settings:
         return -(-self.steps(examples) // self.steps_per_epoch(examples))
 
 
-def choose_epochs(settings: Settings, examples: int, classes: int) -> int:
+def choose_epochs(settings: Settings, examples: int, kind: str, labels: Sequence[str]) -> int:
     """Give the epochs of a training for which none are asked: more than 5 with few examples.
 
     Args:
         settings: how it trains.
         examples: of the training split.
-        classes: between which one example decides; 1 where it does not choose one of several.
+        kind: of the task.
+        labels: of the task; their number counts where an example has one of them.
     """
+    classes = len(labels) if kind == "classification" else 0
     steps = max(MIN_STEPS, STEPS_PER_CLASS * classes)
     needed = -(-steps // settings.steps_per_epoch(examples))
     return max(settings.epochs, min(needed, MOST_EPOCHS))

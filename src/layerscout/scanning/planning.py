@@ -156,8 +156,7 @@ def _count_work(task: Mapping[str, Any], epochs: int | None) -> Work:
         if held_out is None:  # a tenth will be set aside
             held_out = round(available / 10)
             available -= held_out
-        classes = len(task["labels"]) if task["kind"] == "classification" else 1
-        epochs = epochs or choose_epochs(Settings(), available, classes)
+        epochs = epochs or choose_epochs(Settings(), available, task["kind"], task["labels"])
         return Work(available, held_out, task["tokens_per_example"], epochs)
     except (KeyError, TypeError) as error:
         raise InputError(f"the task of this scan lacks {error}; scan again") from error

@@ -81,7 +81,7 @@ def spell_out(
     elif examples == "all":
         examples = task.train.examples
     settings, classifier = request.settle(
-        task.name, examples, given["metric"], task.classes, full=full
+        task.name, examples, given["metric"], task.kind, task.labels, full=full
     )
     trained = {
         name: value

@@ -142,7 +142,9 @@ def prepare(
         raise make_unknown_error("score", str(request.score), SCORES)
     available = ensure_validation(task, request.seed[0])
     task = draw_examples(available, request.examples, request.seed[0])
-    settings, head = request.settle(task.name, task.train.examples, task.metric, task.classes)
+    settings, head = request.settle(
+        task.name, task.train.examples, task.metric, task.kind, task.labels
+    )
     check_metric(settings.metric, task)
     if settings.threshold is not None and task.kind != "multi_label_classification":
         raise InputError(
@@ -250,7 +252,9 @@ def _settle_length(choices: Sequence[Choice], setup: TuneSetup) -> tuple[TuneSet
     blocks, request, task = setup.encoder.blocks, setup.request, setup.task
     whole = [choice.plan.tunes_all(blocks) and setup.method.name == FULL.name for choice in choices]
     lengths = [
-        request.settle(task.name, task.train.examples, task.metric, task.classes, full=full)[0]
+        request.settle(
+            task.name, task.train.examples, task.metric, task.kind, task.labels, full=full
+        )[0]
         for full in whole
     ]
     warnings = [

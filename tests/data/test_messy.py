@@ -72,7 +72,7 @@ def test_what_is_no_file_is_told(tmp_path):
 
 def test_rows_without_text_or_label_may_be_left_out(write):
     path = write("data.csv", "text,label\na,x\nb,\n,y\nc,y\nd,x\ne,nan\nf,y\n")
-    expect_refused("every row needs a label … line 3", Task.load, path)
+    expect_refused("every row needs a label … line 3 … --drop-missing", Task.load, path)
     task = Task.load(path, drop_missing=True)
     assert task.train.texts == ["a", "c", "d", "f"]
     assert task.train.origin.tolist() == [0, 3, 4, 6]  # rows of the file
@@ -90,6 +90,12 @@ def test_doubtful_names_of_classes_are_told(write):
     first, second = Task.load(write("data.csv", "text,label\n" + rows)).warnings
     assert "differ only in case or spaces: ' cat ', 'Cat', 'cat'" in first
     assert "'NA' is read as a class" in second and "--drop-missing" in second
+
+
+def test_a_rare_class_that_is_another_written_differently_is_told(write):
+    path = write("data.csv", "text,label\na,love\nb,love\nc,joy\nd,joy\ne, Love \n")
+    told = "1 of ' Love ' in line 6 … it differs from 'love' only in case or spaces"
+    expect_refused(told, Task.load, path)
 
 
 def test_held_out_rows_of_training_are_told(write):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from layerscout.data.known_tasks import KNOWN, Known
-from layerscout.data.tables import NUMBER, Source, Table, join_names
+from layerscout.data.tables import FILL, NUMBER, Source, Table, join_names
 from layerscout.data.texts import SURROGATE
 from layerscout.runtime import InputError, read_json
 
@@ -59,7 +59,7 @@ def _list_values(table: Table, column: str, *, unlabelled: bool = False) -> list
             raise table.fault(rule, "a list", column, row, SEVERAL)
     if missing := table.find_missing(column, (-1, "-1") if unlabelled else ()):
         found = f"{len(missing)} missing{' (empty or -1)' if unlabelled else ''}, the first"
-        raise table.fault("every row needs a label", found, column, missing[0], "fill or drop them")
+        raise table.fault("every row needs a label", found, column, missing[0], FILL)
     return values
 
 
@@ -251,6 +251,9 @@ def settle_classes(
         remedy = "; for numbers to predict use --regression" if numeric else ""
         if joined:
             remedy = f"; for several labels per text use --label-separator {joined[1]!r}"
+        twins = [name for name in order if name != alone[0] and _fold(name) == _fold(alone[0])]
+        if twins:
+            remedy = f"; it differs from {twins[0]!r:.60} only in case or spaces"
         found = f"1 of {alone[0]!r:.60}{more}"
         remedy = f"drop or merge such classes{remedy}"
         rule = "every class needs at least 2 examples"

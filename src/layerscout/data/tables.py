@@ -25,6 +25,9 @@ Rows = Sequence[Any] | np.ndarray  # an entry a row, as Python users bring it
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
+# What to do about missing values.
+FILL = "fill them in, or leave such rows out with --drop-missing"
+
 
 @dataclass(frozen=True)
 class Table:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from layerscout.data.columns import Template
-from layerscout.data.tables import Table, is_missing
+from layerscout.data.tables import FILL, Table, is_missing
 from layerscout.runtime import InputError
 
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -74,7 +74,7 @@ def _texts(table: Table, column: str, values: list[Any], numbers: bool) -> list[
     missing = [row for row, value in enumerate(values) if is_missing(value)]
     if missing:
         found = f"{len(missing)} null, the first"
-        raise table.fault("every row needs a text", found, column, missing[0], "fill or drop them")
+        raise table.fault("every row needs a text", found, column, missing[0], FILL)
     kinds = set(map(type, values))
     if numbers and kinds <= {int, float}:
         return list(map(str, values))

@@ -13,6 +13,9 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Tests run side by side; a thread each is enough, also for the processes that they start.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Tests take the processor for granted, but for those that `make test-accelerator` runs.
+if "TEST_ACCELERATOR" not in os.environ:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import pytest
 import torch

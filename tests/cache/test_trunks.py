@@ -55,6 +55,9 @@ def expected(encoder, tokens, rows, cut, reads=None):
     mask = inputs["attention_mask"].bool()
     if reads is None:
         return state, mask
+    if reads == "mean":
+        means = [one[real].mean(dim=0) for one, real in zip(state, mask, strict=True)]
+        return torch.stack(means)[:, None], mask[:, :1]
     at = torch.zeros(len(rows), dtype=int) if reads == "first" else mask.sum(dim=1) - 1
     return state[torch.arange(len(rows)), at][:, None], mask[:, :1]
 
@@ -80,7 +83,7 @@ def left():
     return sorted(path.name for path in cache_folder().glob("*/*"))
 
 
-@pytest.mark.parametrize("reads", [None, "first", "last"])
+@pytest.mark.parametrize("reads", [None, "first", "last", "mean"])
 def test_states_are_those_of_a_pass_to_the_cut(family, reads):
     tokens = family.tokenize(TEXTS)
     for cut in range(family.blocks + 1):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from layerscout.cache.processes import Team
+from layerscout.cache.trunk_source import Reads
 from layerscout.cache.trunks import DEFAULT_LIMIT, Trunk, run_trunk
 from layerscout.data import Targets, batch_by_length, expand_choices
 from layerscout.models import Encoder, Tokens, find_read_token
@@ -23,8 +24,8 @@ class Examples:
     Where words are labelled, an example is a sentence, or a window of a long one.
 
     Attributes:
-        tokens: n C texts, those of an example one after another; if only the head is tuned, the
-            tokens that it reads.
+        tokens: n C texts, those of an example one after another; if only the head is tuned and
+            reads one state of each, a token that stands for it.
         answers: what is right for the n examples, or for all of their words.
         trunk: the states of the same texts.
     """
@@ -80,7 +81,7 @@ class Examples:
             plan: for this encoder; see `Plan.on`.
             tokens: the n C texts of the examples.
             answers: what is right for them.
-            head: the classifier, which may read only one token's state.
+            head: the classifier, which may read only one token's state, or the mean of all.
             limit: see `run_trunk`.
             spare: see `run_trunk`.
             progress: see `run_trunk`.
@@ -88,8 +89,7 @@ class Examples:
         """
         if plan.cut is None:
             return cls(tokens, answers, None)
-        one = head == "family" and not plan.tuned and tokens.words is None
-        reads = find_read_token(encoder.model) if one else None
+        reads = None if plan.tuned else _find_read(encoder, tokens, head)
         states = run_trunk(
             encoder,
             tokens,
@@ -100,9 +100,21 @@ class Examples:
             progress=progress,
             team=team,
         )
-        if reads is not None:
+        if reads == "mean":
+            tokens = tokens.keep(np.zeros(len(tokens), dtype=np.int64))
+        elif reads is not None:
             tokens = tokens.keep(encoder.find_read(tokens, reads))
         return cls(tokens, answers, states)
+
+
+def _find_read(encoder: Encoder, tokens: Tokens, head: Classifier) -> Reads | None:
+    """Tell what a head on frozen states reads of each text; None if it reads every token."""
+    if tokens.words is not None:
+        return None
+    if head == "family":
+        return find_read_token(encoder.model)
+    # A norm before the mean is not one after it.
+    return "mean" if encoder.family.final_norm is None else None
 
 
 def make_batch(encoder: Encoder, examples: Examples, rows: np.ndarray) -> dict[str, Tensor]:

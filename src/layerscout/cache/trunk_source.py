@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from layerscout.models import Encoder, Tokens, eval_mode, take_tokens
 from layerscout.plans import ReadToken
 from layerscout.runtime import InputError
 
+# The one state of a text that is kept, where a head reads no more: a token's, or the mean of all.
+Reads = ReadToken | Literal["mean"]
+
 # How each precision is stored. NumPy has no bfloat16: its bits go as integers.
 _STORED = {
     "float32": (torch.float32, np.float32),
@@ -34,26 +37,28 @@ _STORED = {
 class TrunkSource:
     """What a trunk's states are computed from, and how they lie in a file.
 
-    The file holds (t, d) numbers and nothing else: the kept tokens of one text after another, the
+    The file holds (t, d) numbers and nothing else: the kept states of one text after another, the
     longest text first, equal ones in their order, which is the order of the encoder's batches.
     """
 
     encoder: Encoder
     tokens: Tokens
     cut: int
-    reads: ReadToken | None
+    reads: Reads | None
 
     @property
     def kept(self) -> Int64[np.ndarray, " n"]:
-        """The number of tokens that are kept of each text."""
+        """The number of states that are kept of each text."""
         lengths = self.tokens.lengths
         return lengths if self.reads is None else np.ones_like(lengths)
 
     @cached_property
     def _places(self) -> Int64[np.ndarray, " n"] | None:
-        """Where in each text the token stands that is kept; None where all are."""
+        """Where in each text the token stands that is kept; None where it is not one token."""
         # Once for all batches: it looks at every token of every text.
-        return None if self.reads is None else self.encoder.find_read(self.tokens, self.reads)
+        if self.reads is None or self.reads == "mean":
+            return None
+        return self.encoder.find_read(self.tokens, self.reads)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -92,7 +97,7 @@ class TrunkSource:
         return state.to(_STORED[self.encoder.precision][0]).float()
 
     def _compute_read(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b 1 d"]:
-        """Compute the states of the tokens that the head reads, one of each text.
+        """Compute the states that the head reads, one of each text.
 
         In batches: a caller counts one token per text.
         """
@@ -103,12 +108,15 @@ class TrunkSource:
     def _compute(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
         with eval_mode(self.encoder.model):
             state = self.encoder.cut(self.encoder.batch(self.tokens, rows), self.cut)
+        if self.reads == "mean":
+            real = torch.from_numpy(self.tokens.pad(rows)[1]).to(state.device)[:, :, None]
+            return (state * real).sum(dim=1, keepdim=True) / real.sum(dim=1, keepdim=True)
         if self._places is None:
             return state
         return take_tokens(state, self._places[rows])[:, None]
 
     def numbers(self, rows: Int64[np.ndarray, " b"]) -> np.ndarray:
-        """Compute the states of the texts' kept tokens as they are stored, (t of `rows`, d).
+        """Compute what is kept of the texts as it is stored, (t of `rows`, d).
 
         If the device runs out of memory, the texts are run in two halves.
         """

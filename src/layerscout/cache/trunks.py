@@ -20,9 +20,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from layerscout.cache.processes import Team
-from layerscout.cache.trunk_source import TrunkSource
+from layerscout.cache.trunk_source import Reads, TrunkSource
 from layerscout.models import Encoder, Tokens
-from layerscout.plans import ReadToken
 from layerscout.runtime import (
     CacheError,
     InputError,
@@ -43,8 +42,8 @@ class Trunk:
 
     Attributes:
         cut: the state, 0 to L.
-        reads: the one token of a text whose state is kept, since the head reads no other; None if
-            all are.
+        reads: the one token of a text whose state is kept, since the head reads no other, or "mean"
+            if that of all tokens is; None if all states are kept.
         cached: found in the cache; nothing was computed.
         kept: they are in the cache; otherwise `states` computes them again each time.
         seconds: that computing them took, when they were computed.
@@ -54,7 +53,7 @@ class Trunk:
     """
 
     cut: int
-    reads: ReadToken | None
+    reads: Reads | None
     cached: bool
     kept: bool
     seconds: float
@@ -66,7 +65,7 @@ class Trunk:
     def states(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
         """Return the states of the texts at `rows` on the encoder's device.
 
-        T is the length of the longest of them, or 1 where one token of each is kept. Values beyond
+        T is the length of the longest of them, or 1 where one state of each is kept. Values beyond
         the end of a text are finite, and otherwise arbitrary.
         """
         return self._read(rows)
@@ -77,7 +76,7 @@ def run_trunk(
     tokens: Tokens,
     cut: int,
     *,
-    reads: ReadToken | None = None,
+    reads: Reads | None = None,
     limit: int = DEFAULT_LIMIT,
     spare: Trunk | None = None,
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
@@ -92,7 +91,8 @@ def run_trunk(
         encoder: its blocks above `cut` may change afterwards, the rest must not.
         tokens: the n texts.
         cut: 0 (the embedding output) to L.
-        reads: keep only the state of the token that the head reads; None keeps all.
+        reads: keep only the state of the token that the head reads, or the mean of all tokens; None
+            keeps all.
         limit: bytes that all entries of the cache may take together; 0 keeps nothing.
         spare: a trunk that must not be removed to make room for this one.
         progress: called with the rows of each computed batch.

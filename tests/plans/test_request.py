@@ -172,14 +172,14 @@ def test_numbers_of_text_are_those_of_lists():
 
 @pytest.mark.parametrize(
     ("examples", "classes", "expected"),
-    [(5000, 2, 5), (640, 2, 5), (230, 2, 13), (58, 2, 50), (900, 27, 19), (900, 1, 5), (8, 2, 50)],
+    [(5000, 2, 5), (1280, 2, 5), (230, 2, 25), (58, 2, 50), (900, 27, 38), (900, 1, 7), (8, 2, 50)],
 )
 def test_few_examples_are_passed_over_more_often(examples, classes, expected):
-    """A binary task takes 100 steps of 32 examples, one of 27 classes 540; 50 epochs at most."""
+    """A binary task takes 200 steps of 32 examples, one of 27 classes 1,080; 50 epochs at most."""
     kind, labels = "classification" if classes > 1 else "regression", [""] * classes
     settings, _ = TuneRequest(plan="top:2").settle("mine", examples, "accuracy", kind, labels)
     assert settings.epochs == expected
-    assert settings.steps(examples) >= min(max(100, 20 * classes), 50 * -(-examples // 32))
+    assert settings.steps(examples) >= min(max(200, 40 * classes), 50 * -(-examples // 32))
 
 
 @pytest.mark.parametrize("given", [{"epochs": 2}, {"max_steps": 7}, {"preset": "xie2022"}])

@@ -70,7 +70,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def random_encoder(folder: Path, tokenizer: Path, blocks: int = 12, width: int = 384) -> Path:
+def random_encoder(
+    folder: Path, tokenizer: Path, blocks: int = 12, width: int = 384, tokens: int = 512
+) -> Path:
     """Save a BERT with random weights, attention heads of 32, and a real tokenizer."""
     torch.manual_seed(0)
     config = BertConfig(
@@ -78,9 +80,12 @@ def random_encoder(folder: Path, tokenizer: Path, blocks: int = 12, width: int =
         hidden_size=width,
         num_attention_heads=width // 32,
         intermediate_size=4 * width,
+        max_position_embeddings=max(512, tokens),
     )
     BertModel(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
+    words = AutoTokenizer.from_pretrained(tokenizer)
+    words.model_max_length = config.max_position_embeddings
+    words.save_pretrained(folder)
     return folder
 
 

@@ -3,6 +3,8 @@
 Random encoders and random texts; one thing grows at a time. Run it alone on the machine:
 
     python bench/scale.py --write docs/measured/scale.md
+
+`--device cuda` measures the growth on a GPU.
 """
 
 import os
@@ -12,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,21 +45,31 @@ class Size:
         blocks: L.
         width: d.
         tokens: of a text, the tokenizer's own among them.
+        classes: K, in turns.
+        rates: R, how many learning rates are tried.
     """
 
     examples: int = 512
     blocks: int = 6
     width: int = 192
     tokens: int = 32
+    classes: int = 2
+    rates: int = 1
 
 
-# What grows, by its letter and the field that holds it.
-GROWING: Mapping[tuple[str, str], tuple[int, ...]] = {
-    ("n", "examples"): (256, 512, 1024, 2048),
-    ("L", "blocks"): (3, 6, 12, 24),
-    ("d", "width"): (96, 192, 384, 768),
-    ("T", "tokens"): (16, 32, 64, 128),
-}
+# A model so small that many rows, and long ones, take seconds.
+SMALL = Size(blocks=2, width=64, tokens=8)
+LONG = Size(examples=16, blocks=2)
+
+# What grows: its letter, the field that holds it, its values, and what it starts from.
+GROWING: tuple[tuple[str, str, tuple[int, ...], Size], ...] = (
+    ("n", "examples", (1000, 4000, 16000, 64000), SMALL),
+    ("L", "blocks", (3, 6, 12, 24), Size()),
+    ("d", "width", (96, 192, 384, 768), Size()),
+    ("T", "tokens", (16, 64, 256, 1024, 2048), LONG),
+    ("K", "classes", (2, 10, 100, 1000), replace(SMALL, examples=4000)),
+    ("R", "rates", (1, 2, 4, 8), Size(examples=256)),
+)
 
 
 def task_of(size: Size) -> ls.Task:
@@ -65,30 +77,41 @@ def task_of(size: Size) -> ls.Task:
     draw = np.random.default_rng(0)
     rows = size.examples + 8
     texts = [" ".join(draw.choice(WORDS, size.tokens - 2)) for _ in range(rows)]
-    labels = [str(n % 2) for n in range(rows)]
+    labels = [f"class {n % size.classes}" for n in range(rows)]
     held_out = (texts[size.examples :], labels[size.examples :])
     return ls.Task.from_lists(texts[: size.examples], labels[: size.examples], validation=held_out)
 
 
-def scanning(encoder: ls.Encoder, task: ls.Task) -> float:
-    """Give the seconds of the forward pass and the sums of a scan."""
-    found = ls.scan(
-        encoder, task, scores="variability_ratio", examples="all", cache_limit=0, progress=False
-    )
-    return found.seconds["forward"] + found.seconds["scores"]
+def scanning(scores: str) -> Callable[[ls.Encoder, ls.Task, Size], float]:
+    """Give what measures the seconds of the forward pass and of some scores."""
+
+    def scan(encoder: ls.Encoder, task: ls.Task, size: Size) -> float:
+        found = ls.scan(
+            encoder,
+            task,
+            scores=scores,
+            examples="all",
+            max_length=size.tokens,
+            cache_limit=10**10,
+            progress=False,
+        )
+        return found.seconds["forward"] + found.seconds["scores"]
+
+    return scan
 
 
-def tuning(plan: str) -> Callable[[ls.Encoder, ls.Task], float]:
+def tuning(plan: str) -> Callable[[ls.Encoder, ls.Task, Size], float]:
     """Give what measures the seconds of a plan's trunk and of an epoch of training."""
 
-    def tune(encoder: ls.Encoder, task: ls.Task) -> float:
+    def tune(encoder: ls.Encoder, task: ls.Task, size: Size) -> float:
         found = ls.tune(
             encoder,
             task,
             plan,
             epochs=1,
-            batch_size=16,
-            learning_rate=1e-5,
+            batch_size=8,
+            learning_rate=tuple(1e-5 * 2**number for number in range(size.rates)),
+            max_length=size.tokens,
             cache_limit=0 if plan == "full" else 10**10,
             measure="metric",
             progress=False,
@@ -98,7 +121,9 @@ def tuning(plan: str) -> Callable[[ls.Encoder, ls.Task], float]:
     return tune
 
 
-WORKS = {"scan": scanning, "tune full": tuning("full"), "tune top:1": tuning("top:1")}
+SCAN = {"scan, sums": scanning("variability_ratio"), "scan, heads": scanning("head_quality")}
+TUNE = {"tune full": tuning("full"), "tune top:1": tuning("top:1")}
+WORKS = {"R": TUNE}  # of others: both
 
 
 def exponents(at: Sequence[int], times: Sequence[Sequence[float]]) -> list[float]:
@@ -109,48 +134,60 @@ def exponents(at: Sequence[int], times: Sequence[Sequence[float]]) -> list[float
 
 
 def measured(
-    letter: str, field: str, at: Sequence[int], folder: Path, tokenizer: Path
+    letter: str, sizes: Mapping[int, Size], device: str, folder: Path, tokenizer: Path
 ) -> Iterator[list[str]]:
     """Measure works over some sizes, in turns; give lines of the table."""
-    seconds: dict[str, list[list[float]]] = {work: [[] for _ in at] for work in WORKS}
-    sizes = [Size(**{field: value}) for value in at]
+    works, at = WORKS.get(letter, SCAN | TUNE), list(sizes)
+    seconds: dict[str, list[list[float]]] = {work: [[] for _ in at] for work in works}
     paths = [
-        random_encoder(folder / f"{letter}-{value}", tokenizer, size.blocks, size.width)
-        for value, size in zip(at, sizes, strict=True)
+        random_encoder(
+            folder / f"{letter}-{value}", tokenizer, size.blocks, size.width, size.tokens
+        )
+        for value, size in sizes.items()
     ]
-    models = [ls.Encoder.load(path, device="cpu") for path in paths]
+    models = [ls.Encoder.load(path, device=device) for path in paths]
     for repeat in range(REPEATS + 1):
-        for number, (size, encoder) in enumerate(zip(sizes, models, strict=True)):
+        for number, (size, encoder) in enumerate(zip(sizes.values(), models, strict=True)):
             task = task_of(size)
-            for work, run in WORKS.items():
+            for work, run in works.items():
                 clear_cache()
-                took = run(encoder, task)
+                took = run(encoder, task, size)
                 if repeat:
                     seconds[work][number].append(took)
-                print(f"  {letter} = {at[number]}, {work}: {took:.2f} s", file=sys.stderr)
+                print(f"  {letter} = {at[number]:,}, {work}: {took:.2f} s", file=sys.stderr)
     for work, times in seconds.items():
         found = exponents(at, times)
         power = f"{np.median(found):.2f} ({min(found):.2f}–{max(found):.2f})"
         medians = ", ".join(f"{np.median(some):.2f}" for some in times)
-        yield [f"{field} {letter}", ", ".join(map(str, at)), work, medians, power]
+        last = exponents(at[-2:], times[-2:])
+        values = ", ".join(f"{value:,}" for value in at)
+        yield [letter, values, work, medians, power, f"{np.median(last):.2f}"]
 
 
-def growth(folder: Path, tokenizer: Path) -> Section:
+def growth(device: str, folder: Path, tokenizer: Path) -> Section:
     """Measure how time grows."""
     lines: list[list[str]] = []
-    for (letter, field), at in GROWING.items():
-        lines += measured(letter, field, at, folder, tokenizer)
+    for letter, field, at, start in GROWING:
+        sizes = {value: replace(start, **{field: value}) for value in at}
+        lines += measured(letter, sizes, device, folder, tokenizer)
     size = Size()
     text = (
-        "The forward pass and the sums of a scan; the trunk and one epoch of a tuning. Unless "
-        f"varied, n = {size.examples}, L = {size.blocks}, d = {size.width} (feed-forward "
-        f"layers 4 d, attention heads of 32), T = {size.tokens}. Seconds are medians of "
+        "A scan is its forward pass and its scores: sums (the variability ratio), or linear heads "
+        "on all states, fitted to four fifths of the examples, five times. A tuning is its trunk "
+        "and one epoch of training, in batches of 8. Unless varied, "
+        f"n = {size.examples} examples, L = {size.blocks} blocks, width d = {size.width} "
+        "(feed-forward layers 4 d, attention heads of 32), "
+        f"T = {size.tokens} tokens, K = 2 classes, R = 1 learning rate; n and K vary with L = "
+        f"{SMALL.blocks}, d = {SMALL.width}, T = {SMALL.tokens} (K with 4,000 examples), T with "
+        f"n = {LONG.examples} and L = {LONG.blocks}, R with 256 examples. Seconds are medians of "
         f"{REPEATS} repeats. The exponent is the slope of the logarithm of time over that of what "
-        "grows, fitted to the four sizes in each repeat: median (minimum–maximum). By counting "
-        "FLOPs of blocks it is 1 in n and L (for `tune top:1` less in L: its trunk runs once, and "
-        "one block trains), 2 in d, and a little above 1 in T, where attention adds T². `tune "
-        "full` also pays for the optimiser's pass over the embeddings in each step, whatever L and "
-        "T are.\n\n" + table(["what grows", "values", "work", "seconds", "exponent"], lines)
+        "grows, fitted in each repeat: median (minimum–maximum), and between the last two sizes. "
+        "By counting FLOPs of blocks it is 1 in n and L (for `tune top:1` less in L: its trunk "
+        "runs once, and one block trains), 2 in d, 1 in T and 2 where attention's T² d outweighs "
+        "12 T d²; 1 in K for heads and 0 for the rest; 1 in R, but 0 for the trunk. `tune full` "
+        "also pays for the optimiser's pass over the embeddings in each step, whatever L and T "
+        "are.\n\n"
+        + table(["what grows", "values", "work", "seconds", "exponent", "at the end"], lines)
     )
     return Section("How time grows", text)
 
@@ -212,16 +249,21 @@ def million(folder: Path, tokenizer: Path) -> Section:
 
 
 def main() -> None:
-    arguments = given(options(__doc__ or "", brief=False))
+    parser = options(__doc__ or "", brief=False)
+    parser.add_argument("--device", default="cpu", help="where models run")
+    arguments = given(parser)
     tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
-        sections = [million(folder, tokenizer), growth(folder, tokenizer)]
+        sections = [growth(arguments.device, folder, tokenizer)]
+        if arguments.device == "cpu":
+            sections.insert(0, million(folder, tokenizer))
     write_page(
         "# How cost grows\n\n`make scale` measures this: random encoders, random texts.",
         sections,
         arguments.write,
+        arguments.device,
     )
 
 

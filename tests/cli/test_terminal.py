@@ -127,6 +127,9 @@ def test_where_all_are_tied_none_is_called_best(top: float, said: str):
         "a finds no state clearly best by held-out quality of a head (states 1–3 are tied within "
         "noise); b finds"
     )
+    other = given | {"model": given["model"] | {"name": "another"}}
+    lines = [describe_side_by_side([given, one], ["a", "b"], None) for one in (given, other)]
+    assert [len(some) for some in lines] == [1, 2] and "tune both" in lines[1][1]
 
 
 def test_the_signal_of_a_ratio_is_said_where_it_leads():

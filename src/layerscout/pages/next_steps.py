@@ -113,7 +113,10 @@ def _tune_again(content: Mapping[str, Any], folder: str) -> str:
     options |= {} if before["method"] == "full" else {"--method": before["method"]}
     words = [word for option in options.items() for word in option]
     metric = find_metric(content)
-    for name, value in (before["options"] | ({"metric": metric} if metric else {})).items():
+    given = {"metric": metric} if metric else {}
+    if content["task"]["kind"] == "classification" and before["metric"] == "macro_f1":
+        given["class_weights"] = "balanced"  # rare classes count as much in training, too
+    for name, value in (given | before["options"]).items():
         words += write_option(TuneRequest, name, value)
     longer = train_longer(before["epochs"], before["learning_rate"])
     words += [word for option in longer.items() for word in option]

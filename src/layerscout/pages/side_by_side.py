@@ -54,7 +54,7 @@ def describe_side_by_side(
     """Say in a few sentences how the second of two results differs from the first."""
     match contents[0]["verb"]:
         case "scan":
-            return [_compare_scans(contents, names)]
+            return [_compare_scans(contents, names), *_doubt_scans(contents)]
         case "compare":
             return [f"{names[0]} and {names[1]} are two comparisons; their maps follow."]
     lines = [_compare_quality(contents, names, pair)]
@@ -131,6 +131,17 @@ def _compare_scans(contents: Contents, names: Sequence[str]) -> str:
             f"{name_score(key)} ({format_number(score['values'][best])})"
         )
     return f"{parts[0]}; {parts[1]}."
+
+
+def _doubt_scans(contents: Contents) -> list[str]:
+    """Say what the scans of two models cannot say."""
+    first, second = (scan["model"]["name"] for scan in contents)
+    if first == second:
+        return []
+    return [
+        "This does not say which model is better after tuning: tune both, and compare the results "
+        "with `layerscout report A B`."
+    ]
 
 
 def _say_same(contents: Contents) -> list[str]:

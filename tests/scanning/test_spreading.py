@@ -38,8 +38,9 @@ def test_shards_give_what_one_file_gives(tiny, tmp_path, here, monkeypatch, kind
     wanted = scan(
         tiny, whole, scores=spreading.SCORED, examples="all", cache_limit=0, progress=False
     )
-    for key in spreading.SCORED:  # the forward pass rounds otherwise in other batches
-        assert found.scores[key].values == pytest.approx(wanted.scores[key].values, rel=1e-5)
+    # The forward pass rounds otherwise in other batches; an AMD EPYC came to 1.06e-5.
+    for key in spreading.SCORED:
+        assert found.scores[key].values == pytest.approx(wanted.scores[key].values, rel=1e-4)
     same = ("labels", "metric", "columns", "examples_used", "examples_per_class")
     assert {n: found.task[n] for n in same} == {n: wanted.task[n] for n in same}
     assert found.task["tokens_per_example"] == pytest.approx(wanted.task["tokens_per_example"])

@@ -18,6 +18,10 @@ test: check
 test-whole: .venv/dev
 	$(BIN)/pytest -n auto -m 'whole or hypothesis' --hypothesis-profile whole
 
+# What must hold on a GPU as well; skipped where there is none.
+test-accelerator: .venv/dev
+	TEST_ACCELERATOR=1 $(BIN)/pytest -m accelerator
+
 check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

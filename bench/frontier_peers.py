@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 
 BATCH, LENGTH, WARMUP = 32, 128, 0.06
+PEERS = ("trainer", "lora", "houlsby", "regression", "setfit")
 
 # The default of TrainingArguments; Hu et al. 2022 (Table 9, RoBERTa-base: 4e-4 and 5e-4); the
 # middle one of the rates of Houlsby et al. 2019, §3.1.
@@ -141,12 +142,19 @@ def add_adapters(network: Any) -> Any:
     return network
 
 
-def predict_with_transformers(kind: str, folder: Path, frame: pd.DataFrame) -> tuple[Any, float]:
-    """Predict in batches of like length."""
+def predict_with_transformers(
+    kind: str, folder: Path, frame: pd.DataFrame, base: str | None
+) -> tuple[Any, float]:
+    """Predict in batches of like length; with layerscout's small folder, from its base."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    network = AutoModelForSequenceClassification.from_pretrained(folder)
+    if (folder / "trained.safetensors").exists():
+        import layerscout
+
+        network = layerscout.load(folder, base)
+    else:
+        network = AutoModelForSequenceClassification.from_pretrained(folder)
     if kind == "houlsby":
         from safetensors.torch import load_file
 
@@ -239,9 +247,11 @@ def main() -> None:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("train", "predict"):
         one = verbs.add_parser(verb)
-        one.add_argument("peer", choices=["trainer", "lora", "houlsby", "regression", "setfit"])
+        one.add_argument("peer", choices=[*PEERS, *(["layerscout"] if verb == "predict" else [])])
         if verb == "train":
             one.add_argument("model")
+        else:
+            one.add_argument("--base", help="of a small folder of layerscout")
         one.add_argument("data" if verb == "train" else "folder")
         one.add_argument("folder" if verb == "train" else "data")
         one.add_argument("--epochs", type=int, default=3, help="of SetFit: pairs per text")
@@ -261,7 +271,7 @@ def main() -> None:
     elif given.peer == "setfit":
         found, seconds = predict_setfit(folder, frame)
     else:
-        found, seconds = predict_with_transformers(given.peer, folder, frame)
+        found, seconds = predict_with_transformers(given.peer, folder, frame, given.base)
     print(json.dumps({"predictions": found, "seconds": seconds}))
 
 

@@ -54,6 +54,7 @@ def compare(
         from layerscout import analysis, pages
         from layerscout.models import Encoder
 
+        machine.settle_threads(quiet=printing.quiet)
         encoders = [
             Encoder.load(model, device=machine.device, precision=machine.precision)
             for model in models

@@ -21,7 +21,7 @@ from layerscout.cli.scan import scan
 from layerscout.cli.study import study
 from layerscout.cli.truncate import truncate
 from layerscout.cli.tune import tune
-from layerscout.runtime import InputError, LayerscoutError
+from layerscout.runtime import InputError, LayerscoutError, wait_passively
 
 app = typer.Typer(
     name="layerscout",
@@ -39,6 +39,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # names from the data may not fit the encoding
             stream.reconfigure(errors="replace")
+    wait_passively()
     try:
         _check_arguments()
         app()

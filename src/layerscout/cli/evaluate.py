@@ -59,6 +59,7 @@ def evaluate(
         # Heavy imports come after what may be refused.
         from layerscout import analysis, pages
 
+        machine.settle_threads(quiet=printing.quiet)
     with interruptible():
         result = analysis.evaluate(
             model,

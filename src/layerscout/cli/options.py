@@ -13,8 +13,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from layerscout.plans import option
-from layerscout.runtime import Cluster, DiskError, InputError, escape_controls
+from layerscout.plans import check_for_whole_number, check_options, option
+from layerscout.runtime import (
+    Cluster,
+    DiskError,
+    InputError,
+    advise_threads,
+    escape_controls,
+    limit_threads,
+)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]
 Data = Annotated[
@@ -105,10 +112,23 @@ class Machine:
     Attributes:
         precision: precision of the forward pass; auto uses bfloat16 where it is faster.
         device: device for models: auto, cpu, cuda, cuda:1, mps, ...
+        threads: number of CPU threads.
     """
 
     precision: Literal["float32", "bfloat16", "float16", "auto"] = option("float32")
     device: str = option("auto")
+    threads: int | None = option(None, check_for_whole_number(1), shown="one per core")
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_options(self)
+
+    def settle_threads(self, *, quiet: bool) -> None:
+        """Limit the threads; if all are taken, advise fewer where other processes need cores."""
+        if self.threads is not None:
+            limit_threads(self.threads)
+        elif self.device in ("auto", "cpu") and not quiet and (advice := advise_threads()):
+            typer.echo(f"layerscout: {advice}", err=True)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def scan(
         from layerscout import pages, scanning
         from layerscout.models import Encoder
 
+        machine.settle_threads(quiet=printing.quiet)
         if placement.backend == "local":
             encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
     with interruptible():
@@ -73,7 +74,7 @@ def scan(
                 progress=not printing.quiet,
             )
         else:
-            _check_cluster(columns, request, checkpoints)
+            _check_cluster(columns, request, machine, checkpoints)
             result = _scan_on_cluster(
                 model, data, columns, request, machine, placement, printing.quiet
             )
@@ -83,7 +84,9 @@ def scan(
     terminal.report_scan(result, output, plot, as_json=printing.json, quiet=printing.quiet)
 
 
-def _check_cluster(columns: Columns, request: ScanRequest, checkpoints: list[str] | None) -> None:
+def _check_cluster(
+    columns: Columns, request: ScanRequest, machine: Machine, checkpoints: list[str] | None
+) -> None:
     """Refuse what a cluster does not do: it sums over all rows of tasks with classes."""
     others = {
         "--regression": columns.regression,
@@ -94,6 +97,7 @@ def _check_cluster(columns: Columns, request: ScanRequest, checkpoints: list[str
         "--balanced": request.balanced,
         "--per-class": request.per_class,
         "--checkpoint": checkpoints,
+        "--threads": machine.threads,
     }
     if given := [name for name, value in others.items() if value]:
         raise InputError(

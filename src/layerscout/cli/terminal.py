@@ -168,9 +168,9 @@ def report_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -
 
 def report_after_tuning(result: Result, folder: Path, *, as_json: bool, quiet: bool) -> None:
     """Print what comes after a tuning, once its model is also in other formats and on the hub."""
-    from layerscout.pages import suggest_step, write_report_command
-
     if not (as_json or quiet):
+        from layerscout.pages import suggest_step, write_report_command
+
         step = suggest_step(result.content, str(folder))
         command = write_report_command(str(folder)) if step is None else step[1]
         say_next(EscapingConsole(), command)

@@ -101,6 +101,7 @@ def tune(
         if running.push_to_hub is not None:
             models.check_push(running.push_to_hub, overwrite=running.overwrite)
         scanned = None if running.scan is None else Scan.load(running.scan)
+        machine.settle_threads(quiet=printing.quiet)
         encoder = models.Encoder.load(model, device=machine.device, precision=machine.precision)
     result = None
     with interruptible(output / "snapshots"):

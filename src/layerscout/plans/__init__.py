@@ -55,6 +55,7 @@ from layerscout.plans.options import (
     Declaration,
     add_options,
     check_counts,
+    check_for_whole_number,
     check_option,
     check_options,
     explanations,

@@ -38,4 +38,5 @@ from layerscout.runtime.store import (
     list_cache,
     write_entry,
 )
+from layerscout.runtime.threads import advise_threads, limit_threads, wait_passively
 from layerscout.runtime.yaml import read_yaml, write_yaml

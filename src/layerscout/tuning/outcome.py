@@ -127,7 +127,7 @@ def make_result(
     if measure != "metric":
         with make_accelerator().main_process_first():  # so that it is alone
             full = setup.encoder.model if measure == "all" else None
-            speeds = measure_speeds(setup, model, full)
+            speeds = measure_speeds(setup, model, full, sum(run.seconds.values()))
     content = {
         "layerscout": version("layerscout"),
         "verb": "tune",

@@ -15,20 +15,26 @@ from layerscout.models import Encoder
 from layerscout.tuning.setup import TuneSetup
 
 # On how many validation examples at the most, and how often, the speed of the tuned and the full
-# model is measured; and about how long that may take: on two cores a base model runs through 128
-# examples eight times in two minutes.
-SPEED_EXAMPLES, SPEED_REPEATS, SPEED_SECONDS = 128, 3, 5.0
+# model is measured; and about how long that may take: a tenth of the training, within limits. On
+# two cores a base model runs through 128 examples eight times in two minutes, and a head on cached
+# means is trained in less than a second.
+SPEED_EXAMPLES, SPEED_REPEATS = 128, 3
+SPEED_SHARE, LEAST_SECONDS, MOST_SECONDS = 0.1, 0.5, 5.0
 FIRST_EXAMPLES = 8
 
 
-def measure_speeds(setup: TuneSetup, model: Any, full: Any | None) -> dict[str, float]:
+def measure_speeds(
+    setup: TuneSetup, model: Any, full: Any | None, trained: float
+) -> dict[str, float]:
     """Measure how many examples the kept model takes in a second, in turns with the full one.
 
     Args:
         setup: what is read.
         model: the kept one.
         full: the encoder's model, whose head would add next to nothing; None to measure no other.
+        trained: seconds that its training took.
     """
+    most_seconds = min(MOST_SECONDS, max(LEAST_SECONDS, SPEED_SHARE * trained))
     examples = setup.validation.without_trunk()
 
     def run(count: int) -> dict[str, float]:
@@ -46,7 +52,7 @@ def measure_speeds(setup: TuneSetup, model: Any, full: Any | None) -> dict[str, 
         first = min(FIRST_EXAMPLES, len(examples))
         once = sum(run(first).values()) / first
         most = min(SPEED_EXAMPLES, len(examples))
-        count = min(most, max(first, int(SPEED_SECONDS / SPEED_REPEATS / once)))
+        count = min(most, max(first, int(most_seconds / SPEED_REPEATS / once)))
         found = [run(count) for _ in range(SPEED_REPEATS)]
     return {name: count / median(seconds[name] for seconds in found) for name in found[0]}
 

@@ -1,0 +1,63 @@
+"""Threads: how many compute, how they wait, and when fewer are advised."""
+
+import os
+
+import psutil
+import pytest
+import torch
+from threadpoolctl import threadpool_info
+
+from layerscout.runtime import advise_threads, limit_threads, wait_passively
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    limit_threads(2)
+    yield
+    limit_threads(before)
+
+
+def test_a_limit_holds_for_torch_and_for_linear_algebra(two_threads):
+    limit_threads(1)
+    assert torch.get_num_threads() == 1
+    assert {pool["num_threads"] for pool in threadpool_info()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("cores", "said"),
+    [
+        ([0.0, 3.0], ""),
+        ([40.0, 5.0], ""),  # half a core is no reason
+        ([100.0, 12.0], "other processes keep 1.1 of 2 cores busy; --threads 1 may be faster"),
+        ([100.0, 100.0], "other processes keep 2.0 of 2 cores busy; --threads 1 may be faster"),
+        ([100.0, 100.0, 0.0, 0.0], ""),
+        ([100.0] * 3 + [0.0], "other processes keep 3.0 of 4 cores busy; --threads 1 may be"),
+    ],
+)
+def test_fewer_threads_are_advised_where_others_need_the_cores(
+    cores, said, two_threads, monkeypatch
+):
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval, percpu: cores)
+    advice = advise_threads()
+    assert advice == said if not said else advice.startswith(said)
+
+
+def test_nothing_is_advised_where_one_thread_was_asked_for(two_threads, monkeypatch):
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval, percpu: [100.0, 100.0])
+    limit_threads(1)
+    assert advise_threads() == ""
+
+
+def test_waiting_is_passive_unless_the_environment_says_how(monkeypatch):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    wait_passively()
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    wait_passively()
+    assert os.environ["OMP_WAIT_POLICY"] == "active"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
+    wait_passively()
+    assert "OMP_WAIT_POLICY" not in os.environ

@@ -299,11 +299,36 @@ def test_rows_that_tuning_may_have_seen_are_warned_of(tmp_path, telling):
     for seed, warned in ((0, False), (1, True)):
         cheaply(base, ls.Task.load(telling), "head:4", epochs=1, seed=seed).save(tmp_path)
         found = quietly(tmp_path / "model", ls.Task.load(telling))
-        assert any("no validation split of its own" in w for w in found.warnings) == warned
+        assert any("are also training rows of the tuning" in w for w in found.warnings) == warned
+    result = tmp_path / "result.json"
+    result.write_text(result.read_text().replace("telling.csv", "gone.csv"))
+    found = quietly(tmp_path / "model", ls.Task.load(telling, validation=0.1, seed=2))
+    assert any("no validation split of its own" in w for w in found.warnings)
     for others in ('{"settings": "mine"}', "[]", "[" * 100_000):  # a file that is not of tuning
-        (tmp_path / "result.json").write_text(others)
+        result.write_text(others)
         found = quietly(tmp_path / "model", ls.Task.load(telling))
         assert any("may have been tuned on some of them" in w for w in found.warnings)
+
+
+def test_rows_that_tuning_had_are_counted(tmp_path, telling):
+    base = tiny_checkpoint(tmp_path / "base", "bert")
+    data = tmp_path / "data.csv"
+    data.write_bytes(telling.read_bytes())
+    cheaply(base, ls.Task.load(data), "head:4", epochs=1).save(tmp_path)
+    found = quietly(tmp_path / "model", ls.Task.load(data))
+    held = found.content["task"]["validation_examples"]
+    assert found.content["seen"] == {"training": 0, "chosen": held}
+    assert "tuning chose by these rows" in describe_evaluation(found.content)[0]
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_bytes(data.read_bytes())
+    found = quietly(tmp_path / "model", renamed)
+    rows = found.content["task"]["validation_examples"]
+    assert found.content["seen"] == {"training": rows - held, "chosen": held}
+    told = f"{rows - held} of {rows} rows are also training rows of the tuning"
+    assert any(told in line for line in found.warnings)
+    expect_refused("whose predictions.parquet would be replaced", found.save, tmp_path)
+    data.unlink()
+    assert quietly(tmp_path / "model", renamed).content["seen"] is None
 
 
 def test_other_data_are_judged_whole_and_need_not_have_every_class(tmp_path, telling, write):

@@ -105,6 +105,9 @@ def test_held_out_rows_of_training_are_told(write):
     [line] = task.warnings
     assert "2 of 3 validation rows are also training rows" in line
     assert not Task.from_lists(texts, labels, validation=0.1).warnings
+    held = (["new", "newer"], ["x", "y"])
+    [line] = Task.from_lists(texts, labels, validation=held, test=held).warnings
+    assert "2 of 2 test rows are also validation rows" in line
     twice = Task.from_lists(texts * 2, labels * 2, validation=0.5, seed=1)
     assert "validation rows are also training rows" in twice.warnings[0]
     assert np.isin(twice.validation.origin, twice.train.origin).sum() == 0

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from conftest import real
+from inputs import expect_refused
 from layerscout.models.classifiers import build
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import export, truncate
@@ -68,6 +69,15 @@ def test_a_head_is_kept(family, tmp_path):
     assert "classifier.bias" in after or "classifier.out_proj.bias" in after
     short = AutoModelForSequenceClassification.from_pretrained(tmp_path / "short")
     assert (short.config.num_labels, short.config.num_hidden_layers) == (3, 2)
+
+
+def test_the_model_of_a_tuning_is_not_replaced(tmp_path):
+    whole = tiny_checkpoint(tmp_path / "whole", "bert")
+    truncate(whole, 2, tmp_path / "tuned" / "model")
+    truncate(whole, 1, tmp_path / "tuned" / "model")
+    (tmp_path / "tuned" / "result.json").write_text("{}")
+    expect_refused("whose model/ would be replaced", truncate, whole, 2, tmp_path / "tuned/model")
+    truncate(whole, 2, tmp_path / "tuned" / "shorter")
 
 
 def saved(tmp_path, kind, family="bert"):

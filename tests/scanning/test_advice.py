@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from layerscout.data.task import Task
 from layerscout.scanning.advice import name_head
 from layerscout.scanning.run import Scan, scan
 from layerscout.scores import DEFAULT, Score
@@ -114,5 +115,7 @@ def test_a_scan_holds_the_advice_of_auto(tiny, tmp_path):
     assert advice["relative"] == pytest.approx(chosen[0].relative)
     found.save(tmp_path)
     assert Scan.load(tmp_path).as_dict()["advice"] == advice
+    alike = Task.from_lists(["the same"] * 40, ["a", "b"] * 20)
+    assert scan(str(tiny), alike, progress=False).as_dict()["advice"] is None
     older = replace(found, task={k: v for k, v in found.task.items() if k != "validation_examples"})
     assert older.as_dict()["advice"] == {**advice, "plan": None, "relative": None}

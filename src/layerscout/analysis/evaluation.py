@@ -23,12 +23,15 @@ from layerscout.analysis.tuned_heads import (
 )
 from layerscout.cache import DEFAULT_LIMIT, Examples, predict
 from layerscout.data import (
+    REPEATED,
     Task,
     check_metric,
+    count_repeated,
     ensure_validation,
     list_metrics,
     make_targets,
     read_classes,
+    reload_task,
     require_validation,
     tabulate_predictions,
 )
@@ -42,7 +45,7 @@ from layerscout.models import (
     load_tuned_classifier,
     read_thresholds,
 )
-from layerscout.pages import describe_tuning, render_result
+from layerscout.pages import describe_tuning, list_chosen, render_result
 from layerscout.plans import (
     Edit,
     EvaluateRequest,
@@ -54,6 +57,7 @@ from layerscout.plans import (
 from layerscout.runtime import (
     InputError,
     Show,
+    check_no_tuning,
     log_warnings,
     make_output_folder,
     read_json,
@@ -67,6 +71,9 @@ from layerscout.scanning import (
     warn_of_cut_inputs,
     warn_of_dropped_words,
 )
+
+# What a `result.json` of another program or version may raise.
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +112,7 @@ class Evaluation:
         import pandas as pd
 
         folder, content = make_output_folder(Path(folder).expanduser()), self.as_dict()
+        check_no_tuning(folder, "predictions.parquet")
         names = ("evaluate.json", "evaluate.html", "predictions.parquet")
         with replace_files(*(folder / name for name in names)) as temporary:
             written = json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -157,7 +165,7 @@ def evaluate(
     ablations, single = _part_edits(asked.edits)
     trains = asked.tune_heads or original is not None
     task, all_rows = _choose_rows(model, task, asked.seed, trains=trains)
-    tuning = _read_tuning(model, task)
+    tuning, seen = _read_tuning(model, task), _count_seen(model, task)
     metric = asked.metric or _choose_metric(tuning, task)
     check_metric(metric, task)
     encoder, classifier, columns, task = _load_tuned(model, task, single, device, precision)
@@ -194,6 +202,7 @@ def evaluate(
         "interval": judge.interval(found.outputs[""]),
         "by_name": judge.by_name(found.outputs[""]),
         "majority": judge.majority(),
+        "seen": seen,
         "confusion": judge.confusion(found.outputs[""]),
         "truncation": curves,
         "skips": skips,
@@ -204,7 +213,7 @@ def evaluate(
         "settings": _list_settings(extractor, task, asked.seed, tuned_heads),
         "warnings": [
             *encoder.notes,
-            *_warn_of_seen_rows(tuning, task, all_rows=all_rows),
+            *_warn_of_seen_rows(tuning, task, seen, all_rows=all_rows),
             *_list_warnings(found, judge, asked.max_length),
         ],
         "seconds": extractor.seconds,
@@ -315,10 +324,34 @@ def _judge_spans(ablated: Ablated, judge: Judge, blocks: int) -> list[list[float
 
 def _read_tuning(model: str | Path, task: Task) -> dict[str, Any] | None:
     """Read how a model was tuned, from the `result.json` beside it; None where there is none."""
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        found = describe_tuning(read_json(Path(model).parent / "result.json"))
+    with suppress(*UNREADABLE):
+        found = describe_tuning(_read_result(model))
         settings, read = found["settings"], (*task.origin, "max_length")
         return found | {"settings": {k: settings[k] for k in read if k in settings}}
+    return None
+
+
+def _read_result(model: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(Path(model).parent / "result.json")
+    return found
+
+
+def _count_seen(model: str | Path, task: Task) -> dict[str, int] | None:
+    """Count the judged rows that tuning was trained on ("training"), and those by which it chose.
+
+    Those are the validation rows ("chosen"). None where the data of the tuning cannot be read.
+    """
+    judged = require_validation(task)
+    with suppress(*UNREADABLE):
+        result = _read_result(model)
+        was = reload_task(result["settings"])
+        if was is None:
+            return None
+        validation = was.validation if list_chosen(result) else None
+        return {
+            "training": count_repeated(judged, was.train),
+            "chosen": 0 if validation is None else count_repeated(judged, validation),
+        }
     return None
 
 
@@ -359,9 +392,20 @@ def _read_data(tuning: Mapping[str, Any] | None) -> str | None:
 
 
 def _warn_of_seen_rows(
-    tuning: Mapping[str, Any] | None, task: Task, *, all_rows: bool
+    tuning: Mapping[str, Any] | None, task: Task, seen: Mapping[str, int] | None, *, all_rows: bool
 ) -> list[str]:
-    """Warn where the model may have been tuned on rows that are judged now."""
+    """Warn where the model was, or may have been, tuned on rows that are judged now."""
+    rows = len(require_validation(task))
+    if seen is not None:
+        few = seen["training"] <= REPEATED * rows
+        return (
+            []
+            if few
+            else [
+                f"{seen['training']:,} of {rows:,} rows are also training rows of the tuning, so the "
+                "figures are too good; leave them out"
+            ]
+        )
     if all_rows:
         unknown = "all rows are judged, and the model may have been tuned on some of them"
         return [unknown] if _read_data(tuning) is None else []

@@ -20,7 +20,7 @@ from layerscout.cli.options import (
     interruptible,
 )
 from layerscout.plans import EvaluateRequest
-from layerscout.runtime import InputError
+from layerscout.runtime import InputError, check_no_tuning
 
 
 def evaluate(
@@ -55,6 +55,7 @@ def evaluate(
     with interruptible(), terminal.loading(printing.quiet):
         names = ("evaluate.json", "evaluate.html", "predictions.parquet")
         check_outputs(output, *names, plot=plot)
+        check_no_tuning(output, "predictions.parquet")
         task = columns.load(data, request.seed, judged=model)
         # Heavy imports come after what may be refused.
         from layerscout import analysis, pages

@@ -47,6 +47,6 @@ from layerscout.data.targets import (
     require_validation,
     tabulate_predictions,
 )
-from layerscout.data.task import Task
+from layerscout.data.task import REPEATED, Task, count_repeated, reload_task
 from layerscout.data.texts import render
 from layerscout.data.thresholds import settle_thresholds, tune_thresholds

@@ -1,6 +1,7 @@
 """A labelled task: texts, labels and splits, from a file, a folder, the hub, the demo or lists."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from layerscout.data.sampling import hold_out
 from layerscout.data.sources import find
 from layerscout.data.split import Split
 from layerscout.data.tables import NUMBER, Rows, Source, from_memory
-from layerscout.runtime import InputError, make_unknown_error
+from layerscout.runtime import InputError, LayerscoutError, make_unknown_error
 
 
 @dataclass(frozen=True)
@@ -226,6 +227,23 @@ class Task:
         )
 
 
+def reload_task(origin: Mapping[str, Any]) -> Task | None:
+    """Load a task again, with the same rows set aside; None where its data cannot be read any more.
+
+    Args:
+        origin: as `Task.origin`, among other settings.
+    """
+    data = origin.get("data")
+    if data is None or not (data == "demo" or Path(data).exists()):  # never from the hub, unasked
+        return None
+    names = ("validation", "task", "text", "text_pair", "label", "label_separator", "regression")
+    given: dict[str, Any] = {n: origin.get(n) for n in (*names, "drop_missing", "sep")}
+    seed = origin.get("validation_seed") or 0
+    with suppress(LayerscoutError):
+        return Task.load(data, **given, test=False, seed=seed)
+    return None
+
+
 def _fraction(validation: str | Path | float | int | None) -> float | None:
     """Return the fraction that `validation` stands for, or None where it is a file or nothing."""
     if validation is None or isinstance(validation, Path):
@@ -270,18 +288,28 @@ REPEATED = 0.05
 
 
 def _list_repeated(splits: Mapping[str, Split]) -> list[str]:
-    """Warn of held-out rows that are training rows as well."""
-    train, found = splits["train"], []
-    for which, split in splits.items():
-        if which == "train":
+    """Warn of held-out rows that are training rows as well, and of test rows that are validation's.
+
+    Validation rows choose the epoch.
+    """
+    compared = [("validation", "train"), ("test", "train"), ("test", "validation")]
+    found = []
+    for which, other in compared:
+        if which not in splits or other not in splits:
             continue
-        rows = [*zip(split.texts, split.pairs or split.texts, strict=True)]
-        # Of training, which may be large, no copy is made.
-        seen = {*rows}.intersection(zip(train.texts, train.pairs or train.texts, strict=True))
-        count = sum(row in seen for row in rows)
-        if count > REPEATED * len(rows):
+        split, name = splits[which], "training" if other == "train" else other
+        count = count_repeated(split, splits[other])
+        if count > REPEATED * len(split):
             found.append(
-                f"{count:,} of {len(rows):,} {which} rows are also training rows, so the "
-                f"{which} figures are too good; remove them from training"
+                f"{count:,} of {len(split):,} {which} rows are also {name} rows, so the "
+                f"{which} figures are too good; remove them from {name}"
             )
     return found
+
+
+def count_repeated(split: Split, other: Split) -> int:
+    """Count the rows of a split whose text, or pair of texts, another split has too."""
+    rows = [*zip(split.texts, split.pairs or split.texts, strict=True)]
+    # Of the other one, which may be large, no copy is made.
+    seen = {*rows}.intersection(zip(other.texts, other.pairs or other.texts, strict=True))
+    return sum(row in seen for row in rows)

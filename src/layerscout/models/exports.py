@@ -23,7 +23,13 @@ from layerscout.models.places import head_modules, locate_parameters
 from layerscout.models.quiet import quiet_transformers
 from layerscout.models.untying import copy_shared_weights
 from layerscout.plans import Plan, check_tied
-from layerscout.runtime import InputError, check_integer, first_line, replace_folder
+from layerscout.runtime import (
+    InputError,
+    check_integer,
+    check_no_tuning,
+    first_line,
+    replace_folder,
+)
 
 
 def export(
@@ -90,11 +96,14 @@ def truncate(
     """
     from transformers import AutoConfig
 
+    place = Path(folder).expanduser()
+    if place.exists():
+        check_no_tuning(place.parent, f"{place.name}/")
     loaded = load_checkpoint(str(model))
     blocks = int(loaded.model.config.num_hidden_layers)
     head = check_integer("head", head, 1, blocks - 1, remedy=f"{model} has {blocks} blocks")
     local = loaded.revision is None
-    if local and Path(folder).expanduser().resolve() == Path(loaded.source).resolve():
+    if local and place.resolve() == Path(loaded.source).resolve():
         raise InputError(f"{folder} holds the model to truncate; choose another folder")
     # As the file says it, which is not how `load_checkpoint` computes.
     config = load_pretrained(AutoConfig, loaded.source, revision=loaded.revision)

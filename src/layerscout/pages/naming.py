@@ -80,7 +80,8 @@ def list_chosen(content: Mapping[str, Any]) -> list[str]:
 def describe_reached(content: Mapping[str, Any]) -> str:
     """Say what a tuned model reached, on the test examples if there are any.
 
-    With what always predicting the same reaches, and whether the examples chose the model.
+    With what the plan it is compared with reached, what always predicting the same reaches, and
+    whether the examples chose the model.
 
     Args:
         content: of `result.json`.
@@ -89,11 +90,15 @@ def describe_reached(content: Mapping[str, Any]) -> str:
     if (test := content.get("test")) is not None:
         reached = test["metrics"][content["metric"]]
         always = compare_with_majority({**content, "majority": test["majority"]}, reached)
-        text = f"test {name} {reached:.3f}"
+        other = (content.get("against") or {}).get("test")
+        versus = f" vs {other['metrics'][content['metric']]:.3f}" if other else ""
+        text = f"test {name} {reached:.3f}{versus}"
         notes = [describe_interval(test), always, f"validation {value:.3f}"]
     else:
         chosen = "selected on these rows" if list_chosen(content) else ""
-        text, always = f"{name} {value:.3f}", compare_with_majority(content, value)
+        other = content.get("against")
+        versus = f" vs {other[content['keep']]['value']:.3f}" if other else ""
+        text, always = f"{name} {value:.3f}{versus}", compare_with_majority(content, value)
         notes = [describe_interval(content), always, chosen]
     noted = "; ".join(filter(None, notes))
     return f"{text} ({noted})" if noted else text

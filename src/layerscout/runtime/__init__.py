@@ -20,6 +20,7 @@ from layerscout.runtime.files import (
 )
 from layerscout.runtime.folders import (
     check_checkpoint_folder,
+    check_no_tuning,
     check_output_folder,
     lock_folder,
     make_output_folder,

@@ -151,6 +151,18 @@ def check_checkpoint_folder(folder: Path) -> None:
         )
 
 
+def check_no_tuning(folder: Path, part: str) -> None:
+    """Check that a folder holds no tuning, a part of which would be replaced by something else.
+
+    Raises:
+        InputError: if it does.
+    """
+    if (folder / "result.json").exists():
+        raise InputError(
+            f"{folder} holds a tuned model, whose {part} would be replaced; choose another folder"
+        )
+
+
 def _exchange(new: Path, folder: Path) -> None:
     """Move the folder `new` to `folder`; an earlier one is called `new` afterwards."""
     earlier = Path(f"{new}{EARLIER}")

@@ -142,13 +142,16 @@ class Scan:
             return name_blindly(self.model["blocks"], "no score of states was computed")
         return name_head(key, self.scores[key], self.model["blocks"])
 
-    def advise(self) -> dict[str, Any]:
+    def advise(self) -> dict[str, Any] | None:
         """Give the advice that opens the report: the state for the head, and the plan of "auto".
 
         Returns:
             "head" and "because", "plan" as in `plan.json`, and "relative", its training FLOPs as a
-            share of those of full fine-tuning; both are None where "auto" finds no plan.
+            share of those of full fine-tuning; both are None where "auto" finds no plan. None where
+            no state has any score, as for texts that are all the same: something is wrong there.
         """
+        if all(score.best() is None for score in self.scores.values()):
+            return None
         named = self.name_head()
         found: dict[str, Any] = {"head": named.state, "because": named.because}
         try:

@@ -34,8 +34,7 @@ TAGS = {"multiple_choice": "multiple-choice", "token_classification": "token-cla
 
 def summary(content: Mapping[str, Any]) -> str:
     """Say in one line what was tuned, what it cost and how good it is, from `result.json`."""
-    plan, model, metric = content["plan"], content["model"], name_measure(content)
-    keep = content["keep"]
+    plan, model = content["plan"], content["model"]
     blocks = f"{len(plan['tuned'])} of {model['blocks']} blocks"
     line = f"tuned {blocks if plan['tuned'] else 'the head only'}{_say_by_what(content)}"
     if model["editing"]:
@@ -48,10 +47,7 @@ def summary(content: Mapping[str, Any]) -> str:
     full = len(other["plan"]["tuned"]) == other["plan"]["head"] == model["blocks"]
     everything = "full fine-tuning" if content["method"] == "full" else "all blocks"
     name = everything if full else other["plan"]["notation"]
-    return (
-        f"{line}, {spent / others:.0%} of the time of {name}, {metric} "
-        f"{content[keep]['value']:.3f} vs {other[keep]['value']:.3f}"
-    )
+    return f"{line}, {spent / others:.0%} of the time of {name}, {describe_reached(content)}"
 
 
 def _say_by_what(content: Mapping[str, Any]) -> str:

@@ -150,7 +150,7 @@ def make_result(
         else dict(zip(setup.task.labels, thresholds.tolist(), strict=True)),
         "examples_per_second": speeds,
         "memory": used,
-        "against": _describe_plan(setup, tuned[1]) if len(tuned) > 1 else None,
+        "against": _describe_other(setup, tuned[1], max_length) if len(tuned) > 1 else None,
         "settings": _list_settings(setup, recorded),
         "given": describe_given(setup.request),
         "warnings": [
@@ -199,6 +199,20 @@ def _test(
         "errors": found.errors,
     }
     return described, {"split": ["test"] * len(part.answers), **found.predictions}
+
+
+def _describe_other(setup: TuneSetup, tuned: Tuned, max_length: int) -> dict[str, Any]:
+    """Describe the plan that the first one is compared with, and judge it on the test split too."""
+    described = _describe_plan(setup, tuned)
+    if setup.task.test is None:
+        return described | {"test": None}
+    _, model = load_kept(setup, tuned)
+    round_weights(model, setup.save_dtype)
+    answers = setup.validation.answers
+    logits = predict(setup.encoder, model, _list_examples(setup, tuned)).numpy()
+    thresholds = settle_thresholds(setup.settings.threshold, answers.labels, logits)
+    tested, _ = _test(setup, model, max_length, thresholds)
+    return described | {"test": tested}
 
 
 def _judge_majority(setup: TuneSetup, part: Part) -> float | None:

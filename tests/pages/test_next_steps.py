@@ -4,11 +4,17 @@ from typing import Any
 
 import pytest
 
-from layerscout.pages.commands import write_command
+from layerscout.pages.commands import choose_output, write_command
 from layerscout.pages.evaluation import describe_evaluation
 from layerscout.pages.heat_maps import LEAST_SPAN, draw_skips
 from layerscout.pages.html import build_sections
 from layerscout.pages.next_steps import suggest_step
+from layerscout.pages.plan import write_next_command
+from layerscout.pages.tuned import build_tuned
+from layerscout.pages.wording import write_advice
+from scan_content import scan
+
+SKIPS = [[0.5, 0.5, 0.5], [None, 0.5, 0.5], [None, None, 0.5]]
 
 
 def evaluated(curve: list[float] | None, skips: Any = None, **more: Any) -> dict[str, Any]:
@@ -34,14 +40,26 @@ def evaluated(curve: list[float] | None, skips: Any = None, **more: Any) -> dict
 @pytest.mark.parametrize(
     ("content", "command"),
     [
-        (evaluated(None), "layerscout evaluate out/model 'my reviews.csv' --edit truncate"),
+        (
+            evaluated(None),
+            "layerscout evaluate out/model 'my reviews.csv' --edit truncate --edit skip",
+        ),
         (
             evaluated([0.5, 0.6, 0.9, 0.9]),
             "layerscout truncate out/model --head 2 -o out/model-head-2",
         ),
         (
             evaluated([0.5, 0.6, 0.7, 0.9]),
-            "layerscout evaluate out/model 'my reviews.csv' --edit skip",
+            "layerscout evaluate out/model 'my reviews.csv' --edit truncate --edit skip",
+        ),
+        # Skips alone do not show how many blocks can go.
+        (
+            evaluated(None, SKIPS),
+            "layerscout evaluate out/model 'my reviews.csv' --edit truncate --edit skip",
+        ),
+        (
+            evaluated([0.5, 0.6, 0.9, 0.9], SKIPS),
+            "layerscout truncate out/model --head 2 -o out/model-head-2",
         ),
     ],
 )
@@ -90,7 +108,7 @@ def test_a_metric_that_was_asked_for_counts_in_what_comes_next():
     judged = given | {"metric": "macro_f1", "metrics": {"macro_f1": 0.9}}
     own = judged["task"] | {"metric": "accuracy"}
     step = suggest_step(judged | {"task": own}, "evaluate")
-    assert step is not None and step[1].endswith("--metric macro_f1 --edit truncate")
+    assert step is not None and " --metric macro_f1 --edit truncate" in step[1]
     assert "--metric" not in write_command("scan", judged | {"task": own}), "it has no such option"
     known = judged | {"task": own | {"metric": "macro_f1"}}
     assert "--metric" not in write_command("tune", known), "it is the task's own"
@@ -135,3 +153,114 @@ def test_near_values_do_not_span_all_colours():
     low, high = draw_skips(content).to_dict()["layer"][0]["encoding"]["color"]["scale"]["domain"]
     assert high - low == pytest.approx(LEAST_SPAN)
     assert low < 0.49 < 0.51 < high
+
+
+def tuned(**more: Any) -> dict[str, Any]:
+    """The content of a result.json: macro-F1 0.6, which noise alone may set above 0.5."""
+    curve = [{"epoch": 2, "value": 0.6, "loss": 0.6, "training_loss": 0.5}]
+    ends = {name: {"epoch": 2, "value": 0.6} for name in ("best", "last")}
+    run = {"learning_rate": 3e-5, "seed": 0, "curve": curve, "diverged": False, "stopped": None}
+    kept = {"kept": 0, "keep": "best", **ends, "runs": [{**run, **ends}]}
+    shape = {"name": "base", "blocks": 3, "family": "bert", "parameters": {"total": 9}}
+    numbers = {"train": 1, "full_train": 2, "inference": 1, "full_inference": 2}
+    return (
+        evaluated(None, **kept, flops=numbers, memory={}, examples_per_second=None)
+        | {"verb": "tune", "saved_as": "checkpoint", "method": "full", "model": shape}
+        | {"metrics": {"accuracy": 0.6}, "interval": [0.45, 0.75]}
+        | {"plan": {"notation": "(2, 3, 3)", "head": 3}, "parameters": {"total": 9, "trainable": 1}}
+        | {"settings": {"data": "r.csv", "validation": 0.1, "epochs": 10, "validation_examples": 9}}
+        | more
+    )
+
+
+def test_more_rows_are_advised_where_more_epochs_cannot_help():
+    """The best of 10 epochs was the second: the 20 that were suggested before end the same way."""
+    content, early = tuned(), "Its best epoch was 2 of 10, so training for longer will not help"
+    assert suggest_step(content, "out") == (
+        "Tune it again, with more rows to validate on:",
+        "layerscout tune base r.csv --plan '(2, 3, 3)' --validation 0.3 --epochs 10 "
+        "--learning-rate 3e-05 -o out-more-rows",
+    )
+    assert build_tuned(content)[1][0].paragraphs[1].startswith(early)
+    # A third of the rows is set aside already, or they come from a file of their own.
+    for given in (0.3, "held.csv", None):
+        again = tuned(settings=content["settings"] | {"validation": given})
+        assert suggest_step(again, "out") is None
+    late = {"best": {"epoch": 7, "value": 0.6}}
+    step = suggest_step(tuned(**late), "out")
+    assert step is not None and "--epochs 20" in step[1] and step[1].endswith("-o out-longer")
+    assert len(build_tuned(tuned(**late))[1][0].paragraphs) == 1
+    # Where nothing was learnt, it is not rows that are missing.
+    step = suggest_step(tuned(metrics={"accuracy": 0.4}), "out")
+    assert step is not None and step[1].endswith("-o out-longer")
+
+
+def test_more_rows_are_advised_after_an_evaluation_of_the_same_data():
+    before = {"model": "base", "plan": "(2, 3, 3)", "method": "full", "epochs": 10, "best_epoch": 2}
+    before |= {"learning_rate": 3e-5, "options": {}, "metric": "accuracy"}
+    before |= {"settings": {"data": "my reviews.csv", "validation": 0.1}}
+    content = evaluated([0.5, 0.5, 0.5, 0.9], interval=[0.45, 0.99], tuning=before)
+    assert "validate on more rows" in describe_evaluation(content)[2]
+    step = suggest_step(content, "evaluate")
+    assert step is not None and " --validation 0.3 " in step[1]
+    other = content | {"settings": {"data": "november.csv"}}
+    assert suggest_step(other, "evaluate") is None
+
+
+def test_what_was_trained_for_longer_is_not_trained_for_even_longer():
+    failed = {"metrics": {"accuracy": 0.4}}
+    assert suggest_step(tuned(**failed), "out-longer") is None
+    model = {"name": "out-longer/model", "blocks": 3, "family": "bert"}
+    before = {"model": "base", "plan": "(2, 3, 3)", "method": "full", "epochs": 10}
+    before |= {"learning_rate": 3e-5, "options": {}, "metric": "accuracy", "settings": {}}
+    content = evaluated(None, **failed, model=model, tuning=before)
+    assert suggest_step(content, "evaluate") is None
+
+
+def test_a_test_file_is_carried_to_another_tuning_only():
+    settings = {"data": "r.csv", "test": "test.csv", "validation": "held.csv", "epochs": 3}
+    step = suggest_step(tuned(metrics={"accuracy": 0.4}, settings=settings), "out")
+    assert step is not None and " --validation held.csv --test test.csv " in step[1]
+    assert "--test" not in write_command("evaluate", tuned(settings=settings))
+
+
+def advised(metric: str = "accuracy") -> dict[str, Any]:
+    """The content of a scan.json with advice."""
+    content = scan(advice={"plan": {"notation": "(2, 2, 2)"}}, settings={"data": "in/imb.csv"})
+    return content | {"task": content["task"] | {"metric": metric}}
+
+
+def planned(content: dict[str, Any]) -> dict[str, Any]:
+    work = {"examples": 60_000, "epochs": 5}
+    given = {"method": "full", "untie": False, "plan": {"notation": "(2, 2, 2)"}}
+    return {"task": content["task"], "work": work, **given}
+
+
+def test_a_folder_that_holds_a_result_is_not_suggested_again(tmp_path, monkeypatch):
+    """tune refused the command that scan suggested for the second data set of a folder."""
+    monkeypatch.chdir(tmp_path)
+    content, command = advised(), "layerscout tune tiny in/imb.csv --plan '(2, 2, 2)'"
+
+    def suggest() -> set[str | None]:
+        return {write_advice(content), write_next_command(planned(content), content)}
+
+    (tmp_path / "tuned").mkdir()
+    assert suggest() == {command}
+    (tmp_path / "tuned" / "result.json").touch()
+    assert suggest() == {f"{command} -o tuned-imb"}
+    (tmp_path / "tuned-imb").mkdir()
+    (tmp_path / "tuned-imb-2").mkdir()
+    assert suggest() == {f"{command} -o tuned-imb-3"}
+    assert write_command("tune", content, "--epochs", "3").endswith("-o tuned-imb-3"), "of a study"
+    assert write_command("tune", content, "-o", "mine").endswith("-o mine")
+    assert choose_output("-") == choose_output("") == ["-o", "tuned-2"]
+    assert choose_output("nyu-mll/glue") == ["-o", "tuned-glue"]
+
+
+def test_rare_classes_are_balanced_from_the_first_tuning_on():
+    content = advised("macro_f1")
+    command = "layerscout tune tiny in/imb.csv --class-weights balanced --plan '(2, 2, 2)'"
+    assert write_advice(content) == command
+    assert write_next_command(planned(content), content) == command
+    content["task"]["kind"] = "token_classification"  # all tags but one are rare
+    assert "balanced" not in str(write_advice(content))

@@ -18,7 +18,10 @@ def report(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Folder for report.html.", show_default="the first DIR"
+            "--output",
+            "-o",
+            help="Folder for report.html.",
+            show_default="DIR, or ./report for several",
         ),
     ] = None,
     figures: Figures = None,
@@ -31,8 +34,10 @@ def report(
     from layerscout.cli import terminal
 
     with interruptible(), terminal.loading(quiet):
-        place = output or folders[0]
-        if output is not None or place.is_dir():  # else there is nothing to read, which is told
+        several = len(folders) > 1
+        place = output or (Path("report") if several else folders[0])
+        # A single DIR that is no folder has nothing to read, which is told.
+        if output is not None or several or place.is_dir():
             check_outputs(place, "report.html")
             if figures is not None:
                 check_outputs(place / "figures")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from layerscout.plans import Pooling, TuneRequest, options_of, read_token, usual_pooling
@@ -24,6 +27,8 @@ CARRIED: Mapping[str, Any] = {
 }
 # Only a scan takes these; its usual pooling is the family's.
 CARRIED_BY_SCANS: Mapping[str, Any] = {"pooling": None, "balanced": False}
+# Only a tuning judges what it made on a test file as well.
+CARRIED_BY_TUNINGS: Mapping[str, Any] = {"test": None}
 # The verbs with a metric that counts.
 JUDGING = ("tune", "evaluate")
 
@@ -38,6 +43,34 @@ def find_metric(content: Mapping[str, Any]) -> str | None:
     """Find the metric that was asked for in place of the task's own; None if none was."""
     metric, own = content.get("metric"), content.get("task", {}).get("metric")
     return None if own is None or metric == own else metric
+
+
+def balance_classes(kind: str, metric: str | None) -> list[str]:
+    """Give the option with which rare classes count as much in training as they do in the metric.
+
+    Args:
+        kind: of the task.
+        metric: that counts. Of classes it is macro-F1 by default where one of them is rare.
+    """
+    rare = kind == "classification" and metric == "macro_f1"
+    return ["--class-weights", "balanced"] if rare else []
+
+
+def choose_output(data: str) -> list[str]:
+    """Give the option for a free output folder where tune's default one, `tuned`, has a result.
+
+    tune refuses to replace the result of another training, so the command would not run as it
+    stands.
+
+    Args:
+        data: what is tuned on, by which the folder is named.
+    """
+    if not os.access("tuned/result.json", os.F_OK):
+        return []
+    stem = Path(data).name.partition(".")[0].strip("-")
+    first = f"tuned-{stem}" if stem else "tuned"
+    names = itertools.chain([first], (f"{first}-{n}" for n in itertools.count(2)))
+    return ["-o", next(name for name in names if not os.access(name, os.F_OK))]
 
 
 def write_report_command(folder: str) -> str:
@@ -58,6 +91,9 @@ def write_command(verb: str, scan: Mapping[str, Any], *more: str, model: str | N
     name = scan["model"]["name"] if model is None else model
     words = ["layerscout", verb, name, str(settings.get("data") or "DATA")]
     carried = dict(CARRIED)
+    if verb == "tune":
+        carried |= CARRIED_BY_TUNINGS
+        more = more if "-o" in more else (*more, *choose_output(settings.get("data") or ""))
     if verb == "scan":
         carried |= CARRIED_BY_SCANS
         carried["pooling"] = find_usual_pooling(scan)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from layerscout.data import name_metric
+from layerscout.data import REPEATED, name_metric
 from layerscout.pages.by_name import show_by_name, show_confusion
 from layerscout.pages.content import Section, Table
 from layerscout.pages.curves import TRUNCATIONS, draw_truncation
@@ -29,6 +29,12 @@ from layerscout.pages.naming import (
 
 # The share of what a model has above the majority baseline that it may lose by being truncated.
 LOST = 0.02
+# Where the best epoch came before this share of them, training for longer cannot help.
+EARLY = 2 / 3
+
+# What is left after an edit of a model that has learnt nothing.
+_SO = "so what is left after an edit says nothing."
+UNCLEAR = f"It is not clearly better than always giving the same answer, {_SO}"
 
 
 def build_evaluation(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
@@ -82,27 +88,47 @@ def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
         first += f" ({interval})"
     if content["majority"] is not None and kind != "regression":
         first += f"; always predicting {name_majority(kind)} scores {format_number(majority)}"
+    seen = content.get("seen")
+    if seen and seen["chosen"] > REPEATED * content["task"]["examples_used"]:
+        first += "; tuning chose by these rows, which flatters the figures a little"
     if failure := find_failure(content):
-        return [f"{first}.", failure]
+        advice = advise_more_rows(content)
+        return [f"{first}.", failure, *([] if advice is None else [advice])]
     return [f"{first}.", *_describe_truncation(content), *_describe_skips(content)]
 
 
 def find_failure(content: Mapping[str, Any]) -> str | None:
     """Say that a model has learnt nothing, or not so that it could be seen; None if it has."""
     whole, majority = content["metrics"][content["metric"]], content["majority"] or 0.0
-    so = "so what is left after an edit says nothing."
     confusion = content.get("confusion") or []
     predicted = [n for n, column in enumerate(zip(*confusion, strict=True)) if any(column)]
     if len(predicted) == 1 and sum(map(any, confusion)) > 1:
         one = content["task"]["labels"][predicted[0]]
-        return f"It predicts {one!r:.60} for everything and has not learnt the task, {so}"
+        return f"It predicts {one!r:.60} for everything and has not learnt the task, {_SO}"
     if whole <= majority and have_one_class(content):
-        return f"All examples have the same label, which cannot show what it has learnt, {so}"
+        return f"All examples have the same label, which cannot show what it has learnt, {_SO}"
     if whole <= majority:
-        return f"It has not learnt the task, {so}"
+        return f"It has not learnt the task, {_SO}"
     if content.get("interval") and content["interval"][0] <= majority:
-        return f"It is not clearly better than always giving the same answer, {so}"
+        return UNCLEAR
     return None
+
+
+def advise_more_rows(content: Mapping[str, Any]) -> str | None:
+    """Advise more rows where noise alone may set a model apart and more epochs cannot help.
+
+    Args:
+        content: of `evaluate.json`; of `result.json`, with its `describe_tuning` as "tuning".
+    """
+    tuning = content.get("tuning") or {}
+    epochs = tuning.get("epochs", 1)
+    best = tuning.get("best_epoch", epochs)
+    if best >= EARLY * epochs or find_failure(content) != UNCLEAR:
+        return None
+    return (
+        f"Its best epoch was {best} of {epochs}, so training for longer will not help; validate on "
+        "more rows, or train on more."
+    )
 
 
 def have_one_class(content: Mapping[str, Any]) -> bool:

@@ -7,11 +7,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from layerscout.pages.commands import find_metric, train_longer, write_command, write_option
-from layerscout.pages.evaluation import count_removable, find_failure, have_one_class
+from layerscout.pages.commands import (
+    balance_classes,
+    find_metric,
+    train_longer,
+    write_command,
+    write_option,
+)
+from layerscout.pages.evaluation import (
+    advise_more_rows,
+    count_removable,
+    find_failure,
+    have_one_class,
+)
 from layerscout.plans import TuneRequest, describe_method, make_method
 
 AGAIN = "Tune it again, for longer and at other learning rates:"
+ON_MORE_ROWS = "Tune it again, with more rows to validate on:"
+
+# The share of the rows that are set aside to validate on more of them.
+MORE_ROWS = 0.3
 
 # What tuning again does not take from the options that were given: it has the plan that came of
 # them, trains for longer at other rates, and the data come with the settings.
@@ -37,7 +52,7 @@ def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | N
     """
     match content["verb"]:
         case "tune" if find_failure(content):
-            return AGAIN, _tune_again({**content, "tuning": describe_tuning(content)}, folder)
+            return _tune_again({**content, "tuning": describe_tuning(content)}, folder)
         case "tune" if content["saved_as"] == "checkpoint":
             command = write_command(
                 "evaluate", content, "--edit", "truncate", model=f"{folder}/model"
@@ -54,28 +69,26 @@ def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | N
 
 
 def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Suggest to try shorter models, to save the shortest that will do, or to look inside.
+    """Suggest to save the shortest model that will do, or to find which blocks matter.
 
-    A model that has learnt nothing is tuned again first.
+    That needs both maps at once: an evaluation does not know what an earlier one has found. A model
+    that has learnt nothing is tuned again first.
     """
     if find_failure(content):
         if have_one_class(content):
             return None
         tuned = Path(content["model"]["name"])
         again = tuned.parent if content.get("tuning") and tuned.name == "model" else tuned
-        return AGAIN, _tune_again(content, str(again))
+        return _tune_again(content, str(again))
     name, removable = content["model"]["name"], count_removable(content)
-    if "untuned" not in content["truncation"]:
-        command = write_command("evaluate", content, "--edit", "truncate")
-        return "See how many blocks the model can do without:", command
     if removable:
         head = str(content["model"]["blocks"] - removable)
         output = f"{name.rstrip('/')}-head-{head}"
         words = ["layerscout", "truncate", name, "--head", head, "-o", output]
         return "Save the model without them:", shlex.join(words)
-    if content["skips"] is None:
-        command = write_command("evaluate", content, "--edit", "skip")
-        return "See which blocks inside the model matter least:", command
+    if "untuned" not in content["truncation"] or content["skips"] is None:
+        command = write_command("evaluate", content, "--edit", "truncate", "--edit", "skip")
+        return "See how many blocks the model can do without, and which matter least:", command
     return None
 
 
@@ -95,29 +108,54 @@ def describe_tuning(result: Mapping[str, Any]) -> dict[str, Any]:
         "method": method,
         "metric": str(result["metric"]),
         "epochs": int(result["settings"]["epochs"]),
+        "best_epoch": int(result["best"]["epoch"]),
         "learning_rate": float(result["runs"][result["kept"]]["learning_rate"]),
         "options": options | {k: v for k, v in given.items() if k not in SETTLED},
         "settings": result["settings"],
     }
 
 
-def _tune_again(content: Mapping[str, Any], folder: str) -> str:
-    """Write the command that tunes for longer: as before if that is known, else this checkpoint.
+def _tune_again(content: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
+    """Suggest to tune for longer, or judged on more rows.
 
-    Its result goes beside `folder`, since a folder that holds one is not written to.
+    As before if that is known, else from this checkpoint. The result goes beside `folder`, since a
+    folder that holds one is not written to. None where it was trained for longer before, or only
+    other data would help.
     """
-    before, output = content.get("tuning"), ("-o", f"{folder}-longer")
+    if folder.endswith("-longer"):
+        return None
+    before = content.get("tuning")
     if before is None:
-        return write_command("tune", content, "--epochs", str(2 * TuneRequest.epochs), *output)
+        words = ["--epochs", str(2 * TuneRequest.epochs), "-o", f"{folder}-longer"]
+        return AGAIN, write_command("tune", content, *words)
+    step, name, rate = AGAIN, "longer", before["learning_rate"]
+    changed = train_longer(before["epochs"], rate)
+    if advise_more_rows(content):
+        if not _can_set_more_aside(content, before["settings"]):
+            return None
+        step, name = ON_MORE_ROWS, "more-rows"
+        changed = {"--validation": str(MORE_ROWS), "--epochs": str(before["epochs"])}
+        changed |= {"--learning-rate": f"{rate:g}"}
     options = {"--plan": before["plan"]}
     options |= {} if before["method"] == "full" else {"--method": before["method"]}
     words = [word for option in options.items() for word in option]
+    if "class_weights" not in before["options"]:
+        words += balance_classes(content["task"]["kind"], before["metric"])
     metric = find_metric(content)
-    given = {"metric": metric} if metric else {}
-    if content["task"]["kind"] == "classification" and before["metric"] == "macro_f1":
-        given["class_weights"] = "balanced"  # rare classes count as much in training, too
-    for name, value in (given | before["options"]).items():
-        words += write_option(TuneRequest, name, value)
-    longer = train_longer(before["epochs"], before["learning_rate"])
-    words += [word for option in longer.items() for word in option]
-    return write_command("tune", before, *words, *output, model=before["model"])
+    for option, value in (({"metric": metric} if metric else {}) | before["options"]).items():
+        words += write_option(TuneRequest, option, value)
+    words += [word for option in changed.items() for word in option]
+    words += ["-o", f"{folder}-{name}"]
+    return step, write_command("tune", before, *words, model=before["model"])
+
+
+def _can_set_more_aside(content: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Tell whether a model was judged on a small share of the rows that its tuning was given.
+
+    Args:
+        content: of the tuning or the evaluation.
+        settings: of the tuning.
+    """
+    share = settings.get("validation")
+    of_tuning = settings.get("data") == content["settings"].get("data")
+    return of_tuning and isinstance(share, float) and share < MORE_ROWS

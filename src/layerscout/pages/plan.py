@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from layerscout.pages.commands import write_command
+from layerscout.pages.commands import balance_classes, write_command
 from layerscout.pages.content import Table
 from layerscout.pages.naming import name_examples
 from layerscout.plans import METHODS, Settings, choose_epochs, describe_method
@@ -82,6 +82,7 @@ def write_next_command(content: Mapping[str, Any], scan: Mapping[str, Any]) -> s
     task, work, method = content["task"], content["work"], content["method"]
     usual_epochs = choose_epochs(Settings(), work["examples"], task["kind"], task["labels"])
     more = ["--epochs", str(work["epochs"])] if work["epochs"] != usual_epochs else []
+    more += balance_classes(task["kind"], task.get("metric"))
     more += [] if method == "full" else ["--method", method]
     usual = describe_method(METHODS[method]())
     for name, value in content.get("method_options", {}).items():

@@ -13,6 +13,7 @@ from layerscout.pages.scores import (
     choose_leading,
     describe_tie,
     find_tied,
+    get_details,
     name_entry,
     name_score,
     title_score,
@@ -77,8 +78,9 @@ def _compare_quality(
 ) -> str:
     """Say which of two models is better, if that can be told."""
     if pair is None or pair["unpaired"]:
+        split = "test" if all(one.get("test") for one in contents) else "validation"
         values = [
-            f"{name_measure(one)} {_get_value(one):.3f} ({name})"
+            f"{split} {name_measure(one)} {_get_value(one, split):.3f} ({name})"
             for one, name in zip(contents, names, strict=True)
         ]
         because = "" if pair is None else f": {pair['unpaired']}"
@@ -107,9 +109,10 @@ def _format_points(key: str, value: float) -> str:
     return text.replace("-", "−")
 
 
-def _get_value(content: Mapping[str, Any]) -> float:
-    """Give the metric that counts, of validation."""
-    value: float = content["metrics"][content["metric"]]
+def _get_value(content: Mapping[str, Any], split: str) -> float:
+    """Give the metric that counts, of validation or test."""
+    judged = content["test"] if split == "test" else content
+    value: float = judged["metrics"][content["metric"]]
     return value
 
 
@@ -134,14 +137,28 @@ def _compare_scans(contents: Contents, names: Sequence[str]) -> str:
 
 
 def _doubt_scans(contents: Contents) -> list[str]:
-    """Say what the scans of two models cannot say."""
-    first, second = (scan["model"]["name"] for scan in contents)
-    if first == second:
-        return []
-    return [
-        "This does not say which model is better after tuning: tune both, and compare the results "
-        "with `layerscout report A B`."
-    ]
+    """Say what two scans of different models, data or scores cannot say."""
+    models, data, scores, metrics = zip(*map(_tell_subject, contents), strict=True)
+    found = [("data", data), ("scores", scores), ("metrics", metrics)]
+    different = [what for what, (first, second) in found if first != second]
+    lines = []
+    if different:
+        listed = " and ".join(filter(None, [", ".join(different[:-1]), different[-1]]))
+        lines.append(f"The values are of different {listed}, and cannot be compared.")
+    if models[0] != models[1]:
+        lines.append(
+            "This does not say which model is better after tuning: tune both, and compare the "
+            "results with layerscout report A B."
+        )
+    return lines
+
+
+def _tell_subject(scan: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Give the model of a scan, its data, the score that leads and the metric of that."""
+    task, key = scan["task"], choose_leading(scan)
+    data = (task["name"], task["kind"], task.get("labels"), scan["settings"].get("data"))
+    metric = None if key is None else get_details(scan["scores"][key]).get("metric")
+    return scan["model"]["name"], data, key, metric
 
 
 def _say_same(contents: Contents) -> list[str]:
@@ -228,7 +245,7 @@ def _list_costs(contents: Contents) -> dict[str, list[str]]:
         "trained parameters": [f"{one['parameters']['trainable']:,}" for one in contents],
         "time": [f"{sum(one['seconds'].values()):.1f} s" for one in contents],
         "memory": ["–" if used is None else f"{used / 1e9:.2f} GB" for used in memory],
-        "speed": [describe_speed(one).partition(",")[0] or "–" for one in contents],
+        "speed": [describe_speed(one).partition(", ")[0] or "–" for one in contents],
     }
 
 

@@ -10,6 +10,7 @@ import altair as alt
 from layerscout.pages.axes import BEST, CURVE, MUTED, lay_out_entries, lay_out_values, layer_rows
 from layerscout.pages.by_name import choose_split, show_by_name, show_confusion
 from layerscout.pages.content import Section, Table
+from layerscout.pages.evaluation import advise_more_rows
 from layerscout.pages.formats import format_decimals, list_model
 from layerscout.pages.naming import (
     count_examples,
@@ -20,16 +21,18 @@ from layerscout.pages.naming import (
     name_majority,
     name_measure,
 )
+from layerscout.pages.next_steps import describe_tuning
 
 
 def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
     """Give the title and the sections of a tuned model."""
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
     found = f"{plan['notation']} ({content['method']}): {describe_reached(content)}."
+    advice = advise_more_rows({**content, "tuning": describe_tuning(content)})
     share, test = flops["train"] / flops["full_train"], content.get("test")
     examples = name_examples(task["kind"])
     sections = [
-        Section("Found", [found]),
+        Section("Found", [found] if advice is None else [found, advice]),
         Section("Warnings", content["warnings"]),
         Section("Runs", table=tabulate_runs(content)),
         Section("Epochs", charts=[draw_epochs(content)], table=tabulate_epochs(content)),

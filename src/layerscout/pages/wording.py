@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from layerscout.data import name_metric
-from layerscout.pages.commands import write_command
+from layerscout.pages.commands import balance_classes, write_command
 from layerscout.pages.formats import format_entries, format_number
 from layerscout.pages.naming import count_read, count_rows, name_labels, name_majority, read_more
 from layerscout.pages.scores import (
@@ -100,8 +100,11 @@ def describe_advice(scan: Mapping[str, Any]) -> list[str]:
 
 def write_advice(scan: Mapping[str, Any]) -> str | None:
     """Write the command that follows the advice; None where there is none."""
-    plan = (scan.get("advice") or {}).get("plan")
-    return None if plan is None else write_command("tune", scan, "--plan", plan["notation"])
+    plan, task = (scan.get("advice") or {}).get("plan"), scan["task"]
+    if plan is None:
+        return None
+    balanced = balance_classes(task["kind"], task.get("metric"))
+    return write_command("tune", scan, *balanced, "--plan", plan["notation"])
 
 
 def describe_no_signal(scan: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,6 +43,7 @@ class _Report:
     """What a report holds, part by part.
 
     Attributes:
+        names: of the folders, where there are several.
         titles: of the parts.
         sections: of the page.
         contents: what the page carries as JSON.
@@ -53,6 +54,7 @@ class _Report:
         concluded: what each study shows.
     """
 
+    names: Mapping[Path, str] = field(default_factory=dict)
     titles: list[str] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     contents: list[Mapping[str, Any]] = field(default_factory=list)
@@ -78,7 +80,8 @@ class _Report:
         tables, figures = tabulate_study(study), draw_study(study)
         found = conclude(study, str(folder))
         self.titles.append(study.recipe.title)
-        self.sections += build_study(study, tables, figures, found)
+        first, *others = build_study(study, tables, figures, found)
+        self.sections += [self._name_part(folder, first), *others]
         told = {name: content[name] for name in ("layerscout", "verb", "recipe")}
         self.contents.append({**told, **found.as_dict()})
         self.concluded.append(found)
@@ -94,8 +97,13 @@ class _Report:
         """Add what another verb wrote into a folder."""
         title, parts = build_sections(content, str(folder))
         self.titles.append(title)
-        self.sections += [Section(title, heading=True), *parts]
+        self.sections += [self._name_part(folder, Section(title, heading=True)), *parts]
         self.contents.append(content)
+
+    def _name_part(self, folder: Path, first: Section) -> Section:
+        """Name the folder in the heading of its part: two runs may have the same title."""
+        name = self.names.get(folder)
+        return first if name is None else replace(first, title=f"{name}: {first.title}")
 
     def render(self) -> str:
         """Render the page."""
@@ -112,7 +120,7 @@ class _Report:
 
 
 def name_apart(folders: Sequence[Path]) -> list[str]:
-    """Name two folders by as many last parts of their paths as tell them apart."""
+    """Name folders by as many last parts of their paths as tell them apart."""
     paths = [folder.resolve().parts for folder in folders]
     return next(
         names
@@ -147,7 +155,7 @@ def report(
     Args:
         folders: one or several, of studies, scans, comparisons, evaluations or tuned models.
         output: where `report.html` is written, and `summary.csv` and `tables` of a study; by
-            default the first of the folders.
+            default the folder, or `report` for several, whose own pages it would replace.
         figures: write every figure as a file too.
 
     Returns:
@@ -171,10 +179,12 @@ def write_report(
     places = list({os.path.realpath(at := Path(one).expanduser()): at for one in listed}.values())
     if not places:
         raise InputError("there is nothing to report; name an output folder of layerscout")
-    output = places[0] if output is None else Path(output).expanduser()
+    if output is None:
+        output = places[0] if len(places) == 1 else Path("report")
+    output = Path(output).expanduser()
     read = [(folder, content) for folder in places for content in _read_contents(folder)]
     studies = _name_studies([at for at, content in read if content["verb"] == "study"], output)
-    found = _Report()
+    found = _Report(dict(zip(places, name_apart(places), strict=True)) if len(places) > 1 else {})
     if len(read) == 2 and len({content["verb"] for _, content in read} - {"study"}) == 1:
         with _reading(*(folder for folder, _ in read)):
             found.begin_side_by_side(*map(list, zip(*read, strict=True)))

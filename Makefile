@@ -47,6 +47,12 @@ bench-whole: real .venv/dev .venv/peers/ranker .venv/peers/cka
 		--write docs/measured/benchmarks-compare.md
 	$(BIN)/python bench/study.py --write docs/measured/benchmarks-study.md
 
+# What users would run instead, side by side; seven hours of one core. It continues where it was.
+MPNET = ../shared/models/mpnet-base
+frontier: real .venv/dev .venv/peers/setfit .venv/peers/houlsby
+	$(BIN)/python bench/frontier.py $(if $(wildcard $(MPNET)),--mpnet $(MPNET))
+	$(BIN)/python bench/frontier_page.py --write docs/measured/frontier.md
+
 # How time and memory grow; eleven minutes, with nothing else on the machine.
 scale: .venv/dev
 	$(BIN)/python bench/scale.py --write docs/measured/scale.md
@@ -98,7 +104,12 @@ clean:
 SAME = $(shell $(BIN)/python -m pip freeze | grep -E '^(torch|transformers)==' | sed 's/+.*//')
 .venv/peers/ranker: PACKAGES = 'transformer-ranker==0.2.0' 'datasets<4' $(SAME)
 .venv/peers/cka: PACKAGES = 'torch_cka==0.21' numpy tqdm matplotlib $(filter torch==%,$(SAME))
-.venv/peers/ranker .venv/peers/cka: .venv/dev
+# Neither of these works with transformers 5.
+.venv/peers/setfit: PACKAGES = setfit==1.1.3 sentence-transformers==5.1.2 datasets==4.4.1 \
+	transformers==4.57.6 pandas $(filter torch==%,$(SAME))
+.venv/peers/houlsby: PACKAGES = adapters==1.3.0 transformers==4.57.6 pandas accelerate \
+	$(filter torch==%,$(SAME))
+.venv/peers/ranker .venv/peers/cka .venv/peers/setfit .venv/peers/houlsby: .venv/dev
 	rm -rf $@
 	$(PYTHON) -m venv $@
 	$@/bin/python -m pip install --quiet $(PACKAGES) || (rm -rf $@; false)

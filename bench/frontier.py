@@ -61,9 +61,10 @@ def list_contenders(model: str, task: str, rows: int) -> Iterator[Contender]:
     """List what is compared for so many rows: ours as it comes, peers for more epochs if few."""
     few = rows < 1000
     epochs = {64: 50, 256: 25, 1000: 7}.get(rows, 5) if task != "emotions27" else 40
-    two_thirds = {MINILM: 4, MPNET: 8}[model]
-    mean = ("--plan", f"head:{two_thirds}", "--classifier", "mean-linear")
-    yield Contender("head on the mean", None, mean, 0.3)
+    two_thirds, top = {MINILM: (4, 6), MPNET: (8, 12)}[model]
+    for name, state in (("head on the mean", two_thirds), ("head on the top's mean", top)):
+        mean = ("--plan", f"head:{state}", "--classifier", "mean-linear")
+        yield Contender(name, None, mean, 0.3)
     for budget in ("0.1", "0.25", "0.5"):
         yield Contender(f"auto, B = {budget}", None, ("--budget", budget), float(budget) * epochs)
     race = ("--plan", "race", "--budget", "0.5")

@@ -229,20 +229,39 @@ INTRODUCTION = """\
 Written by `python bench/frontier_page.py --write docs/measured/frontier.md` from the records of
 `python bench/frontier.py`; `make frontier` runs both.
 
-What would a user run instead, and is it better or faster? From the same CSV file, layerscout and five
-alternatives each make a saved model: `Trainer` (all weights, 5e-5), LoRA (peft, on query and value, rank 8,
-5e-4), Houlsby adapters (the package adapters, 3e-4), SetFit (its defaults) and a logistic regression on frozen
-sentence embeddings (scikit-learn). All have batches of 32 (SetFit: 16), at most 128 tokens, padding to the
-longest text of a batch, float32 and one thread. Seconds are of one processor core, from the start of the
-command to the saved model: importing, loading, choosing, caching, training, validation and saving included.
-layerscout sets 10 % of the rows aside to choose an epoch, which the others do not. The metric is accuracy, or
-Matthews' correlation for CoLA, in points, on up to 1,000 held-out texts that no command saw, with 95 %
-intervals over these texts. The models are all-MiniLM-L6-v2 (6 blocks, 384 wide) and all-mpnet-base-v2 (12
-blocks, 768 wide); emotions27 is the part of GoEmotions with one label that is not neutral. There is one draw of
-training rows and one seed for each line, so differences of a few points between two lines may be chance even
-where the intervals exclude it. The lines of a table may come from several sessions on processors of the same
-type.
+What would a user run instead, and is it better or faster? From the same CSV file, layerscout and
+five alternatives each make a saved model: `Trainer` (all weights, 5e-5), LoRA (peft, on query and
+value, rank 8, 5e-4), Houlsby adapters (the package adapters, 3e-4), SetFit (its defaults) and a
+logistic regression on frozen sentence embeddings (scikit-learn). All have batches of 32 (SetFit:
+16), at most 128 tokens, padding to the longest text of a batch, float32 and one thread. Seconds
+are of one processor core, from the start of the command to the saved model: importing, loading,
+choosing, caching, training, validation and saving included. layerscout sets 10 % of the rows
+aside to choose an epoch, which the others do not. The metric is accuracy, or Matthews'
+correlation for CoLA, in points, on up to 1,000 held-out texts that no command saw, with 95 %
+intervals over these texts. The models are all-MiniLM-L6-v2 (6 blocks, 384 wide) and all-mpnet-
+base-v2 (12 blocks, 768 wide); emotions27 is the part of GoEmotions with one label that is not
+neutral. There is one draw of training rows and one seed for each line, so differences of a few
+points between two lines may be chance even where the intervals exclude it. The lines of a table
+may come from several sessions on processors of the same type.
 
+"""
+
+
+CONCLUSION = """\
+## What to make of it
+
+- For the same time, plans of blocks are better than LoRA and adapters nearly everywhere: these need
+  more steps than a few epochs of a small file have.
+- Up to some 256 texts, a linear layer on the mean of the tokens (`--plan head:8 --classifier
+  mean-linear`) is worth more than the family's own head, which starts from nothing and reads one
+  token: it needs no more time than a logistic regression on embeddings, and reads a model that is a
+  third shorter.
+- Sentence encoders such as these two were trained for the mean of their last state, which is what
+  SetFit and the logistic regression read. With 64 texts SetFit is better than all else, because it
+  trains on pairs of texts, of which there are many more than texts; layerscout has no such loss.
+  What SetFit leaves can be tuned further, like any model.
+- The time of a short run is mostly that of starting: four to five seconds to import torch and
+  transformers, for all alike.
 """
 
 
@@ -253,10 +272,11 @@ def write(groups: Mapping[Group, Sequence[Point]], path: Path) -> None:
     best, longest = (judge(groups, choice) for choice in CHOICES)
     parts = [
         "## In place of each",
-        "The best of ours that takes no longer (up to a tenth, by which repeated runs differ); it is picked on "
-        "the rows on which it is then compared:",
+        "The best of ours that takes no longer (up to a tenth, by which repeated runs differ); "
+        "it is picked on the rows on which it is then compared:",
         count_verdicts(best),
-        "The one of ours that takes the longest within the time, picked without looking at results:",
+        "The one of ours that takes the longest within the time, picked without looking at "
+        "results:",
         count_verdicts(longest),
         "“Ahead” and “behind” mean that the 95 % interval of the difference over the same texts "
         "excludes 0.",

@@ -123,7 +123,8 @@ def tuning(plan: str) -> Callable[[ls.Encoder, ls.Task, Size], float]:
 
 SCAN = {"scan, sums": scanning("variability_ratio"), "scan, heads": scanning("head_quality")}
 TUNE = {"tune full": tuning("full"), "tune top:1": tuning("top:1")}
-WORKS = {"R": TUNE}  # of others: both
+PROBE = {"scan, probes": scanning("probe")}
+WORKS = {"R": TUNE, "K": SCAN | PROBE | TUNE}  # of others: scans and tunings
 
 
 def exponents(at: Sequence[int], times: Sequence[Sequence[float]]) -> list[float]:
@@ -172,14 +173,14 @@ def growth(device: str, folder: Path, tokenizer: Path) -> Section:
         lines += measured(letter, sizes, device, folder, tokenizer)
     size = Size()
     text = (
-        "A scan is its forward pass and its scores: sums (the variability ratio), or linear heads "
-        "on all states, fitted to four fifths of the examples, five times. A tuning is its trunk "
-        "and one epoch of training, in batches of 8. Unless varied, "
-        f"n = {size.examples} examples, L = {size.blocks} blocks, width d = {size.width} "
-        "(feed-forward layers 4 d, attention heads of 32), "
-        f"T = {size.tokens} tokens, K = 2 classes, R = 1 learning rate; n and K vary with L = "
-        f"{SMALL.blocks}, d = {SMALL.width}, T = {SMALL.tokens} (K with 4,000 examples), T with "
-        f"n = {LONG.examples} and L = {LONG.blocks}, R with 256 examples. Seconds are medians of "
+        "A scan is its forward pass and its scores: sums (the variability ratio), or linear "
+        "heads on all states, fitted to four fifths of the examples, five times; or linear "
+        "probes, trained with eight seeds. A tuning is its trunk and one epoch of training, in "
+        f"batches of 8. Unless varied, n = {size.examples} examples, L = {size.blocks} blocks, "
+        f"width d = {size.width} (feed-forward layers 4 d, attention heads of 32), T = "
+        f"{size.tokens} tokens, K = 2 classes, R = 1 learning rate; n and K vary with L = "
+        f"{SMALL.blocks}, d = {SMALL.width}, T = {SMALL.tokens} (K with 4,000 examples), T with n "
+        f"= {LONG.examples} and L = {LONG.blocks}, R with 256 examples. Seconds are medians of "
         f"{REPEATS} repeats. The exponent is the slope of the logarithm of time over that of what "
         "grows, fitted in each repeat: median (minimum–maximum), and between the last two sizes. "
         "By counting FLOPs of blocks it is 1 in n and L (for `tune top:1` less in L: its trunk "

@@ -1,0 +1,236 @@
+"""Measure a base-size model beside what counting allows: scan, phases of tuning, gradients, memory.
+
+On one thread, with nothing else on the machine:
+
+    OMP_NUM_THREADS=1 python bench/limits.py MODEL --write docs/measured/limits.md
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification
+
+import layerscout as ls
+from layerscout.plans import METHODS, Work, cost, full_cost, trunk_flops
+from layerscout.runtime import clear_cache
+from measuring import Section, drawn, given, in_turns, options, ratio, table, write_page
+
+EXAMPLES, HELD_OUT, EPOCHS, REPEATS = 256, 64, 2, 3
+PLANS = ("head:8", "top:2", "(7, 8, 8)", "(4, 8, 8)", "full")
+GRADIENTS = 100
+
+
+def count_gemm(tokens: int, d: int) -> float:
+    """Measure FLOPs a second of the largest matrix product of a block: (tokens, d) by (d, 4 d)."""
+    left, right = torch.randn(tokens, d), torch.randn(d, 4 * d)
+    seconds = in_turns(9, {"product": partial(torch.matmul, left, right)})["product"]
+    return 2 * tokens * d * 4 * d / statistics.median(seconds)
+
+
+def measure_scan(encoder: ls.Encoder, task: ls.Task) -> Section:
+    """Compare the default scan, and linear probes, with a bare forward pass on the same batches."""
+    split = drawn(task, EXAMPLES)
+    tokens = encoder.tokenize(split.texts)
+    batches = [encoder.batch(tokens, rows) for rows in encoder.batches(tokens)]
+    few = ls.Task.from_lists(split.texts, [task.labels[y] for y in split.labels])
+
+    def forward() -> None:
+        with torch.inference_mode():
+            for inputs in batches:
+                encoder.model(**inputs)
+
+    def scan(*scores: str) -> None:
+        clear_cache()
+        ls.scan(encoder, few, scores=scores or None, examples="all", progress=False)
+
+    works = {"forward": forward, "scan": scan}
+    works["probes"] = partial(scan, "head_quality", "probe")
+    seconds = in_turns(REPEATS, works)
+    rows = [
+        ["default scores", ratio(seconds["scan"], seconds["forward"])],
+        ["default scores and linear probes", ratio(seconds["probes"], seconds["forward"])],
+    ]
+    shape = encoder.shape(2, "classification", "family")
+    flops = EXAMPLES * full_cost(shape, Work(EXAMPLES, 0, len(tokens.ids) / EXAMPLES, 1)).inference
+    rate = flops / statistics.median(seconds["forward"])
+    text = (
+        f"Time of a whole scan of {EXAMPLES} texts, tokenising, forward pass, keeping states and "
+        "scores included, over that of the bare forward pass on the same batches; loading "
+        f"excluded. The bare pass reaches {rate / 1e9:.0f} GFLOP/s.\n\n"
+    )
+    return Section("Scan", text + table(["scores", "scan / forward"], rows))
+
+
+def measure_phases(encoder: ls.Encoder, task: ls.Task) -> Section:
+    """Give GFLOP/s of each phase of tuning by a plan, and its time beside what counting allows."""
+    rng = np.random.default_rng(0)
+    names = [task.labels[y] for y in task.train.labels]
+    picked = rng.permutation(len(task.train))[: EXAMPLES + HELD_OUT]
+    first, second = picked[:EXAMPLES], picked[EXAMPLES:]
+    few = ls.Task.from_lists(
+        [task.train.texts[i] for i in first],
+        [names[i] for i in first],
+        validation=([task.train.texts[i] for i in second], [names[i] for i in second]),
+    )
+    found: dict[str, dict[str, list[float]]] = {}
+    counted: dict[str, dict[str, float]] = {}
+    shape = encoder.shape(2, "classification", "family")
+    for _ in range(REPEATS):
+        for notation in PLANS:
+            clear_cache()
+            result = ls.tune(encoder, few, notation, epochs=EPOCHS, progress=False).content
+            for phase, seconds in result["seconds"].items():
+                found.setdefault(notation, {}).setdefault(phase, []).append(seconds)
+            plan = ls.make_plan(notation, encoder.blocks)
+            tokens = result["task"]["tokens_per_example"]
+            work = Work(EXAMPLES, HELD_OUT, tokens, EPOCHS)
+            trunk = trunk_flops(plan, shape, work)
+            whole = cost(plan, shape, work, METHODS["full"]()).train
+            judged = cost(plan, shape, Work(EXAMPLES, 0, tokens, EPOCHS), METHODS["full"]()).train
+            judged = whole - judged - trunk * HELD_OUT / (EXAMPLES + HELD_OUT)
+            counted[notation] = {
+                "trunk": trunk,
+                "evaluate": judged,
+                "train": whole - trunk - judged,
+                "whole": whole,
+            }
+    rows = []
+    for notation, phases in found.items():
+        times = {name: statistics.median(values) for name, values in phases.items()}
+        rates = [
+            f"{counted[notation][name] / times[name] / 1e9:.0f}"
+            if times[name] > 0.01 and counted[notation][name] > 1e9
+            else "–"
+            for name in ("trunk", "train", "evaluate")
+        ]
+        whole = [sum(values) for values in zip(*phases.values(), strict=True)]
+        full = [sum(values) for values in zip(*found["full"].values(), strict=True)]
+        allowed = counted[notation]["whole"] / counted["full"]["whole"]
+        reached = statistics.median(b / a for a, b in zip(whole, full, strict=True))
+        times_faster = [ratio(full, whole), f"{1 / allowed:.2f}", f"{reached * allowed:.2f}"]
+        rows.append([notation, *rates, f"{statistics.median(whole):.1f} s", *times_faster])
+    columns = ["plan", "trunk, GFLOP/s", "training, GFLOP/s", "validation, GFLOP/s", "time"]
+    columns += ["times faster than full", "allowed by counting", "share of that"]
+    text = (
+        f"{EXAMPLES} training and {HELD_OUT} validation texts, {EPOCHS} epochs, batches of 32; the "
+        "trunk, its cache, all steps with the optimiser's, and validation. FLOPs are counted as "
+        "`plan` does (without padding and without the optimiser), so padding lowers the rates.\n\n"
+    )
+    return Section("Phases of tuning", text + table(columns, rows))
+
+
+def measure_gradients(encoder: ls.Encoder, task: ls.Task, folder: str) -> Section:
+    """Compare the gradient-based scores with the backward passes that they count."""
+    split = drawn(task, GRADIENTS)
+    texts, labels = split.texts, [task.labels[y] for y in split.labels]
+    few = ls.Task.from_lists(texts, labels, validation=(texts, labels))  # the rows that are read
+    tokens = encoder.tokenize(split.texts)
+    batches = [encoder.batch(tokens, rows) for rows in encoder.batches(tokens)]
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+
+    def passes() -> None:
+        for inputs in batches:
+            logits = model(**inputs).logits
+            for label in range(logits.shape[1]):
+                logits[:, label].sum().backward(retain_graph=True)
+                model.zero_grad()
+
+    def scan(*scores: str) -> None:
+        clear_cache()
+        ls.scan(encoder, few, scores=scores, examples="all", head_seeds=1, progress=False)
+
+    seconds = in_turns(
+        REPEATS,
+        {
+            "passes": passes,
+            "fisher": partial(scan, "fisher"),
+            "all": partial(scan, "fisher", "gradient_norm", "saliency"),
+        },
+    )
+    rows = [
+        ["`fisher`", ratio(seconds["fisher"], seconds["passes"])],
+        ["`fisher`, `gradient_norm`, `saliency`", ratio(seconds["all"], seconds["passes"])],
+    ]
+    text = (
+        f"{GRADIENTS} texts, 2 classes, one head seed, beside a forward and two backward passes of "
+        "the whole model on the same batches, whose gradients are not those of single texts.\n\n"
+    )
+    return Section("Gradients", text + table(["scores", "time / passes"], rows))
+
+
+MEMORY = """
+import json, sys
+from pathlib import Path
+import layerscout as ls
+from layerscout import tuning, models, scanning  # what is imported when it is used
+import sklearn.model_selection, transformers.models.auto
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+before = peak()
+model, data, plan = sys.argv[1:]
+encoder = ls.Encoder.load(model, device="cpu")
+task = ls.Task.load(data)
+memory = ls.tune(encoder, task, plan, epochs=1, progress=False).content["memory"]
+print(json.dumps([memory["predicted"], memory["used"] - before]))
+"""
+
+
+def measure_memory(task: ls.Task, folder: str) -> Section:
+    """Compare predicted memory with what a fresh process took beyond its libraries."""
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "train.jsonl"
+        with path.open("w", encoding="utf-8") as file:
+            for i in range(EXAMPLES):
+                row = {"text": task.train.texts[i], "label": int(task.train.labels[i])}
+                file.write(json.dumps(row) + "\n")
+        for plan in PLANS:
+            command = [sys.executable, "-c", MEMORY, folder, str(path), plan]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            predicted, used = json.loads(done.stdout.splitlines()[-1])
+            rows.append([plan, f"{predicted / 1e6:,.0f} MB", f"{used / 1e6:,.0f} MB"])
+            rows[-1].append(f"{used / predicted - 1:+.0%}")
+    text = (
+        "What `tune` predicts, and the peak of a fresh process less that of its libraries before "
+        f"the model was loaded; {EXAMPLES} texts, batches of 32, one epoch.\n\n"
+    )
+    return Section("Memory", text + table(["plan", "predicted", "taken", "off by"], rows))
+
+
+def main() -> None:
+    parser = options(__doc__ or "", brief=False)
+    parser.add_argument("model", help="folder of a base-size model")
+    parser.add_argument("--only", choices=["scan", "phases", "gradients", "memory"])
+    arguments = given(parser)
+    task = ls.Task.load(arguments.shared / "data" / "sst2", task="sst2")
+    encoder = ls.Encoder.load(arguments.model, device="cpu")
+    width = encoder.shape(2, "classification", "family").hidden_size
+    measured = {tokens: count_gemm(tokens, width) / 1e9 for tokens in (64, 512, 4096)}
+    rates = [f"{rate:.0f} for {tokens:,} tokens" for tokens, rate in measured.items()]
+    introduction = (
+        "# Limits at base size\n\nWritten by `OMP_NUM_THREADS=1 python bench/limits.py MODEL "
+        f"--write docs/measured/limits.md`, with {Path(arguments.model).name} ({encoder.blocks} "
+        f"blocks) and texts of SST-2, in float32. Ratios are medians of {REPEATS} turns, with "
+        "their range. A product of the shape of the feed-forward layer reaches "
+        f"{', '.join(rates)} (GFLOP/s)."
+    )
+    works = {
+        "scan": partial(measure_scan, encoder, task),
+        "phases": partial(measure_phases, encoder, task),
+        "gradients": partial(measure_gradients, encoder, task, arguments.model),
+        "memory": partial(measure_memory, task, arguments.model),
+    }
+    sections = [work() for name, work in works.items() if arguments.only in (None, name)]
+    write_page(introduction, sections, arguments.write)
+
+
+if __name__ == "__main__":
+    main()

@@ -143,6 +143,19 @@ def test_a_class_a_row_is_refused() -> None:
     expect_refused(words, Task.from_lists, texts, list(range(50)))
 
 
+def test_texts_that_are_given_as_labels_are_told() -> None:
+    texts = [f"'s {number} certainly laudable {'words ' * 20}" for number in range(95)]
+    words = (
+        "every class needs at least 2 examples … 'label' of task has 100 different values in 105 "
+        "rows; is it the column of labels? name another with --label"
+    )
+    names = [*texts, *"abcdeabcde"]
+    expect_refused(words, Task.from_lists, list("x" * 105), names)
+    # Where others have several, one is quoted.
+    found = f"has 1 of {texts[0][:57]!r}... and of 94 other classes in row 0"
+    expect_refused(found, Task.from_lists, list("x" * 295), [*texts, *"ab" * 100])
+
+
 def test_labels_of_a_known_task_may_be_names(write: Write) -> None:
     content = "sentence1\tsentence2\tlabel\na\tb\tnot_entailment\nc\td\tEntailment\n" * 2
     content = content.removesuffix("\n").replace("\nsentence1\tsentence2\tlabel", "")

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from inputs import LABELS, TEXTS, as_csv, as_jsonl, expect_refused, many
+from layerscout.data.labels import count_classes
+from layerscout.data.tables import from_memory
 from layerscout.data.task import Task
 
 COLUMNS = {"text": TEXTS, "label": LABELS}
@@ -39,7 +41,7 @@ def test_text_files_may_be_compressed(write, name):
     path.write_bytes(whole[:-9])
     expect_refused("not a complete gzip file", Task.load, path)
     path.write_bytes(text.encode())
-    expect_refused("cannot read", Task.load, path)
+    expect_refused(f"is not compressed by gzip; rename it to {path.stem}", Task.load, path)
     write("data.parquet.gz", whole)
     expect_refused("data files must be", Task.load, path.parent / "data.parquet.gz")
 
@@ -54,7 +56,7 @@ def test_an_array_of_objects(write):
     rows = [json.loads(line) for line in as_jsonl(COLUMNS).splitlines()]
     assert same(Task.load(write("data.json", json.dumps(rows, indent=2))))
     assert same(Task.load(write("lines.json", as_jsonl(COLUMNS))))
-    expect_refused("item 2 is a int", Task.load, write("bad.json", '[{"text": "a"}, 3]'))
+    expect_refused("item 2 is a number", Task.load, write("bad.json", '[{"text": "a"}, 3]'))
     expect_refused("not JSON, line 2", Task.load, write("cut.json", '[{"text": "a"},\n{'))
 
 
@@ -88,8 +90,15 @@ def test_rows_without_text_or_label_may_be_left_out(write):
 def test_doubtful_names_of_classes_are_told(write):
     rows = "".join(f"text {n},{name}\n" for n in range(2) for name in (" cat ", "cat", "Cat", "NA"))
     first, second = Task.load(write("data.csv", "text,label\n" + rows)).warnings
-    assert "differ only in case or spaces: ' cat ', 'Cat', 'cat'" in first
+    assert "only in case or spaces: ' cat ' (2 rows), 'Cat' (2 rows), 'cat' (2 rows); " in first
     assert "'NA' is read as a class" in second and "--drop-missing" in second
+
+
+def test_rows_of_classes_that_were_counted_elsewhere_are_told():
+    counted = [("cat", 1234), ("dog", 1), ("Cat", 3), ("dog", 1)]
+    found = count_classes(counted, from_memory("shards", [], []), "label", None)
+    assert (found.labels, found.counts) == (("Cat", "cat", "dog"), (3, 1234, 2))
+    assert "spaces: 'Cat' (3 rows), 'cat' (1,234 rows);" in found.warnings[0]
 
 
 def test_a_rare_class_that_is_another_written_differently_is_told(write):

@@ -98,6 +98,15 @@ def test_a_separator_that_nobody_would_guess_is_asked_for(write):
     expect_refused("has text^label; give the separator … --sep", Task.load, path)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.csv", "review-text\ngood\n"), ("a.tsv", "text\na\n"), ("a.jsonl", '{"text": "a"}')],
+)
+def test_a_lone_column_has_no_separator_to_give(write, name, text):
+    refused = expect_refused("text; add a column of labels", Task.load, write(name, text))
+    assert "--sep" not in refused
+
+
 def test_separators_that_cannot_be(write):
     path = write("a.csv", "text,label\na,b\n")
     for sep in ("", ";;", "\n", '"'):

@@ -229,9 +229,13 @@ def test_a_broken_checkpoint_is_one_clear_line(tiny, tmp_path, fault, rule):
 def test_a_model_that_is_not_there(tmp_path):
     file = tmp_path / "model.bin"
     file.touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("nowhere")
     for name, rule in (
         (tmp_path / "nowhere", "no model folder"),
         (file, "is a file"),
+        (tmp_path / "loop", "is a broken link; repair it or give the folder itself"),
+        (tmp_path / "gone", "is a broken link"),
         ("no such name", "neither a folder here nor a model on the hub"),
     ):
         with pytest.raises(InputError, match=rule):

@@ -125,7 +125,7 @@ def test_whatever_a_file_system_raises_is_told_in_a_line(tiny, tmp_path, here, m
         ({"a.csv": "text,label\n"}, {}, "reads .parquet and .jsonl files: .* has a.csv"),
         ({"a.jsonl": "{}", "b.parquet": ""}, {}, "must be of one kind"),
         ({"a.parquet": "no"}, {}, "cannot read .*a.parquet"),
-        ({"a.jsonl": "1\n"}, {}, "one JSON object per line, line 1 is a int"),
+        ({"a.jsonl": "1\n"}, {}, "one JSON object per line, line 1 is a number"),
         ({"a.jsonl": "{\n"}, {}, "line 1 is not JSON"),
         ({"a.jsonl": '{"text": "a", "label": 1}'}, {"label": "lable"}, "did you mean 'label'"),
         ({"a.jsonl": '{"text": "a", "label": 1}'}, {"scores": "cca"}, "a cluster computes"),

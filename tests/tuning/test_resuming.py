@@ -178,7 +178,14 @@ def test_tune_goes_on(bert, tmp_path, monkeypatch):
     snapshots = tmp_path / "snapshots"
     with pytest.raises(StoppedError):
         cheaply(bert, task_of(), "(4, 4, 4)", snapshots=snapshots, **options)
-    expect_refused("--resume", cheaply, bert, task_of(), "(4, 4, 4)", snapshots=snapshots)
+    expect_refused(
+        "holds another training … epochs 3, got 2; drop it with --overwrite",
+        cheaply,
+        bert,
+        task_of(),
+        "(4, 4, 4)",
+        snapshots=snapshots,
+    )
     other = {"snapshots": snapshots, "resume": True}
     line = expect_refused("(3, 4, 4)", cheaply, bert, task_of(), "(3, 4, 4)", **options, **other)
     assert "(4, 4, 4)" in line

@@ -20,8 +20,8 @@ def numbers(seed):
     return {"head.weight": torch.randn(2, 3, generator=torch.Generator().manual_seed(seed))}
 
 
-def opened(folder, about=ABOUT, resume=False):
-    return Snapshots.open(folder / "training", about, resume=resume)
+def opened(folder, about=ABOUT, resume=False, overwrite=False):
+    return Snapshots.open(folder / "training", about, resume=resume, overwrite=overwrite)
 
 
 def same(left, right):
@@ -116,7 +116,8 @@ def test_an_unfinished_training_is_not_overwritten(tmp_path):
     opened(tmp_path, ABOUT | {"plan": "other"})  # nothing was finished that could be lost
     opened(tmp_path)
     kept.of("run-0").save(1, 1, {}, numbers(1), numbers(10))
-    expect_refused("--resume", opened, tmp_path)
+    line = "holds this training, which was not finished; continue it with --resume, or start again"
+    expect_refused(line, opened, tmp_path)
     opened(tmp_path, resume=True).discard()
     assert not (tmp_path / "training").exists()
     opened(tmp_path)
@@ -125,8 +126,21 @@ def test_an_unfinished_training_is_not_overwritten(tmp_path):
 def test_another_training_is_not_resumed(tmp_path):
     opened(tmp_path).of("run-0").save(1, 1, {}, numbers(1), numbers(10))
     about = ABOUT | {"plan": "(1, 6, 6)"}
-    line = expect_refused("(5, 6, 6)", opened, tmp_path, about, resume=True)
-    assert "(1, 6, 6)" in line and "plan" in line
+    refused = "only the same … plan (5, 6, 6), got (1, 6, 6); give the same, or drop it with --ov"
+    for overwrite in (False, True):
+        expect_refused(refused, opened, tmp_path, about, True, overwrite)
+    refused = "another training … plan (5, 6, 6), got (1, 6, 6); drop it with --overwrite, or name"
+    assert "--resume" not in expect_refused(refused, opened, tmp_path, about)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_an_unfinished_training_is_dropped_when_asked(tmp_path, broken):
+    opened(tmp_path).of("run-0").save(1, 1, {}, numbers(1), numbers(10))
+    if broken:
+        (tmp_path / "training" / "training.json").write_text("{")
+    assert opened(tmp_path, ABOUT | {"plan": "other"}, overwrite=True).of("run-0").load() is None
+    [left] = (tmp_path / "training").iterdir()
+    assert json.loads(left.read_text())["plan"] == "other"
 
 
 def test_broken_snapshots_are_refused(tmp_path):

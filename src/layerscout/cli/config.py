@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -21,8 +22,7 @@ def _take_config(context: typer.Context, path: Path | None) -> None:
     """Let a file give what the command line does not, model and data too."""
     if path is not None and not context.resilient_parsing:
         options = (one for one in context.command.params if one.name not in ("help", "config"))
-        flags = {str(one.name): bool(getattr(one, "is_flag", False)) for one in options}
-        context.default_map = _read_config(path, flags)
+        context.default_map = _read_config(path, {str(one.name): one for one in options}, context)
 
 
 Config = Annotated[
@@ -37,12 +37,13 @@ Config = Annotated[
 ]
 
 
-def _read_config(path: Path, flags: Mapping[str, bool]) -> dict[str, Any]:
+def _read_config(path: Path, options: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
     """Read a file of options, each as the command line would write it.
 
     Args:
         path: the file.
-        flags: whether an option is a flag, by its name.
+        options: the parameters of the command, by name.
+        context: of the command.
 
     Raises:
         InputError: if it cannot be read, or has something else.
@@ -60,19 +61,30 @@ def _read_config(path: Path, flags: Mapping[str, bool]) -> dict[str, Any]:
     nested = content.pop("method_options", None)
     if isinstance(nested, Mapping):
         content = {**nested, **content}
-    for name in content:
-        if name not in flags:
-            raise InputError(f"{path}: {make_unknown_error('option', str(name), flags)}")
-        if isinstance(content[name], bool) != flags[name] and content[name] is not None:
-            rule = (
-                "must be true or false" if flags[name] else "must not be true or false (unquoted)"
-            )
-            raise InputError(f"{path}: `{name}` {rule}, got {content[name]!r:.60}")
-    return {
-        name: _write_value(path, name, value)
-        for name, value in content.items()
-        if value is not None
-    }
+    written = {}
+    for name, value in content.items():
+        if name not in options:
+            raise InputError(f"{path}: {make_unknown_error('option', str(name), options)}")
+        if value is None:
+            continue
+        is_flag = bool(getattr(options[name], "is_flag", False))
+        if isinstance(value, bool) != is_flag:
+            rule = "must be true or false" if is_flag else "must not be true or false (unquoted)"
+            raise InputError(f"{path}: `{name}` {rule}, got {value!r:.60}")
+        written[name] = _write_value(path, name, value)
+        try:
+            options[name].process_value(context, written[name])
+        except typer.BadParameter as error:  # whose message names neither the file nor the value
+            raise InputError(f"{path}: `{name}` {_write_rule(error)}, got {value!r:.60}") from error
+    return written
+
+
+def _write_rule(error: typer.BadParameter) -> str:
+    """Write what a value of an option must be, which Typer has refused."""
+    kind = re.search("valid (integer|float|number)", error.message)
+    if kind is not None:
+        return f"must be a {'whole ' if kind[1] == 'integer' else ''}number"
+    return f"cannot be used ({error.message.removeprefix('Value error, ').rstrip('.')})"
 
 
 def _write_value(path: Path, name: str, value: Any) -> Any:

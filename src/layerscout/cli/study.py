@@ -111,18 +111,20 @@ def study(
     else:
         folder = output or Path(Path(recipe).stem + ("-small" if options.small else ""))
         if options.dry_run:
-            _estimate(options.load(recipe), folder, options, printing)
+            _estimate(recipe, folder, options, printing)
         else:
             _run(options.load(recipe), folder, options, placement, figures, caching, printing)
 
 
-def _estimate(recipe: Any, folder: Path, options: StudyOptions, printing: Printing) -> None:
+def _estimate(recipe: str, folder: Path, options: StudyOptions, printing: Printing) -> None:
     from layerscout.cli import study_terminal, terminal
 
     with interruptible():
         with terminal.loading(printing.quiet):
             from layerscout.studies import estimate
-        found = estimate(recipe, folder, data=options.data, progress=not printing.quiet)
+
+            loaded = options.load(recipe)
+        found = estimate(loaded, folder, data=options.data, progress=not printing.quiet)
     study_terminal.report_estimate(found, as_json=printing.json)
 
 

@@ -236,8 +236,10 @@ def _guess_label(
     if len(found) == 1:
         return found[0]
     remedy = "name it with --label"
-    if len(source.columns) == 1:  # as of a CSV with an unusual separator
-        remedy = "give the separator of the columns with --sep"
+    if len(source.columns) == 1:
+        remedy = "add a column of labels"
+        if re.search(r"\w[^\w\s.'-]\w", "".join(source.columns)):  # a CSV with an unusual separator
+            remedy = "give the separator of the columns with --sep"
     raise InputError(
         f"cannot tell which column holds the labels: {source.name} has "
         f"{join_names(source.columns)}; {remedy}"

@@ -42,10 +42,14 @@ def open_file(path: Path, sep: str | None = None) -> Source:
     Raises:
         InputError: if it does not exist, is of another kind, or cannot be read.
     """
+    suffix = find_suffix(path)
     with reading(path):
         if not path.is_file():
             raise no_such_file(path)
-    suffix = find_suffix(path)
+        if path.suffix.lower() == ".gz":
+            with path.open("rb") as file:
+                if file.read(2) not in (b"\x1f\x8b", b""):
+                    raise InputError(f"{path} is not compressed by gzip; rename it to {path.stem}")
     if suffix in (".xlsx", ".xls", ".ods"):
         raise InputError(
             f"data cannot be a spreadsheet, got {path}; save the sheet as CSV (UTF-8) and use that"
@@ -178,7 +182,7 @@ def json_record(line: str | bytes, path: str | Path, number: int) -> dict[str, A
         reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
         raise InputError(f"{rule} not JSON: {reason}; correct the line") from error
     if not isinstance(record, dict):
-        raise InputError(f"{rule} a {type(record).__name__}; correct the line")
+        raise InputError(f"{rule} {_name_kind(record)}; correct the line")
     return record
 
 
@@ -203,8 +207,14 @@ def _json_items(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise InputError(f"{rule}; it is not JSON{line}: {reason}") from error
     for number, item in enumerate(items, start=1):
         if not isinstance(item, dict):
-            raise InputError(f"{rule}; item {number} is a {type(item).__name__}")
+            raise InputError(f"{rule}; item {number} is {_name_kind(item)}; correct it")
         yield number, item
+
+
+def _name_kind(value: Any) -> str:
+    """Name what JSON holds where an object is needed."""
+    kinds = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def _open_text(path: Path, sep: str | None = None) -> Source:

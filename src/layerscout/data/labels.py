@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -159,16 +159,15 @@ def count_classes(
     """
     known = None if task is None else KNOWN[task]
     fixed = known.labels if known else find_class_names(source, source, column)
-    # Two rows of a label stand for many, which is all that the checks count.
-    first = [value for value, _ in counted]
-    again = [value for value, count in counted if count > 1]
-    table = Table(source.name, {column: first + again}, located=False)
+    table = Table(source.name, {column: [value for value, _ in counted]}, located=False)
     warnings: list[str] = []
     names, order = name_classes(table, column, fixed)
-    labels = settle_classes(table, column, names, order, known, warnings)
-    ids = number_classes(table, column, names, labels)[: len(first)]
-    counts = np.bincount(ids, [count for _, count in counted], len(labels))
-    return Classes(labels, tuple(ids.tolist()), tuple(counts.astype(int).tolist()), tuple(warnings))
+    counts: Counter[str] = Counter()
+    for name, (_, count) in zip(names, counted, strict=True):
+        counts[name] += count
+    labels = settle_classes(table, column, names, order, known, warnings, counts)
+    ids = number_classes(table, column, names, labels).tolist()
+    return Classes(labels, tuple(ids), tuple(counts[name] for name in labels), tuple(warnings))
 
 
 def read_classes(model: str | Path) -> tuple[str, ...]:
@@ -227,9 +226,20 @@ def settle_classes(
     order: tuple[str, ...],
     known: Known | None,
     warnings: list[str],
+    counts: Counter[str] | None = None,
 ) -> tuple[str, ...]:
-    """Check the classes of the training split and return them in the order of their ids."""
-    counts = Counter(names)
+    """Check the classes of the training split and return them in the order of their ids.
+
+    Args:
+        table: has a row for each name.
+        column: of the labels.
+        names: n class names.
+        order: the distinct ones, in the order of their ids.
+        known: the known task, or None.
+        warnings: lines are added.
+        counts: how many rows have each, where those of the table stand for more.
+    """
+    counts = Counter(names) if counts is None else counts
     absent = [name for name in order if name not in counts]
     if absent and known is not None:
         raise InputError(
@@ -254,24 +264,45 @@ def settle_classes(
         twins = [name for name in order if name != alone[0] and _fold(name) == _fold(alone[0])]
         if twins:
             remedy = f"; it differs from {twins[0]!r:.60} only in case or spaces"
-        found = f"1 of {alone[0]!r:.60}{more}"
+        # Nearly every row has a value of its own, as texts and ids have.
+        if not numeric and not joined and len(counts) > 0.9 * counts.total():
+            raise InputError(
+                f"every class needs at least 2 examples: column {column!r:.60} of {table.name} has "
+                f"{len(counts):,} different values in {counts.total():,} rows; is it the column of "
+                "labels? name another with --label"
+            )
+        found = f"1 of {_quote(alone[0])}{more}"
         remedy = f"drop or merge such classes{remedy}"
         rule = "every class needs at least 2 examples"
         raise table.fault(rule, found, column, names.index(alone[0]), remedy)
     settled = tuple(name for name in order if name in counts)
     if not known:
-        warnings += list_alike(settled, table.name, "classes")
+        rows = {name: counts[name] for name in settled}
+        warnings += list_alike(rows, table.name, "classes")
         warnings += _list_doubtful(settled, table.name)
     return settled
 
 
-def list_alike(names: Sequence[str], source: str, what: str) -> list[str]:
-    """List the names of classes, tags or labels that were written in several ways."""
+def _quote(name: str) -> str:
+    """Quote a name, or the beginning of a long one."""
+    return repr(name) if len(name) <= 60 else f"{name[:57]!r}..."
+
+
+def list_alike(names: Sequence[str] | Mapping[str, int], source: str, what: str) -> list[str]:
+    """List the names of classes, tags or labels that were written in several ways.
+
+    Args:
+        names: all of them, perhaps with their numbers of rows.
+        source: where they are from, in words.
+        what: they are, in words.
+    """
+    rows = names if isinstance(names, Mapping) else {}
     alike: dict[str, list[str]] = {}
     for name in names:
-        alike.setdefault(_fold(name), []).append(name)
+        told = f"{name!r} ({rows[name]:,} rows)" if rows else repr(name)
+        alike.setdefault(_fold(name), []).append(told)
     return [
-        f"{what} of {source} differ only in case or spaces: {', '.join(map(repr, some)):.80}; "
+        f"{what} of {source} differ only in case or spaces: {', '.join(some):.120}; "
         "write them alike if they are the same"
         for some in alike.values()
         if len(some) > 1

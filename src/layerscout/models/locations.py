@@ -67,6 +67,8 @@ def locate_checkpoint(name: str) -> Path:
         return path
     if path.suffix == ".gguf":
         raise InputError(_GGUF.format(name))
+    if path.is_symlink() and not path.exists():
+        raise InputError(f"the model {name} is a broken link; repair it or give the folder itself")
     if path.exists():
         raise InputError(f"the model {name} is a file; give the folder that holds its config.json")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:

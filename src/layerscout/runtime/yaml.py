@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ def read_yaml(text: str) -> Any:
 
     try:
         content = yaml.load(text, Loader=_make_loader())
-        json.dumps(content)  # raises ValueError where anchors make a circle, TypeError for dates
+        json.dumps(content)  # raises TypeError for dates
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
@@ -54,23 +53,42 @@ def _make_loader() -> type[yaml.SafeLoader]:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        def get_single_data(self) -> Any:
-            """Read the only document, unless its aliases stand for more than a file has."""
-            node = self.get_single_node()
-            if node is None:
-                return None
-            if _count_values(node, {}) > MOST_VALUES:
-                problem = f"it has more than {MOST_VALUES:,} values, with aliases; write fewer"
-                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-            return self.construct_document(node)
+        def __init__(self, text: str) -> None:
+            super().__init__(text)
+            self.written = self.repeated = 0  # values so far, and those that aliases repeat
+            self.sizes: dict[str, int] = {}  # values below an anchor, once all are read
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            """Read a value and count all below it; an alias counts as all that it repeats."""
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            before = self.written + self.repeated
+            node = super().compose_node(parent, index)
+            problem = None
+            if not isinstance(event, yaml.AliasEvent):
+                self.written += 1
+                if event.anchor is not None:
+                    self.sizes[event.anchor] = self.written + self.repeated - before
+            elif event.anchor in self.sizes:
+                self.repeated += self.sizes[event.anchor]
+            else:
+                problem = f"*{event.anchor} is inside the value that it repeats; write that out"
+            if self.written + self.repeated > MOST_VALUES:
+                aliases = ", with those that aliases repeat" if self.repeated else ""
+                problem = f"it has more than {MOST_VALUES:,} values{aliases}; write fewer"
+            if problem is not None:
+                raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+            return node
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             """Read a mapping whose keys differ."""
-            keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-            twice = next((key for key in keys if keys.count(key) > 1), None)
-            if twice is not None:
-                problem = f"{twice!s:.60} appears twice; remove one"
-                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            keys = set()
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:merge" or not isinstance(key, yaml.ScalarNode):
+                    continue
+                if key.value in keys:
+                    problem = f"{key.value:.60} appears twice; remove one"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                keys.add(key.value)
             return super().construct_mapping(node, deep)
 
     _add_numbers(Loader)
@@ -97,18 +115,3 @@ def _add_numbers(kind: Any) -> None:
     """Let a class of PyYAML take 1e-4 for a number."""
     pattern = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
     kind.add_implicit_resolver("tag:yaml.org,2002:float", pattern, list("-+0123456789"))
-
-
-def _count_values(node: yaml.Node, known: dict[int, float]) -> float:
-    """Count the values below a node, those of an alias each time; endless in a circle."""
-    import yaml
-
-    if id(node) not in known:
-        known[id(node)] = math.inf  # until all below it is counted
-        parts: list[yaml.Node] = []
-        if isinstance(node, yaml.MappingNode):
-            parts = [part for pair in node.value for part in pair]
-        elif isinstance(node, yaml.SequenceNode):
-            parts = node.value
-        known[id(node)] = 1 + sum(_count_values(part, known) for part in parts)
-    return known[id(node)]

@@ -81,7 +81,7 @@ def tune(
         logs: the folder of trackers that write files.
         output: where the result will be saved: refused before any training if it holds the result
             of another one.
-        overwrite: do not refuse that.
+        overwrite: do not refuse that, and drop `snapshots` that are not to be resumed.
         measure: what is found out about the kept model: only the "metric" that counts, which needs
             no further pass; also its "speed"; also its "predictions" and every other metric; or
             "all", the test split too.
@@ -129,7 +129,7 @@ def tune(
         if snapshots is not None:
             if accelerator.is_main_process:
                 holding.enter_context(lock_folder(Path(snapshots)))
-            opened = _open_snapshots(Path(snapshots), prepared, about, resume)
+            opened = _open_snapshots(Path(snapshots), prepared, about, resume, overwrite)
             notes += opened.notes
         recording = Recording(
             show, opened, "plan-1-", track, Path(logs), checkpoints or {}, gauge.predicted
@@ -161,7 +161,7 @@ def _check_checkpoints(checkpoints: Mapping[int, str | Path], request: TuneReque
 
 
 def _open_snapshots(
-    folder: Path, prepared: Prepared, about: Mapping[str, Any], resume: bool
+    folder: Path, prepared: Prepared, about: Mapping[str, Any], resume: bool, overwrite: bool
 ) -> Snapshots:
     """Open the folder of snapshots; the first process does so before the others."""
     accelerator = make_accelerator()
@@ -170,6 +170,7 @@ def _open_snapshots(
             folder,
             about,
             resume=resume or not accelerator.is_main_process,
+            overwrite=overwrite,
             surroundings={
                 "threads": torch.get_num_threads(),
                 "cache_limit": prepared.setup.cache_limit,

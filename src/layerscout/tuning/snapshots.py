@@ -76,6 +76,7 @@ class Snapshots:
         about: Mapping[str, Any],
         *,
         resume: bool,
+        overwrite: bool = False,
         surroundings: Mapping[str, Any] | None = None,
     ) -> Snapshots:
         """Make the folder, or find the snapshots of a tuning that was stopped.
@@ -84,24 +85,22 @@ class Snapshots:
             folder: where they go; it holds nothing else.
             about: what is trained on what and how, by names that users know; what JSON can hold.
             resume: continue with what is there, if anything is.
+            overwrite: otherwise drop what is there.
             surroundings: what may differ, but is worth a note; like `about`.
 
         Raises:
-            InputError: if there are snapshots and `resume` is not asked for, or they are of another
-                tuning or broken, or the folder cannot be written or holds something else.
+            InputError: if there are snapshots and neither is asked for, or those to resume are of
+                another tuning or broken, or the folder cannot be written or holds something else.
         """
         path, around = folder / ABOUT, dict(surroundings or {})
+        if overwrite and not resume and path.exists():
+            remove_folder(folder)
         if not any(folder.glob(f"*/{STATE}")) or not path.exists():  # nothing that could be lost
             _begin(path, {**about, _AROUND: around})
             none = f"there was nothing to resume in {folder}, so the training started from scratch"
             return cls(folder, (none,) if resume else ())
-        if not resume:
-            raise InputError(
-                f"{folder} holds a training that was not finished; continue it (--resume), or "
-                "delete the folder"
-            )
         before = read_object(path)
-        _check_same(folder, before, json.loads(json.dumps(about)))
+        _check_same(folder, before, json.loads(json.dumps(about)), resume=resume)
         return cls(folder, _note_changes(before.get(_AROUND), around))
 
     def of(self, run: str) -> RunSnapshots:
@@ -231,14 +230,24 @@ def _begin(path: Path, about: Mapping[str, Any]) -> None:
     write_files({path: json.dumps(about, indent=1) + "\n"})
 
 
-def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _check_same(
+    folder: Path, before: Mapping[str, Any], now: Mapping[str, Any], *, resume: bool
+) -> None:
+    """Refuse to resume another training, and to drop one that was not finished unless asked to."""
     for name, value in now.items():
         if before.get(name) != value:
-            raise InputError(
-                f"only the same training can be resumed: the one in {folder} has {name} "
-                f"{_shorten(before.get(name))}, got {_shorten(value)}; give the same, or delete "
-                "the folder"
-            )
+            rule = f"{folder} holds another training, which was not finished, with"
+            remedy = "drop it with --overwrite, or name another folder with -o"
+            if resume:
+                rule = f"only the same training can be resumed: the one in {folder} has"
+                remedy = "give the same, or drop it with --overwrite in place of --resume"
+            told = f"{name} {_shorten(before.get(name))}, got {_shorten(value)}"
+            raise InputError(f"{rule} {told}; {remedy}")
+    if not resume:
+        raise InputError(
+            f"{folder} holds this training, which was not finished; continue it with --resume, or "
+            "start again with --overwrite"
+        )
 
 
 def _note_changes(before: Any, around: Mapping[str, Any]) -> tuple[str, ...]:

@@ -105,7 +105,8 @@ def test_a_study_from_the_command_line(run, mine, tmp_path):
     assert (tmp_path / "out-2" / "summary.csv").exists()
     assert not (tmp_path / "out-3").exists() and not (tmp_path / "out" / "out").exists()
     tables = sorted((out / "tables").iterdir())
-    assert run("report", *studies, "-o", out)[0] == 0 and sorted((out / "tables").iterdir()) == tables != []
+    assert run("report", *studies, "-o", out)[0] == 0
+    assert sorted((out / "tables").iterdir()) == tables != []
 
 
 def test_the_tables_of_another_study_are_not_lost(run, mine, write, tmp_path):

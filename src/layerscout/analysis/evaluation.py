@@ -396,16 +396,13 @@ def _warn_of_seen_rows(
 ) -> list[str]:
     """Warn where the model was, or may have been, tuned on rows that are judged now."""
     rows = len(require_validation(task))
+    if seen is not None and seen["training"] <= REPEATED * rows:
+        return []
     if seen is not None:
-        few = seen["training"] <= REPEATED * rows
-        return (
-            []
-            if few
-            else [
-                f"{seen['training']:,} of {rows:,} rows are also training rows of the tuning, so the "
-                "figures are too good; leave them out"
-            ]
-        )
+        return [
+            f"{seen['training']:,} of {rows:,} rows are also training rows of the tuning, so the "
+            "figures are too good; leave them out"
+        ]
     if all_rows:
         unknown = "all rows are judged, and the model may have been tuned on some of them"
         return [unknown] if _read_data(tuning) is None else []

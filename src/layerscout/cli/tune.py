@@ -43,7 +43,7 @@ class Running:
         test: test file for the final figures; by default the data's own test split, if it has one.
         save_epochs: also save the model after these epochs, under epochs/.
         resume: continue a training that was interrupted.
-        overwrite: replace the result of another training in the output folder.
+        overwrite: replace the result of another training in the output folder, finished or not.
         export: also write these formats into model/: sentence-transformers, onnx.
         push_to_hub: push model/ to the hub under this name, such as me/reviews.
         private: create the repository of --push-to-hub as private.

@@ -74,14 +74,20 @@ def explanations(kind: Any) -> dict[str, str]:
     return found
 
 
+@cache  # a study checks every option of every trial
+def _find_option(kind: Any, name: str) -> tuple[Declaration, Any]:
+    """Find how an option was declared, and its default."""
+    default = next(f.default for f in fields(kind) if f.name == name)
+    return options_of(kind)[name], default
+
+
 def check_option(kind: Any, name: str, value: Any) -> Any:
     """Check one value by the rule of its option.
 
     Raises:
         InputError: if it is not allowed.
     """
-    declared = options_of(kind)[name]
-    default = next(f.default for f in fields(kind) if f.name == name)
+    declared, default = _find_option(kind, name)
     if value is None and default is None:
         return None
     if declared.check is not None:

@@ -18,7 +18,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 import layerscout as ls
-from layerscout.plans import METHODS, Work, cost, full_cost, trunk_flops
+from layerscout.plans import METHODS, Work, cost, full_cost, make_plan, trunk_flops
 from layerscout.runtime import clear_cache
 from measuring import Section, drawn, given, in_turns, options, ratio, table, write_page
 
@@ -88,7 +88,7 @@ def measure_phases(encoder: ls.Encoder, task: ls.Task) -> Section:
             result = ls.tune(encoder, few, notation, epochs=EPOCHS, progress=False).content
             for phase, seconds in result["seconds"].items():
                 found.setdefault(notation, {}).setdefault(phase, []).append(seconds)
-            plan = ls.make_plan(notation, encoder.blocks)
+            plan = make_plan(notation, encoder.blocks)
             tokens = result["task"]["tokens_per_example"]
             work = Work(EXAMPLES, HELD_OUT, tokens, EPOCHS)
             trunk = trunk_flops(plan, shape, work)

@@ -66,6 +66,35 @@ def test_other_rows_and_missing_files_are_not_compared(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("validated", "tested", "split"),
+    [("abcd", "efgh", "test"), ("abcd", "efgx", "validation"), ("abcx", "efgx", None)],
+)
+def test_validation_rows_are_compared_where_test_rows_differ(tmp_path, validated, tested, split):
+    folders = [
+        write(
+            tmp_path / name,
+            pd.concat(
+                [
+                    pd.DataFrame(table_of("BBBO", [1] * 4, texts=texts)).assign(split=which)
+                    for which, texts in parts.items()
+                ]
+            ),
+        )
+        for name, parts in {
+            "one": {"validation": "abcd", "test": "efgh"},
+            "two": {"validation": validated, "test": tested},
+        }.items()
+    ]
+    content = {**content_of(), "test": {"metrics": {"accuracy": 0.75}}}
+    found = pair_predictions(folders, [content, content])
+    if split is None:
+        assert "different test rows" in found["unpaired"]
+    else:
+        assert (found["split"], found["examples"]) == (split, 4)
+        assert found["values"] == [0.75 if split == "test" else 0.5] * 2
+
+
+@pytest.mark.parametrize(
     "kind", ["token_classification", "multi_label_classification", "regression"]
 )
 def test_words_several_labels_and_numbers_are_compared(tmp_path, kind):

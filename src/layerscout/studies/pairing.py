@@ -19,7 +19,8 @@ LISTED, LONGEST, AROUND = 20, 300, 6
 def pair_predictions(
     folders: Sequence[Path], contents: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Compare two models on the rows that both have predicted: the test rows, else validation.
+    """Compare two models on rows that both have predicted: of test if these are the same, or else
+    of validation.
 
     Args:
         folders: that hold a `predictions.parquet` each.
@@ -48,15 +49,13 @@ def pair_predictions(
                 "again"
             ) from error
         frames.append(frame[frame["edit"] == ""] if "edit" in frame else frame)
-    split = "test" if all(_has_test(frame) for frame in frames) else "validation"
-    one, other = (
-        frame[frame["split"] == split].reset_index(drop=True)
-        if "split" in frame
-        else frame.reset_index(drop=True)
-        for frame in frames
-    )
-    if not _have_same_rows(one, other):
-        return {"unpaired": f"the two were judged on different {split} rows"}
+    splits = ["test", "validation"] if all(map(_has_test, frames)) else ["validation"]
+    for split in splits:
+        one, other = (_take_split(frame, split) for frame in frames)
+        if _have_same_rows(one, other):
+            break
+    else:
+        return {"unpaired": f"the two were judged on different {splits[0]} rows"}
     outputs = [np.stack(list(frame["logits"])).astype(np.float64) for frame in (one, other)]
     if any(np.isnan(logits).any() for logits in outputs):
         return {"unpaired": "some logits are not finite"}
@@ -136,6 +135,11 @@ def _mark(sets: Iterable[Iterable[Any]], labels: Iterable[Any]) -> np.ndarray:
 
 def _has_test(frame: pd.DataFrame) -> bool:
     return "split" in frame and bool((frame["split"] == "test").any())
+
+
+def _take_split(frame: pd.DataFrame, split: str) -> pd.DataFrame:
+    rows = frame[frame["split"] == split] if "split" in frame else frame
+    return rows.reset_index(drop=True)
 
 
 def _have_same_rows(one: pd.DataFrame, other: pd.DataFrame) -> bool:

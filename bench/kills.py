@@ -65,9 +65,15 @@ def scanned(folder: Path) -> Any:
 
 
 def tuned(folder: Path) -> Any:
-    weights = hashlib.sha256((folder / "model" / "model.safetensors").read_bytes()).hexdigest()
+    files = sorted((folder / "model").glob("*.safetensors"))
+    weights = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
     content = json.loads((folder / "result.json").read_text())
-    return content["runs"][0]["curve"], content["best"], content["parameters"], weights
+    race = lasting(content.get("race"))
+    return content["runs"][0]["curve"], content["best"], content["parameters"], race, weights
+
+
+def compared(folder: Path) -> Any:
+    return lasting(json.loads((folder / "compare.json").read_text()))
 
 
 def studied(folder: Path) -> Any:
@@ -75,19 +81,58 @@ def studied(folder: Path) -> Any:
     return {path.name: lasting(json.loads(path.read_text())) for path in records}
 
 
-def cases(model: Path, data: Path, recipe: Path) -> list[Case]:
+def cases(made: Mapping[str, Path]) -> list[Case]:
     """Give the work that is killed."""
-    scan = ("scan", str(model), str(data), "--examples", "all")
-    tune = ("tune", str(model), str(data))
+    places = {name: str(path) for name, path in made.items()}
+    model, data = places["model"], places["reviews"]
+    scan = ("scan", model, data, "--examples", "all")
+    tune = ("tune", model, data)
     end = ("-o", "FOLDER", "-q")
     trunk = ("--plan", "head:3", "--epochs", "1")
     long = ("--plan", "(3, 4, 4)", "--epochs", "12", "--batch-size", "8")
+    short = ("--plan", "(3, 4, 4)", "--epochs", "4", "--batch-size", "8")
+    mean = ("--plan", "head:3", "--classifier", "mean-linear", "--epochs", "20")
+    race = ("--plan", "race", "--budget", "0.5", "--epochs", "4")
+    resume = ("--resume",)
     other = ("--max-length", "40")
+    again = (*other, "--overwrite")
     return [
         Case("scan with kept states", (*scan, *end), (), other, scanned),
-        Case("trunk of a tuning", (*tune, *trunk, *end), ("--resume",), other, tuned),
-        Case("tuning", (*tune, *long, *end), ("--resume",), other, tuned),
-        Case("study", ("study", str(recipe), *end), (), ("--set", "max_length=40"), studied),
+        Case("trunk of a tuning", (*tune, *trunk, *end), resume, again, tuned),
+        Case("tuning", (*tune, *long, *end), resume, again, tuned),
+        Case("race of plans", (*tune, *race, *end), resume, again, tuned),
+        Case("head on cached means", (*tune, *mean, *end), resume, again, tuned),
+        Case(
+            "tuning a decoder",
+            ("tune", places["decoder"], data, *short, *end),
+            resume,
+            again,
+            tuned,
+        ),
+        Case(
+            "tuning for words", ("tune", model, places["words"], *short, *end), resume, again, tuned
+        ),
+        Case(
+            "tuning for several labels",
+            ("tune", model, places["topics"], "--label-separator", "|", *short, *end),
+            resume,
+            again,
+            tuned,
+        ),
+        Case(
+            "comparing two models",
+            ("compare", model, places["other"], data, *end),
+            (),
+            other,
+            compared,
+        ),
+        Case(
+            "study",
+            ("study", places["recipe"], *end),
+            (),
+            ("--set", "max_length=40", "--overwrite"),
+            studied,
+        ),
     ]
 
 
@@ -137,14 +182,14 @@ class Run:
         return [self.place / path for path in hidden]
 
 
-def killed(case: Case, place: Path) -> list[str]:
+def killed(case: Case, place: Path, times: int) -> list[str]:
     """Kill a case at random moments; give a line of the table."""
     place.mkdir()
     chance = random.Random(case.name)
     whole = Run(case, place / "whole")
     seconds = whole.finish()
     expected, same, left, kills, too_late = case.result(whole.folder), 0, 0, 0, 0
-    while kills < TIMES:
+    while kills < times:
         run = Run(case, place / "killed")
         process = run.start()
         run.at_work(process)
@@ -173,16 +218,28 @@ def killed(case: Case, place: Path) -> list[str]:
     return [case.name, f"{seconds:.1f} s", *counted]
 
 
-def made(folder: Path) -> tuple[Path, Path, Path]:
-    """Make a tiny encoder, reviews and a recipe."""
+def made(folder: Path) -> dict[str, Path]:
+    """Make tiny models, texts with labels of each kind, and a recipe."""
     from tiny import SENTENCES, tiny_checkpoint
 
     model = tiny_checkpoint(folder / "model", "bert")
+    other = tiny_checkpoint(folder / "other", "bert", seed=1)
+    decoder = tiny_checkpoint(folder / "decoder", "llama")
     words = " ".join(SENTENCES).replace(",", "").replace('"', "").split()
     draw = np.random.default_rng(0)
     data = folder / "reviews.csv"
     rows = (f"{' '.join(draw.choice(words, 20))},{('bad', 'good')[n % 2]}\n" for n in range(600))
     data.write_text("text,label\n" + "".join(rows))
+    topics = folder / "topics.csv"
+    named = ("joy", "joy|fear", "fear")
+    rows = (f"{' '.join(draw.choice(words, 20))},{named[n % 3]}\n" for n in range(300))
+    topics.write_text("text,label\n" + "".join(rows))
+    tagged = folder / "words.conll"
+    lines = (
+        "".join(f"{word} {'B-PER' if n % 5 == 0 else 'O'}\n" for n, word in enumerate(sentence))
+        for sentence in (draw.choice(words, 12) for _ in range(300))
+    )
+    tagged.write_text("\n".join(lines))
     recipe = folder / "mine.yaml"
     content: Mapping[str, Any] = {
         "title": "a study",
@@ -199,17 +256,21 @@ def made(folder: Path) -> tuple[Path, Path, Path]:
         },
     }
     recipe.write_text(json.dumps(content))
-    return model, data, recipe
+    return {
+        **{"model": model, "other": other, "decoder": decoder, "recipe": recipe},
+        **{"reviews": data, "topics": topics, "words": tagged},
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--times", type=int, default=TIMES, help="kills of each kind of work")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(os.cpu_count()) as pool:
-        all_cases = cases(*made(Path(place)))
+        all_cases = cases(made(Path(place)))
         places = [Path(place) / f"case-{number}" for number, _ in enumerate(all_cases)]
-        lines = list(pool.map(killed, all_cases, places))
+        lines = list(pool.map(killed, all_cases, places, [given.times] * len(all_cases)))
     heads = [
         *("work", "duration", "killed", "identical result", "left files"),
         "finished before the kill",

@@ -36,7 +36,7 @@ def report(
     with interruptible(), terminal.loading(quiet):
         several = len(folders) > 1
         place = output or (Path("report") if several else folders[0])
-        # A single DIR that is no folder has nothing to read, which is told.
+        # If a single DIR is not a folder, `write_report` says so.
         if output is not None or several or place.is_dir():
             check_outputs(place, "report.html")
             if figures is not None:

@@ -2,27 +2,32 @@
 
     python bench/frontier.py --shared ../shared --mpnet FOLDER --peers .venv/peers
 
-does what has no record in `bench/frontier/records.jsonl` yet, the cheapest first; `--dry-run`
-prices it, and frontier_page.py judges the records. Each run is one process with one thread, from
-the CSV file to the saved model: loading, scanning, choosing, caching and validation count. Another
-process then predicts held-out rows, which no run has seen.
+does what has no record in `bench/frontier/records.jsonl` yet, small groups first; `--dry-run`
+prices it, and frontier_page.py judges the records. To repeat a run, delete its line. Each run is
+one process with one thread, from the CSV file to the saved model: loading, scanning, choosing,
+caching and validation count. Another process then predicts held-out rows, which no run has seen.
+Before and after each, a matrix product shows whether the core is free.
 """
 
 import argparse
 import json
 import os
+import platform
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "frontier" / "records.jsonl"
@@ -47,14 +52,15 @@ class Contender:
     Attributes:
         name: as on the page.
         peer: as `frontier_peers.py` calls it; None for layerscout.
-        given: options of `layerscout tune`, or how many epochs a peer trains.
-        share: about what it costs, in epochs of full fine-tuning; for a price.
+        given: options of `layerscout tune`, or how many epochs a peer trains; of SetFit, its
+            num_iterations.
+        epochs: about what it costs, in epochs of full fine-tuning; for a price.
     """
 
     name: str
     peer: str | None
     given: tuple[str, ...]
-    share: float
+    epochs: float
 
 
 def list_contenders(model: str, task: str, rows: int) -> Iterator[Contender]:
@@ -74,13 +80,14 @@ def list_contenders(model: str, task: str, rows: int) -> Iterator[Contender]:
     elif few:  # twenty-five epochs of it would take half an hour
         yield Contender("full, 10 epochs", None, ("--plan", "full", "--epochs", "10"), 10)
     yield Contender("embeddings + logistic regression", "regression", (), 0.3)
-    some = 10 if few else 3
-    yield Contender(f"Trainer, {some} epochs", "trainer", (str(some),), some)
-    if few and model == MINILM:
-        yield Contender("Trainer, 30 epochs", "trainer", ("30",), 30)
-    yield Contender(f"LoRA, {some} epochs", "lora", (str(some),), 0.7 * some)
+    usual = 10 if few else 3
+    longer = {64: 30, 256: 30, 1000: 10}.get(rows) if model == MINILM else None
+    for many in (usual, longer) if longer else (usual,):
+        yield Contender(f"Trainer, {many} epochs", "trainer", (str(many),), many)
+        if many == usual or not few:
+            yield Contender(f"LoRA, {many} epochs", "lora", (str(many),), 0.7 * many)
     if few:
-        yield Contender(f"Houlsby, {some} epochs", "houlsby", (str(some),), 0.7 * some)
+        yield Contender(f"Houlsby, {usual} epochs", "houlsby", (str(usual),), 0.7 * usual)
     if few and task not in PAIRS:
         pairs = 20 if rows <= 64 else 5
         yield Contender(f"SetFit, {pairs} pairs per text", "setfit", (str(pairs),), 4 * pairs)
@@ -111,11 +118,11 @@ class Run:
     def price(self) -> float:
         """Estimate seconds of one core: starting, and passes over texts as first measured."""
         per_text = {MINILM: 0.035, MPNET: 0.22}[self.model] * (2 if self.task in PAIRS else 1)
-        return 12 + per_text * self.rows * self.contender.share
+        return 12 + per_text * self.rows * self.contender.epochs
 
 
 def list_runs() -> list[Run]:
-    """List everything, the cheapest groups first."""
+    """List everything, small groups first."""
     groups = [(MINILM, task, 64) for task in ("sst2", "cola")]
     groups += [(MINILM, task, 256) for task in ("sst2", "mrpc", "emotions27")]
     groups += [(MINILM, task, 1000) for task in TASKS]
@@ -191,6 +198,25 @@ def start(command: Sequence[str], folder: Path, out: Path | None = None) -> dict
     }
 
 
+def measure_core() -> float:
+    """Measure GFLOP/s of a product of a block's shape on one thread."""
+    left, right = np.ones((512, 768), np.float32), np.ones((768, 3072), np.float32)
+    seconds = []
+    with threadpool_limits(1):
+        for _ in range(9):
+            began = time.perf_counter()
+            left @ right
+            seconds.append(time.perf_counter() - began)
+    return round(2e-9 * 512 * 768 * 3072 / statistics.median(seconds), 1)
+
+
+def name_machine() -> str:
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if sys.platform == "linux" else []
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    versions = (f"{name} {version(name)}" for name in ("torch", "transformers", "layerscout"))
+    return f"{next(named, platform.processor())}; {', '.join(versions)}"
+
+
 def carry_out(run: Run, shared: Path, models: Mapping[str, Path], peers: Path) -> dict[str, Any]:
     """Train one contender and predict with it."""
     contender, model = run.contender, str(models[run.model].resolve())
@@ -211,12 +237,14 @@ def carry_out(run: Run, shared: Path, models: Mapping[str, Path], peers: Path) -
             given = ["--epochs", contender.given[0]] if contender.given else []
             command = [python, str(PEERS), "train", contender.peer, model, "train.csv", "out"]
             command += [*given, "--seed", str(run.seed)]
-        used = start(command, folder)
+        free = measure_core()
+        used: dict[str, Any] = start(command, folder)
+        used |= {"core_gflops": [free, measure_core()], "machine": name_machine()}
         record: dict[str, Any] = {}
         saved = out
         if contender.peer is None:
             result = json.loads((out / "result.json").read_text("utf-8"))
-            record = {"plan": result["plan"]["notation"], "phases": result.get("seconds")}
+            record = {"plan": result["plan"]["notation"]}
             saved = out / "model"
         shutil.rmtree(out / "trainer", ignore_errors=True)
         size = measure_folder(saved)
@@ -257,28 +285,38 @@ def decode(text: str) -> np.ndarray:
 def run_all(given: argparse.Namespace) -> None:
     models = {MINILM: given.shared / "models" / "all-MiniLM-L6-v2", MPNET: given.mpnet}
     records = read_records()
+    number, of = given.part
     left = [
         run
-        for run in list_runs()
+        for run in list_runs()[number - 1 :: of]
         if models[run.model] and not any(run.key.items() <= record.items() for record in records)
     ]
-    if given.part:
-        number, of = map(int, given.part.split("/"))
-        left = left[number - 1 :: of]
     hours = sum(run.price for run in left) / 3600
     print(f"{len(left)} runs, about {hours:.1f} hours of one core", flush=True)
     if given.dry_run:
         return
     RECORDS.parent.mkdir(exist_ok=True)
+    failed = 0
     for number, run in enumerate(left, start=1):
         try:
             record = carry_out(run, given.shared, models, given.peers)
         except RuntimeError as error:
             print(f"{number} of {len(left)}: {run} failed\n{error}", flush=True)
+            failed += 1
             continue
         with RECORDS.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         print(f"{number} of {len(left)}: {run} {record['seconds']:.0f} s", flush=True)
+    if failed:
+        raise SystemExit(f"{failed} runs failed")
+
+
+def read_part(text: str) -> tuple[int, int]:
+    """Read which part of how many is meant."""
+    number, of = map(int, text.split("/"))
+    if not 1 <= number <= of:
+        raise ValueError
+    return number, of
 
 
 def main() -> None:
@@ -286,9 +324,16 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--mpnet", type=Path, help="folder of all-mpnet-base-v2")
     parser.add_argument("--peers", type=Path, default=Path(".venv/peers"))
-    parser.add_argument("--part", metavar="I/N", help="every Nth run, from the Ith")
+    whole = (1, 1)
+    parser.add_argument(
+        "--part", type=read_part, default=whole, metavar="I/N", help="every Nth run, from the Ith"
+    )
     parser.add_argument("--dry-run", action="store_true")
-    run_all(parser.parse_args())
+    given = parser.parse_args()
+    for peer in ("setfit", "houlsby"):
+        if not (given.peers / peer / "bin" / "python").exists():
+            parser.error(f"{given.peers / peer} holds no environment; `make frontier` makes it")
+    run_all(given)
 
 
 if __name__ == "__main__":

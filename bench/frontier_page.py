@@ -25,7 +25,7 @@ from measuring import table
 DRAWS = 2000
 
 # Two runs of the same command differ by so much in the processor time that they take.
-ROUNDING = 1.1
+TOLERANCE = 1.1
 
 OURS = "layerscout"
 BLOCKS = {MINILM: 6, MPNET: 12}
@@ -124,7 +124,7 @@ def judge(groups: Mapping[Group, Sequence[Point]], choice: str) -> list[Verdict]
         for peer in points:
             if peer.ours:
                 continue
-            most = peer.seconds * ROUNDING
+            most = peer.seconds * TOLERANCE
             within = [one for one in points if one.ours and one.seconds <= most]
             if not within:
                 verdicts.append(Verdict(group, peer, None, NONE))
@@ -259,7 +259,7 @@ choosing, caching, training, validation and saving included. layerscout sets 10 
 aside to choose an epoch, which the others do not. The metric is accuracy, or Matthews'
 correlation for CoLA, in points, on up to 1,000 held-out texts that no command saw, with 95 %
 intervals over these texts. Inference time is the shortest measured of all models of a table that
-run the same blocks. The models are all-MiniLM-L6-v2 (6 blocks, 384 wide) and all-mpnet- base-v2
+run the same blocks. The models are all-MiniLM-L6-v2 (6 blocks, 384 wide) and all-mpnet-base-v2
 (12 blocks, 768 wide); emotions27 is the part of GoEmotions with one label that is not neutral.
 There is one draw of training rows and one seed for each line, so differences of a few points
 between two lines may be chance even where the intervals exclude it. The lines of a table may come

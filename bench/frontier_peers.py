@@ -42,37 +42,14 @@ def train_with_trainer(
 ) -> None:
     """Fine-tune all weights, LoRA's matrices (peft), or Houlsby's adapters (AdapterHub)."""
     import transformers
-    from transformers import (
-        AutoModelForSequenceClassification,
-        AutoTokenizer,
-        DataCollatorWithPadding,
-        Trainer,
-        TrainingArguments,
-    )
+    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
     transformers.set_seed(given.seed)
     names = sorted(set(frame["label"]))
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    network = AutoModelForSequenceClassification.from_pretrained(
-        model, id2label=dict(enumerate(names)), label2id={n: i for i, n in enumerate(names)}
-    )
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    if network.config.pad_token_id is None:
-        network.config.pad_token_id = tokenizer.pad_token_id
+    tokenizer, network = load_pretrained(model, names)
     trainer_class: Any = Trainer
     if kind == "lora":
-        from peft import LoraConfig, TaskType, get_peft_model
-
-        network = get_peft_model(
-            network,
-            LoraConfig(
-                task_type=TaskType.SEQ_CLS,
-                r=8,
-                lora_alpha=16,
-                target_modules=["q", "v"] if network.config.model_type == "mpnet" else None,
-            ),
-        )
+        network = add_lora(network)
     elif kind == "houlsby":
         import adapters
 
@@ -111,6 +88,30 @@ def train_with_trainer(
         network = network.merge_and_unload()
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def load_pretrained(model: str, names: list[str]) -> tuple[Any, Any]:
+    """Load a tokenizer and a classifier of some classes; both pad, those of decoders too."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    network = AutoModelForSequenceClassification.from_pretrained(
+        model, id2label=dict(enumerate(names)), label2id={n: i for i, n in enumerate(names)}
+    )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if network.config.pad_token_id is None:
+        network.config.pad_token_id = tokenizer.pad_token_id
+    return tokenizer, network
+
+
+def add_lora(network: Any) -> Any:
+    """Put LoRA's matrices beside the queries and values of each block, and freeze the rest."""
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    targets = ["q", "v"] if network.config.model_type == "mpnet" else None
+    options: Any = {"task_type": TaskType.SEQ_CLS, "target_modules": targets}
+    return get_peft_model(network, LoraConfig(r=8, lora_alpha=16, **options))
 
 
 def add_adapters(network: Any) -> Any:
@@ -159,7 +160,8 @@ def predict_with_transformers(
         from safetensors.torch import load_file
 
         network = add_adapters(network)
-        network.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        # Not by `from_pretrained`, which would leave adapters at random where names differ.
+        network.load_state_dict(load_file(folder / "model.safetensors"))
     network.eval()
     started = time.perf_counter()
     encoded = tokenizer(*texts_of(frame), truncation=True, max_length=LENGTH)
@@ -210,7 +212,7 @@ def predict_regression(folder: Path, frame: pd.DataFrame) -> tuple[Any, float]:
 
 
 def train_setfit(model: str, frame: pd.DataFrame, folder: Path, given: Any) -> None:
-    """Train as SetFit's introduction does: 20 pairs of each kind per text, fewer for more texts."""
+    """Train on some pairs of texts of one class and as many of two for each text."""
     from datasets import Dataset
     from setfit import SetFitModel, Trainer, TrainingArguments
 
@@ -254,7 +256,7 @@ def main() -> None:
             one.add_argument("--base", help="of a small folder of layerscout")
         one.add_argument("data" if verb == "train" else "folder")
         one.add_argument("folder" if verb == "train" else "data")
-        one.add_argument("--epochs", type=int, default=3, help="of SetFit: pairs per text")
+        one.add_argument("--epochs", type=int, default=3, help="of SetFit: num_iterations")
         one.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     frame, folder = read(given.data), Path(given.folder)

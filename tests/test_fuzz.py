@@ -34,6 +34,8 @@ fuzzed = settings(
     derandomize=EFFORT == 1,
     suppress_health_check=list(HealthCheck),
 )
+# Loading a checkpoint or a recipe takes up to twenty times as long as the rest.
+fuzzed_less = settings(fuzzed, max_examples=20 * max(1, EFFORT // 10))
 
 ROWS = [
     {
@@ -206,7 +208,7 @@ def test_edits(text):
 RECIPE = read_recipe_text("tamkin2020-permutation").encode()
 
 
-@fuzzed
+@fuzzed_less
 @given(changes=changes)
 def test_recipes(tmp_path_factory, changes):
     path = tmp_path_factory.mktemp("recipe") / "mine.yaml"
@@ -257,7 +259,7 @@ def test_scans(tmp_path_factory, scanned, changes):
 @pytest.mark.parametrize(
     "name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
 )
-@fuzzed
+@fuzzed_less
 @given(changes=changes)
 def test_checkpoints(tmp_path_factory, tiny, name, changes):
     folder = tmp_path_factory.mktemp("model") / "bert"

@@ -1,6 +1,8 @@
 """Threads: how many compute, how they wait, and when fewer are advised."""
 
 import os
+import subprocess
+import sys
 
 import psutil
 import pytest
@@ -8,10 +10,13 @@ import torch
 from threadpoolctl import threadpool_info
 
 from layerscout.runtime import advise_threads, limit_threads, wait_passively
+from layerscout.runtime.threads import VARIABLES
 
 
 @pytest.fixture
-def two_threads():
+def two_threads(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "2")
     before = torch.get_num_threads()
     limit_threads(2)
     yield
@@ -22,6 +27,17 @@ def test_a_limit_holds_for_torch_and_for_linear_algebra(two_threads):
     limit_threads(1)
     assert torch.get_num_threads() == 1
     assert {pool["num_threads"] for pool in threadpool_info()} == {1}
+
+
+def test_a_limit_holds_for_libraries_that_are_loaded_later():
+    code = (
+        "from layerscout.runtime import limit_threads; limit_threads(1)\n"
+        "import scipy.linalg, sklearn.linear_model, threadpoolctl\n"
+        "print({pool['num_threads'] for pool in threadpoolctl.threadpool_info()})"
+    )
+    kept = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    done = subprocess.run([sys.executable, "-c", code], env=kept, capture_output=True, text=True)
+    assert done.stdout.strip() == "{1}", done.stderr
 
 
 @pytest.mark.parametrize(
@@ -51,7 +67,8 @@ def test_nothing_is_advised_where_one_thread_was_asked_for(two_threads, monkeypa
 
 def test_waiting_is_passive_unless_the_environment_says_how(monkeypatch):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that it is as before in the end
+        monkeypatch.delenv(name)
     wait_passively()
     assert os.environ["OMP_WAIT_POLICY"] == "passive"
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")

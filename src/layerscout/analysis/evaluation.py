@@ -164,8 +164,9 @@ def evaluate(
     asked = resolve_request(EvaluateRequest, request, options)
     ablations, single = _part_edits(asked.edits)
     trains = asked.tune_heads or original is not None
-    task, all_rows = _choose_rows(model, task, asked.seed, trains=trains)
-    tuning, seen = _read_tuning(model, task), _count_seen(model, task)
+    made = _read_result(model)
+    task, all_rows = _choose_rows(model, made, task, asked.seed, trains=trains)
+    tuning, seen = _describe_tuning(made, task), _count_seen(made, task)
     metric = asked.metric or _choose_metric(tuning, task)
     check_metric(metric, task)
     encoder, classifier, columns, task = _load_tuned(model, task, single, device, precision)
@@ -322,28 +323,29 @@ def _judge_spans(ablated: Ablated, judge: Judge, blocks: int) -> list[list[float
     ]
 
 
-def _read_tuning(model: str | Path, task: Task) -> dict[str, Any] | None:
-    """Read how a model was tuned, from the `result.json` beside it; None where there is none."""
+def _read_result(model: str | Path) -> dict[str, Any]:
+    """Read the `result.json` beside a tuned model; empty where there is none."""
     with suppress(*UNREADABLE):
-        found = describe_tuning(_read_result(model))
+        return dict(read_json(Path(model).parent / "result.json"))
+    return {}
+
+
+def _describe_tuning(result: Mapping[str, Any], task: Task) -> dict[str, Any] | None:
+    """Say how a model was tuned; None where that is not known."""
+    with suppress(*UNREADABLE):
+        found = describe_tuning(result)
         settings, read = found["settings"], (*task.origin, "max_length")
         return found | {"settings": {k: settings[k] for k in read if k in settings}}
     return None
 
 
-def _read_result(model: str | Path) -> dict[str, Any]:
-    found: dict[str, Any] = read_json(Path(model).parent / "result.json")
-    return found
-
-
-def _count_seen(model: str | Path, task: Task) -> dict[str, int] | None:
+def _count_seen(result: Mapping[str, Any], task: Task) -> dict[str, int] | None:
     """Count the judged rows that tuning was trained on ("training"), and those by which it chose.
 
     Those are the validation rows ("chosen"). None where the data of the tuning cannot be read.
     """
     judged = require_validation(task)
     with suppress(*UNREADABLE):
-        result = _read_result(model)
         was = reload_task(result["settings"])
         if was is None:
             return None
@@ -356,7 +358,12 @@ def _count_seen(model: str | Path, task: Task) -> dict[str, int] | None:
 
 
 def _choose_rows(
-    model: str | Path, task: Task | str | Path, seed: int, *, trains: bool
+    model: str | Path,
+    result: Mapping[str, Any],
+    task: Task | str | Path,
+    seed: int,
+    *,
+    trains: bool,
 ) -> tuple[Task, bool]:
     """Give the task with a validation split to judge, and whether that is all of its rows.
 
@@ -365,12 +372,13 @@ def _choose_rows(
 
     Args:
         model: the tuned model.
+        result: of its tuning, as of `_read_result`.
         task: as for `evaluate`.
         seed: draws the rows that are set aside.
         trains: whether training rows are needed.
     """
     task = task if isinstance(task, Task) else Task.load(task, classes=read_classes(model))
-    ours, tuned = task.origin.get("data"), _read_data(_read_tuning(model, task))
+    ours, tuned = task.origin.get("data"), _read_data(_describe_tuning(result, task))
     others = ours is not None and (tuned is None or Path(tuned).name != Path(str(ours)).name)
     all_rows = task.validation is None and others and not trains
     task = replace(task, validation=task.train) if all_rows else task

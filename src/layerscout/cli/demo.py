@@ -19,6 +19,10 @@ def demo(
         Path, typer.Option("--output", "-o", help="Folder for what the demo writes.")
     ] = Path("layerscout-demo"),
     plot: Plot = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="Number of CPU threads.", show_default="one per core"),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Scan, plan and tune a small encoder on a small task that ships with layerscout, offline."""
@@ -34,7 +38,7 @@ def demo(
     check_outputs(output, "plan.json", "result.json", "predictions.parquet", plot=plot)
     check_checkpoint(output / "model")
     say("scan demo demo")
-    flatten(scan)("demo", "demo", output=output, plot=plot, quiet=quiet)
+    flatten(scan)("demo", "demo", output=output, plot=plot, threads=threads, quiet=quiet)
     say(f"plan {output} --budget {budget} --epochs {epochs}")
     flatten(plan)(output, budget=budget, epochs=epochs, quiet=quiet)
     say(f"tune demo demo --plan {chosen} --examples {examples} --epochs {epochs} --against full")
@@ -46,6 +50,7 @@ def demo(
         examples=examples,
         epochs=epochs,
         against="full",
+        threads=threads,
         resume=any((output / "snapshots").glob("*/state.json")),  # it was stopped
         quiet=quiet,
     )

@@ -125,9 +125,13 @@ class Machine:
 
     def settle_threads(self, *, quiet: bool) -> None:
         """Limit the threads; if all are taken, advise fewer where other processes need cores."""
+        from layerscout.models import resolve_device
+
         if self.threads is not None:
             limit_threads(self.threads)
-        elif self.device in ("auto", "cpu") and not quiet and (advice := advise_threads()):
+            return
+        here = resolve_device(self.device).type == "cpu"
+        if here and not quiet and (advice := advise_threads()):
             typer.echo(f"layerscout: {advice}", err=True)
 
 

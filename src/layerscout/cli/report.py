@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.options import Figures, Quiet, check_outputs, interruptible
+from layerscout.cli.options import Figures, Quiet, interruptible
 
 
 def report(
@@ -34,13 +34,6 @@ def report(
     from layerscout.cli import terminal
 
     with interruptible(), terminal.loading(quiet):
-        several = len(folders) > 1
-        place = output or (Path("report") if several else folders[0])
-        # If a single DIR is not a folder, `write_report` says so.
-        if output is not None or several or place.is_dir():
-            check_outputs(place, "report.html")
-            if figures is not None:
-                check_outputs(place / "figures")
         from layerscout import studies
 
         found = studies.write_report(folders, output, figures=figures)

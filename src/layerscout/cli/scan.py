@@ -60,8 +60,8 @@ def scan(
         from layerscout import pages, scanning
         from layerscout.models import Encoder
 
-        machine.settle_threads(quiet=printing.quiet)
         if placement.backend == "local":
+            machine.settle_threads(quiet=printing.quiet)
             encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
     with interruptible():
         if placement.backend == "local":

@@ -102,7 +102,7 @@ def no_such_file(path: Path) -> InputError:
     if path.exists():
         return InputError(f"{path} is neither a file nor a folder; give one of them")
     if not path.parent.is_dir():
-        return InputError(f"no such file: {path}; there is no folder {path.parent} either")
+        return InputError(f"no such file: {path}; the folder {path.parent} does not exist")
     close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
     guess = f"did you mean {path.parent / close[0]}?" if close else "check the spelling"
     return InputError(f"no such file: {path}; {guess}")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+# What linear algebra reads when it is loaded, as SciPy's and scikit-learn's is late.
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
 
 def wait_passively() -> None:
     """Let threads sleep while they wait for each other; call it before PyTorch is imported.
@@ -17,10 +20,11 @@ def wait_passively() -> None:
 
 
 def limit_threads(threads: int) -> None:
-    """Compute with so many threads, in PyTorch and in the libraries of linear algebra."""
+    """Compute with so many threads, in PyTorch and in linear algebra, whenever that is loaded."""
     import torch
     from threadpoolctl import threadpool_limits
 
+    os.environ.update(dict.fromkeys(VARIABLES, str(threads)))
     torch.set_num_threads(threads)
     threadpool_limits(threads)
 

@@ -22,7 +22,13 @@ from layerscout.pages import (
     write_latex,
     write_markdown,
 )
-from layerscout.runtime import InputError, make_output_folder, read_json, write_files
+from layerscout.runtime import (
+    InputError,
+    check_output_folder,
+    make_output_folder,
+    read_json,
+    write_files,
+)
 from layerscout.studies.conclusions import Conclusion, conclude
 from layerscout.studies.pairing import pair_predictions
 from layerscout.studies.study_content import load_study
@@ -183,6 +189,9 @@ def write_report(
         output = places[0] if len(places) == 1 else Path("report")
     output = Path(output).expanduser()
     read = [(folder, content) for folder in places for content in _read_contents(folder)]
+    check_output_folder(output, "report.html")
+    if figures is not None:
+        check_output_folder(output / "figures")
     studies = _name_studies([at for at, content in read if content["verb"] == "study"], output)
     found = _Report(dict(zip(places, name_apart(places), strict=True)) if len(places) > 1 else {})
     if len(read) == 2 and len({content["verb"] for _, content in read} - {"study"}) == 1:

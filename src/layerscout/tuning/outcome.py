@@ -104,10 +104,8 @@ def make_result(
     thresholds: np.ndarray | None = None
     tested: dict[str, Any] | None = None
     if measure in ("predictions", "all"):
-        answers = setup.validation.answers
-        logits = predict(setup.encoder, model, _list_examples(setup, ours)).numpy()
-        thresholds = settle_thresholds(setup.settings.threshold, answers.labels, logits)
-        validation = require_validation(setup.task)
+        logits, thresholds = _predict_validation(setup, ours, model)
+        answers, validation = setup.validation.answers, require_validation(setup.task)
         found = Figures.of(
             setup.settings.metric, setup.task, validation, answers, logits, thresholds
         )
@@ -208,26 +206,29 @@ def _describe_other(setup: TuneSetup, tuned: Tuned, max_length: int) -> dict[str
         return described | {"test": None}
     _, model = load_kept(setup, tuned)
     round_weights(model, setup.save_dtype)
-    answers = setup.validation.answers
-    logits = predict(setup.encoder, model, _list_examples(setup, tuned)).numpy()
-    thresholds = settle_thresholds(setup.settings.threshold, answers.labels, logits)
+    _, thresholds = _predict_validation(setup, tuned, model)
     tested, _ = _test(setup, model, max_length, thresholds)
     return described | {"test": tested}
+
+
+def _predict_validation(
+    setup: TuneSetup, tuned: Tuned, model: Any
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Give the saved model's logits of the validation rows, and the thresholds settled on them.
+
+    It starts from cached states only if what is below the cut is saved unrounded: they are those of
+    the weights before.
+    """
+    exact = holds_exactly(setup.encoder.model, setup.save_dtype)
+    examples = tuned.validation if exact else setup.validation.without_trunk()
+    logits = predict(setup.encoder, model, examples).numpy()
+    labels = setup.validation.answers.labels
+    return logits, settle_thresholds(setup.settings.threshold, labels, logits)
 
 
 def _judge_majority(setup: TuneSetup, part: Part) -> float | None:
     training = setup.training.answers.labels
     return judge_majority(setup.task.kind, setup.settings.metric, training, part.answers)
-
-
-def _list_examples(setup: TuneSetup, tuned: Tuned) -> Examples:
-    """List what the model as saved predicts: from the cut only if what is below is saved unrounded.
-
-    States at the cut are those of the weights before.
-    """
-    if holds_exactly(setup.encoder.model, setup.save_dtype):
-        return tuned.validation
-    return setup.validation.without_trunk()
 
 
 def load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:

@@ -14,13 +14,13 @@ from layerscout.cache import make_batch, make_batches
 from layerscout.models import Encoder
 from layerscout.tuning.setup import TuneSetup
 
-# On how many validation examples at the most, and how often, the speed of the tuned and the full
+# On how many validation examples, and how often at the most, the speed of the tuned and the full
 # model is measured; and about how long that may take: a tenth of the training, within limits. On
 # two cores a base model runs through 128 examples eight times in two minutes, and a head on cached
 # means is trained in less than a second.
-SPEED_EXAMPLES, SPEED_REPEATS = 128, 3
+LEAST_EXAMPLES, MOST_EXAMPLES, SPEED_REPEATS = 8, 128, 3
 SPEED_SHARE, LEAST_SECONDS, MOST_SECONDS = 0.1, 0.5, 5.0
-FIRST_EXAMPLES = 8
+WARMUP_EXAMPLES = 2
 
 
 def measure_speeds(
@@ -49,12 +49,18 @@ def measure_speeds(
 
     with torch.inference_mode():
         # What runs first is slower: it does not count, and says for how many there is time.
-        first = min(FIRST_EXAMPLES, len(examples))
+        first = min(WARMUP_EXAMPLES, len(examples))
         once = sum(run(first).values()) / first
-        most = min(SPEED_EXAMPLES, len(examples))
-        count = min(most, max(first, int(most_seconds / SPEED_REPEATS / once)))
-        found = [run(count) for _ in range(SPEED_REPEATS)]
+        afford = int(most_seconds / SPEED_REPEATS / once)
+        count = min(len(examples), MOST_EXAMPLES, max(LEAST_EXAMPLES, afford))
+        found = [run(count)]
+        while len(found) < SPEED_REPEATS and _add_up(found) < most_seconds:
+            found.append(run(count))
     return {name: count / median(seconds[name] for seconds in found) for name in found[0]}
+
+
+def _add_up(found: Sequence[Mapping[str, float]]) -> float:
+    return sum(sum(seconds.values()) for seconds in found)
 
 
 def _time_passes(encoder: Encoder, model: Any, batches: Sequence[Mapping[str, Any]]) -> float:

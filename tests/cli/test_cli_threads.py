@@ -1,0 +1,50 @@
+"""`--threads`, and the line that advises fewer."""
+
+import psutil
+import pytest
+import torch
+
+from layerscout.runtime import limit_threads
+from layerscout.runtime.threads import VARIABLES
+
+ADVICE = "other processes keep 2.0 of 2 cores busy; --threads 1 may be faster"
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """Compute with two threads on two cores that others need."""
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval, percpu: [100.0, 100.0])
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "2")
+    before = torch.get_num_threads()
+    limit_threads(2)
+    yield
+    limit_threads(before)
+
+
+def test_threads_are_limited(run, busy, tiny, reviews, tmp_path):
+    code, _, errors = run("scan", tiny, reviews, "--threads", 1, "-o", tmp_path / "out")
+    assert code == 0, errors
+    assert torch.get_num_threads() == 1
+    assert "--threads" not in errors
+
+
+def test_fewer_threads_are_advised_in_one_line(run, busy, tiny, reviews, tmp_path):
+    code, _, errors = run("scan", tiny, reviews, "-o", tmp_path / "out")
+    assert code == 0, errors
+    assert errors.count(ADVICE) == 1
+    code, _, errors = run("scan", tiny, reviews, "-q", "-o", tmp_path / "out")
+    assert code == 0
+    assert ADVICE not in errors
+
+
+def test_nothing_is_advised_for_what_a_cluster_computes(run, busy, tmp_path):
+    _, _, errors = run("scan", tmp_path / "none", tmp_path, "--backend", "ray", "--balanced")
+    assert "--balanced cannot be combined with --backend ray" in errors
+    assert ADVICE not in errors
+
+
+def test_too_few_threads_are_refused(run, tiny, reviews):
+    code, _, errors = run("scan", tiny, reviews, "--threads", 0)
+    assert code == 2
+    assert "`threads` must be a whole number from 1 on, got 0" in errors

@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode every process of the tests would compile the package and pytest's plugins anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-whole test-accelerator check real bench bench-whole scale docs fuzz kills mutations study clean
+.PHONY: demo test test-whole test-accelerator check real bench bench-whole frontier scale docs fuzz kills mutations study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -59,7 +59,7 @@ scale: .venv/dev
 
 # Loaders and notations against files that nobody wrote by hand; three minutes.
 fuzz: .venv/dev
-	$(BIN)/python bench/fuzz.py --write docs/measured/fuzz.md
+	$(BIN)/python bench/fuzz.py
 
 # SIGKILL at random moments, 30 times for each kind of work; half an hour.
 kills: .venv/dev

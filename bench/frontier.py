@@ -38,7 +38,7 @@ MINILM, MPNET = "MiniLM-L6", "mpnet-base"
 # The tasks with their metrics.
 TASKS: Mapping[str, str] = {
     "sst2": "accuracy",
-    "cola": "matthews",
+    "cola": "matthews_correlation",
     "mrpc": "accuracy",
     "emotions27": "accuracy",
 }
@@ -71,6 +71,8 @@ def list_contenders(model: str, task: str, rows: int) -> Iterator[Contender]:
     for name, state in (("head on the mean", two_thirds), ("head on the top's mean", top)):
         mean = ("--plan", f"head:{state}", "--classifier", "mean-linear")
         yield Contender(name, None, mean, 0.3)
+    third = ("--plan", f"top:{top // 3}", "--classifier", "mean-linear")
+    yield Contender("top third, head on its mean", None, third, 0.25 * epochs)
     for budget in ("0.1", "0.25", "0.5"):
         yield Contender(f"auto, B = {budget}", None, ("--budget", budget), float(budget) * epochs)
     race = ("--plan", "race", "--budget", "0.5")

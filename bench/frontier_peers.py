@@ -161,7 +161,12 @@ def predict_with_transformers(
 
         network = add_adapters(network)
         # Not by `from_pretrained`, which would leave adapters at random where names differ.
-        network.load_state_dict(load_file(folder / "model.safetensors"))
+        weights = load_file(folder / "model.safetensors")
+        missing, unexpected = network.load_state_dict(weights, strict=False)
+        # A second name of the embeddings.
+        aliases = {"bert.prompt_tuning.base_model_embeddings.weight"}
+        if unexpected or set(missing) - aliases:
+            raise SystemExit(f"not loaded: {missing}, {unexpected}")
     network.eval()
     started = time.perf_counter()
     encoded = tokenizer(*texts_of(frame), truncation=True, max_length=LENGTH)

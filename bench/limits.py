@@ -5,6 +5,7 @@ On one thread, with nothing else on the machine:
     OMP_NUM_THREADS=1 python bench/limits.py MODEL --write docs/measured/limits.md
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -38,7 +39,7 @@ PLANS = ("head:8", "top:2", "(7, 8, 8)", "(4, 8, 8)", "full")
 GRADIENTS = 100
 
 
-def count_gemm(tokens: int, d: int) -> float:
+def measure_product(tokens: int, d: int) -> float:
     """Measure FLOPs a second of the largest matrix product of a block: (tokens, d) by (d, 4 d)."""
     left, right = torch.randn(tokens, d), torch.randn(d, 4 * d)
     seconds = in_turns(9, {"product": partial(torch.matmul, left, right)})["product"]
@@ -191,10 +192,14 @@ def measure_memory(task: ls.Task, folder: str, tokenizer: Path) -> Section:
 
     def tune(model: str, plan: str, **environment: str) -> tuple[int, int]:
         command = [sys.executable, "-c", MEMORY, model, str(path), plan]
-        environment = os.environ | environment
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, text=True, check=True, env=environment
-        )
+        with tempfile.TemporaryDirectory() as cache:  # so that each computes its trunk
+            done = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+                env=os.environ | environment | {"LAYERSCOUT_CACHE": cache},
+            )
         predicted, used = json.loads(done.stdout.splitlines()[-1])
         return predicted, used
 
@@ -216,10 +221,12 @@ def measure_memory(task: ls.Task, folder: str, tokenizer: Path) -> Section:
             rows[-1] += [f"{one / predicted - 1:+.0%}" for one in taken]
     text = (
         "What `tune` predicts, and the peak of a process less that of one that tunes a model of 2 "
-        f"blocks, 32 wide; {EXAMPLES} texts, batches of 32, one epoch. The C allocator keeps much "
-        "of what is freed, unless `MALLOC_MMAP_THRESHOLD_=1048576` is set before the command.\n\n"
+        f"blocks, 32 wide; {EXAMPLES} texts, batches of 32, one epoch, one run each. The "
+        "C allocator keeps much of what is freed, unless `MALLOC_MMAP_THRESHOLD_=1048576` is set "
+        "before the command.\n\n"
     )
-    columns = ["plan", "predicted", "taken", "with the threshold", "off by", "with the threshold"]
+    columns = ["plan", "predicted", "taken", "taken with the threshold"]
+    columns += ["off by", "off by with the threshold"]
     return Section("Memory", text + table(columns, rows))
 
 
@@ -228,10 +235,18 @@ def main() -> None:
     parser.add_argument("model", help="folder of a base-size model")
     parser.add_argument("--only", choices=["scan", "phases", "gradients", "memory"])
     arguments = given(parser)
+    if arguments.only and arguments.write:
+        parser.error("a page has all sections; leave out --only, or --write")
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["LAYERSCOUT_CACHE"] = cache
+        measure(arguments)
+
+
+def measure(arguments: argparse.Namespace) -> None:
     task = ls.Task.load(arguments.shared / "data" / "sst2", task="sst2")
     encoder = ls.Encoder.load(arguments.model, device="cpu")
     width = encoder.shape(2, "classification", "family").hidden_size
-    measured = {tokens: count_gemm(tokens, width) / 1e9 for tokens in (64, 512, 4096)}
+    measured = {tokens: measure_product(tokens, width) / 1e9 for tokens in (64, 512, 4096)}
     rates = [f"{rate:.0f} for {tokens:,} tokens" for tokens, rate in measured.items()]
     introduction = (
         "# Limits at base size\n\nWritten by `OMP_NUM_THREADS=1 python bench/limits.py MODEL "

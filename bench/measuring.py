@@ -139,10 +139,12 @@ def machine(device: str = "cpu") -> str:
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()
     units = "with" if capabilities.get("amx_bf16") else "without"
     packages = ", ".join(f"{p} {version(p)}" for p in ("torch", "transformers", "layerscout"))
+    threads = torch.get_num_threads()
     accelerator = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
     return (
         f"{'' if device == 'cpu' else accelerator + ', '}"
-        f"{capabilities.get('cpu_name', platform.processor())}, {torch.get_num_threads()} threads, "
+        f"{capabilities.get('cpu_name', platform.processor())}, "
+        f"{threads} thread{'' if threads == 1 else 's'}, "
         f"{units} matrix units for bfloat16; Python {platform.python_version()}, {packages}."
     )
 

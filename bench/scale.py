@@ -165,7 +165,7 @@ def measured(
         yield [letter, values, work, medians, power, f"{np.median(last):.2f}"]
 
 
-def growth(device: str, folder: Path, tokenizer: Path) -> Section:
+def growth(folder: Path, tokenizer: Path, device: str) -> Section:
     """Measure how time grows."""
     lines: list[list[str]] = []
     for letter, field, at, start in GROWING:
@@ -216,7 +216,7 @@ def run_one(letter: str, value: str, work: str, model: str) -> None:
     (SCAN | TUNE)[work](ls.Encoder.load(model, device="cpu"), task_of(size), size)
 
 
-def memory(folder: Path, tokenizer: Path) -> Section:
+def memory(folder: Path, tokenizer: Path, _: str) -> Section:
     """Measure how peak memory grows, beyond that of a process at the least size."""
 
     def measure(letter: str, value: int, work: str, size: Size) -> float:
@@ -276,7 +276,7 @@ def watched() -> Iterator[list[float]]:
         watcher.join()
 
 
-def million(folder: Path, tokenizer: Path) -> Section:
+def million(folder: Path, tokenizer: Path, _: str) -> Section:
     """Scan shards of a hundred thousand and of a million short texts on a local cluster."""
     model = random_encoder(folder / "tiny", tokenizer, blocks=2, width=32)
     lines = []
@@ -319,9 +319,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
-        sections = [growth(arguments.device, folder, tokenizer)]
-        if arguments.device == "cpu":
-            sections = [million(folder, tokenizer), *sections, memory(folder, tokenizer)]
+        # The shards first: of the largest process counts what this one has taken by then.
+        works = (million, growth, memory) if arguments.device == "cpu" else (growth,)
+        sections = [work(folder, tokenizer, arguments.device) for work in works]
     write_page(
         "# How cost grows\n\n`make scale` measures this: random encoders, random texts.",
         sections,

@@ -474,7 +474,7 @@ def test_noise_is_read_to_the_end(encoder, monkeypatch):
     )
     scan(encoder, task, DEBIASED)
     scan(encoder, task, DEBIASED, examples="all")
-    assert seen == [4, 1]
+    assert seen == [7, 1]
 
 
 # --- Bad input -----------------------------------------------------------------------------------

@@ -290,12 +290,35 @@ CONCLUSION = """\
   transformers, for all alike."""
 
 
-def write(groups: Mapping[Group, Sequence[Point]], path: Path) -> None:
+def describe_machines(records: Sequence[Mapping[str, Any]]) -> str:
+    """Say where runs were made, and how free the core was."""
+    known = [one for one in records if "machine" in one]
+    rates = [rate for one in known for rate in one["core_gflops"]]
+    lines = [
+        f"{one}: {sum(record['machine'] == one for record in known)} runs."
+        for one in dict.fromkeys(record["machine"] for record in known)
+    ]
+    if rates:
+        lines.append(
+            "Before and after each of these a matrix product reached "
+            f"{min(rates):.0f} to {max(rates):.0f} GFLOP/s."
+        )
+    if len(known) < len(records):
+        lines.append(
+            f"{len(records) - len(known)} runs were made before the machine was recorded, on "
+            "processors of the same type, some of them beside other work."
+        )
+    return " ".join(lines)
+
+
+def write(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write the page, and its picture beside it."""
+    groups = gather(records)
     picture = path.with_suffix(".svg")
     draw(groups, picture)
     best, longest = (judge(groups, choice) for choice in CHOICES)
     parts = [
+        describe_machines(records),
         "## In place of each",
         "Each run of a peer beside the run of ours that takes the longest within its time (up to a "
         "tenth more, by which repeated runs differ), chosen without looking at results:",
@@ -320,7 +343,7 @@ def write(groups: Mapping[Group, Sequence[Point]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--write", type=Path, required=True)
-    write(gather(read_records()), parser.parse_args().write)
+    write(read_records(), parser.parse_args().write)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,8 @@ def tuned(**more: Any) -> dict[str, Any]:
         evaluated(None, **kept, flops=numbers, memory={}, examples_per_second=None)
         | {"verb": "tune", "saved_as": "checkpoint", "method": "full", "model": shape}
         | {"metrics": {"accuracy": 0.6}, "interval": [0.45, 0.75]}
-        | {"plan": {"notation": "(2, 3, 3)", "head": 3}, "parameters": {"total": 9, "trainable": 1}}
+        | {"plan": {"notation": "(2, 3, 3)", "tuned": [2, 3], "head": 3}}
+        | {"parameters": {"total": 9, "trainable": 1}}
         | {"settings": {"data": "r.csv", "validation": 0.1, "epochs": 10, "validation_examples": 9}}
         | more
     )

@@ -10,6 +10,7 @@ from typing import Any
 from layerscout.pages.commands import (
     balance_classes,
     find_metric,
+    find_usual_pooling,
     train_longer,
     write_command,
     write_option,
@@ -24,6 +25,9 @@ from layerscout.plans import TuneRequest, describe_method, make_method
 
 AGAIN = "Tune it again, for longer and at other learning rates:"
 ON_MORE_ROWS = "Tune it again, with more rows to validate on:"
+# At the same state it was better in 10 of 11 cases of the frontier, by 2 to 18 points (MiniLM), and
+# worse in one, by 15 (mpnet on CoLA).
+ON_THE_MEAN = "Try a head on the mean of all tokens, often a better one where no block is tuned:"
 
 # The share of the rows that are set aside to validate on more of them.
 MORE_ROWS = 0.3
@@ -51,6 +55,10 @@ def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | N
         None after a scan, whose advice has its own command, and where nothing follows.
     """
     match content["verb"]:
+        case "tune" if _may_read_mean(content):
+            before = describe_tuning(content)
+            words = _repeat(before, content, {"--classifier": "mean-linear"}, f"{folder}-mean")
+            return ON_THE_MEAN, write_command("tune", before, *words, model=before["model"])
         case "tune" if find_failure(content):
             return _tune_again({**content, "tuning": describe_tuning(content)}, folder)
         case "tune" if content["saved_as"] == "checkpoint":
@@ -136,6 +144,21 @@ def _tune_again(content: Mapping[str, Any], folder: str) -> tuple[str, str] | No
         step, name = ON_MORE_ROWS, "more-rows"
         changed = {"--validation": str(MORE_ROWS), "--epochs": str(before["epochs"])}
         changed |= {"--learning-rate": f"{rate:g}"}
+    words = _repeat(before, content, changed, f"{folder}-{name}")
+    return step, write_command("tune", before, *words, model=before["model"])
+
+
+def _repeat(
+    before: Mapping[str, Any], content: Mapping[str, Any], changed: Mapping[str, str], output: str
+) -> list[str]:
+    """Give the options that repeat a tuning with some changed.
+
+    Args:
+        before: the tuning, as of `describe_tuning`.
+        content: of the tuning or the evaluation.
+        changed: by flag.
+        output: the folder of the result.
+    """
     options = {"--plan": before["plan"]}
     options |= {} if before["method"] == "full" else {"--method": before["method"]}
     words = [word for option in options.items() for word in option]
@@ -144,9 +167,16 @@ def _tune_again(content: Mapping[str, Any], folder: str) -> tuple[str, str] | No
     metric = find_metric(content)
     for option, value in (({"metric": metric} if metric else {}) | before["options"]).items():
         words += write_option(TuneRequest, option, value)
-    words += [word for option in changed.items() for word in option]
-    words += ["-o", f"{folder}-{name}"]
-    return step, write_command("tune", before, *words, model=before["model"])
+    return [*words, *(word for option in changed.items() for word in option), "-o", output]
+
+
+def _may_read_mean(content: Mapping[str, Any]) -> bool:
+    """Tell whether a tuning trained nothing but the family's head, on the first token of a text."""
+    if content["plan"]["tuned"] or content["plan"].get("embeddings") or content["method"] != "full":
+        return False
+    family = content["settings"]["classifier"] == "family"
+    texts = content["task"]["kind"] not in ("multiple_choice", "token_classification")
+    return family and texts and find_usual_pooling(content) == "mean"
 
 
 def _can_set_more_aside(content: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:

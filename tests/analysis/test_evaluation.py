@@ -327,8 +327,13 @@ def test_rows_that_tuning_had_are_counted(tmp_path, telling):
     told = f"{rows - held} of {rows} rows are also training rows of the tuning"
     assert any(told in line for line in found.warnings)
     expect_refused("whose predictions.parquet would be replaced", found.save, tmp_path)
+    # The warning says worse.
+    assert "tuning chose" not in describe_evaluation(found.content)[0]
     data.unlink()
-    assert quietly(tmp_path / "model", renamed).content["seen"] is None
+    found = quietly(tmp_path / "model", renamed)
+    assert found.content["seen"] is None
+    unread = f"{data}, on which the model was tuned, could not be read here"
+    assert any(line.startswith(unread) for line in found.warnings)
 
 
 def test_other_data_are_judged_whole_and_need_not_have_every_class(tmp_path, telling, write):

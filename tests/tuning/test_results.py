@@ -205,6 +205,7 @@ def test_the_summary_is_computed(bert):
     for plan, words in {
         "(2, 3, 4)": "tuned 2 of 4 blocks",
         "head:2": "tuned the head only",
+        "emb+head:2": "tuned embeddings and head",
     }.items():
         for keep in ("best", "last"):
             content = cheaply(bert, task_of(), plan, keep=keep).content

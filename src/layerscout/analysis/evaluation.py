@@ -412,8 +412,13 @@ def _warn_of_seen_rows(
             "figures are too good; leave them out"
         ]
     if all_rows:
-        unknown = "all rows are judged, and the model may have been tuned on some of them"
-        return [unknown] if _read_data(tuning) is None else []
+        data = _read_data(tuning)
+        if data is None:
+            return ["all rows are judged, and the model may have been tuned on some of them"]
+        return [
+            f"{data}, on which the model was tuned, could not be read here, so it was not checked "
+            "whether its training rows are among those that are judged"
+        ]
     ours = {name: task.origin.get(name) for name in ("validation", "validation_seed")}
     if ours["validation_seed"] is None:
         return []

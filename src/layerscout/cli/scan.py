@@ -97,8 +97,9 @@ def _check_cluster(
         "--balanced": request.balanced,
         "--per-class": request.per_class,
         "--checkpoint": checkpoints,
-        "--threads": machine.threads,
     }
+    if machine.threads is not None:
+        raise InputError("--threads cannot be combined with --backend ray; use --cpus N")
     if given := [name for name, value in others.items() if value]:
         raise InputError(
             f"{given[0]} cannot be combined with --backend ray, which reads all rows of a "

@@ -31,7 +31,9 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.ones(1, device=device).item()  # which a device without memory ("meta") cannot
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"the device {name!r} cannot be used here: {first_line(error)}") from error
+        # PyTorch's line names all of its back ends after the first sentence.
+        reason = first_line(error).split(". ")[0]
+        raise InputError(f"the device {name!r} cannot be used here: {reason}") from error
     return device
 
 

@@ -89,12 +89,17 @@ def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
     if content["majority"] is not None and kind != "regression":
         first += f"; always predicting {name_majority(kind)} scores {format_number(majority)}"
     seen = content.get("seen")
-    if seen and seen["chosen"] > REPEATED * content["task"]["examples_used"]:
+    if seen and _only_chose(seen, content["task"]["examples_used"]):
         first += "; tuning chose by these rows, which flatters the figures a little"
     if failure := find_failure(content):
         advice = advise_more_rows(content)
         return [f"{first}.", failure, *([] if advice is None else [advice])]
     return [f"{first}.", *_describe_truncation(content), *_describe_skips(content)]
+
+
+def _only_chose(seen: Mapping[str, int], rows: int) -> bool:
+    """Tell whether a tuning chose by the judged rows; if it trained on them, a warning says so."""
+    return seen["chosen"] > REPEATED * rows >= seen["training"]
 
 
 def find_failure(content: Mapping[str, Any]) -> str | None:

@@ -36,7 +36,8 @@ def summary(content: Mapping[str, Any]) -> str:
     """Say in one line what was tuned, what it cost and how good it is, from `result.json`."""
     plan, model = content["plan"], content["model"]
     blocks = f"{len(plan['tuned'])} of {model['blocks']} blocks"
-    line = f"tuned {blocks if plan['tuned'] else 'the head only'}{_say_by_what(content)}"
+    alone = "embeddings and head" if plan.get("embeddings") else "the head only"
+    line = f"tuned {blocks if plan['tuned'] else alone}{_say_by_what(content)}"
     if model["editing"]:
         line += f" after {model['editing']['edits']}"
     other = content["against"]

@@ -125,6 +125,8 @@ def test_one_class_that_prevails_is_no_success(rare: int, metric: str) -> None:
     assert [line for line in task.warnings if "macro-F1" in line] == list(task.warnings)
     assert len(task.warnings) == (metric == "macro_f1")
     assert not task.warnings or "73% of the training rows are 'good'" in task.warnings[0]
+    nearly = Task.from_lists([f"text {n}" for n in range(500)], ["good"] * 498 + ["bad"] * 2)
+    assert nearly.warnings[0].startswith("498 of 500 training rows are 'good'")
 
 
 def test_one_class_or_one_example_is_too_few(write: Write) -> None:

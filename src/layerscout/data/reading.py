@@ -138,8 +138,11 @@ def _usual_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings
         counts = np.bincount(training.labels)
         share = counts.max() / counts.sum()
         if share > IMBALANCED:
+            # 498 of 500 are not all of them.
+            some = f"{share:.0%} of the"
+            some = some if share < 0.995 else f"{counts.max():,} of {counts.sum():,}"
             warnings.append(
-                f"{share:.0%} of the training rows are {labels[int(counts.argmax())]!r:.60}, so "
+                f"{some} training rows are {labels[int(counts.argmax())]!r:.60}, so "
                 "always predicting it would be that accurate; the metric is macro-F1 (--metric "
                 "chooses another)"
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from pyarrow import parquet
 
 from layerscout.data.shards import Shards
@@ -261,6 +261,7 @@ def test_scans(tmp_path_factory, scanned, changes):
 )
 @fuzzed_less
 @given(changes=changes)
+@example([(0.390625, 14, b"[" * 2_000)])  # in the name of a rate of dropout
 def test_checkpoints(tmp_path_factory, tiny, name, changes):
     folder = tmp_path_factory.mktemp("model") / "bert"
     shutil.copytree(tiny, folder)

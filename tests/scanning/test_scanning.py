@@ -220,6 +220,12 @@ def test_a_saved_scan_loads_back_equal(encoder, tmp_path):
     assert loaded.scores == scan.scores
     assert json.dumps(loaded.as_dict()) == json.dumps(scan.as_dict())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["scan.html", "scan.json"]
+    # A fuzzer's: the name is quoted, as Python quotes it, but not all of it.
+    odd = (tmp_path / "scan.json").read_text().replace('"better"', f'"{"[" * 3000}"', 1)
+    (tmp_path / "scan.json").write_text(odd)
+    with pytest.raises(InputError, match="is not a scan: ") as refused:
+        Scan.load(tmp_path)
+    assert len(str(refused.value)) < 1000
 
 
 def test_loading_what_is_no_scan(tmp_path):

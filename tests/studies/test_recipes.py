@@ -122,6 +122,12 @@ def test_lodha_as_released_tunes_embeddings_in_every_run_on_its_own_inputs():
     assert {benchmark(task) for task in grid.axes["task"]} == set(text.axes["task"])
 
 
+def test_half_a_character_is_a_fault():
+    grid = {"axes": {"model": ["demo"], "task": ["demo"], "plan": ["\ud800", "\ud800"]}}
+    told = faults({"title": "t", "grids": {"g": grid}})
+    assert told[0] == "- a text holds half of a surrogate pair, '\\ud800'; remove it"
+
+
 def test_every_fault_is_told_at_once():
     content = {
         "titel": "x",

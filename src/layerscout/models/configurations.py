@@ -122,13 +122,13 @@ def _check_sizes(path: Path, kind: Any, content: Mapping[str, Any]) -> None:
         whole = isinstance(value, int) and not isinstance(value, bool)
         if key in names and single and not (whole and value >= 1):
             raise InputError(
-                f"{key} in {path} must be a whole number of 1 or more, got {_show(value)}; "
+                f"{key:.60} in {path} must be a whole number of 1 or more, got {_show(value)}; "
                 "correct it, or fetch the checkpoint again"
             )
         if "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:
             raise InputError(
-                f"{key} in {path} must be in 0..1, got {_show(value)}; correct it, or fetch the "
-                "checkpoint again"
+                f"{key:.60} in {path} must be in 0..1, got {_show(value)}; correct it, or fetch "
+                "the checkpoint again"
             )
 
 

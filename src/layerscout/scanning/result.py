@@ -255,4 +255,4 @@ class Scan:
         except KeyError as error:
             raise InputError(f"{path} is not a scan: it lacks {error}; scan again") from error
         except (ValueError, TypeError, AttributeError, InputError) as error:
-            raise InputError(f"{path} is not a scan: {error}; scan again") from error
+            raise InputError(f"{path} is not a scan: {error!s:.300}; scan again") from error

@@ -106,6 +106,9 @@ def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
         recipe = Recipe.model_validate(content)
     except pydantic.ValidationError as error:
         faults += map(_describe, error.errors())
+    except UnicodeEncodeError as error:  # in pydantic, as it reports a fault
+        half = error.object[error.start]
+        faults.append(f"a text holds half of a surrogate pair, {half!a}; remove it")
     grids = {
         str(key): _Written.read(grid)
         for key, grid in _mapping(content.get("grids")).items()

@@ -277,7 +277,7 @@ def test_missing_files_are_told_with_a_guess(write: Write, tmp_path: Path) -> No
     write("reviews.csv", GOOD)
     expect_refused("no such file … did you mean … reviews.csv?", Task.load, tmp_path / "reviws.csv")
     expect_refused("no such file", Task.load, str(tmp_path / "nothing"))
-    expect_refused("no folder", Task.load, tmp_path / "a" / "b.csv")
+    expect_refused("does not exist", Task.load, tmp_path / "a" / "b.csv")
     good = write("good.csv", many())
     expect_refused("no such file", Task.load, good, validation=str(tmp_path / "v.csv"))
 

@@ -13,22 +13,21 @@ is not kept, and runs again the next time.
 import argparse
 import json
 import os
-import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
+import torch
+
+from measuring import machine, measure_product
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "frontier" / "records.jsonl"
@@ -206,22 +205,8 @@ def start(command: Sequence[str], folder: Path, out: Path | None = None) -> dict
 
 
 def measure_core() -> float:
-    """Measure GFLOP/s of a product of a block's shape on one thread."""
-    left, right = np.ones((512, 768), np.float32), np.ones((768, 3072), np.float32)
-    seconds = []
-    with threadpool_limits(1):
-        for _ in range(9):
-            began = time.perf_counter()
-            left @ right
-            seconds.append(time.perf_counter() - began)
-    return round(2e-9 * 512 * 768 * 3072 / statistics.median(seconds), 1)
-
-
-def name_machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if sys.platform == "linux" else []
-    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    versions = (f"{name} {version(name)}" for name in ("torch", "transformers", "layerscout"))
-    return f"{next(named, platform.processor())}; {', '.join(versions)}"
+    """Measure GFLOP/s of a product of the shape of a block of mpnet-base."""
+    return round(measure_product(512, 768) / 1e9, 1)
 
 
 def carry_out(run: Run, shared: Path, models: Mapping[str, Path], peers: Path) -> dict[str, Any]:
@@ -246,7 +231,7 @@ def carry_out(run: Run, shared: Path, models: Mapping[str, Path], peers: Path) -
             command += [*given, "--seed", str(run.seed)]
         free = measure_core()
         used: dict[str, Any] = start(command, folder)
-        used |= {"core_gflops": [free, measure_core()], "machine": name_machine()}
+        used |= {"core_gflops": [free, measure_core()], "machine": machine()}
         record: dict[str, Any] = {}
         saved = out
         if contender.peer is None:
@@ -303,8 +288,9 @@ def run_all(given: argparse.Namespace) -> None:
     if given.dry_run:
         return
     RECORDS.parent.mkdir(exist_ok=True)
-    rates = [record["core_gflops"] for record in records if record.get("machine") == name_machine()]
-    most, failed = max([measure_core(), *(one for pair in rates for one in pair)]), 0
+    here = [record for record in records if record.get("machine") == machine()]
+    rates = (rate for record in here for rate in record["core_gflops"])
+    most, failed = max([measure_core(), *rates]), 0
     for number, run in enumerate(left, start=1):
         try:
             record = carry_out(run, given.shared, models, given.peers)
@@ -337,15 +323,15 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--mpnet", type=Path, help="folder of all-mpnet-base-v2")
     parser.add_argument("--peers", type=Path, default=Path(".venv/peers"))
-    whole = (1, 1)
     parser.add_argument(
-        "--part", type=read_part, default=whole, metavar="I/N", help="every Nth run, from the Ith"
+        "--part", type=read_part, default=(1, 1), metavar="I/N", help="every Nth run, from the Ith"
     )
     parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args()
     for peer in ("setfit", "houlsby"):
         if not (given.peers / peer / "bin" / "python").exists():
             parser.error(f"{given.peers / peer} holds no environment; `make frontier` makes it")
+    torch.set_num_threads(1)  # as in what is measured
     run_all(given)
 
 

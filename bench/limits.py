@@ -27,6 +27,7 @@ from measuring import (
     drawn,
     given,
     in_turns,
+    measure_product,
     options,
     random_encoder,
     ratio,
@@ -37,13 +38,6 @@ from measuring import (
 EXAMPLES, HELD_OUT, EPOCHS, REPEATS = 256, 64, 2, 3
 PLANS = ("head:8", "top:2", "(7, 8, 8)", "(4, 8, 8)", "full")
 GRADIENTS = 100
-
-
-def measure_product(tokens: int, d: int) -> float:
-    """Measure FLOPs a second of the largest matrix product of a block: (tokens, d) by (d, 4 d)."""
-    left, right = torch.randn(tokens, d), torch.randn(d, 4 * d)
-    seconds = in_turns(9, {"product": partial(torch.matmul, left, right)})["product"]
-    return 2 * tokens * d * 4 * d / statistics.median(seconds)
 
 
 def measure_scan(encoder: ls.Encoder, task: ls.Task) -> Section:

@@ -49,6 +49,16 @@ def in_turns(
     return {name: counted[uncounted:] for name, counted in seconds.items()}
 
 
+def measure_product(tokens: int, d: int) -> float:
+    """Measure FLOPs a second of the largest matrix product of a block: (tokens, d) by (d, 4 d)."""
+    left, right, seconds = torch.randn(tokens, d), torch.randn(d, 4 * d), []
+    for _ in range(10):
+        started = time.perf_counter()
+        torch.matmul(left, right)
+        seconds.append(time.perf_counter() - started)
+    return 2 * tokens * d * 4 * d / statistics.median(seconds[1:])  # the first is slower
+
+
 def ratio(above: Sequence[float], below: Sequence[float], digits: int = 2) -> str:
     """Write the ratio of paired times: median, minimum and maximum."""
     ratios = [a / b for a, b in zip(above, below, strict=True)]

@@ -7,6 +7,7 @@ Random encoders and random texts; one thing grows at a time. Run it alone on the
 `--device cuda` measures the growth on a GPU.
 """
 
+import json
 import os
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -196,7 +197,7 @@ def growth(folder: Path, tokenizer: Path, device: str) -> Section:
     return Section("How time grows", text)
 
 
-# In a process of its own: a size's letter and value, a piece of work, and the model's folder.
+# In a process of its own: a piece of work, the model's folder, and the size as JSON.
 ONE = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -207,38 +208,32 @@ REMEMBERED = ("scan, heads", "tune full", "tune top:1")
 TINY = replace(SMALL, examples=16, width=32)
 
 
-def run_one(letter: str, value: str, work: str, model: str) -> None:
-    """Do one piece of work at one size; of the letter "", at the least size."""
-    found = [
-        replace(start, **{field: int(value)}) for at, field, _, start in GROWING if at == letter
-    ]
-    size = found[0] if found else TINY
+def run_one(work: str, model: str, written: str) -> None:
+    """Do one piece of work at one size."""
+    size = Size(**json.loads(written))
     (SCAN | TUNE)[work](ls.Encoder.load(model, device="cpu"), task_of(size), size)
 
 
-def memory(folder: Path, tokenizer: Path, _: str) -> Section:
+def memory(folder: Path, tokenizer: Path) -> Section:
     """Measure how peak memory grows, beyond that of a process at the least size."""
 
-    def measure(letter: str, value: int, work: str, size: Size) -> float:
+    def measure(work: str, size: Size) -> float:
         name = folder / f"memory-{size.blocks}-{size.width}-{max(512, size.tokens)}"
         if not name.exists():
             random_encoder(name, tokenizer, size.blocks, size.width, size.tokens)
         clear_cache()
-        found = measure_peak(ONE, letter, str(value), work, str(name))
-        print(f"  {letter} = {value:,}, {work}: {found:.0f} MB", file=sys.stderr)
+        found = measure_peak(ONE, work, str(name), json.dumps(asdict(size)))
+        print(f"  {size}, {work}: {found:.0f} MB", file=sys.stderr)
         return found
 
-    least = {work: measure("", 0, work, TINY) for work in REMEMBERED}
+    least = {work: measure(work, TINY) for work in REMEMBERED}
     lines = []
     for letter, field, at, start in GROWING:
         if letter == "R":
             continue
         for work in REMEMBERED:
-            sizes = [replace(start, **{field: value}) for value in at]
-            taken = [
-                max(1.0, measure(letter, value, work, size) - least[work])
-                for value, size in zip(at, sizes, strict=True)
-            ]
+            sizes = (replace(start, **{field: value}) for value in at)
+            taken = [max(1.0, measure(work, size) - least[work]) for size in sizes]
             last = exponents(at[-2:], [[one] for one in taken[-2:]])[0]
             values = ", ".join(f"{value:,}" for value in at)
             sizes_taken = ", ".join(f"{one:,.0f}" for one in taken)
@@ -276,7 +271,7 @@ def watched() -> Iterator[list[float]]:
         watcher.join()
 
 
-def million(folder: Path, tokenizer: Path, _: str) -> Section:
+def million(folder: Path, tokenizer: Path) -> Section:
     """Scan shards of a hundred thousand and of a million short texts on a local cluster."""
     model = random_encoder(folder / "tiny", tokenizer, blocks=2, width=32)
     lines = []
@@ -319,9 +314,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
+        on_cpu = arguments.device == "cpu"
         # The shards first: of the largest process counts what this one has taken by then.
-        works = (million, growth, memory) if arguments.device == "cpu" else (growth,)
-        sections = [work(folder, tokenizer, arguments.device) for work in works]
+        sections = [million(folder, tokenizer)] if on_cpu else []
+        sections.append(growth(folder, tokenizer, arguments.device))
+        sections += [memory(folder, tokenizer)] if on_cpu else []
     write_page(
         "# How cost grows\n\n`make scale` measures this: random encoders, random texts.",
         sections,

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,20 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if speed := sys.modules.get("layerscout.tuning.speed"):  # of which a test wants no good figure
         monkeypatch.setattr(speed, "SPEED_REPEATS", 1)
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compute with two threads until the test ends."""
+    from layerscout.runtime import limit_threads
+    from layerscout.runtime.threads import VARIABLES
+
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "2")  # so that they are as before in the end
+    before = torch.get_num_threads()
+    limit_threads(2)
+    yield
+    limit_threads(before)
 
 
 @pytest.fixture

@@ -4,22 +4,13 @@ import psutil
 import pytest
 import torch
 
-from layerscout.runtime import limit_threads
-from layerscout.runtime.threads import VARIABLES
-
 ADVICE = "other processes keep 2.0 of 2 cores busy; --threads 1 may be faster"
 
 
 @pytest.fixture
-def busy(monkeypatch):
+def busy(monkeypatch, two_threads):
     """Compute with two threads on two cores that others need."""
     monkeypatch.setattr(psutil, "cpu_percent", lambda interval, percpu: [100.0, 100.0])
-    for name in VARIABLES:
-        monkeypatch.setenv(name, "2")
-    before = torch.get_num_threads()
-    limit_threads(2)
-    yield
-    limit_threads(before)
 
 
 def test_threads_are_limited(run, busy, tiny, reviews, tmp_path):

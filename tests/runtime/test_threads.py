@@ -13,16 +13,6 @@ from layerscout.runtime import advise_threads, limit_threads, wait_passively
 from layerscout.runtime.threads import VARIABLES
 
 
-@pytest.fixture
-def two_threads(monkeypatch):
-    for name in VARIABLES:
-        monkeypatch.setenv(name, "2")
-    before = torch.get_num_threads()
-    limit_threads(2)
-    yield
-    limit_threads(before)
-
-
 def test_a_limit_holds_for_torch_and_for_linear_algebra(two_threads):
     limit_threads(1)
     assert torch.get_num_threads() == 1

@@ -187,11 +187,8 @@ def look(encoder, task, monkeypatch, **options):
 
 def test_looks_leave_out_classes_that_are_rare_in_all_data(encoder, monkeypatch):
     found, seen = look(encoder, skewed((700, 7, 700)), monkeypatch, decide=DEBIASED)
-    assert seen == [
-        (500, (1,)),
-        (707, (1,)),
-        (1000, (1,)),
-    ]  # not to the end for want of class 1
+    # Not to the end, as for want of class 1.
+    assert seen == [(500, (1,)), (707, (1,)), (1000, (1,))]
     assert found.because.endswith("lie within 2% of it")
     H = np.stack(list(found.states["mean"]))
     expected = estimate_states(DEBIASED, *without(H, found.sample, [1]))

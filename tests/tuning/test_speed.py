@@ -8,6 +8,21 @@ import torch
 from layerscout.tuning import speed
 
 
+def fake_setup(examples):
+    return SimpleNamespace(
+        encoder=None, validation=SimpleNamespace(without_trunk=lambda: range(examples))
+    )
+
+
+@pytest.fixture(autouse=True)
+def numbers_for_batches(monkeypatch):
+    """Let a batch be the numbers of its rows."""
+    monkeypatch.setattr(speed, "make_batches", lambda encoder, examples, rows: [rows])
+    monkeypatch.setattr(
+        speed, "make_batch", lambda encoder, examples, rows: {"rows": torch.tensor(rows)}
+    )
+
+
 @pytest.mark.parametrize(
     ("slow", "trained", "passes", "rate"),
     [
@@ -28,12 +43,7 @@ def test_measuring_the_speed_takes_about_a_tenth_of_the_training(
 
     monkeypatch.setattr(speed, "SPEED_REPEATS", 3)
     monkeypatch.setattr(speed, "_time_passes", spend)
-    monkeypatch.setattr(speed, "make_batches", lambda encoder, examples, rows: [rows])
-    monkeypatch.setattr(
-        speed, "make_batch", lambda encoder, examples, rows: {"rows": torch.tensor(rows)}
-    )
-    validation = SimpleNamespace(without_trunk=lambda: range(1000))
-    setup = SimpleNamespace(encoder=None, validation=validation)
+    setup = fake_setup(1000)
     assert speed.measure_speeds(setup, "kept", None, trained) == {"kept_model": pytest.approx(rate)}
     assert found == passes
 
@@ -46,13 +56,6 @@ def test_the_full_model_runs_on_the_same_examples(monkeypatch):
         return {"kept": 0.01, "full": 0.04}[model] * runs[-1][1]
 
     monkeypatch.setattr(speed, "_time_passes", spend)
-    monkeypatch.setattr(speed, "make_batches", lambda encoder, examples, rows: [rows])
-    monkeypatch.setattr(
-        speed, "make_batch", lambda encoder, examples, rows: {"rows": torch.tensor(rows)}
-    )
-    setup = SimpleNamespace(
-        encoder=None, validation=SimpleNamespace(without_trunk=lambda: range(5))
-    )
-    speeds = speed.measure_speeds(setup, "kept", "full", 1.0)
+    speeds = speed.measure_speeds(fake_setup(5), "kept", "full", 1.0)
     assert speeds == {"kept_model": pytest.approx(100), "full_model": pytest.approx(25)}
     assert runs[2:4] == [("kept", 5), ("full", 5)]

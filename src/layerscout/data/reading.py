@@ -139,8 +139,8 @@ def _usual_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings
         share = counts.max() / counts.sum()
         if share > IMBALANCED:
             # 498 of 500 are not all of them.
-            some = f"{share:.0%} of the"
-            some = some if share < 0.995 else f"{counts.max():,} of {counts.sum():,}"
+            exact = f"{counts.max():,} of {counts.sum():,}"
+            some = f"{share:.0%} of the" if share < 0.995 else exact
             warnings.append(
                 f"{some} training rows are {labels[int(counts.argmax())]!r:.60}, so "
                 "always predicting it would be that accurate; the metric is macro-F1 (--metric "

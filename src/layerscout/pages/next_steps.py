@@ -56,9 +56,10 @@ def suggest_step(content: Mapping[str, Any], folder: str) -> tuple[str, str] | N
     """
     match content["verb"]:
         case "tune" if _may_read_mean(content):
-            before = describe_tuning(content)
-            words = _repeat(before, content, {"--classifier": "mean-linear"}, f"{folder}-mean")
-            return ON_THE_MEAN, write_command("tune", before, *words, model=before["model"])
+            changed = {"--classifier": "mean-linear"}
+            return ON_THE_MEAN, _repeat(
+                describe_tuning(content), content, changed, f"{folder}-mean"
+            )
         case "tune" if find_failure(content):
             return _tune_again({**content, "tuning": describe_tuning(content)}, folder)
         case "tune" if content["saved_as"] == "checkpoint":
@@ -144,19 +145,18 @@ def _tune_again(content: Mapping[str, Any], folder: str) -> tuple[str, str] | No
         step, name = ON_MORE_ROWS, "more-rows"
         changed = {"--validation": str(MORE_ROWS), "--epochs": str(before["epochs"])}
         changed |= {"--learning-rate": f"{rate:g}"}
-    words = _repeat(before, content, changed, f"{folder}-{name}")
-    return step, write_command("tune", before, *words, model=before["model"])
+    return step, _repeat(before, content, changed, f"{folder}-{name}")
 
 
 def _repeat(
     before: Mapping[str, Any], content: Mapping[str, Any], changed: Mapping[str, str], output: str
-) -> list[str]:
-    """Give the options that repeat a tuning with some changed.
+) -> str:
+    """Write the command that repeats a tuning with some options changed.
 
     Args:
         before: the tuning, as of `describe_tuning`.
         content: of the tuning or the evaluation.
-        changed: by flag.
+        changed: the options, by flag.
         output: the folder of the result.
     """
     options = {"--plan": before["plan"]}
@@ -167,7 +167,8 @@ def _repeat(
     metric = find_metric(content)
     for option, value in (({"metric": metric} if metric else {}) | before["options"]).items():
         words += write_option(TuneRequest, option, value)
-    return [*words, *(word for option in changed.items() for word in option), "-o", output]
+    words += [word for option in changed.items() for word in option]
+    return write_command("tune", before, *words, "-o", output, model=before["model"])
 
 
 def _may_read_mean(content: Mapping[str, Any]) -> bool:

@@ -329,6 +329,13 @@ def test_rows_that_tuning_had_are_counted(tmp_path, telling):
     expect_refused("whose predictions.parquet would be replaced", found.save, tmp_path)
     # The warning says worse.
     assert "tuning chose" not in describe_evaluation(found.content)[0]
+    rows = data.read_text().splitlines(keepends=True)
+    data.write_text("".join(rows[:1] + rows[:0:-1]))
+    for judged in (data, renamed):
+        found = quietly(tmp_path / "model", judged)
+        assert found.content["seen"] is None
+        assert "tuning chose" not in describe_evaluation(found.content)[0]
+        assert any("has changed since the model was tuned on it" in w for w in found.warnings)
     data.unlink()
     found = quietly(tmp_path / "model", renamed)
     assert found.content["seen"] is None

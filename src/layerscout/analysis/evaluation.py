@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from layerscout.analysis.tuned_heads import (
     tune_again,
     tune_fresh,
 )
-from layerscout.cache import DEFAULT_LIMIT, Examples, predict
+from layerscout.cache import DEFAULT_LIMIT, Examples, fingerprint_task, predict
 from layerscout.data import (
     REPEATED,
     Task,
@@ -203,7 +203,7 @@ def evaluate(
         "interval": judge.interval(found.outputs[""]),
         "by_name": judge.by_name(found.outputs[""]),
         "majority": judge.majority(),
-        "seen": seen,
+        "seen": None if isinstance(seen, str) else seen,
         "confusion": judge.confusion(found.outputs[""]),
         "truncation": curves,
         "skips": skips,
@@ -339,22 +339,27 @@ def _describe_tuning(result: Mapping[str, Any], task: Task) -> dict[str, Any] | 
     return None
 
 
-def _count_seen(result: Mapping[str, Any], task: Task) -> dict[str, int] | None:
+def _count_seen(
+    result: Mapping[str, Any], task: Task
+) -> dict[str, int] | Literal["unreadable", "changed"]:
     """Count the judged rows that tuning was trained on ("training"), and those by which it chose.
 
-    Those are the validation rows ("chosen"). None where the data of the tuning cannot be read.
+    Those are the validation rows ("chosen"). Where the data of the tuning cannot be read, or are
+    not what they were, the answer is a word for that.
     """
     judged = require_validation(task)
     with suppress(*UNREADABLE):
         was = reload_task(result["settings"])
         if was is None:
-            return None
+            return "unreadable"
+        if result["task"].get("sha256", "") not in ("", fingerprint_task(was)):
+            return "changed"
         validation = was.validation if list_chosen(result) else None
         return {
             "training": count_repeated(judged, was.train),
             "chosen": 0 if validation is None else count_repeated(judged, validation),
         }
-    return None
+    return "unreadable"
 
 
 def _choose_rows(
@@ -400,16 +405,21 @@ def _read_data(tuning: Mapping[str, Any] | None) -> str | None:
 
 
 def _warn_of_seen_rows(
-    tuning: Mapping[str, Any] | None, task: Task, seen: Mapping[str, int] | None, *, all_rows: bool
+    tuning: Mapping[str, Any] | None, task: Task, seen: Mapping[str, int] | str, *, all_rows: bool
 ) -> list[str]:
     """Warn where the model was, or may have been, tuned on rows that are judged now."""
     rows = len(require_validation(task))
-    if seen is not None and seen["training"] <= REPEATED * rows:
-        return []
-    if seen is not None:
+    if not isinstance(seen, str):
+        if seen["training"] <= REPEATED * rows:
+            return []
         return [
             f"{seen['training']:,} of {rows:,} rows are also training rows of the tuning, so the "
             "figures are too good; leave them out"
+        ]
+    if seen == "changed":
+        return [
+            f"{_read_data(tuning)} has changed since the model was tuned on it, so it was not "
+            "checked whether its training rows are among those that are judged"
         ]
     if all_rows:
         data = _read_data(tuning)

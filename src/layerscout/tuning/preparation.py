@@ -173,7 +173,7 @@ def prepare(
     setup = TuneSetup(
         encoder=encoder,
         task=task,
-        available=available.train.examples,
+        available=available,
         training=training,
         validation=validation,
         request=request,

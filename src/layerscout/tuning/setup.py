@@ -51,7 +51,7 @@ class TuneSetup:
     Attributes:
         encoder: what is tuned, with its blocks edited as the request says.
         task: with the training examples that are used.
-        available: training examples that there were before some were drawn.
+        available: the task before training examples were drawn from it.
         training: the training split.
         validation: the validation split.
         request: what was asked for, its method settled.
@@ -62,7 +62,7 @@ class TuneSetup:
 
     encoder: Encoder
     task: Task
-    available: int
+    available: Task
     training: Part
     validation: Part
     request: TuneRequest

@@ -12,6 +12,7 @@ from layerscout.scanning import sampling as module
 from layerscout.scanning.extraction import Extractor
 from layerscout.scanning.sampling import Sampling, keep_sample, stream_sample, tokenize_sample
 from layerscout.scores.decisions import Decision
+from layerscout.scores.head_quality import Quality
 from telling import numbers_task, telling_task
 
 DEBIASED = "variability_ratio_debiased"
@@ -260,6 +261,15 @@ def test_reading_stops_at_the_first_look_that_decides(monkeypatch, extractor, fo
     assert len(got.split) == size and because in got.because
     assert set(asked) == {(5, 6, 0.02)}  # 5 states, as many looks as there may be, 2 %
     assert got.looks == 6
+
+
+@pytest.mark.parametrize(("value", "close"), [(0.9, False), (0.93, True)])
+def test_heads_that_all_give_the_majority_s_answer_are_no_reason_to_stop(value, close):
+    # Without any spread, no interval is wide: 20 groups without one of which nothing changes.
+    heads = [Quality(value, np.full(20, value), 0.9, "accuracy")] * 4
+    found, words = module._decide(heads, 6, 1.0)
+    assert (found.decided, found.close) == (False, close)
+    assert words == "none of states 1–3 can be more than 1 point above state 1"
 
 
 def test_too_few_of_a_class_do_not_stop_the_reading(extractor, forwarded):

@@ -1,5 +1,7 @@
 """The held-out quality of a head against explicit refits, and what its differences guarantee."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
@@ -62,6 +64,11 @@ def test_the_metric_and_its_replicates():
     assert found.value == pytest.approx(matthews_corrcoef(y, predicted), abs=1e-12)
     without = matthews_corrcoef(y[folds != 3], predicted[folds != 3])
     assert found.replicates[3] == pytest.approx(without, abs=1e-12) and len(found.replicates) == 8
+    low, high = found.interval()
+    assert low == pytest.approx(2 * found.value - high) and -1 < low < found.value
+    few = replace(found, metric="macro_f1", replicates=found.replicates * 50)
+    assert few.interval() == (0.0, 1.0)
+    assert replace(few, metric="pearson").interval() == (-1.0, 1.0)
     numbers = measure_quality(H, H[:, 0], folds, "pearson")
     assert numbers.value > 0.99
     same = measure_quality(np.ones((80, 5)), y, folds, "accuracy")

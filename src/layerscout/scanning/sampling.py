@@ -27,6 +27,7 @@ from layerscout.scores import (
     Decision,
     Estimate,
     Moments,
+    Quality,
     class_weights,
     deal_groups,
     decide_best,
@@ -201,8 +202,19 @@ def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> tu
         words = f"the states that are tied with state {found.best} lie within {CLOSE:.0%} of it"
         return found, words
     found = decide_within(results, looks, within / 100)
-    points = f"{within:g} point{'' if within == 1 else 's'}"
-    return found, f"no state can be more than {points} above state {found.best}"
+    points, last = f"{within:g} point{'' if within == 1 else 's'}", len(results) - 1
+    if found.best is not None and not _beats_majority(results[found.best]):
+        # All heads may give the majority's answer until more examples teach them something.
+        found = replace(found, close=False)
+    words = f"none of states 1–{last} can be more than {points} above state {found.best}"
+    return found, words
+
+
+def _beats_majority(result: Estimate | None) -> bool:
+    """Tell whether a head reads more than the majority class, if it is one."""
+    if not isinstance(result, Quality) or result.value is None or result.majority is None:
+        return True
+    return result.value > result.majority
 
 
 class _GrowingSample:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from layerscout.data import parse_hub_name
 from layerscout.pages.commands import (
     balance_classes,
     find_metric,
@@ -128,8 +129,8 @@ def _tune_again(content: Mapping[str, Any], folder: str) -> tuple[str, str] | No
     """Suggest to tune for longer, or judged on more rows.
 
     As before if that is known, else from this checkpoint. The result goes beside `folder`, since a
-    folder that holds one is not written to. None where it was trained for longer before, or only
-    other data would help.
+    folder that holds one is not written to. None where it was trained for longer before, its data
+    are not where they were, as seen from another folder, or only other data would help.
     """
     if folder.endswith("-longer"):
         return None
@@ -137,6 +138,8 @@ def _tune_again(content: Mapping[str, Any], folder: str) -> tuple[str, str] | No
     if before is None:
         words = ["--epochs", str(2 * TuneRequest.epochs), "-o", f"{folder}-longer"]
         return AGAIN, write_command("tune", content, *words)
+    if content["verb"] == "evaluate" and not _may_be_read(before["settings"].get("data")):
+        return None
     step, name, rate = AGAIN, "longer", before["learning_rate"]
     changed = train_longer(before["epochs"], rate)
     if advise_more_rows(content):
@@ -190,3 +193,8 @@ def _can_set_more_aside(content: Mapping[str, Any], settings: Mapping[str, Any])
     share = settings.get("validation")
     of_tuning = settings.get("data") == content["settings"].get("data")
     return of_tuning and isinstance(share, float) and share < MORE_ROWS
+
+
+def _may_be_read(data: Any) -> bool:
+    """Tell whether the data of a tuning are here or may be on the hub; None stands for lists."""
+    return data in (None, "demo") or Path(data).exists() or parse_hub_name(data) is not None

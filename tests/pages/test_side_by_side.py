@@ -101,6 +101,9 @@ def test_the_page_of_several_folders_replaces_none_of_theirs(scans, tmp_path, ru
     assert alone[0].read_text(encoding="utf-8") == before
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert "one: tiny on reviews" in page and "two: tiny on reviews" in page
+    drawn = write_report(scans[0], tmp_path / "drawn", figures="svg").written
+    assert drawn[1:] == [tmp_path / "drawn" / "figures" / "01-found.svg"]
+    assert "best: state" in drawn[1].read_text(encoding="utf-8")
 
 
 def test_what_is_in_the_way_of_the_page_of_several_folders_is_seen(scans, tmp_path, run):

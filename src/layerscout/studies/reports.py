@@ -65,7 +65,7 @@ class _Report:
     sections: list[Section] = field(default_factory=list)
     contents: list[Mapping[str, Any]] = field(default_factory=list)
     files: dict[Path, str] = field(default_factory=dict)
-    figures: dict[str, list[alt.LayerChart]] = field(default_factory=dict)
+    figures: dict[str, Sequence[alt.LayerChart]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     pair: Mapping[str, Any] | None = None
     concluded: list[Conclusion] = field(default_factory=list)
@@ -97,7 +97,10 @@ class _Report:
             path = place / "tables" / f"{number:02}-{_slug(title)}"
             self.files[path.with_suffix(".md")] = write_markdown(table)
             self.files[path.with_suffix(".tex")] = write_latex(table)
-        self.figures |= {f"{start}{title}": charts for title, charts in figures.items()}
+        self.figures |= {
+            f"{start}{title}": [chart.properties(width=300, height=220) for chart in charts]
+            for title, charts in figures.items()
+        }
 
     def add_result(self, content: Mapping[str, Any], folder: Path) -> None:
         """Add what another verb wrote into a folder."""
@@ -105,6 +108,8 @@ class _Report:
         self.titles.append(title)
         self.sections += [self._name_part(folder, Section(title, heading=True)), *parts]
         self.contents.append(content)
+        start = self.names.get(folder, "")
+        self.figures |= {f"{start} {part.title}": part.charts for part in parts if part.charts}
 
     def _name_part(self, folder: Path, first: Section) -> Section:
         """Name the folder in the heading of its part: two runs may have the same title."""
@@ -234,8 +239,12 @@ def _reading(*folders: Path) -> Iterator[None]:
     except UNLIKE_OURS as error:
         raise InputError(
             f"the files in {' or '.join(map(str, folders))} are not what layerscout writes "
-            f"({error!r:.80}); run the command again"
+            f"({_name_error(error):.80}); run the command again"
         ) from error
+
+
+def _name_error(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else repr(error)
 
 
 def _read_contents(folder: Path) -> list[dict[str, Any]]:
@@ -279,8 +288,7 @@ def _save_figures(
     written = []
     for number, (title, charts) in enumerate(figures.items(), start=1):
         path = make_output_folder(folder) / f"{number:02}-{_slug(title)}.{kind}"
-        sized = [chart.properties(width=300, height=220) for chart in charts]
-        save_chart(place_side_by_side(sized, min(3, len(sized))), path)
+        save_chart(place_side_by_side(charts, min(3, len(charts))), path)
         written.append(path)
     return written
 

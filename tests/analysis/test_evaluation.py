@@ -105,6 +105,36 @@ def test_truncation_is_the_model_loaded_shorter(tuned):
     assert found.metrics["accuracy"] == found.content["truncation"]["untuned"][4]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"classifier": "mean-linear"},
+        {"method": "adapter"},
+        {"method": "prefix-tuning"},
+        {"method": "adapter", "classifier": "mean-linear", "edits": "skip:2"},
+    ],
+)
+def test_what_was_trained_apart_from_its_base_is_judged(tmp_path, options):
+    base = tiny_checkpoint(tmp_path / "base", "bert")
+    result = cheaply(base, TASK, "(3, 3, 3)", epochs=2, **options)
+    result.save(tmp_path)
+    model = tmp_path / "model"
+    assert not (model / "model.safetensors").exists()
+    found = quietly(model, TASK, edits=["truncate", "skip:1"])
+    assert found.metrics == pytest.approx(result.content["metrics"])
+    expected = np.array(result.predictions["logits"])
+    np.testing.assert_allclose(logits_of(found, ""), expected, atol=1e-5)
+    loaded, encoder = ls.load(model), Encoder.load(base)
+    tokens = encoder.batch(encoder.tokenize(TASK.validation.texts), np.arange(9))
+    with torch.no_grad():
+        np.testing.assert_allclose(expected, loaded(**tokens).logits.numpy(), atol=1e-5)
+    assert found.content["model"]["name"] == str(model)
+    assert len(found.content["truncation"]["untuned"]) == loaded.config.num_hidden_layers + 1
+    expect_refused("only on whole checkpoints", quietly, model, TASK, tune_heads=True)
+    other = numbers_task()
+    expect_refused("is tuned for", quietly, model, other)
+
+
 def test_skipping_is_blocks_that_do_nothing(tuned, monkeypatch):
     seen = {}
     whole = evaluation.ablate

@@ -71,6 +71,7 @@ def test_an_evaluation_suggests_a_command(content, command):
 
 
 def test_nothing_follows_where_all_is_known():
+    assert suggest_step(evaluated([0.5, 0.6, 0.9, 0.9], saved_as="ours"), "evaluate") is None
     assert suggest_step(evaluated([0.5, 0.6, 0.7, 0.9], [[0.1]]), "evaluate") is None
 
 

@@ -27,6 +27,7 @@ from layerscout.data import (
     Task,
     check_metric,
     count_repeated,
+    describe_kind,
     ensure_validation,
     list_metrics,
     make_targets,
@@ -42,7 +43,10 @@ from layerscout.models import (
     arrange_blocks,
     base_of,
     edit,
+    holds_trained,
+    load_trained,
     load_tuned_classifier,
+    match_columns,
     read_thresholds,
 )
 from layerscout.pages import describe_tuning, list_chosen, render_result
@@ -141,7 +145,8 @@ def evaluate(
     state below the span, so that a batch takes (L³ − L)/6 + L block passes.
 
     Args:
-        model: a tuned checkpoint with its head: a folder or a hub id.
+        model: a tuned checkpoint with its head: a folder or a hub id; or a folder of what was
+            trained apart from its base, as for `layerscout.load`.
         task: a `Task`, or what `Task.load` takes. Without a validation split all rows are judged,
             unless heads are tuned, or the model was tuned on data of that name, or the data have
             none: then a tenth is set aside, as tuning does.
@@ -164,6 +169,11 @@ def evaluate(
     asked = resolve_request(EvaluateRequest, request, options)
     ablations, single = _part_edits(asked.edits)
     trains = asked.tune_heads or original is not None
+    if trains and holds_trained(model):
+        raise InputError(
+            f"heads are tuned again only on whole checkpoints, but {model} holds what was trained "
+            "apart from its base; leave out --tune-heads and --original"
+        )
     made = _read_result(model)
     task, all_rows = _choose_rows(model, made, task, asked.seed, trains=trains)
     tuning, seen = _describe_tuning(made, task), _count_seen(made, task)
@@ -194,6 +204,7 @@ def evaluate(
     content = {
         "layerscout": version("layerscout"),
         "verb": "evaluate",
+        "saved_as": "ours" if holds_trained(model) else "checkpoint",
         "model": describe_model(encoder, task),
         "tuning": tuning,
         "original": None if original is None else describe_model(original, task),
@@ -254,12 +265,27 @@ def _load_tuned(
     Raises:
         InputError: if it is not tuned for the task, or an edit does not fit it.
     """
-    encoder = Encoder.load(model, device=device, precision=precision)
-    names = [str(name) for _, name in sorted(encoder.model.config.id2label.items())]
+    trained = None
+    if holds_trained(model):
+        trained = load_trained(model, device=device, precision=precision)
+        if trained.kind != task.kind:
+            raise InputError(
+                f"{model} is tuned for {describe_kind(trained.kind)}, and the task is one of "
+                f"{describe_kind(task.kind)}; give the data that it was tuned for"
+            )
+        encoder, config = trained.encoder, trained.model.config
+    else:
+        encoder = Encoder.load(model, device=device, precision=precision)
+        config = encoder.model.config
+    names = [str(name) for _, name in sorted(config.id2label.items())]
     may_lack = task.kind in ("token_classification", "multi_label_classification")
     if may_lack and set(task.labels) <= set(names):
         task = task.renumber(names)
-    classifier, columns = load_tuned_classifier(encoder, task.labels, task.kind)
+    if trained is None:
+        classifier, columns = load_tuned_classifier(encoder, task.labels, task.kind)
+    else:
+        classifier = trained.model
+        columns = match_columns(encoder.name, config, task.labels, task.kind)
     encoder = replace(encoder, model=base_of(classifier)[0])
     for one in single:  # before the work that one of them could spoil
         arrange_blocks(encoder.model, one)

@@ -173,7 +173,10 @@ def count_classes(
 def read_classes(model: str | Path) -> tuple[str, ...]:
     """Read the classes of a tuned model, by id, from its folder; empty if it has none."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        names = read_json(Path(model) / "config.json")["id2label"]
+        config = read_json(Path(model) / "config.json")
+        if "layerscout" in config:  # what was trained apart from its base
+            return tuple(map(str, config["labels"]))
+        names = config["id2label"]
         return tuple(str(names[str(number)]) for number in range(len(names)))
     return ()
 

@@ -23,6 +23,7 @@ from layerscout.models.heads import (
     choose_head_pooling,
     keep_thresholds,
     load_tuned_classifier,
+    match_columns,
     make_family_head,
     read_thresholds,
 )
@@ -30,7 +31,13 @@ from layerscout.models.locations import list_checkpoint_files
 from layerscout.models.lora import lora_config
 from layerscout.models.places import locate_parameters
 from layerscout.models.publishing import check_push, push
-from layerscout.models.saved_adapters import load, save_peft, save_trained
+from layerscout.models.saved_adapters import (
+    holds_trained,
+    load,
+    load_trained,
+    save_peft,
+    save_trained,
+)
 from layerscout.models.steps import describe_step
 from layerscout.models.tokens import Tokens, overlap_windows, take_tokens
 from layerscout.models.training_methods import Equipped, check_method, equip, merge_lora, unload

@@ -144,11 +144,13 @@ def unshare_weights(model: Any) -> Any:
 
 
 def find_read_token(model: Any) -> ReadToken | None:
-    """Tell which single token's state the family's head reads; None if it reads all of them.
+    """Tell which single token's state a model's head reads; None if it reads all of them.
 
     A bare model is taken for one whose head labels texts.
     """
-    if labels_words(model):
+    from layerscout.models.mean_linear import MeanLinear
+
+    if labels_words(model) or isinstance(model, MeanLinear):
         return None
     if getattr(model.config, "classifier_pooling", "cls") not in ("cls", "bos"):
         return None

@@ -183,7 +183,7 @@ def load_tuned_classifier(
             "missing); tune it first with layerscout tune"
         )
     keep_family(model, encoder.family)
-    return model.to(encoder.device).eval(), _columns(encoder.name, model.config, labels, kind)
+    return model.to(encoder.device).eval(), match_columns(encoder.name, model.config, labels, kind)
 
 
 def keep_thresholds(model: Any, thresholds: np.ndarray | None) -> None:
@@ -216,8 +216,18 @@ def read_thresholds(model: Any, labels: Sequence[str]) -> np.ndarray | None:
     return np.array([noted[label] for label in labels])
 
 
-def _columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> list[int] | slice:
-    """Find the task's classes among those of a model."""
+def match_columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> list[int] | slice:
+    """Find the columns of a model's logits that belong to the classes of a task.
+
+    Args:
+        name: of the model.
+        config: of the model.
+        labels: names of the task's classes by id.
+        kind: of the task.
+
+    Raises:
+        InputError: if it has other classes.
+    """
     if kind == "multiple_choice":
         return slice(None)
     names = [str(label) for _, label in sorted(config.id2label.items())]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from layerscout.data import Kind
 from layerscout.models.classifiers import make_classifier
+from layerscout.models.devices import Precision
 from layerscout.models.edits import apply_edits
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import save_tokenizer
@@ -135,6 +136,27 @@ def save_trained(
         _write_tokenizer_and_card(encoder, temporary, card, max_length)
 
 
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A model of a base and what was trained apart from it.
+
+    Attributes:
+        encoder: the whole base, under the name of the folder.
+        model: the transformers model, in eval mode; what was trained is in float32 and asks for
+            gradients.
+        kind: of the task.
+    """
+
+    encoder: Encoder
+    model: Any
+    kind: Kind
+
+
+def holds_trained(folder: str | Path) -> bool:
+    """Tell whether a folder holds what was trained apart from its base."""
+    return (Path(folder).expanduser() / WEIGHTS).is_file()
+
+
 def load(folder: str | Path, base: str | Path | None = None, *, device: str = "cpu") -> Any:
     """Load a model that adapters or prefix-tuning tuned: its base, with what was trained put in.
 
@@ -150,17 +172,36 @@ def load(folder: str | Path, base: str | Path | None = None, *, device: str = "c
         InputError: if the folder is broken or of something else, there is no such base, or it is
             not the one that was tuned.
     """
+    return load_trained(folder, base, device=device).model
+
+
+def load_trained(
+    folder: str | Path,
+    base: str | Path | None = None,
+    *,
+    device: str = "cpu",
+    precision: Precision = "float32",
+) -> Loaded:
+    """Load what `load` does, and the base; see there.
+
+    Args:
+        folder: as for `load`, and so are the others.
+        base: of the folder.
+        device: as for `Encoder.load`.
+        precision: of the base, as for `Encoder.load`.
+    """
     path = Path(folder).expanduser()
     saved = _read_saved(path)
     tensors = _read_tensors(path)
     source = str(saved.base["source"] if base is None else base)
     try:
-        encoder = Encoder.load(source, device=device)
+        encoder = Encoder.load(source, device=device, precision=precision)
     except InputError as error:
         if base is not None:
             raise
         raise InputError(
-            f"cannot load the base of {folder}: {error}; or give where it is now as `base`"
+            f"cannot load the base of {folder}: {error}; or give where it is now as `base` of "
+            "layerscout.load"
         ) from error
     encoder = _restore_base(encoder, saved, source)
     model = make_classifier(encoder, saved.plan, saved.labels, kind=saved.kind, head=saved.head)
@@ -174,7 +215,7 @@ def load(folder: str | Path, base: str | Path | None = None, *, device: str = "c
             parameter.copy_(tensors[name])
     if saved.method.saved == "apart":
         model.save_pretrained = _refuse_to_save
-    return model
+    return Loaded(replace(encoder, name=str(folder)), model, saved.kind)
 
 
 def hash_base(encoder: Encoder, head: int) -> str:

@@ -91,6 +91,8 @@ def _follow_evaluation(content: Mapping[str, Any]) -> tuple[str, str] | None:
         again = tuned.parent if content.get("tuning") and tuned.name == "model" else tuned
         return _tune_again(content, str(again))
     name, removable = content["model"]["name"], count_removable(content)
+    if removable and content.get("saved_as") == "ours":  # it has no blocks of its own
+        return None
     if removable:
         head = str(content["model"]["blocks"] - removable)
         output = f"{name.rstrip('/')}-head-{head}"

@@ -54,12 +54,23 @@ def test_what_was_read_is_counted_in_what_is_labelled():
 
 
 def test_more_words_are_a_number_of_them():
-    assert read_more(WORDS) == ("4000", "4,000 words")
-    assert read_more(WORDS | {"words_used": 62000}) == ("62730", "62,730 words")
-    assert read_more(WORDS | {"words_used": 62730}) is None
+    assert read_more({"task": WORDS, "settings": {}}) == ("4000", "4,000 words")
+    assert read_more({"task": WORDS | {"words_used": 62000}, "settings": {}}) == (
+        "62730",
+        "62,730 words",
+    )
+    assert read_more({"task": WORDS | {"words_used": 62730}, "settings": {}}) is None
     # All sentences can have been read for some of their words.
-    assert read_more(WORDS | {"examples_used": 3394}) == ("4000", "4,000 words")
-    assert read_more(full()["task"]) == ("all", "all 67,349 examples")
+    assert read_more({"task": WORDS | {"examples_used": 3394}, "settings": {}}) == (
+        "4000",
+        "4,000 words",
+    )
+    assert read_more(full()) == ("all", "all 67,349 examples")
+    balanced = full()
+    balanced["settings"] |= {"balanced": True, "examples_available": 9000}
+    assert read_more(balanced) == ("all", "all 9,000 examples of balanced classes")
+    balanced["settings"]["examples_available"] = balanced["task"]["examples_used"]
+    assert read_more(balanced) is None
     (command,) = (
         command
         for section in build_sections(scanned(WORDS))[1]

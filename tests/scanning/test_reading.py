@@ -279,6 +279,8 @@ def test_too_few_of_a_class_do_not_stop_the_reading(extractor, forwarded):
     found = keep_sample(extractor, sampling(scarce), decide=DEBIASED)
     assert found.because == "these are all there are"
     assert np.bincount(found.split.labels).tolist() == [120, 3]
+    found = keep_sample(extractor, sampling(scarce, balanced=True), decide=DEBIASED)
+    assert found.because == "the rarest class has no more"
 
 
 def test_numbers_are_read_without_a_decision(extractor):

@@ -162,14 +162,18 @@ def count_read(task: Mapping[str, Any]) -> str:
     return f"{words}{task['examples_used']:,} of {task['examples_available']:,} {examples}"
 
 
-def read_more(task: Mapping[str, Any]) -> tuple[str, str] | None:
+def read_more(scan: Mapping[str, Any]) -> tuple[str, str] | None:
     """Give the value of --examples with which a scan reads more, and what that is; None if all.
 
-    Of words twice as many: all of them are mostly of the most frequent tag.
+    Of words twice as many: all of them are mostly of the most frequent tag. In balance there are
+    no more than the rarest class has.
     """
+    task, settings = scan["task"], scan["settings"]
     if "words_used" in task:
         used, available = task["words_used"], task["words_available"]
         more = min(2 * used, available)
         return (str(more), f"{more:,} words") if used < available else None
-    used, available = task["examples_used"], task["examples_available"]
-    return ("all", f"all {available:,} examples") if used < available else None
+    used, balanced = task["examples_used"], settings.get("balanced")
+    available = settings.get("examples_available", task["examples_available"])
+    what = f"all {available:,} examples{' of balanced classes' if balanced else ''}"
+    return ("all", what) if used < available else None

@@ -135,7 +135,7 @@ def _list_commands(scan: Mapping[str, Any], folder: str) -> list[tuple[str, str]
     asked = f"{_WORDS[other]} of a word" if words else _WORDS[other]
     again = write_command("scan", scan, "--pooling", other)
     commands.append((f"See whether {asked} gives the same picture:", again))
-    if more := read_more(scan["task"]):
+    if more := read_more(scan):
         commands.append((f"Read {more[1]}:", write_command("scan", scan, "--examples", more[0])))
     if settings.get("precision") == "float32":
         sentence = "Compute in bfloat16, in about half the time if the processor supports it:"

@@ -123,7 +123,7 @@ def describe_no_signal(scan: Mapping[str, Any]) -> str | None:
             return None
         found = f"With {read}, no state is shown to do better than always predicting "
         found += f"{name_majority(task['kind'])} ({format_number(majority)})"
-        more = read_more(task)
+        more = read_more(scan)
         return f"{found}." if more is None else f"{found}; --examples {more[0]} reads {more[1]}."
     if any(value is not None for value in score["values"]) or "signal_fraction" not in details:
         return None

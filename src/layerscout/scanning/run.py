@@ -152,6 +152,7 @@ def _scan_encoder(
             "precision": encoder.precision,
             "device": encoder.device.type,
             "examples_because": sampled.because,
+            "examples_available": Sampling(task, request).available,
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         scores=scores,

@@ -188,7 +188,8 @@ def keep_sample(extractor: Extractor, sampling: Sampling, *, decide: str | None)
         elif found is not None and found.close:
             because = close
         elif size == sizes[-1]:
-            because = "these are all there are"
+            balanced = sampling.available < count_rows(train)
+            because = "the rarest class has no more" if balanced else "these are all there are"
         else:
             continue
         return replace(sampled, looks=len(sizes), because=because)

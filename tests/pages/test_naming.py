@@ -13,6 +13,7 @@ from layerscout.pages.naming import (
     count_examples,
     count_labels,
     count_read,
+    describe_speed,
     name_majority,
     read_more,
 )
@@ -189,3 +190,15 @@ def test_an_evaluation_names_the_answer_that_is_always_the_same():
     assert name_majority("multi_label_classification") in describe_evaluation(content)[0]
     content |= {"task": {"kind": "multiple_choice"}, "majority": None}
     assert "always" not in describe_evaluation(content)[0]
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [(101.0, "101 examples/s, about as many as the full model"), (180.0, "1.8 times the 100 of")],
+)
+def test_a_speed_is_set_against_that_of_the_full_model(kept, words):
+    speeds = {"kept_model": kept, "full_model": 100.0}
+    content = {"examples_per_second": speeds, "task": {"kind": "classification"}}
+    assert words in describe_speed(content | {"flops": {"inference": 1, "full_inference": 2}})
+    same = describe_speed(content | {"flops": {"inference": 2, "full_inference": 2}})
+    assert same.endswith("the same as the full model")

@@ -23,8 +23,8 @@ from layerscout.models.heads import (
     choose_head_pooling,
     keep_thresholds,
     load_tuned_classifier,
-    match_columns,
     make_family_head,
+    match_columns,
     read_thresholds,
 )
 from layerscout.models.locations import list_checkpoint_files

@@ -122,7 +122,9 @@ def describe_speed(content: Mapping[str, Any]) -> str:
     text = f"{kept:,.0f} {name_examples(content['task']['kind'])}/s"
     if content["flops"]["inference"] == content["flops"]["full_inference"]:
         return f"{text}, the same as the full model"
-    return f"{text}, {kept / full:.1f} times the {full:,.0f} of the full model"
+    if (ratio := f"{kept / full:.1f}") == "1.0":
+        return f"{text}, about as many as the full model"
+    return f"{text}, {ratio} times the {full:,.0f} of the full model"
 
 
 def list_task(task: Mapping[str, Any]) -> str:

@@ -6,39 +6,23 @@ coordinates of a few vectors along all eigenvectors.
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg import cython_lapack
 from scipy.linalg.lapack import dormqr, dpbtrf, dsterf, dstevd, dtbtrs
+
+from layerscout.scores.lapack import find_routine, list_arguments
 
 # Columns that are reduced together: fewer than LAPACK's 32 are faster for some hundred features.
 BLOCK = 16
 NOT_FOUND = "the eigenvalues of a symmetric matrix did not converge"
 
 
-def _without_lock(routine: str) -> Any:
-    """Give a routine of LAPACK that lets other threads run meanwhile.
-
-    Those of scipy.linalg.lapack hold the interpreter's lock, so states that are scored at the same
-    time would wait for each other. SciPy offers the same routines to compiled code.
-    """
-    # SciPy 1.17: while its dsytrd reduces 1,200 features in 0.38 s, another thread stands still for
-    # 0.37 s of them; both calls give the same bits in the same processor time (5 ms for 384
-    # features, 33 ms for 768). A Cholesky factorisation for each of the 7 ridge terms, which NumPy
-    # does without the lock, takes 2.4 times as long as this form at 768 features and 2 classes
-    # (88 against 37 ms for a training set), and NumPy's eigh 1.8 times in LogME (106 against 60).
-    capsule = cython_lapack.__pyx_capi__[routine]
-    name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
-    name.argtypes, name.restype = [ctypes.py_object], ctypes.c_char_p
-    pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
-    return ctypes.CFUNCTYPE(None)(pointer(capsule, name(capsule)))
-
-
-_reduce = _without_lock("dsytrd")
+# Where right-hand sides are few, a Cholesky factorisation for each of the 7 ridge terms takes 2.4
+# times as long as this form at 768 features (88 against 37 ms for a training set and 2 classes),
+# and NumPy's eigh 1.8 times in LogME (106 against 60).
+_reduce = find_routine("dsytrd")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +46,9 @@ class Tridiagonal:
         d = len(matrix)
         matrix = np.ascontiguousarray(matrix)
         bands, factors, room = np.zeros((2, d)), np.zeros(max(1, d - 1)), np.empty(BLOCK * d)
-        sizes = [ctypes.byref(ctypes.c_int(number)) for number in (d, d, BLOCK * d, 0)]
-        n, leading, size, info = sizes
-        a, diagonal, below, tau, work = (
-            array.ctypes.data_as(ctypes.c_void_p)
-            for array in (matrix, bands[0], bands[1], factors, room)
-        )
         # Transposed, it is a lower triangle in the column order of LAPACK.
-        _reduce(b"L", n, a, leading, diagonal, below, tau, work, size, info)
+        of = (b"L", d, matrix, d, bands[0], bands[1], factors, room, BLOCK * d, 0)
+        _reduce(*list_arguments(*of))
         return cls(bands, np.asfortranarray(matrix.T[1:, :-1]), factors[: d - 1])
 
     def turn(
@@ -129,13 +108,6 @@ class Tridiagonal:
         whitened, _ = dtbtrs(factor, turned, uplo="L")
         solution, _ = dtbtrs(factor, whitened, uplo="L", trans="T")
         return whitened, solution
-
-    def whiten(
-        self, shift: float, turned: Float64[np.ndarray, "d m"]
-    ) -> Float64[np.ndarray, "d m"] | None:
-        """Give the first half of what `solve` gives."""
-        factor = self._factor(shift)
-        return None if factor is None else dtbtrs(factor, turned, uplo="L")[0]
 
     def _factor(self, shift: float) -> Float64[np.ndarray, "2 d"] | None:
         factor, failed = dpbtrf(self.bands + np.array([[shift], [0.0]]), lower=1)

@@ -1,6 +1,7 @@
 """A tuned model under edits: every figure against the plain way, and the work that is done."""
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -359,13 +360,19 @@ def test_rows_that_tuning_had_are_counted(tmp_path, telling):
     expect_refused("whose predictions.parquet would be replaced", found.save, tmp_path)
     # The warning says worse.
     assert "tuning chose" not in describe_evaluation(found.content)[0]
-    rows = data.read_text().splitlines(keepends=True)
-    data.write_text("".join(rows[:1] + rows[:0:-1]))
+    task = ls.Task.load(data)
+    few = replace(task, train=task.train.take(np.arange(12)))  # as of one who draws rows
+    cheaply(base, few, "head:4", epochs=1).save(tmp_path)
+    assert quietly(tmp_path / "model", data).content["seen"] == {"training": 0, "chosen": held}
+    lines = data.read_text().splitlines(keepends=True)
+    data.write_text("".join(lines[:1] + lines[:0:-1]))
     for judged in (data, renamed):
         found = quietly(tmp_path / "model", judged)
         assert found.content["seen"] is None
         assert "tuning chose" not in describe_evaluation(found.content)[0]
-        assert any("has changed since the model was tuned on it" in w for w in found.warnings)
+        told = " ".join(found.warnings)
+        assert "is not, or no longer, what the model was tuned on" in told
+        assert ("are also training rows" in told) == (judged == renamed)
     data.unlink()
     found = quietly(tmp_path / "model", renamed)
     assert found.content["seen"] is None

@@ -84,9 +84,7 @@ def test_nothing_follows_where_all_is_known():
         ({"interval": [0.45, 0.99]}, "It is not clearly better than always giving the same answer"),
     ],
 )
-def test_what_has_learnt_nothing_is_tuned_again(more, words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.csv").touch()
+def test_what_has_learnt_nothing_is_tuned_again(more, words):
     content = evaluated([0.5, 0.5, 0.5, 0.9], **more)
     line = describe_evaluation(content)
     assert len(line) == 2 and line[1].startswith(words)
@@ -104,10 +102,8 @@ def test_what_has_learnt_nothing_is_tuned_again(more, words, tmp_path, monkeypat
         "--edit 'reinit:2 + skip:1' --fresh-head --epochs 6 "
         "--learning-rate 1e-05,3e-05,9e-05 -o out-longer"
     )
-    (tmp_path / "train.csv").unlink()
-    assert suggest_step({**content, "tuning": before}, "evaluate") is None
-    before["settings"] = {"data": "glue/sst2"}
-    assert suggest_step({**content, "tuning": before}, "evaluate") is not None
+    gone = {**content, "tuning": {**before, "data_found": False}}
+    assert suggest_step(gone, "evaluate") is None
 
 
 def test_a_metric_that_was_asked_for_counts_in_what_comes_next():
@@ -203,9 +199,7 @@ def test_more_rows_are_advised_where_more_epochs_cannot_help():
     assert step is not None and step[1].endswith("-o out-longer")
 
 
-def test_more_rows_are_advised_after_an_evaluation_of_the_same_data(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my reviews.csv").touch()
+def test_more_rows_are_advised_after_an_evaluation_of_the_same_data():
     before = {"model": "base", "plan": "(2, 3, 3)", "method": "full", "epochs": 10, "best_epoch": 2}
     before |= {"learning_rate": 3e-5, "options": {}, "metric": "accuracy"}
     before |= {"settings": {"data": "my reviews.csv", "validation": 0.1}}

@@ -1,6 +1,7 @@
 """The held-out quality of a head against explicit refits, and what its differences guarantee."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from layerscout.scores.decisions import decide_within, measure_gaps
 from layerscout.scores.estimates import Estimate
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.head_quality import RIDGE_TERMS, cross_fit, measure_quality
+
+# Its name in the room is that of a score.
+module = import_module("layerscout.scores.head_quality")
 
 
 def blobs(n, d, classes, shift, seed=0):
@@ -42,6 +46,33 @@ def test_predictions_are_those_of_fits_without_the_fold(n, d, kind):
         if (error := ((targets - predicted) ** 2).sum()) < least:
             least, expected = error, predicted
     np.testing.assert_allclose(cross_fit(H, y, folds), expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("n", "d"), [(3, 60), (8, 768), (40, 200), (40, 41), (40, 40), (40, 39)])
+@pytest.mark.parametrize("leave_out", ["_correct_by_rows", "_correct_by_features", "_fit_without"])
+def test_weak_ridge_terms_leave_no_trace_of_a_row_in_its_prediction(n, d, leave_out):
+    """States are as far from 0 as real ones; the reference fits each fold by singular values."""
+    rng = np.random.default_rng(n)
+    H = rng.normal(size=(n, d)) + 10 * rng.normal(size=d)
+    H -= H.mean(axis=0)
+    targets = rng.normal(size=(n, 2))
+    targets -= targets.mean(axis=0)
+    folds = np.arange(n) % min(n, 8)
+    parts = [np.flatnonzero(folds == fold) for fold in range(folds.max() + 1)]
+    scale = (H**2).sum() / d
+    found = list(getattr(module, leave_out)(H, targets, parts, scale))
+    # With all rows of a direction in one fold, the way by features stops at a stronger term.
+    assert len(found) >= 6
+    for term, predicted in zip(RIDGE_TERMS, found, strict=False):
+        expected = np.empty_like(targets)
+        for rows in parts:
+            others = np.setdiff1d(np.arange(n), rows)
+            X, mean = H[others] - H[others].mean(axis=0), targets[others].mean(axis=0)
+            U, values, V = np.linalg.svd(X, full_matrices=False)
+            shrunk = values / (values**2 + term * scale)
+            weights = V.T @ (shrunk[:, None] * (U.T @ (targets[others] - mean)))
+            expected[rows] = (H[rows] - H[others].mean(axis=0)) @ weights + mean
+        np.testing.assert_allclose(predicted, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(("n", "d", "huge"), [(300, 64, 1), (1000, 384, 4)])

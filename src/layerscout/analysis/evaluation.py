@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from layerscout.analysis.tuned_heads import (
     tune_again,
     tune_fresh,
 )
-from layerscout.cache import DEFAULT_LIMIT, Examples, fingerprint_task, predict
+from layerscout.cache import DEFAULT_LIMIT, Examples, predict
 from layerscout.data import (
     REPEATED,
     Task,
@@ -214,7 +214,9 @@ def evaluate(
         "interval": judge.interval(found.outputs[""]),
         "by_name": judge.by_name(found.outputs[""]),
         "majority": judge.majority(),
-        "seen": None if isinstance(seen, str) else seen,
+        "seen": None
+        if seen is None or seen.changed
+        else {"training": seen.training, "chosen": seen.chosen},
         "confusion": judge.confusion(found.outputs[""]),
         "truncation": curves,
         "skips": skips,
@@ -361,31 +363,45 @@ def _describe_tuning(result: Mapping[str, Any], task: Task) -> dict[str, Any] | 
     with suppress(*UNREADABLE):
         found = describe_tuning(result)
         settings, read = found["settings"], (*task.origin, "max_length")
-        return found | {"settings": {k: settings[k] for k in read if k in settings}}
+        here = settings.get("hub") is not None or settings.get("data") in (None, "demo")
+        return found | {
+            "settings": {k: settings[k] for k in read if k in settings},
+            # As seen from here; names of files are as they were given to the tuning.
+            "data_found": here or Path(settings["data"]).exists(),
+        }
     return None
 
 
-def _count_seen(
-    result: Mapping[str, Any], task: Task
-) -> dict[str, int] | Literal["unreadable", "changed"]:
-    """Count the judged rows that tuning was trained on ("training"), and those by which it chose.
+@dataclass(frozen=True)
+class _Seen:
+    """How many of the judged rows a tuning has seen.
 
-    Those are the validation rows ("chosen"). Where the data of the tuning cannot be read, or are
-    not what they were, the answer is a word for that.
+    Attributes:
+        training: those that it was trained on.
+        chosen: those by which it chose the epoch and the like.
+        changed: its data are not what they were, so other rows of them may have been set aside.
     """
+
+    training: int
+    chosen: int
+    changed: bool
+
+
+def _count_seen(result: Mapping[str, Any], task: Task) -> _Seen | None:
+    """Count the judged rows that tuning has seen; None where its data cannot be read."""
     judged = require_validation(task)
     with suppress(*UNREADABLE):
         was = reload_task(result["settings"])
         if was is None:
-            return "unreadable"
-        if result["task"].get("sha256", "") not in ("", fingerprint_task(was)):
-            return "changed"
+            return None
+        hashed = result["settings"].get("data_sha256")
         validation = was.validation if list_chosen(result) else None
-        return {
-            "training": count_repeated(judged, was.train),
-            "chosen": 0 if validation is None else count_repeated(judged, validation),
-        }
-    return "unreadable"
+        return _Seen(
+            training=count_repeated(judged, was.train),
+            chosen=0 if validation is None else count_repeated(judged, validation),
+            changed=hashed not in (None, was.origin["data_sha256"]),
+        )
+    return None
 
 
 def _choose_rows(
@@ -431,22 +447,20 @@ def _read_data(tuning: Mapping[str, Any] | None) -> str | None:
 
 
 def _warn_of_seen_rows(
-    tuning: Mapping[str, Any] | None, task: Task, seen: Mapping[str, int] | str, *, all_rows: bool
+    tuning: Mapping[str, Any] | None, task: Task, seen: _Seen | None, *, all_rows: bool
 ) -> list[str]:
     """Warn where the model was, or may have been, tuned on rows that are judged now."""
     rows = len(require_validation(task))
-    if not isinstance(seen, str):
-        if seen["training"] <= REPEATED * rows:
-            return []
+    changed = f"{_read_data(tuning)} is not, or no longer, what the model was tuned on"
+    if seen is not None and seen.training > REPEATED * rows:
         return [
-            f"{seen['training']:,} of {rows:,} rows are also training rows of the tuning, so the "
-            "figures are too good; leave them out"
+            f"{seen.training:,} of {rows:,} rows are also training rows of the tuning, so the "
+            f"figures are too good; leave them out{f' ({changed})' if seen.changed else ''}"
         ]
-    if seen == "changed":
-        return [
-            f"{_read_data(tuning)} has changed since the model was tuned on it, so it was not "
-            "checked whether its training rows are among those that are judged"
-        ]
+    if seen is not None and seen.changed:
+        return [f"{changed}, so it is not certain that none of its training rows are judged"]
+    if seen is not None:
+        return []
     if all_rows:
         data = _read_data(tuning)
         if data is None:

@@ -3,7 +3,6 @@
 from layerscout.data.batches import batch_by_length, shuffle_batches, shuffle_plainly
 from layerscout.data.columns import Inputs, choose_inputs
 from layerscout.data.constant import warn_of_one_answer
-from layerscout.data.hub import parse_hub_name
 from layerscout.data.intervals import (
     SIGNED,
     find_difference,

@@ -1,5 +1,6 @@
 """A labelled task: texts, labels and splits, from a file, a folder, the hub, the demo or lists."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -37,8 +38,9 @@ class Task:
             tasks a template.
         warnings: what was accepted but should be known, a line each.
         origin: what was given to make it ("data", "validation", "test", "task", "text",
-            "text_pair", "label", "label_separator", "regression", "drop_missing", "sep"), and
-            the "validation_seed" that drew held-out rows; None where there was nothing.
+            "text_pair", "label", "label_separator", "regression", "drop_missing", "sep"), the
+            "validation_seed" that drew held-out rows, the name on the "hub", and the "data_sha256"
+            of the texts that there were; None where there was nothing.
     """
 
     name: str
@@ -130,6 +132,7 @@ class Task:
             "regression": regression,
             "drop_missing": drop_missing,
             "sep": sep,
+            "hub": hub,
         }
         optional = "test" if test is None else None
         loaded = _build(
@@ -142,7 +145,7 @@ class Task:
             drop_missing=drop_missing,
             classes=tuple(classes),
         )
-        loaded = replace(loaded, origin=origin)
+        loaded = replace(loaded, origin={**origin, "data_sha256": _hash_texts(loaded)})
         return loaded if fraction is None else loaded.hold_out(fraction, seed)
 
     @classmethod
@@ -242,6 +245,17 @@ def reload_task(origin: Mapping[str, Any]) -> Task | None:
     with suppress(LayerscoutError):
         return Task.load(data, **given, test=False, seed=seed)
     return None
+
+
+def _hash_texts(task: Task) -> str:
+    """Hash the texts that training and validation come from, in their order."""
+    digest = hashlib.sha256()
+    for split in (task.train, task.validation):
+        for texts in () if split is None else (split.texts, split.pairs or ()):
+            for text in texts:
+                digest.update(f"{text}\0".encode("utf-8", "surrogatepass"))
+            digest.update(b"\1")
+    return digest.hexdigest()
 
 
 def _fraction(validation: str | Path | float | int | None) -> float | None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from layerscout.data import parse_hub_name
 from layerscout.pages.commands import (
     balance_classes,
     find_metric,
@@ -140,7 +139,7 @@ def _tune_again(content: Mapping[str, Any], folder: str) -> tuple[str, str] | No
     if before is None:
         words = ["--epochs", str(2 * TuneRequest.epochs), "-o", f"{folder}-longer"]
         return AGAIN, write_command("tune", content, *words)
-    if content["verb"] == "evaluate" and not _may_be_read(before["settings"].get("data")):
+    if not before.get("data_found", True):
         return None
     step, name, rate = AGAIN, "longer", before["learning_rate"]
     changed = train_longer(before["epochs"], rate)
@@ -195,8 +194,3 @@ def _can_set_more_aside(content: Mapping[str, Any], settings: Mapping[str, Any])
     share = settings.get("validation")
     of_tuning = settings.get("data") == content["settings"].get("data")
     return of_tuning and isinstance(share, float) and share < MORE_ROWS
-
-
-def _may_be_read(data: Any) -> bool:
-    """Tell whether the data of a tuning are here or may be on the hub; None stands for lists."""
-    return data in (None, "demo") or Path(data).exists() or parse_hub_name(data) is not None

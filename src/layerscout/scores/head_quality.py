@@ -166,7 +166,8 @@ def _correct_by_features(
         residuals = targets - whitened.T @ (whitened @ targets)
         for rows in parts:
             own = whitened[:, rows]
-            if not _leave_out(np.eye(len(rows)) - own.T @ own, rows, residuals):
+            missing = np.eye(len(rows)) - own.T @ own - 1 / len(centred)
+            if not _leave_out(missing, rows, residuals):
                 return
         yield targets - residuals
 
@@ -177,8 +178,16 @@ def _correct_by_rows(
     parts: Sequence[Int64[np.ndarray, " _"]],
     scale: float,
 ) -> Iterator[Float64[np.ndarray, "n T"]]:
-    """Predict the same from factorisations of n × n: with K = XXᵀ, I − H is λ (K + λI)⁻¹."""
-    products, one = centred @ centred.T, np.eye(len(centred))
+    """Predict the same from factorisations of n × n: with K = XXᵀ, I − H is λ (K + λI)⁻¹.
+
+    Rows that are less their mean have K1 = 0: λ (K + λI)⁻¹ is 1 there, from which 1 is to be
+    subtracted, and with a weak λ all of 8 rows of noise were predicted right by what rounding left.
+    A multiple of 11ᵀ is therefore added to K, which leaves little to subtract.
+    """
+    n = len(centred)
+    products, one = centred @ centred.T, np.eye(n)
+    lift = float(np.trace(products)) / n
+    products += lift / n
     for term in RIDGE_TERMS:
         whitened = whiten(products, term * scale, np.sqrt(term * scale) * one)
         if whitened is None:
@@ -186,7 +195,8 @@ def _correct_by_rows(
         residuals = whitened.T @ (whitened @ targets)
         for rows in parts:
             own = whitened[:, rows]
-            if not _leave_out(own.T @ own, rows, residuals):
+            missing = own.T @ own - term * scale / (term * scale + lift) / n
+            if not _leave_out(missing, rows, residuals):
                 return
         yield targets - residuals
 
@@ -250,14 +260,13 @@ def _leave_out(
     """Turn the residuals of some rows, in place, into those of the fit without these rows.
 
     Args:
-        missing: I − H of these rows, H without the intercept.
+        missing: I − H of these rows, H with the intercept.
         rows: which ones.
         residuals: of all rows.
 
     Returns:
         Whether that is possible: rows that alone decide a direction take a stronger ridge term.
     """
-    missing = missing - 1 / len(residuals)
     factor, failed = dpotrf(missing)
     # All eigenvalues are in (0, 1], so the reciprocal condition number bounds the least one.
     if failed or dpocon(factor, np.abs(missing).sum(axis=0).max())[0] < SINGULAR:

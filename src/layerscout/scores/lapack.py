@@ -56,7 +56,9 @@ def whiten(
     """
     d, m = columns.shape
     # In the row order an upper triangle is a lower one in LAPACK's order.
-    factor, found, info = matrix.copy(order="C"), columns.copy(order="F"), ctypes.c_int(0)
+    factor = np.array(matrix, np.float64, order="C")
+    found = np.array(columns, np.float64, order="F")
+    info = ctypes.c_int(0)
     factor[np.diag_indices(d)] += shift
     _factorise(*list_arguments(b"L", d, factor, d), ctypes.byref(info))
     if info.value:

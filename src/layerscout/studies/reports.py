@@ -54,7 +54,7 @@ class _Report:
         sections: of the page.
         contents: what the page carries as JSON.
         files: what is written beside the page.
-        figures: charts by the title of their figure.
+        figures: titles and the charts under each.
         lines: the conclusion of two results in sentences, for the terminal.
         pair: how two results compare on the same rows.
         concluded: what each study shows.
@@ -65,7 +65,7 @@ class _Report:
     sections: list[Section] = field(default_factory=list)
     contents: list[Mapping[str, Any]] = field(default_factory=list)
     files: dict[Path, str] = field(default_factory=dict)
-    figures: dict[str, Sequence[alt.LayerChart]] = field(default_factory=dict)
+    figures: list[tuple[str, Sequence[alt.LayerChart]]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     pair: Mapping[str, Any] | None = None
     concluded: list[Conclusion] = field(default_factory=list)
@@ -97,10 +97,10 @@ class _Report:
             path = place / "tables" / f"{number:02}-{_slug(title)}"
             self.files[path.with_suffix(".md")] = write_markdown(table)
             self.files[path.with_suffix(".tex")] = write_latex(table)
-        self.figures |= {
-            f"{start}{title}": [chart.properties(width=300, height=220) for chart in charts]
+        self.figures += [
+            (f"{start}{title}", [chart.properties(width=300, height=220) for chart in charts])
             for title, charts in figures.items()
-        }
+        ]
 
     def add_result(self, content: Mapping[str, Any], folder: Path) -> None:
         """Add what another verb wrote into a folder."""
@@ -109,7 +109,7 @@ class _Report:
         self.sections += [self._name_part(folder, Section(title, heading=True)), *parts]
         self.contents.append(content)
         start = self.names.get(folder, "")
-        self.figures |= {f"{start} {part.title}": part.charts for part in parts if part.charts}
+        self.figures += [(f"{start} {part.title}", part.charts) for part in parts if part.charts]
 
     def _name_part(self, folder: Path, first: Section) -> Section:
         """Name the folder in the heading of its part: two runs may have the same title."""
@@ -282,11 +282,11 @@ def _name_studies(folders: Sequence[Path], output: Path) -> dict[Path, str]:
 
 
 def _save_figures(
-    figures: Mapping[str, Sequence[alt.LayerChart]], folder: Path, kind: str
+    figures: Sequence[tuple[str, Sequence[alt.LayerChart]]], folder: Path, kind: str
 ) -> list[Path]:
     """Write every figure as a file; give the paths."""
     written = []
-    for number, (title, charts) in enumerate(figures.items(), start=1):
+    for number, (title, charts) in enumerate(figures, start=1):
         path = make_output_folder(folder) / f"{number:02}-{_slug(title)}.{kind}"
         save_chart(place_side_by_side(charts, min(3, len(charts))), path)
         written.append(path)

@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
-from layerscout.data import name_metric, parse_hub_name
+from layerscout.data import name_metric
 from layerscout.pages import (
     Table,
     choose_split,
@@ -117,10 +116,7 @@ def _describe_for_hub(content: Mapping[str, Any]) -> str:
 
 def _find_data_sets(settings: Mapping[str, Any]) -> list[str] | None:
     """Name the data set on the hub that was read; None for files, lists and the demo."""
-    data = settings.get("data")
-    if not isinstance(data, str) or data == "demo" or Path(data).exists():
-        return None
-    name = parse_hub_name(data)
+    name = settings.get("hub")
     return None if name is None else ["/".join(name.split("/")[:2])]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.cache import Examples, Trunk, fingerprint_task, make_accelerator, predict
+from layerscout.cache import Examples, Trunk, make_accelerator, predict
 from layerscout.data import make_targets, require_validation, settle_thresholds
 from layerscout.models import (
     Equipped,
@@ -281,10 +281,7 @@ def _describe_task(setup: TuneSetup) -> dict[str, Any]:
     """Describe the task for `result.json`; an example is all of its choices."""
     task, training = setup.task, setup.training
     found = describe_task(task, task.train, training.tokens.lengths)
-    found |= {
-        "examples_available": setup.available.train.examples,
-        "sha256": fingerprint_task(setup.available),
-    }
+    found |= {"examples_available": setup.available}
     if task.kind == "multiple_choice":
         found |= {
             "choices": training.answers.choices,

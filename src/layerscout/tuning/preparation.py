@@ -173,7 +173,7 @@ def prepare(
     setup = TuneSetup(
         encoder=encoder,
         task=task,
-        available=available,
+        available=available.train.examples,
         training=training,
         validation=validation,
         request=request,

@@ -51,7 +51,7 @@ class TuneSetup:
     Attributes:
         encoder: what is tuned, with its blocks edited as the request says.
         task: with the training examples that are used.
-        available: the task before training examples were drawn from it.
+        available: training examples that there were before some were drawn.
         training: the training split.
         validation: the validation split.
         request: what was asked for, its method settled.
@@ -62,7 +62,7 @@ class TuneSetup:
 
     encoder: Encoder
     task: Task
-    available: Task
+    available: int
     training: Part
     validation: Part
     request: TuneRequest

@@ -297,7 +297,7 @@ def describe_machines(records: Sequence[Mapping[str, Any]]) -> str:
     known = [one for one in records if "machine" in one]
     rates = [rate for one in known for rate in one["core_gflops"]]
     lines = [
-        f"{one}: {sum(record['machine'] == one for record in known)} runs."
+        f"{one.removesuffix('.')}: {sum(record['machine'] == one for record in known)} runs."
         for one in dict.fromkeys(record["machine"] for record in known)
     ]
     if rates:

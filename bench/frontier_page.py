@@ -90,7 +90,8 @@ def gather(records: Sequence[Mapping[str, Any]]) -> dict[Group, list[Point]]:
         one_hot = np.eye(1 + max(labels.max(), predicted.max()))[predicted]
         key = (record["model"], record["task"], record["rows"])
         groups.setdefault(key, []).append(Point(record, labels.astype(np.int64), one_hot))
-    return {key: sorted(points, key=lambda one: one.seconds) for key, points in groups.items()}
+    # MiniLM first, the larger files last, whatever was run first.
+    return {key: sorted(groups[key], key=lambda one: one.seconds) for key in sorted(groups)}
 
 
 @dataclass(frozen=True)

@@ -207,6 +207,7 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_to
         (configured(id2label="x"), r'its id2label cannot be "x"'),
         (configured(quantization_config=5), "are quantised"),
         (configured(hidden_act="nope"), "asks for 'nope', which transformers does not have"),
+        (configured(hidden_act="n" * 900), f"asks for '{'n' * 59}, which transformers does not"),
         (lacking("num_hidden_layers"), r"incomplete; .* lacks num_hidden_layers \(so 12 is"),
         (lacking("hidden_size"), r"too few .* lacks hidden_size \(so 768 is assumed\)"),
         (lacking("intermediate_size"), r"shapes .* lacks intermediate_size \(so 3072 is"),

@@ -226,6 +226,11 @@ def test_names_that_stand_for_nothing_are_refused():
         ("title: t\ngrids: 3", "is not a recipe"),
         ("title: t\ntitle: u\ngrids: {}", "title appears twice; remove one"),
         ("title: t\ngrids: &a {g: *a}", "is not valid YAML"),
+        (
+            f"title: t\ngrids: {'[' * 3000}",
+            "line 2: it has more than 50 levels of values in values",
+        ),
+        (f"title: t\ngrids: {'[' * 47}{']' * 47}", "is not a recipe"),
     ],
 )
 def test_a_broken_file_is_refused_in_a_line(write, text, words):

@@ -266,7 +266,7 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
             assumed = describe_assumed(folder, config)
             reason = f"they do not have the shapes that its configuration asks for{assumed}"
         elif isinstance(error, KeyError):  # a table of activations, say
-            reason = f"its configuration asks for {error}, which transformers does not have"
+            reason = f"its configuration asks for {error!s:.60}, which transformers does not have"
         elif type(error).__name__ == "SafetensorError":
             reason += "; the file is damaged or cut short, so copy it again"
         raise InputError(f"cannot load the weights of {name}: {reason}") from error

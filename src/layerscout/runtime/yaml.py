@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 # Values of a file with its aliases written out: six levels of nine aliases are half a million.
 MOST_VALUES = 100_000
+# Levels of values in values. PyYAML takes a time that grows with their square: 2.6 s for a thousand
+# opening brackets, and two minutes where Python's stack is allowed to grow.
+MOST_LEVELS = 50
 
 
 def read_yaml(text: str) -> Any:
@@ -56,13 +59,19 @@ def _make_loader() -> type[yaml.SafeLoader]:
         def __init__(self, text: str) -> None:
             super().__init__(text)
             self.written = self.repeated = 0  # values so far, and those that aliases repeat
+            self.level = 0  # values that are being read
             self.sizes: dict[str, int] = {}  # values below an anchor, once all are read
 
         def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
             """Read a value and count all below it; an alias counts as all that it repeats."""
             event = self.peek_event()  # type: ignore[no-untyped-call]
             before = self.written + self.repeated
+            if self.level == MOST_LEVELS:
+                problem = f"it has more than {MOST_LEVELS} levels of values in values; write fewer"
+                raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+            self.level += 1
             node = super().compose_node(parent, index)
+            self.level -= 1
             problem = None
             if not isinstance(event, yaml.AliasEvent):
                 self.written += 1

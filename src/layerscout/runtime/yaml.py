@@ -67,8 +67,8 @@ def _make_loader() -> type[yaml.SafeLoader]:
             event = self.peek_event()  # type: ignore[no-untyped-call]
             before = self.written + self.repeated
             if self.level == MOST_LEVELS:
-                problem = f"it has more than {MOST_LEVELS} levels of values in values; write fewer"
-                raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+                deep = f"it has more than {MOST_LEVELS} levels of values in values; write fewer"
+                raise yaml.composer.ComposerError(None, None, deep, event.start_mark)
             self.level += 1
             node = super().compose_node(parent, index)
             self.level -= 1

@@ -337,6 +337,10 @@ def test_rows_are_held_out_of_training(write: Write) -> None:
     assert {*held.train.texts, *held.validation.texts} == {*task.train.texts}
     expected = {**task.origin, "validation": 0.25, "validation_seed": 7}
     assert held.origin == expected and task.validation is None
+    again = Task.load(write("held.csv", f"text,label\n{rows}"), validation=0.25)
+    assert again.origin["data_sha256"] == task.origin["data_sha256"], "whatever is held out"
+    longer = Task.load(write("held.csv", f"text,label\n{rows}text 60,y\n"))
+    assert longer.origin["data_sha256"] != task.origin["data_sha256"]
 
 
 def test_rows_held_out_are_those_of_load_with_the_same_seed(write: Write) -> None:

@@ -125,6 +125,7 @@ def test_lists_on_the_hub_bring_their_names(monkeypatch: pytest.MonkeyPatch) -> 
         assert task.labels == ("admiration", "anger", "neutral")
         assert task.train.labels.tolist() == [[0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 0, 0]]
         assert task.origin["task"] == (None if hub == "someone/else" else "go_emotions")
+        assert task.origin["hub"] == hub
         assert [warning[:22] for warning in task.warnings] == ["labels without an exam"]
 
 

@@ -356,7 +356,7 @@ def test_the_card_tells_the_facts(bert):
     fetched = content | {"model": content["model"] | {"name": "org/tiny", "revision": "abc"}}
     assert ModelCard(model_card(fetched)).data.base_model == "org/tiny"
     assert "datasets:" not in card and "Chosen because: (2, 2, 3) was asked for" in card
-    hub = content | {"settings": content["settings"] | {"data": "nyu-mll/glue/sst2"}}
+    hub = content | {"settings": content["settings"] | {"hub": "nyu-mll/glue/sst2"}}
     assert ModelCard(model_card(hub)).data.datasets == ["nyu-mll/glue"]
     once = model_card(cheaply(bert, task_of(), "head:2", epochs=1).content)
     assert "(counted, not measured) for 1 epoch," in once and "1 epochs" not in once

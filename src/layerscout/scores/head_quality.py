@@ -14,7 +14,7 @@ and leaves their difference: that tells states apart where the intervals around 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,11 +164,10 @@ def _correct_by_features(
         if whitened is None:
             return  # as every weaker term will
         residuals = targets - whitened.T @ (whitened @ targets)
-        for rows in parts:
-            own = whitened[:, rows]
-            missing = np.eye(len(rows)) - own.T @ own - 1 / len(centred)
-            if not _leave_out(missing, rows, residuals):
-                return
+        own = (whitened[:, rows] for rows in parts)
+        missing = (np.eye(one.shape[1]) - one.T @ one - 1 / len(centred) for one in own)
+        if not _leave_out(residuals, parts, missing):
+            return
         yield targets - residuals
 
 
@@ -193,11 +192,10 @@ def _correct_by_rows(
         if whitened is None:
             return
         residuals = whitened.T @ (whitened @ targets)
-        for rows in parts:
-            own = whitened[:, rows]
-            missing = own.T @ own - term * scale / (term * scale + lift) / n
-            if not _leave_out(missing, rows, residuals):
-                return
+        share = term * scale / (term * scale + lift)
+        missing = (one.T @ one - share / n for one in (whitened[:, rows] for rows in parts))
+        if not _leave_out(residuals, parts, missing):
+            return
         yield targets - residuals
 
 
@@ -253,23 +251,24 @@ def _set_thresholds(
 
 
 def _leave_out(
-    missing: Float64[np.ndarray, "m m"],
-    rows: Int64[np.ndarray, " m"],
     residuals: Float64[np.ndarray, "n T"],
+    parts: Sequence[Int64[np.ndarray, " _"]],
+    missing: Iterable[Float64[np.ndarray, "m m"]],
 ) -> bool:
-    """Turn the residuals of some rows, in place, into those of the fit without these rows.
+    """Turn the residuals of each fold, in place, into those of the fit without its rows.
 
     Args:
-        missing: I − H of these rows, H with the intercept.
-        rows: which ones.
         residuals: of all rows.
+        parts: the rows of each fold.
+        missing: I − H of each fold's rows, H with the intercept.
 
     Returns:
         Whether that is possible: rows that alone decide a direction take a stronger ridge term.
     """
-    factor, failed = dpotrf(missing)
-    # All eigenvalues are in (0, 1], so the reciprocal condition number bounds the least one.
-    if failed or dpocon(factor, np.abs(missing).sum(axis=0).max())[0] < SINGULAR:
-        return False
-    residuals[rows], _ = dpotrs(factor, residuals[rows])
+    for rows, without in zip(parts, missing, strict=True):
+        factor, failed = dpotrf(without)
+        # All eigenvalues are in (0, 1], so the reciprocal condition number bounds the least one.
+        if failed or dpocon(factor, np.abs(without).sum(axis=0).max())[0] < SINGULAR:
+            return False
+        residuals[rows], _ = dpotrs(factor, residuals[rows])
     return True

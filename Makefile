@@ -61,7 +61,7 @@ scale: .venv/dev
 fuzz: .venv/dev
 	$(BIN)/python bench/fuzz.py
 
-# SIGKILL at random moments, 30 times for each kind of work; half an hour.
+# SIGKILL at random moments, 30 times for each of ten kinds of work; an hour.
 kills: .venv/dev
 	$(BIN)/python bench/kills.py --write docs/measured/kills.md
 

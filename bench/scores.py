@@ -33,6 +33,7 @@ from layerscout.runtime.store import clear_cache
 from layerscout.scanning.result import Scan
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.probes import Probes
+from layerscout.scores.score import DEFAULT
 from material import DEEP, SMALL, Bench, Texts, clocked, middle
 from measuring import (
     Section,
@@ -60,8 +61,8 @@ TOGETHER = (
     "numerical_rank",
 )
 
-# What says when enough was read.
-KEY = "variability_ratio_debiased"
+# By which "auto" has read enough: the one that it goes by among the default scores, and ν.
+DECIDING = (DEFAULT, "variability_ratio_debiased")
 
 # What the peer and the published procedure read.
 FEW = 2000
@@ -224,19 +225,21 @@ def against_loop(bench: Bench) -> Section:
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """Scans with `--examples auto` of one model, a seed each."""
+    """Scans with `--examples auto` of one model by one score, a seed each."""
 
     model: str
+    key: str
     precision: str
     seconds: list[float]
     scans: list[Scan]
     published: list[float]
 
     def row(self, reference: Scan | None) -> list[str]:
-        bests = [found.best() for found in self.scans]
+        bests = [found.best(self.key) for found in self.scans]
         used = [found.task["examples_used"] for found in self.scans]
         shown = [
             self.model,
+            f"`{self.key}`",
             self.precision,
             middle(self.seconds),
             ", ".join(f"{count:,}" for count in used),
@@ -245,9 +248,12 @@ class Decided:
         ]
         if reference is None:
             return shown
-        values, best = reference.scores[KEY].values, reference.best()
+        values, best = reference.scores[self.key].values, reference.best(self.key)
         if best is None or None in bests:
             return [*shown, str(best), "–"]
+        if self.key == DEFAULT:
+            short = max(values[best] - values[found] for found in bests)
+            return [*shown, str(best), f"{100 * short:.1f} points"]
         excess = max(values[found] / values[best] - 1 for found in bests)
         return [*shown, str(best), f"{excess:.1%}"]
 
@@ -266,19 +272,22 @@ def auto_examples(bench: Bench) -> Section:
         procedure.append(told)
     available = len(bench.task.train)
     text = (
-        f"`--examples auto` on {'the first' if bench.many else 'all'} {available:,} rows of SST-2 "
-        f"by `{KEY}`, from loading the model to the result, with nothing in the cache; each repeat "
-        f"draws with a seed of its own. `auto` precision was {found[-1].precision} here. The "
-        f"published procedure was run on {bench.few:,} stratified examples in the same turns, in "
-        "float32, and extrapolated: what a run on 8 examples takes (loading the model cut at every "
-        f"layer) once, the rest in proportion to the rows: {', '.join(procedure)}. Target: 50 or "
-        f"more, and the ℓ* of all rows or a state within {CLOSE:.0%} of it."
+        f"`--examples auto` on {'the first' if bench.many else 'all'} {available:,} rows of SST-2, "
+        "with the default scores, of which `head_quality` decides, or by "
+        f"`{DECIDING[-1]}`, from loading the model to the result, with nothing in the cache; each "
+        f"repeat draws with a seed of its own. `auto` precision was {found[-1].precision} here. "
+        f"The published procedure was run on {bench.few:,} stratified examples in the same turns, "
+        "in float32, and extrapolated: what a run on 8 examples takes (loading the model cut at "
+        "every layer) once, the rest in proportion to the rows: "
+        f"{', '.join(procedure)}. Target: 50 or more, and the ℓ* of all rows or a state within "
+        f"one point of its head quality, or {CLOSE:.0%} of its ν."
     )
-    columns = ["model", "precision", "time", "examples read", "times faster", "ℓ*"]
+    columns = ["model", "decided by", "precision", "time", "examples read", "times faster", "ℓ*"]
     if bench.all_rows:
-        columns += ["ℓ* of all rows", "largest excess over it"]
+        columns += ["ℓ* of all rows", "worst of the found"]
         text += (
-            " The excess is how far ν of the ℓ* found, taken from all rows, lies above the least."
+            " The last column is how far the ℓ* found lies from that of all rows, by the score on "
+            "all rows."
         )
     else:
         text += " All rows were not read (`--all-rows`)."
@@ -288,32 +297,34 @@ def auto_examples(bench: Bench) -> Section:
 
 
 def _decided(bench: Bench, name: str) -> tuple[list[Decided], float]:
-    """Scan in each precision and run the published procedure; also its seconds on all rows."""
+    """Scan by each score and precision, run the published procedure; also its time on all rows."""
     model, split = bench.model(name), drawn(bench.task, bench.few)
     first = split.take(_first_of_both(split))
-    scans: dict[str, list[Scan]] = {key: [] for key in precisions(model, bench.device)}
+    kinds = [(key, short) for key in DECIDING for short in precisions(model, bench.device)]
+    scans: dict[tuple[str, str], list[Scan]] = {kind: [] for kind in kinds}
 
-    def scan(precision: str) -> float:
+    def scan(key: str, precision: str) -> float:
         clear_cache()
-        seed = len(scans[precision])
+        done = scans[key, precision]
         return clocked(
-            lambda: scans[precision].append(
+            lambda: done.append(
                 ls.scan(
                     Encoder.load(model, device=bench.device, precision=precision),
                     bench.task,
-                    seed=seed,
+                    scores=None if key == DEFAULT else key,
+                    seed=len(done),
                     progress=False,
                 )
             )
         )
 
-    works: dict[str, Callable[[], float]] = {
-        **{precision: partial(scan, precision) for precision in scans},
+    works: dict[object, Callable[[], float]] = {
+        **{kind: partial(scan, *kind) for kind in kinds},
         "loading": lambda: clocked(lambda: published(model, first, bench.device)),
         "published": lambda: clocked(lambda: published(model, split, bench.device)),
     }
     # Everything is loaded anew each time, so there is nothing to warm up.
-    seconds: dict[str, list[float]] = {key: [] for key in works}
+    seconds: dict[object, list[float]] = {key: [] for key in works}
     for _ in range(min(bench.repeats, 3)):
         for key, work in works.items():
             seconds[key].append(work())
@@ -323,7 +334,7 @@ def _decided(bench: Bench, name: str) -> tuple[list[Decided], float]:
         loading + (whole - loading) * share
         for loading, whole in zip(seconds["loading"], seconds["published"], strict=True)
     ]
-    decided = [Decided(name, key, seconds[key], scans[key], full) for key in scans]
+    decided = [Decided(name, *kind, seconds[kind], scans[kind], full) for kind in kinds]
     return decided, statistics.median(full)
 
 

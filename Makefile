@@ -53,7 +53,7 @@ frontier: real .venv/dev .venv/peers/setfit .venv/peers/houlsby
 	$(BIN)/python bench/frontier.py $(if $(wildcard $(MPNET)),--mpnet $(MPNET))
 	$(BIN)/python bench/frontier_page.py --write docs/measured/frontier.md
 
-# How time and memory grow; eleven minutes, with nothing else on the machine.
+# How time and memory grow; fifty minutes, with nothing else on the machine.
 scale: .venv/dev
 	$(BIN)/python bench/scale.py --write docs/measured/scale.md
 

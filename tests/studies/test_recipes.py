@@ -1,6 +1,7 @@
 """Recipes: what ships is whole, and what is wrong is told all at once."""
 
 import inspect
+import json
 from pathlib import Path
 
 import pytest
@@ -309,6 +310,16 @@ def test_changes_reach_every_grid_that_takes_them():
     assert content == recipe() | {"grids": content["grids"]}  # what is given stays
     expect_refused("unknown place in the recipe 'epocs'", apply_change, content, "epocs", 3)
     expect_refused("unknown grid 'tund'", apply_change, content, "grids.tund.pilot", True)
+
+
+@pytest.mark.parametrize("entry, wrong", [("axes", "model"), ("axes", ["model"]), ("settings", 3)])
+@pytest.mark.parametrize("value", [["a"], None])
+def test_changes_leave_what_is_no_mapping_to_the_check(write, entry, wrong, value):
+    # "model" is also found in text, which fuzzing wrote in the place of axes.
+    content = recipe()
+    content["grids"]["tuned"][entry] = wrong
+    path = write("mine.yaml", json.dumps(content))
+    expect_refused(f"grids.tuned.{entry}", load_recipe, path, changes={"model": value})
 
 
 def test_sweeps_fit_the_model():

@@ -152,6 +152,8 @@ def _set_argument(grid: dict[str, Any], entry: str, value: Any) -> bool:
     if name not in known or (name in READ and grid.get("of")):
         return False
     axes, settings = grid.get("axes") or {}, grid.get("settings") or {}
+    if not (isinstance(axes, dict) and isinstance(settings, dict)):
+        return True  # such a grid stays as it is: the check of the whole recipe refuses it
     if value is None:
         grid["axes"] = {k: v for k, v in axes.items() if k != name}
         grid["settings"] = {k: v for k, v in settings.items() if k != name}

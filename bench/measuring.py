@@ -66,11 +66,12 @@ def ratio(above: Sequence[float], below: Sequence[float], digits: int = 2) -> st
     return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 
 
-# Its VmHWM in kB. Not `ru_maxrss`: that starts at the peak of the process that started this one.
-END = """
-from pathlib import Path
-lines = Path("/proc/self/status").read_text().splitlines()
-print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+# After the work of a process of its own.
+END = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from resident import read_peak
+print(read_peak())
 """
 
 
@@ -78,7 +79,7 @@ def measure_peak(code: str, *arguments: str) -> float:
     """Run Python code in a process of its own, on Linux; give its peak resident memory in MB."""
     command = [sys.executable, "-c", code + END, *arguments]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(output.split()[-1]) / 1024
+    return float(output.split()[-1])
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

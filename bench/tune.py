@@ -54,6 +54,7 @@ from measuring import (
     table,
     write_page,
 )
+from resident import read_peak
 
 BLOCKS, BEST, EPOCHS, EXAMPLES = 12, 8, 5, 1000
 
@@ -405,9 +406,7 @@ def peak(device: torch.device) -> float:
     """Give the peak of resident memory in MB, or of an accelerator's."""
     if device.type != "cpu":
         return torch.accelerator.max_memory_allocated(device) / 2**20
-    status = Path("/proc/self/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
+    return read_peak()
 
 
 def disk(bench: Bench) -> Section:

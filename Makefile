@@ -47,10 +47,12 @@ bench-whole: real .venv/dev .venv/peers/ranker .venv/peers/cka
 		--write docs/measured/benchmarks-compare.md
 	$(BIN)/python bench/study.py --write docs/measured/benchmarks-study.md
 
-# What users would run instead, side by side; seven hours of one core. It continues where it was.
+# What users would run instead, side by side; eight hours of one core. It continues where it was.
 MPNET = ../shared/models/mpnet-base
+SMOLLM2 = ../shared/models/smollm2-135m
 frontier: real .venv/dev .venv/peers/setfit .venv/peers/houlsby
-	$(BIN)/python bench/frontier.py $(if $(wildcard $(MPNET)),--mpnet $(MPNET))
+	$(BIN)/python bench/frontier.py $(if $(wildcard $(MPNET)),--mpnet $(MPNET)) \
+	  $(if $(wildcard $(SMOLLM2)),--smollm2 $(SMOLLM2))
 	$(BIN)/python bench/frontier_page.py --write docs/measured/frontier.md
 
 # How time and memory grow; fifty minutes, with nothing else on the machine.

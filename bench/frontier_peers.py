@@ -97,7 +97,7 @@ def load_pretrained(model: str, names: list[str]) -> tuple[Any, Any]:
     tokenizer = AutoTokenizer.from_pretrained(model)
     network = AutoModelForSequenceClassification.from_pretrained(
         model, id2label=dict(enumerate(names)), label2id={n: i for i, n in enumerate(names)}
-    )
+    ).float()  # from 5.0 on transformers keeps the file's type, in which Adam would round steps off
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     if network.config.pad_token_id is None:
@@ -167,7 +167,7 @@ def predict_with_transformers(
         aliases = {"bert.prompt_tuning.base_model_embeddings.weight"}
         if unexpected or set(missing) - aliases:
             raise SystemExit(f"not loaded: {missing}, {unexpected}")
-    network.eval()
+    network.float().eval()
     started = time.perf_counter()
     encoded = tokenizer(*texts_of(frame), truncation=True, max_length=LENGTH)
     order = np.argsort([-len(ids) for ids in encoded["input_ids"]], kind="stable")
@@ -199,7 +199,7 @@ def train_regression(model: str, frame: pd.DataFrame, folder: Path) -> None:
     from sentence_transformers import SentenceTransformer
     from sklearn.linear_model import LogisticRegression
 
-    encoder = SentenceTransformer(model, device="cpu")
+    encoder = SentenceTransformer(model, device="cpu").float()
     encoder.max_seq_length = LENGTH
     fitted = LogisticRegression(max_iter=1000).fit(embed(encoder, frame), frame["label"])
     encoder.save(str(folder))
@@ -210,7 +210,7 @@ def predict_regression(folder: Path, frame: pd.DataFrame) -> tuple[Any, float]:
     import joblib
     from sentence_transformers import SentenceTransformer
 
-    encoder = SentenceTransformer(str(folder), device="cpu")
+    encoder = SentenceTransformer(str(folder), device="cpu").float()
     fitted = joblib.load(folder / "regression.joblib")
     started = time.perf_counter()
     return list(fitted.predict(embed(encoder, frame))), time.perf_counter() - started

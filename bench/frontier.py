@@ -40,6 +40,7 @@ FREE = 0.75
 
 # A run that takes more time than this, in times of its processor time, waited for its core.
 WAITED = 1.1
+
 MINILM, MPNET, SMOLLM2 = "MiniLM-L6", "mpnet-base", "SmolLM2-135M"
 
 # Blocks of each model.
@@ -77,18 +78,13 @@ def list_contenders(model: str, task: str, rows: int) -> Iterator[Contender]:
     """List what is compared for so many rows: ours as it comes, peers for more epochs if few."""
     few = rows < 1000
     epochs = {64: 50, 256: 25, 1000: 7}.get(rows, 5) if task != "emotions27" else 40
-    top = BLOCKS[model]
+    top, mean = BLOCKS[model], ("--classifier", "mean-linear")
     for name, state in (("head on the mean", 2 * top // 3), ("head on the top's mean", top)):
-        mean = ("--plan", f"head:{state}", "--classifier", "mean-linear")
-        yield Contender(name, None, mean, 0.3)
-    third = ("--plan", f"top:{top // 3}")
+        yield Contender(name, None, ("--plan", f"head:{state}", *mean), 0.3)
     # Of decoders one tunes LoRA's matrices. They are merged, which a head on the mean rules out.
     method = ("--method", "lora") if model == SMOLLM2 else ()
-    if method:
-        yield Contender("top third", None, (*third, *method), 0.25 * epochs)
-    else:
-        mean = (*third, "--classifier", "mean-linear")
-        yield Contender("top third, head on its mean", None, mean, 0.25 * epochs)
+    name, third = ("top third", method) if method else ("top third, head on its mean", mean)
+    yield Contender(name, None, ("--plan", f"top:{top // 3}", *third), 0.25 * epochs)
     for budget in ("0.1", "0.25", "0.5"):
         auto = ("--budget", budget, *method)
         yield Contender(f"auto, B = {budget}", None, auto, float(budget) * epochs)
@@ -141,10 +137,9 @@ class Run:
     @property
     def price(self) -> float:
         """Estimate seconds of one core: starting, and passes over texts as first measured."""
-        per_text = {MINILM: 0.035, MPNET: 0.22, SMOLLM2: 0.15}[self.model] * (
-            2 if self.task in PAIRS else 1
-        )
-        return 12 + per_text * self.rows * self.contender.epochs
+        per_text = {MINILM: 0.035, MPNET: 0.22, SMOLLM2: 0.15}[self.model]
+        texts = self.rows * (2 if self.task in PAIRS else 1)
+        return 12 + per_text * texts * self.contender.epochs
 
 
 def list_runs() -> list[Run]:

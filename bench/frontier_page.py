@@ -326,8 +326,7 @@ def describe_machines(records: Sequence[Mapping[str, Any]]) -> str:
         ranges = (f"{min(of):.0f} to {max(of):.0f} for {model}" for model, of in rates.items())
         lines.append(
             "Before and after each of these a matrix product reached, in GFLOP/s, "
-            + ", ".join(ranges)
-            + "."
+            f"{', '.join(ranges)}."
         )
     if len(known) < len(records):
         lines.append(

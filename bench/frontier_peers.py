@@ -210,7 +210,7 @@ def predict_regression(folder: Path, frame: pd.DataFrame) -> tuple[Any, float]:
     import joblib
     from sentence_transformers import SentenceTransformer
 
-    encoder = SentenceTransformer(str(folder), device="cpu").float()
+    encoder = SentenceTransformer(str(folder), device="cpu")
     fitted = joblib.load(folder / "regression.joblib")
     started = time.perf_counter()
     return list(fitted.predict(embed(encoder, frame))), time.perf_counter() - started

@@ -88,8 +88,6 @@ def list_contenders(model: str, task: str, rows: int) -> Iterator[Contender]:
     for budget in ("0.1", "0.25", "0.5"):
         auto = ("--budget", budget, *method)
         yield Contender(f"auto, B = {budget}", None, auto, float(budget) * epochs)
-    race = ("--plan", "race", "--budget", "0.5", *method)
-    yield Contender("race, B = 0.5", None, race, 0.6 * epochs)
     if few and (model == MINILM or rows <= 64):
         yield Contender("full", None, ("--plan", "full", *method), epochs)
     elif few:  # twenty-five epochs of it would take half an hour

@@ -68,8 +68,7 @@ def tuned(folder: Path) -> Any:
     files = sorted((folder / "model").glob("*.safetensors"))
     weights = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
     content = json.loads((folder / "result.json").read_text())
-    race = lasting(content.get("race"))
-    return content["runs"][0]["curve"], content["best"], content["parameters"], race, weights
+    return content["runs"][0]["curve"], content["best"], content["parameters"], weights
 
 
 def compared(folder: Path) -> Any:
@@ -92,7 +91,6 @@ def cases(made: Mapping[str, Path]) -> list[Case]:
     long = ("--plan", "(3, 4, 4)", "--epochs", "6", "--batch-size", "8")
     short = ("--plan", "(3, 4, 4)", "--epochs", "3", "--batch-size", "8")
     mean = ("--plan", "head:3", "--classifier", "mean-linear", "--epochs", "20")
-    race = ("--plan", "race", "--budget", "0.5", "--epochs", "4")
     resume = ("--resume",)
     other = ("--max-length", "40")
     again = (*other, "--overwrite")
@@ -100,7 +98,6 @@ def cases(made: Mapping[str, Path]) -> list[Case]:
         Case("scan with kept states", (*scan, *end), (), other, scanned),
         Case("trunk of a tuning", (*tune, *trunk, *end), resume, again, tuned),
         Case("tuning", (*tune, *long, *end), resume, again, tuned),
-        Case("race of plans", (*tune, *race, *end), resume, again, tuned),
         Case("head on cached means", (*tune, *mean, *end), resume, again, tuned),
         Case(
             "tuning a decoder",

@@ -233,8 +233,8 @@ def growth(folder: Path, tokenizer: Path, device: str) -> Section:
         "12 T d²; 1 in K for heads and 0 for the rest; 1 in R, but 0 for the trunk. `tune full` "
         "also pays for the optimiser's pass over the embeddings in each step, whatever L and T "
         "are. Its last exponent in T lies above 2 where the plain loop's does: dropout on "
-        "attention keeps all T² weights of a batch, which are new memory in each step. A race "
-        "trains at most three plans; R stands for all that is trained more than once.\n\n"
+        "attention keeps all T² weights of a batch, which are new memory in each step. R stands "
+        "for all that is trained more than once.\n\n"
         + table(["what grows", "values", "work", "seconds", "exponent", "at the end"], lines)
     )
     return Section("How time grows", text)

@@ -72,7 +72,6 @@ def list_chosen(content: Mapping[str, Any]) -> list[str]:
     what = ["the epoch"] if content["keep"] != "last" else []
     what += ["the learning rate"] if len({run["learning_rate"] for run in runs}) > 1 else []
     what += ["the seed"] if len({run["seed"] for run in runs}) > 1 else []
-    what += ["the plan"] if content.get("race") else []
     what += ["the thresholds"] if content["settings"].get("threshold") == "tuned" else []
     return what
 

@@ -86,7 +86,6 @@ from layerscout.plans.presets import (
     preset,
     preset_rates,
 )
-from layerscout.plans.race import TRIED, list_candidates, price_race
 from layerscout.plans.request import (
     CompareRequest,
     EvaluateRequest,

@@ -30,10 +30,9 @@ STRATEGIES: Mapping[str, str] = {
     "blocks:3,7-9@12": "exactly these blocks, head at state 12",
     "(b, t, h)": "blocks b to t, head at state h",
     "auto": "within the budget: the head nearest to its best place, and the blocks below it",
-    "race": "found by tuning: two or three plans are trained for an epoch, and one is finished",
 }
 
-# Stands before any of these but auto and race, such as "emb+rank:3": tune the embeddings too.
+# Stands before any of these but auto, such as "emb+rank:3": tune the embeddings too.
 EMBEDDINGS = "emb"
 
 # No model has 10⁹ blocks, and Python refuses to read numbers of thousands of digits.
@@ -467,11 +466,6 @@ def _misspelt(text: str) -> InputError:
     if name == "auto":
         return InputError(
             "auto compares costs and needs a scan; use layerscout plan (in Python: scan.plan())"
-        )
-    if name == "race":
-        return InputError(
-            "a race needs to train the plans that it tries; use layerscout tune --plan race (in "
-            "Python: layerscout.tune)"
         )
     forms = [form for form in STRATEGIES if re.split("[:@]", form)[0] == name]
     shown = text if len(text) <= 60 else f"{text[:57]}..."

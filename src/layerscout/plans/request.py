@@ -110,8 +110,7 @@ class TuneRequest(Settings):
             + top:3".
         against: also tune this plan, such as full, in the same way and compare the two.
         score: score that ranks states or blocks; by default the scan's.
-        budget: share of the FLOPs of full fine-tuning that auto or race may use, including their
-            scan.
+        budget: share of the FLOPs of full fine-tuning that auto may use, including its scan.
         method: tune all weights of the blocks, or a few new ones: full, adapter, lora or
             prefix-tuning.
         method_options: options of the method, by name.

@@ -42,9 +42,9 @@ def _one_of(kind: str, names: Collection[str]) -> AfterValidator:
 
 
 def _check_plan(value: str) -> str:
-    if (name := value.strip().lower()) in ("auto", "race"):
+    if value.strip().lower() == "auto":
         raise ValueError(
-            f"{name} depends on a budget and cannot be used in a study; name another strategy"
+            "auto depends on a budget and cannot be used in a study; name another strategy"
         )
     # Whether it fits a model shows once there is one; until then, a model deep enough for any plan.
     ranking: list[float | None] = [None, *[1.0] * 10_000]

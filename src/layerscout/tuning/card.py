@@ -157,7 +157,6 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
         f"state {plan['head']}"
         + (f"; removed above it: {removed} of {model['blocks']} blocks" if removed else ""),
         "Chosen because": _escape(plan["reason"]),
-        **_say_what_was_tried(content),
         "Parameters": f"{parameters['total']:,}, of which {parameters['trainable']:,} were trained",
         "Training": f"{count_examples(task)}, {_say_how_cut(task, settings)}, "
         f"{_say_how_batched(settings)}, {_say_rates(run, plan, settings)}, "
@@ -190,20 +189,6 @@ def _say_how_cut(task: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     if task["kind"] == "token_classification":
         return f"read in windows of at most {settings['max_length']} tokens"
     return f"inputs cut at {settings['max_length']} tokens"
-
-
-def _say_what_was_tried(content: Mapping[str, Any]) -> dict[str, str]:
-    """Say which plans were tried where this one was found by a race."""
-    if (race := content.get("race")) is None:
-        return {}
-    listed = ", ".join(
-        one["plan"]["notation"] + (" (–)" if one["value"] is None else f" ({one['value']:.4f})")
-        for one in race["tried"]
-    )
-    return {
-        "Tried": f"{listed}, by {name_measure(content)} on the validation examples after "
-        f"epoch {race['epochs']}, which the cost includes"
-    }
 
 
 def _say_what_is_predicted(task: Mapping[str, Any]) -> str:

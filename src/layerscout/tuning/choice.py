@@ -29,7 +29,6 @@ from layerscout.plans import (
     check_untied,
     choose,
     full_cost,
-    list_candidates,
     make_method,
     make_plan,
     name_blindly,
@@ -130,7 +129,7 @@ def read_plan(plan: Any) -> Asked:
 
 def needs_scan(plan: Asked) -> bool:
     """Return whether a plan follows from a scan: from its best state, or its rank of blocks."""
-    starts = ("auto", "race", "best", "rank")
+    starts = ("auto", "best", "rank")
     return isinstance(plan, str) and _strategy(plan).startswith(starts)
 
 
@@ -215,23 +214,6 @@ def settle_plan(plan: Asked, context: PlanContext, work: Work) -> tuple[Choice, 
     return _fit(choice, _check_scan(context), context)
 
 
-def settle_race(context: PlanContext, work: Work) -> list[Choice]:
-    """List the plans of a race, the one that the guide names first.
-
-    Raises:
-        InputError: if the budget does not hold two plans.
-    """
-    named, budget = name_head(context), context.budget
-    plans = list_candidates(context.shape, work, named, budget, context.method, context.spent)
-    if not plans:
-        less = f" less {context.spent:.3g} for the scan" if context.spent else ""
-        raise InputError(
-            f"a budget of {context.budget:g}{less} is too small for a race of two plans; raise it, "
-            "or use --plan auto, which trains one"
-        )
-    return [_fit(Choice(plan, plan.notation, named.because), [], context)[0] for plan in plans]
-
-
 def name_head(context: PlanContext) -> Named:
     """Name the state that a head should read, by the scan if there is one."""
     if context.scan is not None:
@@ -245,13 +227,8 @@ def _check_scan(context: PlanContext) -> list[str]:
     return [] if scan is None else _check_same("the scan", scan.as_dict(), context)
 
 
-def is_race(plan: Asked) -> bool:
-    """Return whether plans are to be tried."""
-    return isinstance(plan, str) and plan.strip().lower() == "race"
-
-
 def _is_auto(plan: Asked) -> bool:
-    return is_race(plan) or (isinstance(plan, str) and plan.strip().lower() == "auto")
+    return isinstance(plan, str) and plan.strip().lower() == "auto"
 
 
 def _check_model(context: PlanContext) -> None:

@@ -57,7 +57,6 @@ class Tuned:
         parameters: the trained ones of that run.
         trunks: of both splits, if they were computed apart.
         validation: what it was judged on.
-        race: the plans that were tried, as of `run_race`; None where there was no race.
     """
 
     choice: Choice
@@ -66,7 +65,6 @@ class Tuned:
     parameters: Mapping[str, Tensor]
     trunks: tuple[Trunk, ...]
     validation: Examples
-    race: Mapping[str, Any] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -95,7 +93,7 @@ def make_result(
             validation examples once more, for its predictions and all metrics.
     """
     ours, max_length = tuned[0], recorded["max_length"]
-    equipped, model = load_kept(setup, ours)
+    equipped, model = _load_kept(setup, ours)
     used = memory()  # before what only measures the model
     round_weights(model, setup.save_dtype)
     run, keep = ours.runs[ours.kept], setup.settings.keep
@@ -204,7 +202,7 @@ def _describe_other(setup: TuneSetup, tuned: Tuned, max_length: int) -> dict[str
     described = _describe_plan(setup, tuned)
     if setup.task.test is None:
         return described | {"test": None}
-    _, model = load_kept(setup, tuned)
+    _, model = _load_kept(setup, tuned)
     round_weights(model, setup.save_dtype)
     _, thresholds = _predict_validation(setup, tuned, model)
     tested, _ = _test(setup, model, max_length, thresholds)
@@ -231,7 +229,7 @@ def _judge_majority(setup: TuneSetup, part: Part) -> float | None:
     return judge_majority(setup.task.kind, setup.settings.metric, training, part.answers)
 
 
-def load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:
+def _load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:
     """Give what was trained, with the parameters that count, and the model that is saved of it."""
     equipped = setup.equip(tuned.plan, tuned.runs[tuned.kept].seed)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
@@ -308,7 +306,6 @@ def _describe_plan(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
             "strategy": tuned.choice.strategy,
             "reason": tuned.choice.reason,
         },
-        **({} if tuned.race is None else {"race": _describe_race(tuned.race)}),
         "runs": runs,
         "kept": tuned.kept,
         "keep": keep,
@@ -317,7 +314,7 @@ def _describe_plan(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
         keep: runs[tuned.kept][keep],
         "parameters": {"total": costs.total, "trainable": costs.trainable},
         "flops": {
-            "train": costs.train if tuned.race is None else tuned.race["flops"],
+            "train": costs.train,
             "full_train": full.train,
             "inference": choices * costs.inference,
             "full_inference": choices * full.inference,
@@ -335,10 +332,6 @@ def _describe_plan(setup: TuneSetup, tuned: Tuned) -> dict[str, Any]:
             "evaluate": sum(run.seconds["evaluate"] for run in tuned.runs),
         },
     }
-
-
-def _describe_race(race: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: race[name] for name in ("epochs", "tried", "won")}
 
 
 def _list_warnings(setup: TuneSetup, tuned: Sequence[Tuned], max_length: int) -> list[str]:

@@ -44,11 +44,9 @@ from layerscout.tuning.choice import (
     PlanFile,
     charge_scan,
     check_plan,
-    is_race,
     is_worth_scan,
     read_plan,
     settle_plan,
-    settle_race,
 )
 from layerscout.tuning.setup import Part, TuneSetup
 from layerscout.tuning.sweep import Sweep
@@ -67,14 +65,12 @@ class Prepared:
     Attributes:
         setup: what every run starts from.
         sweeps: the plan, and perhaps the one to compare with, with their rates and seeds.
-        race: the plans that are tried for the first of these; none unless a race was asked for.
         recorded: what `settings` of `result.json` holds of the request.
         warnings: what the reader of the result should know.
     """
 
     setup: TuneSetup
     sweeps: Sequence[Sweep]
-    race: Sequence[Sweep]
     recorded: Mapping[str, Any]
     warnings: Sequence[str]
 
@@ -104,7 +100,6 @@ class Prepared:
         }
         return {
             "plan": ours.choice.plan.notation,
-            "race": [sweep.choice.plan.notation for sweep in self.race],
             "second plan": others[0].choice.plan.notation if others else None,
             "method": {"name": setup.method.name, **describe_method(setup.method)},
             **asdict(setup.settings),
@@ -161,8 +156,6 @@ def prepare(
     context = PlanContext(encoder, task, scan, score, request.budget, request.method or FULL, head)
     for one in asked:
         check_plan(one, context)
-    if any(map(is_race, asked)):
-        _check_race(asked, request, settings.passes(task.train.examples))
     training, validation = (
         Part(
             encoder.tokenize_split(split, max_length=request.max_length),
@@ -181,11 +174,6 @@ def prepare(
         head=head,
         cache_limit=cache_limit,
     )
-    if any(map(is_race, asked)) and _count_independent(validation) < 2:
-        raise InputError(
-            "a race compares plans on validation examples and needs 2 or more of them, got 1; "
-            "use --plan auto, or hold out more"
-        )
     if request.save_dtype is not None and setup.saved_as != "checkpoint":
         raise InputError(
             f"`save_dtype` ({request.save_dtype}) applies to a whole checkpoint, but this tuning "
@@ -198,7 +186,6 @@ def prepare(
     choices, warnings = _settle_plans(asked, context, setup, work)
     setup, notes = _settle_length(choices, setup)
     warnings += notes
-    racing = settle_race(context, work) if is_race(asked[0]) else []
     listed = [_list_rates(choice, setup) for choice in choices]
     if request.preset is not None and listed[0] is None:
         warnings.append(
@@ -211,16 +198,7 @@ def prepare(
         return Sweep(choice, found or usual, request.seed)
 
     sweeps = [make_sweep(*pair) for pair in zip(choices, listed, strict=True)]
-    race = [make_sweep(choice, _list_rates(choice, setup)) for choice in racing]
-    if race:
-        sweeps[0] = race[0]
-    return Prepared(setup, sweeps, race, _record(context, setup), warnings)
-
-
-def _count_independent(part: Part) -> int:
-    """Count the examples of a split, which are sentences where words are labelled."""
-    tags = part.answers.tags
-    return len(part.answers) if tags is None else len(set(tags.sentences.tolist()))
+    return Prepared(setup, sweeps, _record(context, setup), warnings)
 
 
 def _settle_plans(
@@ -293,23 +271,6 @@ def _scan_first(
             seed=request.seed[0],
             cache_limit=cache_limit,
             progress=progress,
-        )
-
-
-def _check_race(asked: Sequence[Asked], request: TuneRequest, epochs: int) -> None:
-    """Refuse what a race cannot be."""
-    if is_race(asked[-1]) and len(asked) > 1:
-        raise InputError(
-            "`against` must be a single plan, got race; use --plan race --against full"
-        )
-    if len(request.seed) > 1 or len(request.learning_rate or ()) > 1 or request.preset is not None:
-        raise InputError(
-            "a race trains every plan once; give one learning rate, one seed and no preset"
-        )
-    if epochs < 2:
-        raise InputError(
-            f"a race tries plans for an epoch and finishes one, got {epochs} epoch; use --epochs 2 "
-            "or more, or --plan auto"
         )
 
 

@@ -27,11 +27,9 @@ from layerscout.runtime import (
     show_progress,
 )
 from layerscout.scanning import Scan
-from layerscout.tuning.choice import is_race, read_plan
 from layerscout.tuning.memory import MemoryGauge
 from layerscout.tuning.outcome import Measure, Tuned, make_result
 from layerscout.tuning.preparation import Prepared, prepare
-from layerscout.tuning.race import run_race
 from layerscout.tuning.result import Result, check_earlier_result, name_training
 from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.sweep import NothingFinishedError, Recording, run_sweep
@@ -120,11 +118,9 @@ def tune(
     training = name_training(about) if compared else None
     if output is not None and training is not None and not overwrite:
         check_earlier_result(Path(output), training, resume=resume)
-    if prepared.race and snapshots is None and accelerator.num_processes > 1:
-        raise InputError("a race of several processes needs `snapshots`; name a folder for them")
     with ExitStack() as holding:
         show = holding.enter_context(show_progress(progress))
-        gauge = MemoryGauge.start(prepared.setup, [*prepared.sweeps, *prepared.race])
+        gauge = MemoryGauge.start(prepared.setup, prepared.sweeps)
         opened, notes = None, [*prepared.warnings, *gauge.list_warnings()]
         if snapshots is not None:
             if accelerator.is_main_process:
@@ -151,7 +147,7 @@ def tune(
 def _check_checkpoints(checkpoints: Mapping[int, str | Path], request: TuneRequest) -> None:
     rates = request.learning_rate or ()
     several = len(request.seed) > 1 or len(rates) > 1 or request.against is not None
-    if checkpoints and (several or is_race(read_plan(request.plan))):
+    if checkpoints and several:
         raise InputError(
             "`checkpoints` need a single training; give one plan, one learning rate and one seed"
         )
@@ -182,10 +178,7 @@ def _run_sweeps(prepared: Prepared, recording: Recording) -> tuple[Sequence[Tune
     """Tune the plan, and the one to compare with; the comparison may fail, with a warning."""
     first, *others = prepared.sweeps
     try:
-        if prepared.race:
-            tuned = [run_race(prepared.setup, prepared.race, recording)]
-        else:
-            tuned = [run_sweep(prepared.setup, first, recording)]
+        tuned = [run_sweep(prepared.setup, first, recording)]
     except NothingFinishedError:
         if recording.snapshots is not None:  # nothing in them is worth continuing
             recording.snapshots.discard()

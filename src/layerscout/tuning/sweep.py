@@ -77,16 +77,13 @@ class Recording:
             )
 
 
-def run_sweep(
-    setup: TuneSetup, sweep: Sweep, recording: Recording, *, until: int | None = None
-) -> Tuned:
+def run_sweep(setup: TuneSetup, sweep: Sweep, recording: Recording) -> Tuned:
     """Train a plan with every rate and seed, and choose the run that counts.
 
     Args:
         setup: what every run starts from.
         sweep: the plan, the rates and the seeds.
         recording: what is shown and written.
-        until: as for `train`.
 
     Raises:
         NothingFinishedError: if no run came to the end of an epoch with a finite loss.
@@ -100,7 +97,7 @@ def run_sweep(
         best: _Champion | None = None
         for seed in sweep.seeds:
             name = f"{recording.prefix}run-{len(runs) + 1}"
-            run, parameters = _train_run(setup, plan, splits, rate, seed, name, recording, until)
+            run, parameters = _train_run(setup, plan, splits, rate, seed, name, recording)
             if run.curve:
                 values.append(run.choose_epoch(keep).value)
                 if best is None or values[-1] > best.rank[1]:
@@ -138,7 +135,6 @@ def _train_run(
     seed: int,
     name: str,
     recording: Recording,
-    until: int | None,
 ) -> tuple[Run, Mapping[str, Tensor]]:
     """Train a plan once; returns the run, and the trained parameters of its epoch that counts."""
     label = f"{plan.notation}, learning rate {rate:g}, seed {seed}"
@@ -158,7 +154,6 @@ def _train_run(
             log=log,
             after=partial(recording.save_epoch, setup, model),
             factors=setup.factors(model, plan, rate),
-            until=until,
         )
 
 

@@ -36,7 +36,6 @@ def train(
     log: Callable[[Mapping[str, float], int], None] = lambda values, step: None,
     after: Callable[[int], None] = lambda epoch: None,
     factors: Mapping[str, float] | None = None,
-    until: int | None = None,
 ) -> tuple[Run, dict[str, Tensor]]:
     """Train those parameters of `model` that ask for gradients, and validate after every epoch.
 
@@ -56,7 +55,6 @@ def train(
         log: called after every epoch with what a tracker shows, and the steps done.
         after: called after every epoch with its number.
         factors: what the learning rate of a parameter is multiplied by, by name; 1 for others.
-        until: the epoch after which it pauses, to be continued from its snapshot; None for none.
 
     Returns:
         The run, and a copy of the trained parameters after the epoch that counts. A loss or logits
@@ -69,7 +67,7 @@ def train(
         snapshot = None if snapshots is None else snapshots.load()
         if snapshot is not None:
             restore_state(state, stepper, snapshot)
-        while state.stopped is None and state.epoch < min(epochs, until or epochs):
+        while state.stopped is None and state.epoch < epochs:
             with _freeing_memory(stepper, validation):
                 training_loss = _pass_once(stepper, state, learning_rate, settings, advance)
                 if not state.diverged:

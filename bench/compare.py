@@ -26,17 +26,11 @@ import torch
 
 import layerscout as ls
 from layerscout.analysis.ablations import ablate
-from layerscout.cache.examples import Examples
-from layerscout.cache.forward import predict
-from layerscout.cache.pooled_states import pool_states
-from layerscout.data.targets import make_targets, require_validation
-from layerscout.models.architecture import base_of
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.edits import edit
-from layerscout.models.encoder import Encoder
-from layerscout.plans.plan import Plan
-from layerscout.runtime.progress import show_progress
-from layerscout.runtime.store import clear_cache
+from layerscout.cache import Examples, pool_states, predict
+from layerscout.data import make_targets, require_validation
+from layerscout.models import Encoder, base_of, edit, make_classifier
+from layerscout.plans import Plan
+from layerscout.runtime import clear_cache, show_progress
 from layerscout.scores.similarity_maps import cka_map
 from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
 

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from layerscout.studies.loading import list_recipes, load_recipe
+from layerscout.studies import list_recipes, load_recipe
 from measuring import table
 from results import BASE_KEPT, KEPT, PAPERS, read_runs
 

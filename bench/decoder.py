@@ -25,16 +25,12 @@ import torch
 
 import layerscout as ls
 from layerscout.cache import Examples, compute_logits
-from layerscout.data.targets import Targets
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.training_methods import equip
+from layerscout.data import Targets
+from layerscout.models import Encoder, equip, make_classifier
 from layerscout.pages.axes import place_side_by_side
 from layerscout.pages.plotting import save_chart
-from layerscout.plans.costs import Work, block_flops, cost, trunk_flops
-from layerscout.plans.plan import ModelShape, make_plan
-from layerscout.plans.training import Settings
-from layerscout.runtime.store import clear_cache
+from layerscout.plans import ModelShape, Settings, Work, block_flops, cost, make_plan, trunk_flops
+from layerscout.runtime import clear_cache
 from layerscout.scores import SCORES
 from layerscout.tuning.training import train
 from measuring import Section, drawn, given, in_turns, options, ratio, table, write_page

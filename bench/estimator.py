@@ -14,11 +14,9 @@ from pathlib import Path
 import numpy as np
 
 import layerscout as ls
-from layerscout.cache.pooled_states import pool_states
-from layerscout.cache.states import States
-from layerscout.cache.trunks import DEFAULT_LIMIT
-from layerscout.data.split import Split
-from layerscout.models.encoder import Encoder
+from layerscout.cache import DEFAULT_LIMIT, States, pool_states
+from layerscout.data import Split
+from layerscout.models import Encoder
 from layerscout.scanning.scoring import Sample, score_states
 from layerscout.scores import DEFAULT, arrays as scores
 from layerscout.scores.diagnostics import agreement

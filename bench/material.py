@@ -11,12 +11,9 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.cache.pooled_states import pool_states
-from layerscout.cache.states import States
-from layerscout.cache.trunks import DEFAULT_LIMIT
-from layerscout.data.split import Split
-from layerscout.models.encoder import Encoder
-from layerscout.models.tokens import Tokens
+from layerscout.cache import DEFAULT_LIMIT, States, pool_states
+from layerscout.data import Split
+from layerscout.models import Encoder, Tokens
 from layerscout.scanning.scoring import Sample, score_states
 from layerscout.scores.grouping import deal_groups
 from measuring import drawn, synchronize

@@ -16,8 +16,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from transformers.utils import logging
 
 import layerscout as ls
-from layerscout.data.sampling import sample
-from layerscout.data.split import Split
+from layerscout.data import Split, sample
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,20 @@ import numpy as np
 from torch import Tensor
 
 import layerscout as ls
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.training_methods import equip
-from layerscout.plans.costs import Work, cost
-from layerscout.plans.methods import FULL, Adapter, LoRA, Method, PrefixTuning, apply_method
-from layerscout.plans.plan import Plan
-from layerscout.plans.training import Settings
-from layerscout.runtime.store import clear_cache
+from layerscout.models import Encoder, equip, make_classifier
+from layerscout.plans import (
+    FULL,
+    Adapter,
+    LoRA,
+    Method,
+    Plan,
+    PrefixTuning,
+    Settings,
+    Work,
+    apply_method,
+    cost,
+)
+from layerscout.runtime import clear_cache
 from layerscout.tuning.snapshots import RunSnapshots
 from layerscout.tuning.training import train
 from measuring import Section, drawn, given, options, random_encoder, ratio, table, write_page

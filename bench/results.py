@@ -30,9 +30,8 @@ from claims import NEAR, STUDIES, Claim
 from layerscout.pages.axes import place_side_by_side
 from layerscout.pages.markup import write_markdown
 from layerscout.pages.plotting import save_chart
+from layerscout.studies import load_recipe, study
 from layerscout.studies.charts import draw_figure
-from layerscout.studies.loading import load_recipe
-from layerscout.studies.run import study
 from layerscout.studies.store import Store
 from layerscout.studies.summaries import tidy_records
 from layerscout.studies.tables import summarise

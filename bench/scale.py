@@ -27,8 +27,7 @@ from scipy.stats import linregress
 from transformers import AutoModelForSequenceClassification
 
 import layerscout as ls
-from layerscout.runtime.ray import Cluster
-from layerscout.runtime.store import clear_cache
+from layerscout.runtime import Cluster, clear_cache
 from layerscout.scanning.cluster import scan_shards
 from measuring import (
     Section,

@@ -22,14 +22,10 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.data.sampling import sample
-from layerscout.data.split import Split
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.gradients import fisher
-from layerscout.models.places import locate_parameters
-from layerscout.plans.plan import Plan
-from layerscout.runtime.store import clear_cache
+from layerscout.data import Split, sample
+from layerscout.models import Encoder, fisher, locate_parameters, make_classifier
+from layerscout.plans import Plan
+from layerscout.runtime import clear_cache
 from layerscout.scanning.result import Scan
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.probes import Probes

@@ -18,17 +18,12 @@ from typing import Any
 
 from transformers.models.bert.modeling_bert import BertAttention
 
-from layerscout.cache.trunks import DEFAULT_LIMIT
-from layerscout.plans.plan import make_plan
-from layerscout.runtime.store import clear_cache
-from layerscout.studies import runners
+from layerscout.cache import DEFAULT_LIMIT
+from layerscout.plans import make_plan
+from layerscout.runtime import clear_cache
+from layerscout.studies import Recipe, Study, Trial, estimate, report, runners, study
 from layerscout.studies.checking import make_recipe
 from layerscout.studies.context import TrialContext
-from layerscout.studies.estimates import estimate
-from layerscout.studies.recipe import Recipe
-from layerscout.studies.reports import report
-from layerscout.studies.run import Study, study
-from layerscout.studies.trial import Trial
 from measuring import Section, given, options, ratio, table, write_page
 
 MODEL, BEST, BLOCKS = "stacked-minilm-12", 8, 12

@@ -33,15 +33,11 @@ from transformers import (
 )
 
 import layerscout as ls
-from layerscout.cache.examples import Examples
-from layerscout.data.batches import shuffle_batches
-from layerscout.data.targets import Targets
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.tokens import Tokens
-from layerscout.plans.costs import Work, cost
-from layerscout.plans.plan import Plan, make_plan
-from layerscout.runtime.store import clear_cache
+from layerscout.cache import Examples
+from layerscout.data import Targets, shuffle_batches
+from layerscout.models import Encoder, Tokens, make_classifier
+from layerscout.plans import Plan, Work, cost, make_plan
+from layerscout.runtime import clear_cache
 from layerscout.tuning.training import Settings, train
 from measuring import (
     Section,

@@ -24,15 +24,12 @@ from transformers import AutoModelForTokenClassification, Trainer, TrainingArgum
 
 import layerscout as ls
 from layerscout.cache import Examples
-from layerscout.data.batches import shuffle_batches
-from layerscout.data.tags import Tags, count_spans
-from layerscout.data.targets import Targets, make_targets
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
+from layerscout.data import Tags, Targets, make_targets, shuffle_batches
+from layerscout.data.tags import count_spans
+from layerscout.models import Encoder, make_classifier
 from layerscout.pages.plotting import save_chart
-from layerscout.plans.plan import make_plan
-from layerscout.plans.training import Settings
-from layerscout.runtime.store import clear_cache
+from layerscout.plans import Settings, make_plan
+from layerscout.runtime import clear_cache
 from layerscout.scanning.advice import name_head
 from layerscout.scores import DEFAULT, SCORES, Score
 from layerscout.tuning.training import train

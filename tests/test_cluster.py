@@ -7,12 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from layerscout.runtime.errors import InputError, LayerscoutError
-from layerscout.runtime.ray import Cluster, run_on_cluster
+from layerscout.runtime import Cluster, InputError, LayerscoutError, run_on_cluster
 from layerscout.scanning import cluster as spreading
 from layerscout.scanning.cluster import scan_shards
-from layerscout.studies.backends import Ray
-from layerscout.studies.run import study
+from layerscout.studies import Ray, study
 from layerscout.studies.store import Store
 from sharded import shards
 from studying import recipe, records, run

@@ -15,15 +15,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from pyarrow import parquet
 
-from layerscout.data.shards import Shards
-from layerscout.data.task import Task
-from layerscout.models.encoder import Encoder
-from layerscout.plans.edits import make_edits
-from layerscout.plans.plan import make_plan
-from layerscout.runtime.errors import InputError
+from layerscout.data import Shards, Task
+from layerscout.models import Encoder
+from layerscout.plans import make_edits, make_plan
+from layerscout.runtime import InputError
 from layerscout.scanning.result import Scan
+from layerscout.studies import load_recipe, read_recipe_text
 from layerscout.studies.checking import make_recipe
-from layerscout.studies.loading import load_recipe, read_recipe_text
 
 # How many times as many examples as in the suite are tried.
 EFFORT = int(os.environ.get("FUZZ_EFFORT", "1"))

@@ -15,8 +15,7 @@ import yaml
 from hypothesis import given, strategies as st
 
 from layerscout.runtime.yaml import _make_loader
-from layerscout.studies import reports
-from layerscout.studies.run import study
+from layerscout.studies import reports, study
 from studying import recipe
 
 SOURCE = Path(__file__).parents[1] / "src" / "layerscout"
@@ -110,7 +109,7 @@ def test_a_clock_that_jumps_harms_nothing(run, tiny, reviews, tmp_path, cache, m
 
 
 def test_no_name_leaves_its_folder(tiny, reviews, run, tmp_path):
-    from layerscout.studies.reports import report
+    from layerscout.studies import report
 
     evil = "../../../evil/\\..\\x\0\n"[:-2]
     rows = reviews.read_text().replace(",good", ',"../../good"').replace(",bad", ',"/etc/bad"')

@@ -8,20 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscout.cache.examples import Examples
-from layerscout.data.split import Split
-from layerscout.data.targets import Targets
-from layerscout.data.task import Task
+from layerscout.cache import Examples
+from layerscout.data import Split, Targets, Task
+from layerscout.models import Encoder, equip, make_classifier, untie_blocks
 from layerscout.models.architecture import shared_weights
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.training_methods import equip
-from layerscout.models.untying import untie_blocks
-from layerscout.plans.methods import FULL, Method
-from layerscout.plans.plan import Plan, check_tied, make_plan
-from layerscout.runtime.errors import InputError
-from layerscout.tuning.result import Result
-from layerscout.tuning.run import tune
+from layerscout.plans import FULL, Method, Plan, check_tied, make_plan
+from layerscout.runtime import InputError
+from layerscout.tuning import Result, tune
 from layerscout.tuning.training import Settings, train
 from tiny import SENTENCES, tiny_checkpoint
 

@@ -7,8 +7,8 @@ import pytest
 
 import layerscout as ls
 from inputs import expect_refused
-from layerscout.analysis.comparison import compare
-from layerscout.models.encoder import Encoder
+from layerscout.analysis import compare
+from layerscout.models import Encoder
 from layerscout.pages.comparison import describe_clusters
 from layerscout.pages.heat_maps import name_maps, shorten_names
 from layerscout.pages.html import build_sections

@@ -12,10 +12,9 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 
 import layerscout as ls
 from inputs import as_csv, expect_refused
-from layerscout.analysis import ablations, evaluation
-from layerscout.analysis.evaluation import evaluate
-from layerscout.data.metrics import evaluate as judge
-from layerscout.models.encoder import Encoder
+from layerscout.analysis import ablations, evaluate, evaluation
+from layerscout.data import evaluate as judge
+from layerscout.models import Encoder
 from layerscout.pages.evaluation import describe_evaluation
 from telling import numbers_task
 from tiny import EACH_FAMILY, tiny_checkpoint

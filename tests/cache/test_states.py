@@ -12,16 +12,18 @@ from hypothesis import given, strategies as st
 
 from conftest import flip, real, truncate
 from inputs import expect_refused
-from layerscout.cache import fingerprints, pooled_states, states as states_module
-from layerscout.cache.fingerprints import fingerprint_encoder, fingerprint_task
-from layerscout.cache.pooled_states import pool_states
-from layerscout.cache.states import States
+from layerscout.cache import (
+    States,
+    fingerprint_encoder,
+    fingerprint_task,
+    fingerprints,
+    pool_states,
+    pooled_states,
+    states as states_module,
+)
 from layerscout.data import Task
-from layerscout.models import encoder as encoder_module
-from layerscout.models.encoder import Encoder
-from layerscout.runtime import files, store
-from layerscout.runtime.errors import InputError
-from layerscout.runtime.store import cache_folder, list_cache
+from layerscout.models import Encoder, encoder as encoder_module
+from layerscout.runtime import InputError, cache_folder, files, list_cache, store
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)

@@ -20,11 +20,8 @@ from conftest import flip, real, truncate
 from layerscout.cache import fingerprints, trunks
 from layerscout.cache.processes import Team
 from layerscout.cache.trunks import run_trunk
-from layerscout.models import encoder as encoder_module
-from layerscout.models.encoder import Encoder
-from layerscout.runtime import files, store
-from layerscout.runtime.errors import InputError
-from layerscout.runtime.store import cache_folder, list_cache
+from layerscout.models import Encoder, encoder as encoder_module
+from layerscout.runtime import InputError, cache_folder, files, list_cache, store
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)

@@ -6,9 +6,8 @@ import shlex
 import pytest
 
 from conftest import real
-from layerscout.plans.methods import Adapter, make_method
-from layerscout.plans.plan import Plan, make_plan
-from layerscout.runtime.errors import InputError
+from layerscout.plans import Adapter, Plan, make_method, make_plan
+from layerscout.runtime import InputError
 from layerscout.scanning.run import Scan, scan
 from layerscout.scores import DEFAULT
 from layerscout.tuning.choice import read_plan

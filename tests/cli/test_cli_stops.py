@@ -9,8 +9,7 @@ import pytest
 import typer
 
 from layerscout.cli import options
-from layerscout.runtime import files
-from layerscout.runtime.errors import DiskError
+from layerscout.runtime import DiskError, files
 from layerscout.scanning.result import Scan
 
 COMMANDS = {

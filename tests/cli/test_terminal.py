@@ -11,7 +11,7 @@ from rich.console import Console
 
 from layerscout.cli.terminal import report_cache, show_scan
 from layerscout.pages import describe_side_by_side
-from layerscout.runtime.store import cache_path, write_entry
+from layerscout.runtime import cache_path, write_entry
 from scan_content import CURVE, full, scan, score, without_quality
 
 

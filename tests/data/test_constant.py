@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layerscout.data.constant import warn_of_one_answer
+from layerscout.data import warn_of_one_answer
 
 NAMES = ("joy", "fear", "anger")
 

@@ -13,8 +13,7 @@ import pytest
 
 from conftest import real
 from inputs import Write, as_csv, as_jsonl, expect_refused, many, parquet
-from layerscout.data.known_tasks import KNOWN
-from layerscout.data.task import Task
+from layerscout.data import KNOWN, Task
 
 # --- Labels ------------------------------------------------------------------------------------
 

@@ -8,19 +8,25 @@ from hypothesis import given, settings, strategies as st
 from sklearn import metrics as sklearn_metrics
 
 from inputs import expect_refused
-from layerscout.data.metrics import (
+from layerscout.data import (
     METRICS_OF,
+    Split,
+    Tags,
+    deal_labels,
+    draw_words,
     evaluate,
     evaluate_all,
     evaluate_by_name,
     evaluate_groups,
     evaluate_without,
+    make_targets,
+    sample,
+    settle_thresholds,
+    tabulate_predictions,
+    tune_thresholds,
 )
-from layerscout.data.sampling import deal_labels, draw_words, hold_out, sample
-from layerscout.data.split import Split
-from layerscout.data.tags import Tags
-from layerscout.data.targets import make_targets, tabulate_predictions
-from layerscout.data.thresholds import ENOUGH, settle_thresholds, tune_thresholds
+from layerscout.data.sampling import hold_out
+from layerscout.data.thresholds import ENOUGH
 from tuned import several_task, words_task
 
 NAMES = METRICS_OF["multi_label_classification"]

@@ -8,8 +8,7 @@ import pytest
 
 from conftest import real
 from inputs import Write, as_csv, as_jsonl, expect_refused, parquet
-from layerscout.data.known_tasks import KNOWN
-from layerscout.data.task import Task
+from layerscout.data import KNOWN, Task
 
 TEXTS = ["a", "b", "c", "d"]
 LISTS = [["joy", "fear"], [], ["joy"], ["anger", "joy"]]
@@ -90,9 +89,10 @@ def test_a_column_whose_name_has_commas_goes_first(write: Write) -> None:
 
 
 def test_names_of_columns_may_differ_in_case_alone() -> None:
-    from layerscout.data.columns import Inputs, column_template
+    from layerscout.data import Inputs, Table
+    from layerscout.data.columns import column_template
     from layerscout.data.reading import read_splits
-    from layerscout.data.tables import Source, Table
+    from layerscout.data.tables import Source
 
     columns: dict[str, list[Any]] = {"text": ["a", "b"], "Joy": [1, 0], "joy": [0, 1]}
     source = Source("x", {}, lambda _: Table("x", columns))

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from inputs import LABELS, TEXTS, as_csv, as_jsonl, expect_refused, many
-from layerscout.data.labels import count_classes
+from layerscout.data import Task, count_classes
 from layerscout.data.tables import from_memory
-from layerscout.data.task import Task
 
 COLUMNS = {"text": TEXTS, "label": LABELS}
 

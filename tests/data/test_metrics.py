@@ -9,7 +9,7 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from inputs import expect_refused
-from layerscout.data.metrics import (
+from layerscout.data import (
     METRICS_OF,
     evaluate,
     evaluate_all,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from inputs import expect_refused
-from layerscout.data.batches import BUCKET, batch_by_length, shuffle_batches
-from layerscout.data.sampling import hold_out, sample
-from layerscout.data.split import Split
-from layerscout.runtime.errors import InputError
+from layerscout.data import Split, batch_by_length, sample, shuffle_batches
+from layerscout.data.batches import BUCKET
+from layerscout.data.sampling import hold_out
+from layerscout.runtime import InputError
 
 
 def numbered(labels: Any, groups: Any = None) -> Split:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
-from layerscout.data.tags import Tags, count_orphans, count_spans, find_spans
+from layerscout.data import Tags
+from layerscout.data.tags import count_orphans, count_spans, find_spans
 
 TYPES = ("org", "person", "work-of-art")
 IOB2 = ("O", *(f"{prefix}-{name}" for name in TYPES for prefix in "BI"))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from inputs import expect_refused
-from layerscout.data.split import Split
-from layerscout.data.targets import (
+from layerscout.data import (
+    Split,
     check_metric,
     draw_examples,
     expand_choices,

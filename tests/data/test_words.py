@@ -8,9 +8,7 @@ import pytest
 
 from conftest import real
 from inputs import Write, as_csv, as_jsonl, expect_refused, parquet
-from layerscout.data.known_tasks import KNOWN
-from layerscout.data.targets import make_targets
-from layerscout.data.task import Task
+from layerscout.data import KNOWN, Task, make_targets
 
 WORDS = [["Ann", "Lee", "left"], ["Bonn"], ["we", "saw", "Ann"]]
 TAGS = [["B-PER", "I-PER", "O"], ["B-LOC"], ["O", "O", "B-PER"]]

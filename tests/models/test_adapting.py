@@ -16,19 +16,27 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from conftest import flip, truncate
+from layerscout.models import (
+    Encoder,
+    base_of,
+    check_method,
+    equip,
+    load,
+    locate_parameters,
+    make_classifier,
+    merge_lora,
+    resume_at,
+    save_peft,
+    save_trained,
+    unload,
+    untie_blocks,
+)
 from layerscout.models.adapters import Bottleneck
-from layerscout.models.architecture import base_of, is_norm
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.forward import resume_at
-from layerscout.models.places import locate_parameters
+from layerscout.models.architecture import is_norm
 from layerscout.models.prefixes import Prefix
-from layerscout.models.saved_adapters import hash_base, load, save_peft, save_trained
-from layerscout.models.training_methods import check_method, equip, merge_lora, unload
-from layerscout.models.untying import untie_blocks
-from layerscout.plans.methods import Adapter, Full, LoRA, PrefixTuning
-from layerscout.plans.plan import Plan, make_plan
-from layerscout.runtime.errors import InputError
+from layerscout.models.saved_adapters import hash_base
+from layerscout.plans import Adapter, Full, LoRA, Plan, PrefixTuning, make_plan
+from layerscout.runtime import InputError
 from tiny import EACH_FAMILY, POSITIONS, SENTENCES, tiny_checkpoint
 
 LABELS = ["bad", "so-so", "très “good”"]

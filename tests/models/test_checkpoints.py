@@ -19,9 +19,9 @@ from transformers import (
     RobertaConfig,
 )
 
-from layerscout.models.architecture import model_shape
+from layerscout.models import model_shape
 from layerscout.models.checkpoints import load_checkpoint
-from layerscout.runtime.errors import InputError
+from layerscout.runtime import InputError
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 

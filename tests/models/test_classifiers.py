@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from layerscout.data.targets import make_targets
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.plans.plan import make_plan
+from layerscout.data import make_targets
+from layerscout.models import Encoder, make_classifier
+from layerscout.plans import make_plan
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import NAMES, cheaply, several_task, task_of, words_task
 

@@ -19,13 +19,10 @@ from transformers import (
 import layerscout as ls
 from conftest import whole_only
 from layerscout.data import ensure_validation
+from layerscout.models import Encoder, apply_edits, equip, truncate
 from layerscout.models.architecture import family_of
-from layerscout.models.edits import apply_edits
-from layerscout.models.encoder import Encoder
-from layerscout.models.exports import truncate
 from layerscout.models.guessing import guess_family
 from layerscout.models.quiet import quiet_transformers
-from layerscout.models.training_methods import equip
 from layerscout.plans import (
     FAMILIES,
     EditSpec,
@@ -36,7 +33,7 @@ from layerscout.plans import (
     read_token,
     usual_pooling,
 )
-from layerscout.runtime.errors import InputError
+from layerscout.runtime import InputError
 from layerscout.studies.context import TrialContext
 from layerscout.studies.store import Store
 from telling import telling_task

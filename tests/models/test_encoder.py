@@ -10,10 +10,9 @@ from transformers import AutoModelForSequenceClassification
 
 from conftest import MODELS, real
 from inputs import expect_refused
-from layerscout.models import encoder as encoder_module
-from layerscout.models.encoder import Encoder
+from layerscout.models import Encoder, encoder as encoder_module
 from layerscout.models.forward import entering_blocks
-from layerscout.runtime.errors import InputError
+from layerscout.runtime import InputError
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "   ", "unseen ☃ glyphs ﷽ and [SEP] </s> [CLS] typed by hand", "a " * 300)

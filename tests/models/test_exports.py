@@ -16,11 +16,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from conftest import real
 from inputs import expect_refused
-from layerscout.models.classifiers import build
-from layerscout.models.encoder import Encoder
-from layerscout.models.exports import export, truncate
-from layerscout.runtime.errors import DiskError, InputError
-from layerscout.runtime.folders import replace_folder
+from layerscout.models import Encoder, build, export, truncate
+from layerscout.runtime import DiskError, InputError, replace_folder
 from tiny import EACH_FAMILY, FAMILIES, SENTENCES, tiny_checkpoint
 
 LABELS = ["bad", "très “good”"]

@@ -17,12 +17,8 @@ from transformers import (
 )
 
 import layerscout as ls
-from layerscout.models import unload
-from layerscout.models.encoder import Encoder
-from layerscout.models.forward import eval_mode
-from layerscout.models.training_methods import equip
-from layerscout.plans import FAMILIES, cost, make_method, make_plan
-from layerscout.plans.costs import Work
+from layerscout.models import Encoder, equip, eval_mode, unload
+from layerscout.plans import FAMILIES, Work, cost, make_method, make_plan
 from telling import telling_task
 from tiny import SENTENCES, tiny_checkpoint
 from tuned import cheaply

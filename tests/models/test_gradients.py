@@ -15,14 +15,11 @@ from transformers import (
 )
 
 from conftest import real
-from layerscout.data.split import Split
-from layerscout.data.task import Task
-from layerscout.models import gradient_batches
+from layerscout.data import Split, Task
+from layerscout.models import Encoder, fisher, gradient_batches, gradient_scores
 from layerscout.models.block_scores import part_of
-from layerscout.models.encoder import Encoder
-from layerscout.models.gradients import fisher, gradient_scores
 from layerscout.models.per_example_gradients import SquaredGradientSums, factor_fisher
-from layerscout.runtime.errors import InputError
+from layerscout.runtime import InputError
 from reference import gradients as naive
 from reference.several import all_label_rows
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint

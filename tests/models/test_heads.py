@@ -3,10 +3,8 @@
 import pytest
 import torch
 
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.heads import Head, make_family_head
-from layerscout.plans.plan import Plan
+from layerscout.models import Encoder, Head, make_classifier, make_family_head
+from layerscout.plans import Plan
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import load
 

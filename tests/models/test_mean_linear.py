@@ -5,14 +5,10 @@ import pytest
 import torch
 
 from inputs import expect_refused
-from layerscout.cache.examples import Examples
-from layerscout.cache.forward import compute_logits
-from layerscout.data.targets import Targets
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.places import locate_parameters
-from layerscout.models.saved_adapters import load as load_saved
-from layerscout.plans.plan import make_plan
+from layerscout.cache import Examples, compute_logits
+from layerscout.data import Targets
+from layerscout.models import Encoder, load as load_saved, locate_parameters, make_classifier
+from layerscout.plans import make_plan
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import NAMES, cheaply, choices_task, copied, differing, fitted, labels_for, load, task_of
 

@@ -8,16 +8,19 @@ import torch
 from scipy.stats import kstest, truncnorm
 from transformers import AutoModelForSequenceClassification
 
+from layerscout.models import (
+    Encoder,
+    apply_edits,
+    edit,
+    eval_mode,
+    list_reinitialized,
+    locate_parameters,
+    make_classifier,
+    untie_blocks,
+)
 from layerscout.models.architecture import is_norm
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.edits import apply_edits, edit, list_reinitialized
-from layerscout.models.encoder import Encoder
-from layerscout.models.forward import eval_mode
-from layerscout.models.places import locate_parameters
-from layerscout.models.untying import untie_blocks
-from layerscout.plans.edits import EditSpec, WeightInit, make_edits
-from layerscout.plans.plan import make_plan
-from layerscout.runtime.errors import InputError
+from layerscout.plans import EditSpec, WeightInit, make_edits, make_plan
+from layerscout.runtime import InputError
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 

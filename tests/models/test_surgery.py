@@ -14,16 +14,21 @@ from peft import get_peft_model
 from transformers import AutoModel, AutoModelForSequenceClassification, Trainer, TrainingArguments
 
 from conftest import MODELS, real
-from layerscout.models import lora
-from layerscout.models.architecture import base_of, is_linear
-from layerscout.models.classifiers import build, find_read_token, make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.freezing import freeze
-from layerscout.models.lora import lora_config
-from layerscout.models.places import locate_parameters
-from layerscout.models.untying import untie_blocks
-from layerscout.plans.plan import Plan, make_plan
-from layerscout.runtime.errors import InputError
+from layerscout.models import (
+    Encoder,
+    base_of,
+    build,
+    find_read_token,
+    freeze,
+    locate_parameters,
+    lora,
+    lora_config,
+    make_classifier,
+    untie_blocks,
+)
+from layerscout.models.architecture import is_linear
+from layerscout.plans import Plan, make_plan
+from layerscout.runtime import InputError
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 LABELS = ["bad", "so-so", "très “good”"]

@@ -9,7 +9,7 @@ from tokenizers import Regex, normalizers
 
 from inputs import expect_refused
 from layerscout.models.tokens import tokenize_words
-from layerscout.plans.request import Pooling
+from layerscout.plans import Pooling
 from tiny import SENTENCES
 from tuned import load
 

@@ -18,7 +18,7 @@ from layerscout.pages.formats import format_entries
 from layerscout.pages.html import render_page, render_result
 from layerscout.pages.plotting import check_plot, draw_all_scores, save_chart
 from layerscout.pages.scores import draw_sparkline
-from layerscout.runtime.errors import InputError
+from layerscout.runtime import InputError
 from scan_content import CURVE, full, scan, score, without_quality
 
 HOSTILE = (

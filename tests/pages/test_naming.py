@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from layerscout.data.metrics import METRICS, name_metric
+from layerscout.data import METRICS, name_metric
 from layerscout.pages.by_name import SHOWN, tabulate_by_name
 from layerscout.pages.comparison import count_compared
 from layerscout.pages.evaluation import describe_evaluation

@@ -6,13 +6,23 @@ from functools import cache
 import pytest
 from transformers import AlbertConfig, BertConfig
 
-from layerscout.models.architecture import model_shape
-from layerscout.plans.auto import Named, choose, name_blindly, name_state, pays_for_scan
-from layerscout.plans.costs import Work, cost
-from layerscout.plans.listing import list_strategies
-from layerscout.plans.methods import FULL, Adapter, LoRA, PrefixTuning
-from layerscout.plans.plan import make_plan
-from layerscout.runtime.errors import InputError
+from layerscout.models import model_shape
+from layerscout.plans import (
+    FULL,
+    Adapter,
+    LoRA,
+    Named,
+    PrefixTuning,
+    Work,
+    choose,
+    cost,
+    list_strategies,
+    make_plan,
+    name_blindly,
+    name_state,
+    pays_for_scan,
+)
+from layerscout.runtime import InputError
 
 ALBERT = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 METHODS = [Adapter(64), LoRA(rank=8), PrefixTuning(16)]

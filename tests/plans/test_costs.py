@@ -33,13 +33,19 @@ from transformers.models.bert.modeling_bert import eager_attention_forward
 from transformers.models.llama import modeling_llama as llama
 
 from conftest import whole_only
-from layerscout.models.architecture import model_shape
-from layerscout.models.training_methods import equip
-from layerscout.plans.costs import Work, cost
-from layerscout.plans.families import FAMILIES
-from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
-from layerscout.plans.plan import ModelShape, Parameters, make_plan
-from layerscout.runtime.errors import InputError
+from layerscout.models import equip, model_shape
+from layerscout.plans import (
+    FAMILIES,
+    Adapter,
+    LoRA,
+    ModelShape,
+    Parameters,
+    PrefixTuning,
+    Work,
+    cost,
+    make_plan,
+)
+from layerscout.runtime import InputError
 
 LARGE = RobertaConfig(
     vocab_size=50265,

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from layerscout.plans.edits import (
+from layerscout.plans import (
     Edit,
     EditSpec,
     Permute,
@@ -18,7 +18,7 @@ from layerscout.plans.edits import (
     format_edits,
     make_edits,
 )
-from layerscout.runtime.errors import InputError
+from layerscout.runtime import InputError
 
 BLOCKS = st.sets(st.integers(1, 12), min_size=1)
 EDIT = st.one_of(

@@ -8,11 +8,19 @@ from conftest import whole_only
 from layerscout.cache import Examples
 from layerscout.data import Targets
 from layerscout.models import Encoder, describe_step, equip, make_classifier, model_shape
-from layerscout.plans.costs import Work, cost
-from layerscout.plans.memory import Step, peak_memory
-from layerscout.plans.methods import FULL, Adapter, LoRA, PrefixTuning, apply_method
-from layerscout.plans.plan import make_plan
-from layerscout.plans.training import Settings
+from layerscout.plans import (
+    FULL,
+    Adapter,
+    LoRA,
+    PrefixTuning,
+    Settings,
+    Step,
+    Work,
+    apply_method,
+    cost,
+    make_plan,
+    peak_memory,
+)
 from layerscout.tuning.stepping import Stepper
 from live import LiveBytes
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint

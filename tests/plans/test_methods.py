@@ -3,7 +3,7 @@
 import pytest
 
 from inputs import expect_refused
-from layerscout.plans.methods import (
+from layerscout.plans import (
     METHODS,
     Adapter,
     Full,

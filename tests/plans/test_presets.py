@@ -3,10 +3,17 @@
 import pytest
 
 from inputs import expect_refused
-from layerscout.plans.methods import Adapter, Full, LoRA
-from layerscout.plans.plan import make_plan
-from layerscout.plans.presets import AS_RELEASED, PRESETS, preset, preset_rates
-from layerscout.plans.request import TuneRequest
+from layerscout.plans import (
+    PRESETS,
+    Adapter,
+    Full,
+    LoRA,
+    TuneRequest,
+    make_plan,
+    preset,
+    preset_rates,
+)
+from layerscout.plans.presets import AS_RELEASED
 from layerscout.tuning.training import Settings
 
 TABLE_4 = {

@@ -9,25 +9,24 @@ from typer.testing import CliRunner
 
 import layerscout as ls
 from inputs import expect_refused
-from layerscout.cli.entry import app
+from layerscout.cli import app
 from layerscout.cli.flatten import flatten
-from layerscout.plans.methods import METHODS, LoRA
-from layerscout.plans.options import (
+from layerscout.plans import (
+    METHODS,
+    CompareRequest,
+    EvaluateRequest,
+    LoRA,
+    PlanRequest,
+    ScanRequest,
+    TuneRequest,
     add_options,
     check_for_whole_number,
+    describe_given,
     explanations,
     make_request,
     option,
     options_of,
     resolve_request,
-)
-from layerscout.plans.request import (
-    CompareRequest,
-    EvaluateRequest,
-    PlanRequest,
-    ScanRequest,
-    TuneRequest,
-    describe_given,
 )
 from layerscout.studies.arguments import VERBS, make_arguments
 

@@ -12,19 +12,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from layerscout.runtime.errors import DiskError, InputError, make_unknown_error
-from layerscout.runtime.files import STALE, is_half_written, replace_files, tidy, write_files
-from layerscout.runtime.folders import check_output_folder, make_output_folder, remove_folder
-from layerscout.runtime.store import (
+from layerscout.runtime import (
     CacheError,
+    DiskError,
+    InputError,
     cache_folder,
     cache_path,
+    check_output_folder,
     clear_cache,
     count_unfinished,
     find_cached,
+    is_half_written,
     list_cache,
+    make_output_folder,
+    make_unknown_error,
+    remove_folder,
+    replace_files,
+    tidy,
     write_entry,
+    write_files,
 )
+from layerscout.runtime.files import STALE
 
 
 def test_writes_what_it_is_given(tmp_path):

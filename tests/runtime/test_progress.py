@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from layerscout.runtime import progress as module
-from layerscout.runtime.progress import show_progress
+from layerscout.runtime import progress as module, show_progress
 
 
 @pytest.fixture

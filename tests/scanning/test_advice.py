@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from layerscout.data.task import Task
+from layerscout.data import Task
 from layerscout.scanning.advice import name_head
 from layerscout.scanning.run import Scan, scan
 from layerscout.scores import DEFAULT, Score

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import layerscout as ls
-from layerscout.cache.states import States
-from layerscout.data.split import Split
-from layerscout.models.encoder import Encoder
-from layerscout.runtime.errors import InputError
+from layerscout.cache import States
+from layerscout.data import Split
+from layerscout.models import Encoder
+from layerscout.runtime import InputError
 from layerscout.scanning.sample import Sample
 from layerscout.scanning.scoring import score_states, warn_of_rare_classes
 from layerscout.scores import deal_groups

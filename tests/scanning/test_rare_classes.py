@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import layerscout as ls
-from layerscout.cache.states import States
-from layerscout.models.encoder import Encoder
-from layerscout.runtime.errors import InputError
+from layerscout.cache import States
+from layerscout.models import Encoder
+from layerscout.runtime import InputError
 from layerscout.scanning import sampling as module
 from layerscout.scanning.extraction import Extractor
 from layerscout.scanning.sampling import Sampling, keep_sample

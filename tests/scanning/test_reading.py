@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from inputs import expect_refused
-from layerscout.models.encoder import Encoder
+from layerscout.models import Encoder
 from layerscout.plans import ScanRequest
-from layerscout.runtime.errors import InputError
-from layerscout.runtime.progress import show_progress
+from layerscout.runtime import InputError, show_progress
 from layerscout.scanning import sampling as module
 from layerscout.scanning.extraction import Extractor
 from layerscout.scanning.sampling import Sampling, keep_sample, stream_sample, tokenize_sample

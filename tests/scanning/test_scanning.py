@@ -9,9 +9,8 @@ import torch
 
 import layerscout as ls
 from conftest import MODELS, real
-from layerscout.models import encoder as encoder_module
-from layerscout.models.encoder import Encoder
-from layerscout.runtime.errors import InputError
+from layerscout.models import Encoder, encoder as encoder_module
+from layerscout.runtime import InputError
 from layerscout.scanning.result import Scan
 from reference import naive
 from tiny import SENTENCES, tiny_checkpoint
@@ -73,7 +72,7 @@ def test_equals_the_naive_scores_on_imbalanced_classes(encoder):
     task = made_up_task(n=120)
     scan = ls.scan(encoder, task, scores=KEYS, per_class=[40, 5, 2])
     assert scan.task["examples_per_class"] == [40, 5, 2]
-    from layerscout.data.sampling import sample
+    from layerscout.data import sample
 
     rows = sample(task.train, 3, examples=None, balanced=False, per_class=[40, 5, 2], seed=0)
     assert_equals_naive(scan, encoder, task.train.take(rows))
@@ -327,7 +326,7 @@ def test_real_scans_equal_the_naive_scores(model, data, per_class):
     task = ls.Task.load(real("data", data))
     options = {"per_class": per_class} if per_class else {"examples": 100}
     scan = ls.scan(encoder, task, scores=KEYS, **options)
-    from layerscout.data.sampling import sample
+    from layerscout.data import sample
 
     rows = sample(
         task.train,

@@ -10,9 +10,8 @@ import torch
 import layerscout as ls
 from conftest import MODELS, real, whole_only
 from inputs import expect_refused
-from layerscout.models.encoder import Encoder
-from layerscout.models.gradients import fisher
-from layerscout.plans.request import ScanRequest
+from layerscout.models import Encoder, fisher
+from layerscout.plans import ScanRequest
 from layerscout.scanning.block_scores import GRADIENT_EXAMPLES
 from layerscout.scanning.result import Scan
 from layerscout.scores import arrays

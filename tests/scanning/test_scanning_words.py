@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from inputs import expect_refused
-from layerscout.data.sampling import draw_words
+from layerscout.data import draw_words
 from layerscout.scanning import scan
 from tuned import TAGS, load, words_task
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from layerscout.cache.states import States
-from layerscout.runtime.errors import InputError
+from layerscout.cache import States
+from layerscout.runtime import InputError
 from layerscout.scanning import scoring
 from layerscout.scanning.scoring import Sample, estimate_states, refuse_score, score_states
 from layerscout.scores import arrays

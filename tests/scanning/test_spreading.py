@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from layerscout.data.shards import Shards
-from layerscout.models.encoder import Encoder
-from layerscout.runtime.errors import InputError
-from layerscout.runtime.ray import Cluster
+from layerscout.data import Shards
+from layerscout.models import Encoder
+from layerscout.runtime import Cluster, InputError
 from layerscout.scanning import cluster as spreading, shard_moments
 from layerscout.scanning.cluster import scan_shards
 from layerscout.scanning.run import scan

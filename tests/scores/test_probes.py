@@ -14,9 +14,9 @@ from sklearn.model_selection import GridSearchCV
 from torch import nn
 
 from conftest import whole_only
-from layerscout.data.metrics import evaluate, pearson_spearman
+from layerscout.data import evaluate, pearson_spearman
 from layerscout.plans import FAMILY_RATE, FAMILY_RATES
-from layerscout.runtime.errors import InputError
+from layerscout.runtime import InputError
 from layerscout.scores import family_probes, linear_probes, neighbours, probes
 from layerscout.scores.family_probes import train_family_probes
 from layerscout.scores.linear_probes import train_linear_probes

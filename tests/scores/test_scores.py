@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from inputs import expect_refused
-from layerscout.runtime.errors import InputError
+from layerscout.runtime import InputError
 from layerscout.scores import arrays as scores, isotropy, transferability
 from layerscout.scores.folds import score_folds
 from layerscout.scores.grouping import deal_groups

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from layerscout.runtime.errors import InputError
+from layerscout.runtime import InputError
 from layerscout.scores.cka import (
     cka,
     cka_change,

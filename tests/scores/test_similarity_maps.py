@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from layerscout.cache.states import States
-from layerscout.runtime.errors import InputError
+from layerscout.cache import States
+from layerscout.runtime import InputError
 from layerscout.scores import similarity_maps as similarity
 from layerscout.scores.clusters import find_clusters
 from layerscout.scores.similarity_maps import cka_map

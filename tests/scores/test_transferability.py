@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
 
-from layerscout.runtime.errors import InputError
+from layerscout.runtime import InputError
 from layerscout.scores import transferability
 from layerscout.scores.folds import score_folds
 from layerscout.scores.moments import Centred

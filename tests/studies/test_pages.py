@@ -12,16 +12,13 @@ from typing import Any
 import pytest
 
 from conftest import whole_only
-from layerscout.analysis.comparison import compare
-from layerscout.analysis.evaluation import evaluate
+from layerscout.analysis import compare, evaluate
 from layerscout.pages.html import render_result
+from layerscout.studies import Study, Trial, report
 from layerscout.studies.checking import make_recipe
 from layerscout.studies.grid import Cell
-from layerscout.studies.reports import report
-from layerscout.studies.run import Study
 from layerscout.studies.store import Store
 from layerscout.studies.tables import Summary, average
-from layerscout.studies.trial import Trial
 from scan_content import full, scan, score
 from tuned import cheaply, task_of
 

@@ -9,11 +9,19 @@ import pytest
 import layerscout as ls
 from inputs import expect_refused
 from layerscout.data import KNOWN, benchmark, make_targets
-from layerscout.runtime.errors import InputError
-from layerscout.studies import arguments, measures, recipe as recipes, sweeps
+from layerscout.runtime import InputError
+from layerscout.studies import (
+    arguments,
+    estimate,
+    list_recipes,
+    load_recipe,
+    measures,
+    read_value,
+    recipe as recipes,
+    sweeps,
+)
 from layerscout.studies.checking import make_recipe
-from layerscout.studies.estimates import estimate
-from layerscout.studies.loading import apply_change, list_recipes, load_recipe, read_value
+from layerscout.studies.loading import apply_change
 from layerscout.studies.stand_ins import CHOICES, MODELS, TASKS, WORDS, stand_in_task
 from layerscout.studies.sweeps import expand_sweep
 from layerscout.studies.trial import DRAWING

@@ -12,21 +12,17 @@ import pytest
 
 from conftest import start, truncate
 from inputs import expect_refused
-from layerscout.models.encoder import Encoder
-from layerscout.runtime.errors import DiskError, InputError
-from layerscout.studies import estimates, runners, store as stores
+from layerscout.models import Encoder
+from layerscout.runtime import DiskError, InputError
+from layerscout.studies import Trial, estimate, estimates, report, runners, store as stores, study
 from layerscout.studies.backends import Local
 from layerscout.studies.checking import make_recipe
 from layerscout.studies.context import TrialContext
-from layerscout.studies.estimates import estimate
 from layerscout.studies.grid import group_trials
-from layerscout.studies.reports import report
-from layerscout.studies.run import study
 from layerscout.studies.stand_ins import MODELS
 from layerscout.studies.store import Store
 from layerscout.studies.study_content import load_study
 from layerscout.studies.study_page import draw_study
-from layerscout.studies.trial import Trial
 from layerscout.tuning import outcome
 from studying import QUICK, recipe, records, run
 
@@ -254,7 +250,7 @@ def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypat
         write(store, record)
 
     def no_space(contents):
-        from layerscout.runtime.files import replace_files
+        from layerscout.runtime import replace_files
 
         with replace_files(*contents):
             raise OSError(28, "No space left on device")

@@ -11,10 +11,10 @@ from scipy import stats
 from layerscout.pages.content import Table
 from layerscout.pages.markup import write_latex, write_markdown
 from layerscout.scores.diagnostics import rank_movement
+from layerscout.studies import load_recipe
 from layerscout.studies.chart_rows import estimate_density
 from layerscout.studies.charts import draw_figure
 from layerscout.studies.contests import compare_with_baseline, correlate_values
-from layerscout.studies.loading import load_recipe
 from layerscout.studies.recipe import FigureSpec
 from layerscout.studies.summaries import choose_rate, tidy_records
 from layerscout.studies.tables import Mean, Summary, average, format_rounded, summarise

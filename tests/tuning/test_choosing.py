@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from inputs import expect_refused
-from layerscout.models.untying import untie_blocks
-from layerscout.plans.costs import Work
-from layerscout.plans.methods import FULL, Adapter, LoRA, PrefixTuning
-from layerscout.plans.plan import Plan
+from layerscout.models import untie_blocks
+from layerscout.plans import FULL, Adapter, LoRA, Plan, PrefixTuning, Work
 from layerscout.tuning.choice import PlanContext, check_plan, read_plan, settle_plan
 from tuned import load, task_of
 

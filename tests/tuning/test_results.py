@@ -18,14 +18,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from conftest import whole_only
 from inputs import as_csv, expect_refused
-from layerscout.data.metrics import name_metric
-from layerscout.data.task import Task
-from layerscout.models.encoder import Encoder
+from layerscout.data import Task, name_metric
+from layerscout.models import Encoder
 from layerscout.pages.commands import write_report_command
 from layerscout.pages.html import render_result
 from layerscout.pages.next_steps import suggest_step
-from layerscout.runtime.errors import DiskError
-from layerscout.tuning.card import model_card, summary
+from layerscout.runtime import DiskError
+from layerscout.tuning import summary
+from layerscout.tuning.card import model_card
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import cheaply, copied, differing, lists, load, task_of
 

@@ -9,9 +9,8 @@ from safetensors.torch import save_file
 
 from conftest import whole_only
 from inputs import expect_refused
-from layerscout.models.classifiers import make_classifier
-from layerscout.runtime.errors import InputError
-from layerscout.runtime.folders import lock_folder
+from layerscout.models import make_classifier
+from layerscout.runtime import InputError, lock_folder
 from layerscout.tuning import training as module
 from layerscout.tuning.snapshot_files import hash_state
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots

@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from inputs import expect_refused
-from layerscout.runtime.errors import DiskError
+from layerscout.runtime import DiskError
 from layerscout.tuning import snapshots
 from layerscout.tuning.snapshot_files import hash_state
 from layerscout.tuning.snapshots import Snapshots

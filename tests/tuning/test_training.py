@@ -12,16 +12,11 @@ from transformers import get_linear_schedule_with_warmup
 
 from conftest import whole_only
 from inputs import expect_refused
-from layerscout.cache.examples import Examples
-from layerscout.cache.forward import compute_logits, predict
-from layerscout.data.batches import shuffle_batches, shuffle_plainly
-from layerscout.data.targets import Targets
-from layerscout.models.architecture import base_of
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder, shorten_weights
-from layerscout.models.forward import park_embeddings, resume_at
-from layerscout.plans.methods import FULL, LoRA
-from layerscout.plans.plan import Plan
+from layerscout.cache import Examples, compute_logits, predict
+from layerscout.data import Targets, shuffle_batches, shuffle_plainly
+from layerscout.models import Encoder, base_of, make_classifier, park_embeddings, resume_at
+from layerscout.models.encoder import shorten_weights
+from layerscout.plans import FULL, LoRA, Plan
 from layerscout.tuning import stepping, training
 from layerscout.tuning.runs import Epoch, pick_epoch
 from layerscout.tuning.stepping import balance_classes

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from layerscout.cache.examples import Examples
-from layerscout.cache.trunks import Trunk
-from layerscout.data.targets import Targets
-from layerscout.models.classifiers import make_classifier
+from layerscout.cache import Examples, Trunk
+from layerscout.data import Targets
+from layerscout.models import make_classifier
 from layerscout.tuning.training import Settings, train
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import NAMES, NO_DROPOUT, fitted, labels_for, load, without_key_biases

@@ -14,17 +14,19 @@ from transformers import AutoModelForSequenceClassification
 
 from conftest import whole_only
 from inputs import as_csv, expect_refused
-from layerscout.data.task import Task
-from layerscout.models.architecture import base_of
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.plans.methods import Adapter, LoRA, PrefixTuning
-from layerscout.plans.plan import Plan, make_plan
-from layerscout.plans.presets import default_learning_rate
-from layerscout.plans.training import Settings
-from layerscout.runtime.errors import LayerscoutError
-from layerscout.tuning import outcome, setup as setups, sweep
-from layerscout.tuning.run import tune
+from layerscout.data import Task
+from layerscout.models import Encoder, base_of, make_classifier
+from layerscout.plans import (
+    Adapter,
+    LoRA,
+    Plan,
+    PrefixTuning,
+    Settings,
+    default_learning_rate,
+    make_plan,
+)
+from layerscout.runtime import LayerscoutError
+from layerscout.tuning import outcome, setup as setups, sweep, tune
 from layerscout.tuning.runs import Epoch, Run
 from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of
 

@@ -9,11 +9,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import layerscout as ls
 from inputs import expect_refused
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.edits import apply_edits
-from layerscout.models.encoder import Encoder
-from layerscout.plans.edits import EditSpec, make_edits
-from layerscout.plans.training import Settings
+from layerscout.models import Encoder, apply_edits, make_classifier
+from layerscout.plans import EditSpec, Settings, make_edits
 from layerscout.tuning.training import train
 from tiny import tiny_checkpoint
 from tuned import cheaply, copied, differing, examples_of, labels_for, load, task_of

@@ -20,16 +20,18 @@ from transformers import (
 
 from conftest import whole_only
 from inputs import as_csv, expect_refused
-from layerscout.cache.examples import Examples, make_batch, make_batches
-from layerscout.cache.forward import compute_logits, compute_loss, predict
-from layerscout.data.batches import shuffle_batches
-from layerscout.data.targets import make_targets
-from layerscout.data.task import Task
-from layerscout.models.architecture import base_of
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.models.forward import resume_at
-from layerscout.tuning.card import model_card, summary
+from layerscout.cache import (
+    Examples,
+    compute_logits,
+    compute_loss,
+    make_batch,
+    make_batches,
+    predict,
+)
+from layerscout.data import Task, make_targets, shuffle_batches
+from layerscout.models import Encoder, base_of, make_classifier, resume_at
+from layerscout.tuning import summary
+from layerscout.tuning.card import model_card
 from layerscout.tuning.training import Settings, train
 from telling import numbers_task
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint

@@ -10,10 +10,10 @@ import torch
 
 from inputs import expect_refused
 from layerscout import scanning
-from layerscout.data.task import Task
-from layerscout.models.encoder import Encoder
-from layerscout.plans.plan import Plan
-from layerscout.runtime.errors import InputError
+from layerscout.data import Task
+from layerscout.models import Encoder
+from layerscout.plans import Plan
+from layerscout.runtime import InputError
 from layerscout.scores import DEFAULT
 from tuned import cheaply, copied, differing, lists, load, task_of
 

@@ -14,12 +14,10 @@ from transformers import (
 
 import layerscout as ls
 from conftest import MODELS, real
-from layerscout.cache.examples import Examples
-from layerscout.cache.forward import compute_logits
-from layerscout.data.targets import Targets
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.encoder import Encoder
-from layerscout.plans.plan import make_plan
+from layerscout.cache import Examples, compute_logits
+from layerscout.data import Targets
+from layerscout.models import Encoder, make_classifier
+from layerscout.plans import make_plan
 from layerscout.scores import DEFAULT
 
 pytestmark = [pytest.mark.real, pytest.mark.whole]

@@ -22,11 +22,9 @@ from transformers import (
 from conftest import whole_only
 from inputs import expect_refused
 from layerscout.analysis import evaluate
-from layerscout.cache.examples import Examples
-from layerscout.cache.forward import compute_logits, compute_loss, predict
-from layerscout.data.targets import make_targets
-from layerscout.models.classifiers import make_classifier
-from layerscout.models.saved_adapters import load as load_saved
+from layerscout.cache import Examples, compute_logits, compute_loss, predict
+from layerscout.data import make_targets
+from layerscout.models import load as load_saved, make_classifier
 from layerscout.pages.tuned import build_tuned
 from layerscout.tuning import sweep
 from layerscout.tuning.card import model_card

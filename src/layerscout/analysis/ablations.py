@@ -33,6 +33,11 @@ class Ablated:
     truncated: np.ndarray
     skipped: Mapping[tuple[int, int], np.ndarray]
 
+    def take(self, columns: list[int] | slice) -> Ablated:
+        """Return the logits in these columns of the model."""
+        skipped = {span: logits[:, columns] for span, logits in self.skipped.items()}
+        return Ablated(self.truncated[:, :, columns], skipped)
+
 
 def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show) -> Ablated:
     """Read every state with the head, and pass every span of blocks over if asked.

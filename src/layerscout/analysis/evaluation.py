@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,22 +14,23 @@ from typing import Any
 import numpy as np
 
 from layerscout.analysis.ablations import ABLATIONS, Ablated, ablate
-from layerscout.analysis.judging import Judge
 from layerscout.analysis.tuned_heads import (
     check_heads,
     describe_heads,
     draw_head_examples,
-    tune_again,
-    tune_fresh,
+    tune_heads,
 )
 from layerscout.cache import DEFAULT_LIMIT, Examples, predict
 from layerscout.data import (
     REPEATED,
+    Targets,
     Task,
     check_metric,
     count_repeated,
     describe_kind,
     ensure_validation,
+    evaluate as compute_metric,
+    evaluate_all,
     list_metrics,
     make_targets,
     read_classes,
@@ -38,6 +40,7 @@ from layerscout.data import (
 )
 from layerscout.models import (
     Encoder,
+    Head,
     Precision,
     Tokens,
     arrange_blocks,
@@ -46,6 +49,7 @@ from layerscout.models import (
     holds_trained,
     load_trained,
     load_tuned_classifier,
+    make_family_head,
     match_columns,
     read_thresholds,
 )
@@ -75,6 +79,7 @@ from layerscout.scanning import (
     warn_of_cut_inputs,
     warn_of_dropped_words,
 )
+from layerscout.scores import EvaluationResult, judge_by, judge_majority
 
 # What a `result.json` of another program or version may raise.
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError)
@@ -188,17 +193,22 @@ def evaluate(
     few = draw_head_examples(task, asked.examples, asked.seed) if heads else task
     with show_progress(progress) as show:
         extractor = Extractor(encoder, ("cls",), asked.max_length, cache_limit, show)
-        right = make_targets(require_validation(task), task.kind, task.labels)
-        judge = Judge(task, right, metric, columns, read_thresholds(classifier, task.labels))
-        found = _predict_all(extractor, classifier, judge, ablations, single, asked.seed)
+        thresholds = read_thresholds(classifier, task.labels)
+        found = _predict_all(extractor, classifier, columns, task, ablations, single, asked.seed)
+        judge = partial(_judge, metric, found.targets, thresholds)
         curves = {}
         if "truncate" in ablations:
-            curves["untuned"] = [judge.value(logits) for logits in found.ablated.truncated]
+            curves["untuned"] = [judge(logits) for logits in found.ablated.truncated]
+        by = judge_by(metric, tuned=thresholds is not None)
         if asked.tune_heads:
-            curves["tuned"] = tune_again(extractor, few, judge, classifier, asked)
+            head = Head(classifier, encoder.family.final_norm, columns)
+            curves["tuned"] = tune_heads(extractor, few, lambda _: head, by, asked)
         if original is not None:
             below = replace(extractor, encoder=original)
-            curves["tuned_original"] = tune_fresh(below, few, judge, asked)
+            fresh = partial(make_family_head, original, few.labels, kind=few.kind)
+            curves["tuned_original"] = tune_heads(below, few, fresh, by, asked)
+    split, whole = require_validation(task), found.outputs[""]
+    result = EvaluationResult.of(metric, task, split, found.targets, whole, thresholds)
     skips = _judge_spans(found.ablated, judge, encoder.blocks) if "skip" in ablations else None
     tuned_heads = describe_heads(few, asked) if heads else None
     content = {
@@ -210,31 +220,36 @@ def evaluate(
         "original": None if original is None else describe_model(original, task),
         "task": describe_task(task, require_validation(task), found.tokens.lengths),
         "metric": metric,
-        "metrics": judge.metrics(found.outputs[""]),
-        "interval": judge.interval(found.outputs[""]),
-        "by_name": judge.by_name(found.outputs[""]),
-        "majority": judge.majority(),
+        "metrics": result.metrics,
+        "interval": result.interval,
+        "by_name": result.by_name,
+        "majority": judge_majority(task.kind, metric, task.train.labels, found.targets),
         "seen": None
         if seen is None or seen.changed
         else {"training": seen.training, "chosen": seen.chosen},
-        "confusion": judge.confusion(found.outputs[""]),
+        "confusion": result.confusion,
         "truncation": curves,
         "skips": skips,
         "edits": [
-            {"edit": format_edits(one), "metrics": judge.metrics(found.outputs[format_edits(one)])}
-            for one in single
+            {
+                "edit": name,
+                "metrics": _judge_by_all(task, found.targets, found.outputs[name], thresholds),
+            }
+            for name in map(format_edits, single)
         ],
         "settings": _list_settings(extractor, task, asked.seed, tuned_heads),
         "warnings": [
             *encoder.notes,
             *_warn_of_seen_rows(tuning, task, seen, all_rows=all_rows),
-            *_list_warnings(found, judge, asked.max_length),
+            *task.warnings,
+            *_list_warnings(found, asked.max_length),
+            *result.warnings,
         ],
         "seconds": extractor.seconds,
     }
-    result = Evaluation(content, _tabulate(judge, found.outputs))
-    log_warnings(__name__, result.warnings)
-    return result
+    evaluation = Evaluation(content, _tabulate(task, found, thresholds))
+    log_warnings(__name__, evaluation.warnings)
+    return evaluation
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,11 +258,13 @@ class _Found:
 
     Attributes:
         tokens: of the examples.
-        ablated: logits of the ablations, in the columns of the model.
+        targets: what is right for them.
+        ablated: logits of the ablations, in the order of the task's classes, as are the others.
         outputs: those of the whole model (""), and by notation of each edit that is kept apart.
     """
 
     tokens: Tokens
+    targets: Targets
     ablated: Ablated
     outputs: Mapping[str, np.ndarray]
 
@@ -297,26 +314,56 @@ def _load_tuned(
 def _predict_all(
     extractor: Extractor,
     classifier: Any,
-    judge: Judge,
+    columns: list[int] | slice,
+    task: Task,
     ablations: Collection[str],
     single: Sequence[tuple[Edit, ...]],
     seed: int,
 ) -> _Found:
-    """Run a classifier on the validation examples, as it is and under edits."""
-    encoder, right = extractor.encoder, judge.right
-    tokens = extractor.tokenize(require_validation(judge.task))
-    data = Examples(tokens, right, None)
+    """Run a classifier on the validation examples, as it is and under edits.
+
+    Raises:
+        InputError: if the logits of the whole model are not finite.
+    """
+    encoder, split = extractor.encoder, require_validation(task)
+    tokens, targets = extractor.tokenize(split), make_targets(split, task.kind, task.labels)
+    data = Examples(tokens, targets, None)
     with extractor.timed("evaluate"):
         ablated = ablate(encoder, classifier, data, "skip" in ablations, extractor.show)
         whole = ablated.truncated[-1]
-        judge.check(encoder.name, whole)
+        if broken := len(whole) - int(np.isfinite(whole).all(axis=1).sum()):
+            raise InputError(
+                f"the logits of {encoder.name} are not finite for {broken:,} of {len(whole):,} "
+                "examples; use --precision float32, or another checkpoint"
+            )
+        ablated = ablated.take(columns)
         cuts = range(1, encoder.blocks) if "truncate" in ablations else ()
-        outputs = {"": whole} | {f"truncate:{s}": ablated.truncated[s] for s in cuts}
+        outputs = {"": ablated.truncated[-1]}
+        outputs |= {f"truncate:{s}": ablated.truncated[s] for s in cuts}
         for number, one in enumerate(single):
             extractor.show("judging edits", number, len(single), format_edits(one))
             with edit(classifier, one, seed=seed):
-                outputs[format_edits(one)] = predict(encoder, classifier, data).numpy()
-    return _Found(tokens, ablated, outputs)
+                logits = predict(encoder, classifier, data).numpy()
+            outputs[format_edits(one)] = logits[:, columns]
+    return _Found(tokens, targets, ablated, outputs)
+
+
+def _judge(
+    metric: str, targets: Targets, thresholds: np.ndarray | None, logits: np.ndarray
+) -> float | None:
+    """Return the metric; None where logits are not finite."""
+    if not np.isfinite(logits).all():
+        return None
+    return compute_metric(metric, targets.labels, logits, tags=targets.tags, thresholds=thresholds)
+
+
+def _judge_by_all(
+    task: Task, targets: Targets, logits: np.ndarray, thresholds: np.ndarray | None
+) -> dict[str, float | None]:
+    """Return every metric of the kind of task; None where logits are not finite."""
+    rules: dict[str, Any] = {"tags": targets.tags, "thresholds": thresholds}
+    metrics = evaluate_all(task.kind, targets.labels, np.nan_to_num(logits), **rules)
+    return {**metrics} if np.isfinite(logits).all() else dict.fromkeys(metrics)
 
 
 def _part_edits(edits: str | Sequence[str | Edit]) -> tuple[set[str], list[tuple[Edit, ...]]]:
@@ -343,12 +390,12 @@ def _list_settings(
     }
 
 
-def _judge_spans(ablated: Ablated, judge: Judge, blocks: int) -> list[list[float | None]]:
+def _judge_spans(
+    ablated: Ablated, judge: Callable[[np.ndarray], float | None], blocks: int
+) -> list[list[float | None]]:
     """Judge every span: row i − 1 has those that begin with block i, by their last block."""
     numbers = range(1, blocks + 1)
-    return [
-        [judge.value(ablated.skipped[i, j]) if i <= j else None for j in numbers] for i in numbers
-    ]
+    return [[judge(ablated.skipped[i, j]) if i <= j else None for j in numbers] for i in numbers]
 
 
 def _read_result(model: str | Path) -> dict[str, Any]:
@@ -480,34 +527,26 @@ def _warn_of_seen_rows(
     ]
 
 
-def _list_warnings(found: _Found, judge: Judge, max_length: int) -> list[str]:
-    task = judge.task
-    warnings = [*task.warnings]
-    warnings += warn_of_cut_inputs(found.tokens.truncated, len(found.tokens), max_length)
+def _list_warnings(found: _Found, max_length: int) -> list[str]:
+    warnings = warn_of_cut_inputs(found.tokens.truncated, len(found.tokens), max_length)
     warnings += warn_of_dropped_words(found.tokens)
     spans = {f"skip:{i}-{j}": logits for (i, j), logits in found.ablated.skipped.items()}
     outputs = {**found.outputs, **spans}
     if broken := [name for name, logits in outputs.items() if not np.isfinite(logits).all()]:
         warnings.append(f"logits are not finite and have no value under {', '.join(broken)}")
-    return [*warnings, *judge.warn(found.outputs[""])]
+    return warnings
 
 
 def _tabulate(
-    judge: Judge, outputs: Mapping[str, np.ndarray]
+    task: Task, found: _Found, thresholds: np.ndarray | None
 ) -> dict[str, Sequence[Any] | np.ndarray]:
     """Lay the predictions of the whole model and of each edit below one another."""
-    right = judge.right
+    split = require_validation(task)
     tables = [
         {
-            "edit": [name] * len(right),
-            **tabulate_predictions(
-                judge.task,
-                require_validation(judge.task),
-                right,
-                logits[:, judge.columns],
-                judge.thresholds,
-            ),
+            "edit": [name] * len(found.targets),
+            **tabulate_predictions(task, split, found.targets, logits, thresholds),
         }
-        for name, logits in outputs.items()
+        for name, logits in found.outputs.items()
     ]
     return {column: [value for table in tables for value in table[column]] for column in tables[0]}

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from torch import nn
 
-from layerscout.analysis.judging import Judge
 from layerscout.data import (
     Task,
     describe_kind,
@@ -17,11 +16,11 @@ from layerscout.data import (
     make_targets,
     require_validation,
 )
-from layerscout.models import Encoder, Head, choose_head_pooling, make_family_head
+from layerscout.models import Encoder, choose_head_pooling
 from layerscout.plans import EvaluateRequest
 from layerscout.runtime import InputError
 from layerscout.scanning import Extractor, read_states
-from layerscout.scores import judge_by, train_family_probes
+from layerscout.scores import Metric, train_family_probes
 
 # Training examples that heads are tuned on again at the most, unless the user says otherwise.
 HEAD_EXAMPLES = 5000
@@ -67,29 +66,22 @@ def describe_heads(few: Task, asked: EvaluateRequest) -> dict[str, Any]:
     }
 
 
-def tune_again(
-    extractor: Extractor, few: Task, judge: Judge, classifier: Any, asked: EvaluateRequest
-) -> list[float | None]:
-    """Train the head of a classifier again at every state; give the best of the rates at each."""
-    head = Head(classifier, extractor.encoder.family.final_norm, judge.columns)
-    return _tune_at_states(extractor, few, judge, lambda _: head, asked)
-
-
-def tune_fresh(
-    extractor: Extractor, few: Task, judge: Judge, asked: EvaluateRequest
-) -> list[float | None]:
-    """Train the family's head from scratch at every state; give the best of the rates at each."""
-    factory = partial(make_family_head, extractor.encoder, few.labels, kind=few.kind)
-    return _tune_at_states(extractor, few, judge, factory, asked)
-
-
-def _tune_at_states(
+def tune_heads(
     extractor: Extractor,
     task: Task,
-    judge: Judge,
     factory: Callable[[int], nn.Module],
+    metric: Metric,
     asked: EvaluateRequest,
 ) -> list[float | None]:
+    """Train a head at every state of the extractor's encoder; return the best rate's metric.
+
+    Args:
+        extractor: the encoder, and how it reads.
+        task: of whose training examples the heads learn, judged by its validation examples.
+        factory: makes the head for a seed.
+        metric: judges its logits.
+        asked: the rates, epochs and batch size.
+    """
     name, validation = extractor.encoder.name, require_validation(task)
     pooling = choose_head_pooling(extractor.encoder)
     extractor = replace(extractor, poolings=(pooling,))
@@ -99,7 +91,9 @@ def _tune_at_states(
         )
         for split in (task.train, validation)
     ]
-    targets = make_targets(task.train, task.kind, task.labels)
+    targets, right = (
+        make_targets(split, task.kind, task.labels) for split in (task.train, validation)
+    )
     reached: list[list[float]] = [[] for _ in states[0]]
     with extractor.timed("heads"):
         for rate in asked.head_learning_rate:
@@ -107,9 +101,9 @@ def _tune_at_states(
                 states[0],
                 targets.labels,
                 states[1],
-                judge.right.labels,
+                right.labels,
                 factory,
-                metric=judge_by(judge.metric, tuned=judge.thresholds is not None),
+                metric=metric,
                 learning_rate=rate,
                 epochs=asked.head_epochs,
                 batch_size=asked.head_batch_size,

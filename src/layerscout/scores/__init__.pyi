@@ -33,6 +33,7 @@ from .diagnostics import (
     smoothness as smoothness,
 )
 from .estimates import Estimate as Estimate
+from .evaluation_result import EvaluationResult as EvaluationResult
 from .family_probes import train_family_probes as train_family_probes
 from .grouping import deal_groups as deal_groups, find_rare as find_rare
 from .head_quality import Quality as Quality

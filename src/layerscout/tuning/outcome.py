@@ -34,8 +34,7 @@ from layerscout.scanning import (
     warn_of_cut_inputs,
     warn_of_dropped_words,
 )
-from layerscout.scores import judge_majority
-from layerscout.tuning.figures import Figures
+from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.tuning.result import Result
 from layerscout.tuning.runs import Run
 from layerscout.tuning.setup import Part, TuneSetup
@@ -97,14 +96,14 @@ def make_result(
     used = memory()  # before what only measures the model
     round_weights(model, setup.save_dtype)
     run, keep = ours.runs[ours.kept], setup.settings.keep
-    found = Figures({setup.settings.metric: run.choose_epoch(keep).value})
+    found = EvaluationResult({setup.settings.metric: run.choose_epoch(keep).value})
     speeds: dict[str, float] | None = None
     thresholds: np.ndarray | None = None
     tested: dict[str, Any] | None = None
     if measure in ("predictions", "all"):
         logits, thresholds = _predict_validation(setup, ours, model)
         answers, validation = setup.validation.answers, require_validation(setup.task)
-        found = Figures.of(
+        found = EvaluationResult.of(
             setup.settings.metric, setup.task, validation, answers, logits, thresholds
         )
         keep_thresholds(model, thresholds)
@@ -184,7 +183,9 @@ def _test(
         make_targets(task.test, task.kind, task.labels),
     )
     logits = predict(setup.encoder, model, part.without_trunk()).numpy()
-    found = Figures.of(setup.settings.metric, task, task.test, part.answers, logits, thresholds)
+    found = EvaluationResult.of(
+        setup.settings.metric, task, task.test, part.answers, logits, thresholds
+    )
     described = {
         "examples": task.test.examples,
         "metrics": found.metrics,

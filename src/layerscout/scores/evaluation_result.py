@@ -1,4 +1,4 @@
-"""What a tuned model reaches on a split, and what the answer that is always the same does."""
+"""What a tuned model reaches on a split, by every metric of its kind of task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHOWN, LONGEST = 20, 300
 
 
 @dataclass(frozen=True)
-class Figures:
+class EvaluationResult:
     """What a model reaches on a split.
 
     Attributes:
@@ -58,7 +58,7 @@ class Figures:
         answers: Targets,
         logits: np.ndarray,
         thresholds: np.ndarray | None,
-    ) -> Figures:
+    ) -> EvaluationResult:
         """Judge logits, (n, K), by what is right for the n examples of a split; `metric` counts."""
         labels = answers.labels
         rules: dict[str, Any] = {"tags": answers.tags, "thresholds": thresholds}
@@ -72,12 +72,12 @@ class Figures:
             tabulate_confusion(labels, logits, len(task.labels)) if named else None,
             tuple(warn_of_one_answer(task.kind, task.labels, labels, predicted)),
             table,
-            list_errors(table, logits) if task.kind == "classification" else [],
+            _list_errors(table, logits) if task.kind == "classification" else [],
         )
 
 
-def list_errors(table: Mapping[str, Any], logits: np.ndarray) -> list[dict[str, Any]]:
-    """List the wrong predictions that a model is surest of; see `Figures.errors`.
+def _list_errors(table: Mapping[str, Any], logits: np.ndarray) -> list[dict[str, Any]]:
+    """List the wrong predictions that a model is surest of; see `EvaluationResult.errors`.
 
     Args:
         table: the columns of `predictions.parquet`, of n texts.

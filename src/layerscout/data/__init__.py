@@ -28,6 +28,7 @@ from layerscout.data.metrics import (
     predict_labels,
     tabulate_confusion,
 )
+from layerscout.data.pairing import find_row_interval, pair_predictions
 from layerscout.data.sampling import deal_labels, draw_words, sample, stratify
 from layerscout.data.shards import Shards
 from layerscout.data.split import Split, concatenate_ranges

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from layerscout.studies.pairing import find_row_interval
+from layerscout.data import find_row_interval
 from layerscout.studies.recipe import DERIVED
 from layerscout.studies.summaries import FIXED
 from layerscout.studies.tables import Mean, average, format_value, select_rows

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from layerscout.data import pair_predictions
 from layerscout.pages import (
     Section,
     build_sections,
@@ -30,7 +31,6 @@ from layerscout.runtime import (
     write_files,
 )
 from layerscout.studies.conclusions import Conclusion, conclude
-from layerscout.studies.pairing import pair_predictions
 from layerscout.studies.study_content import load_study
 from layerscout.studies.study_page import build_study, draw_study, tabulate_study
 from layerscout.studies.summaries import UNLIKE_OURS

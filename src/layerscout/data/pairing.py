@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from layerscout.data import Tags, find_certainty, find_difference
+from layerscout.data.intervals import find_difference
+from layerscout.data.metrics import find_certainty
+from layerscout.data.tags import Tags
 from layerscout.runtime import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Flips that are listed of each direction, characters of their texts, and words around a word.
 LISTED, LONGEST, AROUND = 20, 300, 6
+# What tells whether two tables are of the same rows.
+_ROW_COLUMNS = ("row", "word", "text", "text_pair", "choices", "label")
 
 
 def pair_predictions(
@@ -33,25 +39,22 @@ def pair_predictions(
         in the first alone ("lost"), in both and in neither, and the surest of the first two.
     """
     first, second = contents
-    if first["task"]["kind"] != second["task"]["kind"]:
+    kind, metric = first["task"]["kind"], first["metric"]
+    names, second_names = ([str(name) for name in one["task"]["labels"]] for one in contents)
+    if kind != second["task"]["kind"]:
         return {"unpaired": "the two have different kinds of tasks"}
-    if sorted(map(str, first["task"]["labels"])) != sorted(map(str, second["task"]["labels"])):
+    if sorted(names) != sorted(second_names):
         return {"unpaired": "the two have different labels"}
     frames = []
     for folder in folders:
-        try:
-            frame = pd.read_parquet(folder / "predictions.parquet")
-        except FileNotFoundError:
+        frame = _read_predictions(folder / "predictions.parquet")
+        if frame is None:
             return {"unpaired": f"{folder} has no predictions.parquet"}
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{folder / 'predictions.parquet'} is not what layerscout writes; run the verb "
-                "again"
-            ) from error
-        frames.append(frame[frame["edit"] == ""] if "edit" in frame else frame)
-    splits = ["test", "validation"] if all(map(_has_test, frames)) else ["validation"]
+        frames.append(frame)
+    tested = all("test" in set(frame["split"]) for frame in frames)
+    splits = ["test", "validation"] if tested else ["validation"]
     for split in splits:
-        one, other = (_take_split(frame, split) for frame in frames)
+        one, other = (frame[frame["split"] == split].reset_index(drop=True) for frame in frames)
         if _have_same_rows(one, other):
             break
     else:
@@ -59,44 +62,38 @@ def pair_predictions(
     outputs = [np.stack(list(frame["logits"])).astype(np.float64) for frame in (one, other)]
     if any(np.isnan(logits).any() for logits in outputs):
         return {"unpaired": "some logits are not finite"}
-    names = list(map(str, first["task"]["labels"]))
-    theirs = list(map(str, second["task"]["labels"]))
-    if first["task"]["kind"] not in ("regression", "multiple_choice"):
-        outputs[1] = outputs[1][:, [theirs.index(name) for name in names]]
-    labels, tags = _read_labels(first["task"]["kind"], names, one)
+    if kind not in ("regression", "multiple_choice"):
+        outputs[1] = outputs[1][:, [second_names.index(name) for name in names]]
+    labels, tags = _read_labels(kind, names, one)
     thresholds = (_read_thresholds(first, names), _read_thresholds(second, names))
     difference, interval = find_difference(
-        first["metric"], labels, (outputs[0], outputs[1]), tags=tags, thresholds=thresholds
+        metric, labels, (outputs[0], outputs[1]), tags=tags, thresholds=thresholds
     )
-    key = first["metric"]
-    judged = [
-        (content.get("test") or content) if split == "test" else content for content in contents
-    ]
+    judged = [(split == "test" and content.get("test")) or content for content in contents]
+    flips = None
+    if kind != "regression":
+        several = kind == "multi_label_classification"
+        certainty = [find_certainty(logits, several=several) for logits in outputs]
+        flips = _find_flips(one, other, certainty)
     return {
         "unpaired": None,
         "split": split,
         "examples": len(one),
-        "metric": key,
-        "values": [content["metrics"][key] for content in judged],
+        "metric": metric,
+        "values": [content["metrics"][metric] for content in judged],
         "difference": difference,
         "interval": None if interval is None else list(interval),
-        "flips": None
-        if first["task"]["kind"] == "regression"
-        else _find_flips(
-            one,
-            other,
-            [find_certainty(logits, several=labels.dtype.kind == "b") for logits in outputs],
-        ),
+        "flips": flips,
     }
 
 
 def find_row_interval(
     first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> tuple[float, float] | None:
-    """Give the 95 % interval of how far the second of two tunings of a study is above the first.
+    """Return the 95 % interval of how far the second of two tunings of a study is above the first.
 
     Args:
-        first: what a trial of tune gave; see `layerscout.studies.runners`.
+        first: the result of a tuning of a study, with its predictions.
         second: the same of another one.
 
     Returns:
@@ -129,27 +126,34 @@ def find_row_interval(
 
 
 def _mark(sets: Iterable[Iterable[Any]], labels: Iterable[Any]) -> np.ndarray:
-    """Give which of all labels each example has, bool (n, K)."""
+    """Return which of all labels each example has, bool (n, K)."""
     return np.array([[label in row for label in labels] for row in map(set, sets)], bool)
 
 
-def _has_test(frame: pd.DataFrame) -> bool:
-    return "split" in frame and bool((frame["split"] == "test").any())
+def _read_predictions(path: Path) -> pd.DataFrame | None:
+    """Read the predictions of the model as it is, without edits; None where there is no file.
 
+    Files of earlier versions hold one split and do not name it.
+    """
+    import pandas as pd
 
-def _take_split(frame: pd.DataFrame, split: str) -> pd.DataFrame:
-    rows = frame[frame["split"] == split] if "split" in frame else frame
-    return rows.reset_index(drop=True)
+    try:
+        frame = pd.read_parquet(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not what layerscout writes; run the verb again") from error
+    if "split" not in frame:
+        frame = frame.assign(split="validation")
+    return frame[frame["edit"] == ""] if "edit" in frame else frame
 
 
 def _have_same_rows(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Tell whether two tables are of the same texts and labels, in one order."""
-    told = [
-        name for name in ("row", "word", "text", "text_pair", "choices", "label") if name in one
-    ]
+    """Return whether two tables are of the same texts and labels, in one order."""
     return len(one) == len(other) > 0 and all(
         name in other and list(map(_plain, one[name])) == list(map(_plain, other[name]))
-        for name in told
+        for name in _ROW_COLUMNS
+        if name in one
     )
 
 
@@ -160,16 +164,16 @@ def _plain(value: Any) -> Any:
 def _read_labels(
     kind: str, names: Sequence[str], frame: pd.DataFrame
 ) -> tuple[np.ndarray, Tags | None]:
-    """Give labels as `evaluate` takes them, and of words what joins their tags."""
-    given = frame["label"]
+    """Return labels as `evaluate` takes them, and of words what joins their tags."""
+    labels = frame["label"]
     match kind:
         case "regression":
-            return given.to_numpy(np.float64), None
+            return labels.to_numpy(np.float64), None
         case "multiple_choice":
-            return given.to_numpy(np.int64), None
+            return labels.to_numpy(np.int64), None
         case "multi_label_classification":
-            return _mark(given, names), None
-    ids = np.array([names.index(str(label)) for label in given], np.int64)
+            return _mark(labels, names), None
+    ids = np.array([names.index(str(label)) for label in labels], np.int64)
     if kind != "token_classification":
         return ids, None
     sentences = np.cumsum(frame["word"].to_numpy() == 0) - 1
@@ -177,8 +181,8 @@ def _read_labels(
 
 
 def _read_thresholds(content: Mapping[str, Any], names: Sequence[str]) -> np.ndarray | None:
-    found = content.get("thresholds")
-    return None if not found else np.array([found[name] for name in names])
+    thresholds = content.get("thresholds")
+    return None if not thresholds else np.array([thresholds[name] for name in names])
 
 
 def _find_flips(
@@ -221,7 +225,7 @@ def _name(value: Any) -> str:
 
 
 def _show_text(frame: pd.DataFrame, n: int) -> str:
-    """Give a text with its pair or its choices, or a word within its sentence."""
+    """Return a text with its pair or its choices, or a word within its sentence."""
     text = str(frame["text"][n])
     if "word" in frame:
         start, end = n - int(frame["word"][n]), n + 1

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from layerscout.data import find_row_interval, pair_predictions
 from layerscout.studies import write_report
-from layerscout.studies.pairing import find_row_interval, pair_predictions
 from scan_content import scan, score
 from tuned import cheaply, task_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import transformers
 
-from layerscout.plans import FAMILIES, Family
+from layerscout.models import FAMILIES, Family
 from measuring import table
 
 # As their authors write them; the first row of each is a usual checkpoint.

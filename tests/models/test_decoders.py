@@ -19,18 +19,23 @@ from transformers import (
 import layerscout as ls
 from conftest import whole_only
 from layerscout.data import ensure_validation
-from layerscout.models import Encoder, apply_edits, equip, truncate
+from layerscout.models import (
+    FAMILIES,
+    Encoder,
+    apply_edits,
+    check_family,
+    equip,
+    read_token,
+    truncate,
+)
 from layerscout.models.architecture import family_of
 from layerscout.models.guessing import guess_family
 from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import (
-    FAMILIES,
     EditSpec,
     block_weights,
-    check_family,
     make_edits,
     make_method,
-    read_token,
     usual_pooling,
 )
 from layerscout.runtime import InputError

@@ -17,8 +17,8 @@ from transformers import (
 )
 
 import layerscout as ls
-from layerscout.models import Encoder, equip, eval_mode, unload
-from layerscout.plans import FAMILIES, Work, cost, make_method, make_plan
+from layerscout.models import FAMILIES, Encoder, equip, eval_mode, unload
+from layerscout.plans import Work, cost, make_method, make_plan
 from telling import telling_task
 from tiny import SENTENCES, tiny_checkpoint
 from tuned import cheaply

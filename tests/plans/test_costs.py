@@ -33,9 +33,8 @@ from transformers.models.bert.modeling_bert import eager_attention_forward
 from transformers.models.llama import modeling_llama as llama
 
 from conftest import whole_only
-from layerscout.models import equip, model_shape
+from layerscout.models import FAMILIES, equip, model_shape
 from layerscout.plans import (
-    FAMILIES,
     Adapter,
     LoRA,
     ModelShape,

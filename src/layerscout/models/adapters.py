@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from layerscout.models.architecture import norm_parameters
-from layerscout.plans import FAMILIES, Adapter
+from layerscout.models.families import FAMILIES
+from layerscout.plans import Adapter
 
 # Inside an adapter, and of the normal distribution of new weights. Xie et al. 2022, App. B.2.
 DROPOUT, DEVIATION = 0.1, 0.02

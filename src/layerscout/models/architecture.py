@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from layerscout.data import Kind, describe_kind
+from layerscout.models.families import FAMILIES, Family
 from layerscout.models.quiet import quiet_transformers
-from layerscout.plans import FAMILIES, Classifier, Family, ModelShape, Parameters, weight_sets
+from layerscout.plans import Classifier, ModelShape, Parameters, weight_sets
 from layerscout.runtime import InputError
 
 # The attribute of a bare model that holds its family: what is in the configuration is saved.

@@ -17,10 +17,11 @@ from layerscout.data import Kind, Split, batch_by_length
 from layerscout.models.architecture import model_shape, usable_positions
 from layerscout.models.checkpoints import load_checkpoint
 from layerscout.models.devices import Computed, Precision, resolve_device, resolve_precision
+from layerscout.models.families import Family
 from layerscout.models.forward import eval_mode, resume_at, run_until, visit_states
 from layerscout.models.pooling import make_pooler
 from layerscout.models.tokens import Tokens, tokenize_texts, tokenize_words
-from layerscout.plans import Classifier, EditSpec, Family, ModelShape, Pooling, ReadToken
+from layerscout.plans import Classifier, EditSpec, ModelShape, Pooling, ReadToken
 from layerscout.runtime import InputError
 
 # Tokens in one batch, padding included: enough to keep the processor busy, small enough for its

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscout.models.architecture import blocks_of
-from layerscout.plans import Family
+from layerscout.models.families import Family
 
 
 def visit_states(

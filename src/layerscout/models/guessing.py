@@ -18,10 +18,11 @@ from layerscout.models.architecture import (
     usable_positions,
 )
 from layerscout.models.devices import use_seed
+from layerscout.models.families import Family
 from layerscout.models.forward import eval_mode, park_embeddings, resume_at, run_until
 from layerscout.models.quiet import quiet_transformers
 from layerscout.models.rebuilding import TOLERANCE, agree, make_short_inputs, rebuild
-from layerscout.plans import Family, ReadToken, block_weights
+from layerscout.plans import ReadToken, block_weights
 from layerscout.runtime import InputError, first_line
 
 # Tokens of an input with which padding is tried a second time: windows may be as short.

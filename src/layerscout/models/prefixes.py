@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from layerscout.models.adapters import DEVIATION
 from layerscout.models.architecture import count_features, usable_positions
-from layerscout.plans import FAMILIES, PrefixTuning
+from layerscout.models.families import FAMILIES
+from layerscout.plans import PrefixTuning
 from layerscout.runtime import InputError, check_integer
 
 _ATTENTION = "layerscout_prefix"  # under which transformers knows the attention with a prefix

@@ -17,6 +17,7 @@ from layerscout.models.architecture import (
     shared_weights,
 )
 from layerscout.models.devices import use_seed
+from layerscout.models.families import check_family
 from layerscout.models.freezing import freeze, train_only
 from layerscout.models.lora import wrap_with_lora
 from layerscout.models.places import fit_plan
@@ -29,7 +30,6 @@ from layerscout.plans import (
     Plan,
     PrefixTuning,
     apply_method,
-    check_family,
     check_tunes_blocks,
     check_untied,
     make_method,

@@ -10,7 +10,8 @@ from torch import nn
 
 from layerscout.models.architecture import blocks_of, count_blocks
 from layerscout.models.encoder import Encoder
-from layerscout.plans import Family, weight_sets
+from layerscout.models.families import Family
+from layerscout.plans import weight_sets
 from layerscout.runtime import InputError
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from layerscout.plans import Pooling, TuneRequest, options_of, read_token, usual_pooling
+from layerscout.models import read_token
+from layerscout.plans import Pooling, TuneRequest, options_of, usual_pooling
 
 # Settings of a scan that say what is read, with the default of every verb.
 CARRIED: Mapping[str, Any] = {

@@ -33,7 +33,6 @@ from layerscout.plans.edits import (
     make_edits,
     split_edits,
 )
-from layerscout.plans.families import FAMILIES, Family, ReadToken, read_token
 from layerscout.plans.listing import ListedStrategy, list_strategies
 from layerscout.plans.memory import Memory, Step, peak_memory
 from layerscout.plans.methods import (
@@ -45,7 +44,6 @@ from layerscout.plans.methods import (
     Method,
     PrefixTuning,
     apply_method,
-    check_family,
     check_tunes_blocks,
     check_untied,
     describe_method,
@@ -91,6 +89,7 @@ from layerscout.plans.request import (
     EvaluateRequest,
     PlanRequest,
     Pooling,
+    ReadToken,
     ScanRequest,
     TuneRequest,
     describe_given,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
-from layerscout.plans.families import FAMILIES
 from layerscout.plans.options import check_for_number, check_for_whole_number, check_options, option
 from layerscout.plans.plan import Plan
 from layerscout.runtime import InputError, make_unknown_error
@@ -164,26 +163,6 @@ def apply_method(plan: Plan, method: Method, blocks: int) -> Plan:
             "or leave out emb+"
         )
     return plan if isinstance(method, Full) else replace(plan, embeddings=False)
-
-
-def check_family(family: str, method: Method) -> None:
-    """Refuse a method that a family of models cannot have.
-
-    Raises:
-        InputError: if it is prefix-tuning, and the attention of the family is not the usual one; or
-            adapters, and the family is not of the table.
-    """
-    row = FAMILIES.get(family)
-    if isinstance(method, Adapter) and (row is None or row.adapted is None):
-        raise InputError(
-            "adapters need a family for which layerscout knows where to insert them, got "
-            f"{family}; use --method full or lora"
-        )
-    if isinstance(method, PrefixTuning) and (row is None or row.prefixed is None):
-        raise InputError(
-            "prefix-tuning needs attention without relative positions and without windows, got "
-            f"{family}; use --method full, adapter or lora"
-        )
 
 
 def check_untied(family: str, weights: Sequence[int], method: Method) -> None:

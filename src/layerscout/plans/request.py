@@ -19,7 +19,6 @@ from layerscout.plans.edits import (
     make_edits,
     split_edits,
 )
-from layerscout.plans.families import ReadToken
 from layerscout.plans.methods import (
     FULL,
     METHOD,
@@ -50,6 +49,9 @@ from layerscout.runtime import InputError, make_unknown_error
 EDITS = "Edits"
 
 Pooling = Literal["mean", "last", "cls", "first"]
+
+# Which token the head of a classifier reads: the first one, or the last one that is not padding.
+ReadToken = Literal["first", "last"]
 
 # At which rates an evaluation tunes heads again: all of Table 3 of Xie et al. 2022 and not only the
 # task's, because no single one suits all states.

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from layerscout.models import check_family
 from layerscout.plans import (
     Choice,
     Cost,
@@ -20,7 +21,6 @@ from layerscout.plans import (
     Settings,
     Work,
     apply_method,
-    check_family,
     check_tied,
     check_untied,
     choose,

@@ -21,13 +21,15 @@ from layerscout.data import (
     sample,
 )
 from layerscout.models import (
+    FAMILIES,
     Encoder,
+    Family,
     list_checkpoint_files,
     load_config,
     make_config,
     model_shape,
 )
-from layerscout.plans import FAMILIES, Classifier, Family, ModelShape
+from layerscout.plans import Classifier, ModelShape
 from layerscout.runtime import (
     InputError,
     sha256_of,

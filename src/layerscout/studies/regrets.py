@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from layerscout.data import evaluate_groups
+from layerscout.models import read_token
 from layerscout.pages import Table
-from layerscout.plans import name_state, pays_for_scan, read_token, usual_pooling
+from layerscout.plans import name_state, pays_for_scan, usual_pooling
 from layerscout.scanning import name_head
 from layerscout.scores import DEFAULT, SCORES, Score
 

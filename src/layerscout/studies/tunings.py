@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from layerscout.data import check_metric
+from layerscout.models import check_family
 from layerscout.plans import (
     Method,
     ModelShape,
     Plan,
     apply_method,
     arrange,
-    check_family,
     check_tied,
     check_tunes_blocks,
     check_untied,

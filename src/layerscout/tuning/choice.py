@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscout.data import Task
-from layerscout.models import Encoder
+from layerscout.models import Encoder, check_family
 from layerscout.plans import (
     FULL,
     Choice,
@@ -23,7 +23,6 @@ from layerscout.plans import (
     Work,
     apply_method,
     check_embeddings,
-    check_family,
     check_tied,
     check_tunes_blocks,
     check_untied,

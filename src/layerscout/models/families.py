@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
-# Which token the head of a classifier reads: the first one, or the last one that is not padding.
-ReadToken = Literal["first", "last"]
+from layerscout.plans import Adapter, Method, PrefixTuning, ReadToken
+from layerscout.runtime import InputError
 
 
 @dataclass(frozen=True)
@@ -174,3 +174,23 @@ def read_token(model: Mapping[str, Any]) -> ReadToken | None:
     row = FAMILIES.get(str(model.get("family")))  # scans of earlier versions hold no `reads`
     found: ReadToken | None = model.get("reads") if row is None else row.reads
     return found
+
+
+def check_family(family: str, method: Method) -> None:
+    """Refuse a method that a family of models cannot have.
+
+    Raises:
+        InputError: if it is prefix-tuning, and the attention of the family is not the usual one; or
+            adapters, and the family is not of the table.
+    """
+    row = FAMILIES.get(family)
+    if isinstance(method, Adapter) and (row is None or row.adapted is None):
+        raise InputError(
+            "adapters need a family for which layerscout knows where to insert them, got "
+            f"{family}; use --method full or lora"
+        )
+    if isinstance(method, PrefixTuning) and (row is None or row.prefixed is None):
+        raise InputError(
+            "prefix-tuning needs attention without relative positions and without windows, got "
+            f"{family}; use --method full, adapter or lora"
+        )

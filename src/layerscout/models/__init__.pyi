@@ -1,0 +1,110 @@
+from .architecture import (
+    PER_BLOCK as PER_BLOCK,
+    base_of as base_of,
+    make_config as make_config,
+    model_class as model_class,
+    model_shape as model_shape,
+)
+from .block_scores import (
+    BlockScores as BlockScores,
+)
+from .checkpoints import (
+    load_config as load_config,
+)
+from .classifiers import (
+    build as build,
+    find_read_token as find_read_token,
+    make_classifier as make_classifier,
+    unshare_weights as unshare_weights,
+)
+from .devices import (
+    Computed as Computed,
+    Precision as Precision,
+    resolve_device as resolve_device,
+    use_seed as use_seed,
+    widen as widen,
+)
+from .edits import (
+    apply_edits as apply_edits,
+    arrange_blocks as arrange_blocks,
+    edit as edit,
+    list_reinitialized as list_reinitialized,
+)
+from .encoder import (
+    Encoder as Encoder,
+    holds_exactly as holds_exactly,
+)
+from .exports import (
+    export as export,
+    round_weights as round_weights,
+    truncate as truncate,
+)
+from .families import (
+    FAMILIES as FAMILIES,
+    Family as Family,
+    check_family as check_family,
+    read_token as read_token,
+)
+from .formats import (
+    add_formats as add_formats,
+    check_formats as check_formats,
+)
+from .forward import (
+    eval_mode as eval_mode,
+    park_embeddings as park_embeddings,
+    resume_at as resume_at,
+)
+from .freezing import (
+    freeze as freeze,
+)
+from .gradients import (
+    fisher as fisher,
+    gradient_scores as gradient_scores,
+)
+from .heads import (
+    Head as Head,
+    choose_head_pooling as choose_head_pooling,
+    keep_thresholds as keep_thresholds,
+    load_tuned_classifier as load_tuned_classifier,
+    make_family_head as make_family_head,
+    match_columns as match_columns,
+    read_thresholds as read_thresholds,
+)
+from .locations import (
+    list_checkpoint_files as list_checkpoint_files,
+)
+from .lora import (
+    lora_config as lora_config,
+)
+from .places import (
+    locate_parameters as locate_parameters,
+)
+from .publishing import (
+    check_push as check_push,
+    push as push,
+)
+from .saved_adapters import (
+    holds_trained as holds_trained,
+    load as load,
+    load_trained as load_trained,
+    save_peft as save_peft,
+    save_trained as save_trained,
+)
+from .steps import (
+    describe_step as describe_step,
+)
+from .tokens import (
+    Tokens as Tokens,
+    overlap_windows as overlap_windows,
+    take_tokens as take_tokens,
+)
+from .training_methods import (
+    Equipped as Equipped,
+    check_method as check_method,
+    equip as equip,
+    merge_lora as merge_lora,
+    unload as unload,
+)
+from .untying import (
+    untie_blocks as untie_blocks,
+)

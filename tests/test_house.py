@@ -40,6 +40,7 @@ HOMES = {
     "pyarrow": {"data"},
     "pydantic": {"studies"},
     "ray": {"runtime.ray"},
+    "ruamel": {"runtime.yaml"},
     "safetensors": {"models", "tuning"},
     "sklearn": {"data.metrics", "scores"},
     "torch": {
@@ -56,7 +57,6 @@ HOMES = {
     "transformers": {"models"},
     "typer": {"cli"},
     "vl_convert": {"pages"},
-    "yaml": {"runtime.yaml"},
 }
 
 Import = tuple[str, tuple[str, ...], bool]

@@ -6,7 +6,8 @@ import sys
 
 import pandas as pd
 import pytest
-import yaml
+
+from layerscout.runtime import read_yaml
 
 
 def settings(folder):
@@ -29,7 +30,7 @@ def test_a_run_is_repeated_from_its_file_wherever_the_reader_is(
     pd.testing.assert_frame_equal(found, repeated, check_exact=True)
     assert settings(first)["training"] == settings(again)["training"]
     assert (first / "run.yaml").read_bytes() == (again / "run.yaml").read_bytes()
-    written = yaml.safe_load((first / "run.yaml").read_text())
+    written = read_yaml((first / "run.yaml").read_text())
     assert written["data"] == str(reviews) and "output" not in written
     # What is given on the command line goes first.
     config = ("--config", first / "run.yaml", "--epochs", 1, "-o", other, "-q")
@@ -47,7 +48,7 @@ def test_a_run_of_piped_data_is_repeated_with_a_pipe(run, tiny, reviews, tmp_pat
     ):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
         assert run(*given, "-q")[::2] == (0, "")
-    written = yaml.safe_load((tmp_path / "a" / "run.yaml").read_text())
+    written = read_yaml((tmp_path / "a" / "run.yaml").read_text())
     assert (written["data"], written["sep"]) == ("-", "^")
     found, repeated = (pd.read_parquet(tmp_path / at / "predictions.parquet") for at in "ab")
     pd.testing.assert_frame_equal(found, repeated, check_exact=True)

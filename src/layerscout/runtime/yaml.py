@@ -1,38 +1,37 @@
-"""Plain data as YAML, read with limits."""
+"""Plain data as YAML 1.2, read with limits."""
 
 from __future__ import annotations
 
 import json
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from io import StringIO
+from typing import Any
 
 from layerscout.runtime.errors import InputError
 
-if TYPE_CHECKING:
-    import yaml
-
-# PyYAML is imported when it is used: every command imports this room, `--help` too.
+# ruamel.yaml is imported when it is used: every command imports this room, `--help` too.
 
 # Values of a file with its aliases written out: six levels of nine aliases are half a million.
 MOST_VALUES = 100_000
-# Levels of values in values. PyYAML takes a time that grows with their square: 2.6 s for a thousand
-# opening brackets, and two minutes where Python's stack is allowed to grow.
+# Levels of values in values; reading takes a time that grows with their square.
 MOST_LEVELS = 50
 
 
 def read_yaml(text: str) -> Any:
-    """Read the only document of a text: plain data, 1e-4 as a number, no key twice, not too much.
+    """Read the only document of a text: plain data, no key twice, not too much.
 
     Raises:
         InputError: if it is anything else; the message says what is wrong, not of which file.
     """
-    import yaml
+    from ruamel.yaml.error import YAMLError
 
+    yaml = _make_yaml()
+    yaml.Composer, yaml.Constructor = _make_limits()
     try:
-        content = yaml.load(text, Loader=_make_loader())
+        content = yaml.load(text)
         json.dumps(content)  # raises TypeError for dates
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+    except (YAMLError, RecursionError, ValueError, TypeError, LookupError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         reason = getattr(error, "problem", None) or "it cannot be parsed"
@@ -41,86 +40,82 @@ def read_yaml(text: str) -> Any:
 
 
 def write_yaml(content: Any) -> str:
-    """Write plain data so that `read_yaml` gives the same."""
-    import yaml
+    """Write plain data so that `read_yaml` returns the same."""
+    yaml, stream = _make_yaml(), StringIO()
+    yaml.Representer = _make_representer()
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False
+    yaml.dump(content, stream)
+    return stream.getvalue()
 
-    return yaml.dump(content, Dumper=_make_dumper(), sort_keys=False, allow_unicode=True)
 
+def _make_yaml() -> Any:
+    from ruamel.yaml import YAML
 
-@cache
-def _make_loader() -> type[yaml.SafeLoader]:
-    """Make the class that reads.
-
-    PyYAML follows YAML 1.1, in which 1e-4 is text and the last of two equal keys wins.
-    """
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def __init__(self, text: str) -> None:
-            super().__init__(text)
-            self.written = self.repeated = 0  # values so far, and those that aliases repeat
-            self.level = 0  # values that are being read
-            self.sizes: dict[str, int] = {}  # values below an anchor, once all are read
-
-        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-            """Read a value and count all below it; an alias counts as all that it repeats."""
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            before = self.written + self.repeated
-            if self.level == MOST_LEVELS:
-                deep = f"it has more than {MOST_LEVELS} levels of values in values; write fewer"
-                raise yaml.composer.ComposerError(None, None, deep, event.start_mark)
-            self.level += 1
-            node = super().compose_node(parent, index)
-            self.level -= 1
-            problem = None
-            if not isinstance(event, yaml.AliasEvent):
-                self.written += 1
-                if event.anchor is not None:
-                    self.sizes[event.anchor] = self.written + self.repeated - before
-            elif event.anchor in self.sizes:
-                self.repeated += self.sizes[event.anchor]
-            else:
-                problem = f"*{event.anchor} is inside the value that it repeats; write that out"
-            if self.written + self.repeated > MOST_VALUES:
-                aliases = ", with those that aliases repeat" if self.repeated else ""
-                problem = f"it has more than {MOST_VALUES:,} values{aliases}; write fewer"
-            if problem is not None:
-                raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
-            return node
-
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            """Read a mapping whose keys differ."""
-            keys = set()
-            for key, _ in node.value:
-                if key.tag == "tag:yaml.org,2002:merge" or not isinstance(key, yaml.ScalarNode):
-                    continue
-                if key.value in keys:
-                    problem = f"{key.value:.60} appears twice; remove one"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                keys.add(key.value)
-            return super().construct_mapping(node, deep)
-
-    _add_numbers(Loader)
-    return Loader
+    return YAML(typ="safe", pure=True)  # the reader in C follows YAML 1.1, in which 1e-4 is text
 
 
 @cache
-def _make_dumper() -> type[yaml.SafeDumper]:
-    """Make the class that writes: text that would be read as a number gets quotes."""
-    import yaml
+def _make_representer() -> type:
+    """Make the class that writes text with escapes where line breaks would be folded to spaces."""
+    from ruamel.yaml.representer import SafeRepresenter
 
-    class Dumper(yaml.SafeDumper):
-        def represent_text(self, text: str) -> yaml.ScalarNode:
-            """Write text, with escapes where PyYAML would fold these line breaks to spaces."""
+    class EscapingRepresenter(SafeRepresenter):
+        def represent_text(self, text: str) -> Any:
+            """Return the node of a text."""
             style = '"' if re.search("[\x85\u2028\u2029]", text) else None
             return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-    Dumper.add_representer(str, Dumper.represent_text)
-    _add_numbers(Dumper)
-    return Dumper
+    EscapingRepresenter.add_representer(str, EscapingRepresenter.represent_text)
+    return EscapingRepresenter
 
 
-def _add_numbers(kind: Any) -> None:
-    """Let a class of PyYAML take 1e-4 for a number."""
-    pattern = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
-    kind.add_implicit_resolver("tag:yaml.org,2002:float", pattern, list("-+0123456789"))
+@cache
+def _make_limits() -> tuple[type, type]:
+    """Make the classes that keep what is read within the limits, and its keys different."""
+    from ruamel.yaml.composer import Composer, ComposerError
+    from ruamel.yaml.constructor import ConstructorError, SafeConstructor
+    from ruamel.yaml.events import AliasEvent
+
+    class LimitedComposer(Composer):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.levels = 0  # values that are being read
+            self.values = 0  # read so far, with those that aliases repeat
+            self.sizes: dict[int, int] = {}  # values of each node, once all are read
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            """Read a value and count all below it; an alias counts as all that it repeats."""
+            event, before = self.parser.peek_event(), self.values
+            problem, is_alias = None, isinstance(event, AliasEvent)
+            if self.levels == MOST_LEVELS:
+                problem = f"it has more than {MOST_LEVELS} levels of values in values; write fewer"
+                raise ComposerError(None, None, problem, event.start_mark)
+            self.levels += 1
+            node = super().compose_node(parent, index)
+            self.levels -= 1
+            if not is_alias:
+                self.values += 1
+                self.sizes[id(node)] = self.values - before
+            elif id(node) in self.sizes:
+                self.values += self.sizes[id(node)]
+            else:
+                problem = f"*{event.anchor} is inside the value that it repeats; write that out"
+            if self.values > MOST_VALUES:
+                aliases = ", with those that aliases repeat" if is_alias else ""
+                problem = f"it has more than {MOST_VALUES:,} values{aliases}; write fewer"
+            if problem is not None:
+                raise ComposerError(None, None, problem, event.start_mark)
+            return node
+
+    class StrictConstructor(SafeConstructor):
+        def check_mapping_key(
+            self, node: Any, key_node: Any, mapping: Any, key: Any, value: Any
+        ) -> bool:
+            """Check that a key is the first of its name."""
+            if key in mapping:
+                problem = f"{key!s:.60} appears twice; remove one"
+                raise ConstructorError(None, None, problem, key_node.start_mark)
+            return True
+
+    return LimitedComposer, StrictConstructor

@@ -37,16 +37,16 @@ STUDIES = ("studies/test_studies.py",)
 FAULTS = (
     # --- Scores
     Fault(
-        "scores/head_quality.py",
+        "scores/quality.py",
         "residuals[rows], _ = dpotrs(factor, residuals[rows])",
         "pass",
         "a head is judged on the examples that it was fitted to",
         DECISIONS,
     ),
     Fault(
-        "scores/head_quality.py",
-        "- whitened.T @ whitened - 1 / n",
-        "- whitened.T @ whitened",
+        "scores/quality.py",
+        "own.T - intercept / n",
+        "own.T",
         "a fit without a fold keeps the intercept of all",
         DECISIONS,
     ),

@@ -11,7 +11,7 @@ from layerscout.scanning import sampling as module
 from layerscout.scanning.extraction import Extractor
 from layerscout.scanning.sampling import Sampling, keep_sample, stream_sample, tokenize_sample
 from layerscout.scores.decisions import Decision
-from layerscout.scores.head_quality import Quality
+from layerscout.scores.quality import Quality
 from telling import numbers_task, telling_task
 
 DEBIASED = "variability_ratio_debiased"

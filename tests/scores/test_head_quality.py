@@ -11,10 +11,10 @@ from sklearn.metrics import accuracy_score, matthews_corrcoef
 from layerscout.scores.decisions import decide_within, measure_gaps
 from layerscout.scores.estimates import Estimate
 from layerscout.scores.grouping import deal_groups
-from layerscout.scores.head_quality import RIDGE_TERMS, cross_fit, measure_quality
+from layerscout.scores.quality import RIDGE_TERMS, cross_fit, measure_quality
 
 # Its name in the room is that of a score.
-module = import_module("layerscout.scores.head_quality")
+module = import_module("layerscout.scores.quality")
 
 
 def blobs(n, d, classes, shift, seed=0):
@@ -49,7 +49,7 @@ def test_predictions_are_those_of_fits_without_the_fold(n, d, kind):
 
 
 @pytest.mark.parametrize(("n", "d"), [(3, 60), (8, 768), (40, 200), (40, 41), (40, 40), (40, 39)])
-@pytest.mark.parametrize("leave_out", ["_correct_by_rows", "_correct_by_features", "_fit_without"])
+@pytest.mark.parametrize("leave_out", ["_correct_one_fit", "_fit_without"])
 def test_weak_ridge_terms_leave_no_trace_of_a_row_in_its_prediction(n, d, leave_out):
     """States are as far from 0 as real ones; the reference fits each fold by singular values."""
     rng = np.random.default_rng(n)
@@ -61,7 +61,7 @@ def test_weak_ridge_terms_leave_no_trace_of_a_row_in_its_prediction(n, d, leave_
     parts = [np.flatnonzero(folds == fold) for fold in range(folds.max() + 1)]
     scale = (H**2).sum() / d
     found = list(getattr(module, leave_out)(H, targets, parts, scale))
-    # With all rows of a direction in one fold, the way by features stops at a stronger term.
+    # With all rows of a direction in one fold, a single fit stops at a stronger term.
     assert len(found) >= 6
     for term, predicted in zip(RIDGE_TERMS, found, strict=False):
         expected = np.empty_like(targets)

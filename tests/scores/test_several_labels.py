@@ -8,10 +8,10 @@ from sklearn.metrics import f1_score
 
 from layerscout.scores import folds, isotropy, transferability
 from layerscout.scores.grouping import deal_groups, find_rare
-from layerscout.scores.head_quality import RIDGE_TERMS, _set_thresholds, cross_fit, measure_quality
 from layerscout.scores.indicators import average_labels, find_rare_labels, whiten_labels
 from layerscout.scores.moments import Centred
 from layerscout.scores.probes import majority
+from layerscout.scores.quality import RIDGE_TERMS, _set_thresholds, cross_fit, measure_quality
 from layerscout.scores.state import State
 from layerscout.scores.table import SCORES
 from reference import several as naive, transferability as of_classes

@@ -36,7 +36,6 @@ from .estimates import Estimate as Estimate
 from .evaluation_result import EvaluationResult as EvaluationResult
 from .family_probes import train_family_probes as train_family_probes
 from .grouping import deal_groups as deal_groups, find_rare as find_rare
-from .head_quality import Quality as Quality
 from .indicators import average_labels as average_labels, find_rare_labels as find_rare_labels
 from .linear_probes import train_linear_probes as train_linear_probes
 from .moments import Moments as Moments, class_weights as class_weights
@@ -47,6 +46,7 @@ from .probes import (
     judge_majority as judge_majority,
     majority as majority,
 )
+from .quality import Quality as Quality
 from .score import DEFAULT as DEFAULT, Score as Score
 from .similarity_maps import SimilarityMap as SimilarityMap, cka_map as cka_map
 from .state import State as State

@@ -7,7 +7,6 @@ from jaxtyping import Float64
 from numpy.typing import NDArray
 
 from layerscout.scores.moments import Centred
-from layerscout.scores.tridiagonal import Tridiagonal
 
 # The ridge term of Batra et al. 2026 and the weight of isotropy, as their code has them.
 LOES_RIDGE, LOES_WEIGHT = 1e-3, 1.0
@@ -33,8 +32,8 @@ def loes(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
     if states.same or (states.labels == states.labels[0]).all():
         return None
     targets = _center_targets(states.labels)
-    reduced = Tridiagonal.of(scatter.copy())
-    eigenvalues, along = reduced.along_eigenvectors(states.rows.T @ targets)
+    eigenvalues, vectors = np.linalg.eigh(scatter, "U")
+    along = vectors.T @ (states.rows.T @ targets)
     eigenvalues = np.maximum(eigenvalues, 0)
     deviation = float(eigenvalues.std())
     if deviation <= LEAST_SHARE * eigenvalues.sum():
@@ -60,7 +59,7 @@ def entropy(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | Non
     if states.same:
         return None
     n = len(states.rows)
-    eigenvalues = Tridiagonal.of(scatter + n * np.outer(states.mean, states.mean)).eigenvalues()
+    eigenvalues = np.linalg.eigvalsh(scatter + n * np.outer(states.mean, states.mean), "U")
     shares = eigenvalues / eigenvalues.sum()
     shares = shares[shares > LEAST_SHARE]
     return float(max(-(shares * np.log(shares)).sum(), 0.0))

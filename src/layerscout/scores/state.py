@@ -11,8 +11,8 @@ from jaxtyping import Float, Float64, Int64
 
 from layerscout.scores.folds import FoldScores, score_folds
 from layerscout.scores.grouping import deal_groups
-from layerscout.scores.head_quality import Quality, measure_quality
 from layerscout.scores.moments import Centred
+from layerscout.scores.quality import Quality, measure_quality
 from layerscout.scores.transferability import centred_scatter
 from layerscout.scores.variability import Debiased, estimate_debiased
 

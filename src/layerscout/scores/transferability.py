@@ -13,7 +13,6 @@ from scipy.linalg import solve_triangular
 from layerscout.runtime import InputError
 from layerscout.scores.indicators import whiten_labels
 from layerscout.scores.moments import Centred
-from layerscout.scores.tridiagonal import Tridiagonal
 
 Array = NDArray[np.float64]
 
@@ -79,8 +78,8 @@ def logme(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None)
         else:
             of_class = y.T @ states.rows if several else states.sums.sum(axis=0)
             sums = (of_class + np.outer(count, mean)).T
-        product = scatter + n * np.outer(mean, mean)  # HᵀH
-        eigenvalues, along = Tridiagonal.of(product).along_eigenvectors(sums)
+        eigenvalues, vectors = np.linalg.eigh(scatter + n * np.outer(mean, mean), "U")  # of HᵀH
+        along = vectors.T @ sums
     # What eigenvalues lie below this is rounding, and so is what a target has along them.
     kept = eigenvalues > d * np.finfo(float).eps * eigenvalues[-1]
     eigenvalues = eigenvalues[kept]
@@ -160,7 +159,7 @@ def numerical_rank(
         return None
     ranks = []
     for k in range(states.sizes.shape[1]):
-        eigenvalues = np.maximum(Tridiagonal.of(_product(states, k, scatters)).eigenvalues(), 0)
+        eigenvalues = np.linalg.eigvalsh(_product(states, k, scatters), "U").clip(min=0)
         total = float(eigenvalues.sum())
         if total == 0:
             return None

@@ -1,28 +1,35 @@
-"""Symmetric matrices made tridiagonal: half the way to eigenvectors, and often all that is needed.
-
-What is left costs no more than a band: a system of equations for every ridge term, or the
-coordinates of a few vectors along all eigenvectors.
-"""
+"""Symmetric matrices made tridiagonal once, so that each of many ridge terms costs only a band."""
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.linalg.lapack import dormqr, dpbtrf, dsterf, dstevd, dtbtrs
-
-from layerscout.scores.lapack import find_routine, list_arguments
+from scipy.linalg import cython_lapack
+from scipy.linalg.lapack import dormqr, dpbtrf, dtbtrs
 
 # Columns that are reduced together: fewer than LAPACK's 32 are faster for some hundred features.
 BLOCK = 16
-NOT_FOUND = "the eigenvalues of a symmetric matrix did not converge"
 
 
-# Where right-hand sides are few, a Cholesky factorisation for each of the 7 ridge terms takes 2.4
-# times as long as this form at 768 features (88 against 37 ms for a training set and 2 classes),
-# and NumPy's eigh 1.8 times in LogME (106 against 60).
-_reduce = find_routine("dsytrd")
+def _find_dsytrd() -> Any:
+    """Return LAPACK's reduction, called without the interpreter's lock.
+
+    NumPy has no such routine, and SciPy's holds the lock: states that are scored at the same time
+    would wait for each other (0.37 s at 1,200 features). With 2 classes and 768 features, a
+    Cholesky factorisation for each of the 7 ridge terms takes twice as long, an `eigh` three times.
+    """
+    capsule, api = cython_lapack.__pyx_capi__["dsytrd"], ctypes.pythonapi
+    name_of, pointer_of = api.PyCapsule_GetName, api.PyCapsule_GetPointer
+    name_of.argtypes, name_of.restype = [ctypes.py_object], ctypes.c_char_p
+    pointer_of.argtypes, pointer_of.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    return ctypes.CFUNCTYPE(None)(pointer_of(capsule, name_of(capsule)))
+
+
+_dsytrd = _find_dsytrd()
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +50,20 @@ class Tridiagonal:
     @classmethod
     def of(cls, matrix: Float64[np.ndarray, "d d"]) -> Tridiagonal:
         """Reduce a symmetric matrix, of which only the upper triangle is read, in its place."""
-        d = len(matrix)
         matrix = np.ascontiguousarray(matrix)
+        d = len(matrix)
         bands, factors, room = np.zeros((2, d)), np.zeros(max(1, d - 1)), np.empty(BLOCK * d)
+        size, length, failed = ctypes.c_int(d), ctypes.c_int(BLOCK * d), ctypes.c_int(0)
         # Transposed, it is a lower triangle in the column order of LAPACK.
-        of = (b"L", d, matrix, d, bands[0], bands[1], factors, room, BLOCK * d, 0)
-        _reduce(*list_arguments(*of))
+        arrays = [a.ctypes.data_as(ctypes.c_void_p) for a in (*bands, factors, room)]
+        by_row, n = matrix.ctypes.data_as(ctypes.c_void_p), ctypes.byref(size)
+        _dsytrd(b"L", n, by_row, n, *arrays, ctypes.byref(length), ctypes.byref(failed))
         return cls(bands, np.asfortranarray(matrix.T[1:, :-1]), factors[: d - 1])
 
     def turn(
         self, columns: Float64[np.ndarray, "d m"], *, back: bool = False
     ) -> Float64[np.ndarray, "d m"]:
-        """Give Qᵀ times the columns, or Q times them."""
+        """Return Qᵀ times the columns, or Q times them."""
         turned = columns.copy(order="F")
         if len(turned) > 1:
             # LAPACK takes this much room as a sign to do without blocks where columns are few.
@@ -63,31 +72,6 @@ class Tridiagonal:
                 "L", "N" if back else "T", self.reflectors, self.factors, turned[1:], room
             )
         return turned
-
-    def eigenvalues(self) -> Float64[np.ndarray, " d"]:
-        """Give the eigenvalues, in ascending order.
-
-        Raises:
-            numpy.linalg.LinAlgError: if they are not found.
-        """
-        eigenvalues, failed = dsterf(*self._halves())
-        if failed:
-            raise np.linalg.LinAlgError(NOT_FOUND)
-        found: np.ndarray = eigenvalues
-        return found
-
-    def along_eigenvectors(
-        self, columns: Float64[np.ndarray, "d m"]
-    ) -> tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, "d m"]]:
-        """Give the eigenvalues, in ascending order, and the columns in the basis of eigenvectors.
-
-        Raises:
-            numpy.linalg.LinAlgError: if they are not found.
-        """
-        eigenvalues, vectors, failed = dstevd(*self._halves())
-        if failed:
-            raise np.linalg.LinAlgError(NOT_FOUND)
-        return eigenvalues, vectors.T @ self.turn(columns)
 
     def solve(
         self, shift: float, turned: Float64[np.ndarray, "d m"]
@@ -102,17 +86,9 @@ class Tridiagonal:
             R⁻ᵀ and R⁻¹R⁻ᵀ times `turned`, RᵀR being the Cholesky factors of T + shift · I; None
             where that is not positive definite.
         """
-        factor = self._factor(shift)
-        if factor is None:
+        factor, failed = dpbtrf(self.bands + np.array([[shift], [0.0]]), lower=1)
+        if failed:
             return None
         whitened, _ = dtbtrs(factor, turned, uplo="L")
         solution, _ = dtbtrs(factor, whitened, uplo="L", trans="T")
         return whitened, solution
-
-    def _factor(self, shift: float) -> Float64[np.ndarray, "2 d"] | None:
-        factor, failed = dpbtrf(self.bands + np.array([[shift], [0.0]]), lower=1)
-        return None if failed else factor
-
-    def _halves(self) -> tuple[np.ndarray, np.ndarray]:
-        diagonal, below = self.bands
-        return diagonal, below[: max(1, len(below) - 1)]  # LAPACK wants one even where d is 1

@@ -4,8 +4,8 @@ Ridge regression on the one-hot label (or on several labels as 0 and 1, or on th
 fitted: every example is predicted from a fit to the other folds. The fits without a fold follow
 from the one with all examples, by the block form of the leave-one-out identity for linear smoothers
 (Cook & Weisberg 1982, §2.2): with the hat matrix H and residuals e, those of fold k without fold k
-are (I − H_kk)⁻¹ e_k. H comes from the scatter of the features, or from the inner products of the
-rows where there are fewer of these. A fit for each fold would cost more than the forward pass,
+are (I − H_kk)⁻¹ e_k. H comes from the eigenvectors of the features' scatter, or of the rows' inner
+products where there are fewer of these. A fit for each fold would cost more than the forward pass,
 unless folds have more rows than a state has features, as with words; then there is a fit for each.
 
 States are compared on the same examples. What makes an example hard is then in both of two states
@@ -14,7 +14,7 @@ and leaves their difference: that tells states apart where the intervals around 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,6 @@ from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 from layerscout.data import SIGNED, evaluate, evaluate_without, pick_choices
 from layerscout.scores.estimates import Estimate
 from layerscout.scores.folds import ROUNDING
-from layerscout.scores.lapack import whiten
 from layerscout.scores.probes import majority
 
 # Shares of the mean variance of a feature; the strongest first.
@@ -132,10 +131,8 @@ def cross_fit(
     targets = y.reshape(len(y), -1).astype(np.float64)
     mean = targets.mean(axis=0)
     targets -= mean
-    if max(map(len, parts)) > LARGE * H.shape[1]:
-        leave_out = _fit_without
-    else:
-        leave_out = _correct_by_rows if len(H) < H.shape[1] else _correct_by_features
+    large = max(map(len, parts)) > LARGE * H.shape[1]
+    leave_out = _fit_without if large else _correct_one_fit
     least, best = np.inf, None
     for predicted in leave_out(centred, targets, parts, spread / H.shape[1]):
         error = float(((targets - predicted) ** 2).sum())
@@ -146,7 +143,7 @@ def cross_fit(
     return None if best is None else best + mean
 
 
-def _correct_by_features(
+def _correct_one_fit(
     centred: Float64[np.ndarray, "n d"],
     targets: Float64[np.ndarray, "n T"],
     parts: Sequence[Int64[np.ndarray, " _"]],
@@ -154,48 +151,39 @@ def _correct_by_features(
 ) -> Iterator[Float64[np.ndarray, "n T"]]:
     """Predict rows without those of their fold, from one fit to all, for each ridge term.
 
-    It costs a factorisation of d × d, and products of m × m for folds of m rows. A tridiagonal form
-    for all terms took twice the time, since there are as many right-hand sides as rows. States and
-    targets are less their means.
+    One eigendecomposition serves all terms: of the scatter XᵀX, or of K = XXᵀ where there are fewer
+    rows than features. Then I − H is λ (K + λI)⁻¹, with nothing to subtract but the intercept. Rows
+    that are less their mean have K1 = 0, so it is 1 along 1; with a weak λ all of 8 rows of noise
+    were predicted right by what rounding left of 1 − 1. A multiple of 11ᵀ is therefore added to K,
+    which leaves little to subtract. States and targets are less their means.
     """
-    scatter = centred.T @ centred
+    n, d = centred.shape
+    by_rows = n < d
+    if by_rows:
+        products = centred @ centred.T
+        lift = float(np.trace(products)) / n
+        values, basis = np.linalg.eigh(products + lift / n)
+    else:
+        values, vectors = np.linalg.eigh(centred.T @ centred)
+        basis = centred @ vectors
+    along = basis.T @ targets
     for term in RIDGE_TERMS:
-        whitened = whiten(scatter, term * scale, centred.T)
-        if whitened is None:
-            return  # as every weaker term will
-        residuals = targets - whitened.T @ (whitened @ targets)
-        own = (whitened[:, rows] for rows in parts)
-        missing = (np.eye(one.shape[1]) - one.T @ one - 1 / len(centred) for one in own)
-        if not _leave_out(residuals, parts, missing):
-            return
-        yield targets - residuals
-
-
-def _correct_by_rows(
-    centred: Float64[np.ndarray, "n d"],
-    targets: Float64[np.ndarray, "n T"],
-    parts: Sequence[Int64[np.ndarray, " _"]],
-    scale: float,
-) -> Iterator[Float64[np.ndarray, "n T"]]:
-    """Predict the same from factorisations of n × n: with K = XXᵀ, I − H is λ (K + λI)⁻¹.
-
-    Rows that are less their mean have K1 = 0: λ (K + λI)⁻¹ is 1 there, from which 1 is to be
-    subtracted, and with a weak λ all of 8 rows of noise were predicted right by what rounding left.
-    A multiple of 11ᵀ is therefore added to K, which leaves little to subtract.
-    """
-    n = len(centred)
-    products, one = centred @ centred.T, np.eye(n)
-    lift = float(np.trace(products)) / n
-    products += lift / n
-    for term in RIDGE_TERMS:
-        whitened = whiten(products, term * scale, np.sqrt(term * scale) * one)
-        if whitened is None:
-            return
-        residuals = whitened.T @ (whitened @ targets)
-        share = term * scale / (term * scale + lift)
-        missing = (one.T @ one - share / n for one in (whitened[:, rows] for rows in parts))
-        if not _leave_out(residuals, parts, missing):
-            return
+        ridge = term * scale
+        # I − H without the intercept is start · I + basis · diag(weights) · basisᵀ.
+        if by_rows:
+            start, weights, intercept = 0, ridge / (values + ridge), ridge / (ridge + lift)
+        else:
+            start, weights, intercept = 1, -1 / (values + ridge), 1.0
+        residuals = start * targets + basis @ (weights[:, None] * along)
+        for rows in parts:
+            own = basis[rows]
+            missing = start * np.eye(len(rows)) + (own * weights) @ own.T - intercept / n
+            factor, failed = dpotrf(missing)
+            # All eigenvalues are in (0, 1], so the reciprocal condition number bounds the least
+            # one: rows that alone decide a direction take a stronger ridge term.
+            if failed or dpocon(factor, np.abs(missing).sum(axis=0).max())[0] < SINGULAR:
+                return
+            residuals[rows], _ = dpotrs(factor, residuals[rows])
         yield targets - residuals
 
 
@@ -248,27 +236,3 @@ def _set_thresholds(
     least = np.finfo(np.float64).tiny  # where a prediction is equal to the threshold
     found: np.ndarray = np.where(said, np.maximum(logits, least), np.minimum(logits, 0.0))
     return found
-
-
-def _leave_out(
-    residuals: Float64[np.ndarray, "n T"],
-    parts: Sequence[Int64[np.ndarray, " _"]],
-    missing: Iterable[Float64[np.ndarray, "m m"]],
-) -> bool:
-    """Turn the residuals of each fold, in place, into those of the fit without its rows.
-
-    Args:
-        residuals: of all rows.
-        parts: the rows of each fold.
-        missing: I − H of each fold's rows, H with the intercept.
-
-    Returns:
-        Whether that is possible: rows that alone decide a direction take a stronger ridge term.
-    """
-    for rows, without in zip(parts, missing, strict=True):
-        factor, failed = dpotrf(without)
-        # All eigenvalues are in (0, 1], so the reciprocal condition number bounds the least one.
-        if failed or dpocon(factor, np.abs(without).sum(axis=0).max())[0] < SINGULAR:
-            return False
-        residuals[rows], _ = dpotrs(factor, residuals[rows])
-    return True

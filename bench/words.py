@@ -25,7 +25,7 @@ from transformers import AutoModelForTokenClassification, Trainer, TrainingArgum
 import layerscout as ls
 from layerscout.cache import Examples
 from layerscout.data import Tags, Targets, make_targets, shuffle_batches
-from layerscout.data.tags import count_spans
+from layerscout.data.words import count_spans
 from layerscout.models import Encoder, make_classifier
 from layerscout.pages.plotting import save_chart
 from layerscout.plans import Settings, make_plan

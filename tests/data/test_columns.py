@@ -8,8 +8,8 @@ import pytest
 
 from inputs import Write, as_csv, as_jsonl, expect_refused, many, parquet
 from layerscout.data import KNOWN, Task
-from layerscout.data.hub import OLD_HUB_NAMES
 from layerscout.data.known_tasks import find_known_task
+from layerscout.data.sources import OLD_HUB_NAMES
 
 # --- Columns -----------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ from layerscout.data import (
     tabulate_predictions,
     tune_thresholds,
 )
+from layerscout.data.predictions import ENOUGH
 from layerscout.data.sampling import hold_out
-from layerscout.data.thresholds import ENOUGH
 from tuned import several_task, words_task
 
 NAMES = METRICS_OF["multi_label_classification"]

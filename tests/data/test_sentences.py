@@ -1,13 +1,19 @@
 """The demo's grammar: the same on every machine, balanced, and with two faults in the faulty."""
 
+import sys
 from hashlib import sha256
 from itertools import count, pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from layerscout.data import demo as grammar
-from layerscout.data.demo import FAULTS, LABELS, sentences
+from layerscout import Task
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+
+import demo_grammar as grammar
+from demo_grammar import FAULTS, LABELS, sentences
 
 
 def test_the_same_seed_gives_the_same_sentences_and_another_seed_others():
@@ -21,6 +27,16 @@ def test_the_shipped_task_does_not_change_unnoticed():
         sha256(text.encode()).hexdigest()
         == "065d7aa5789f10ebc5d512a3ad67de13b85fdf55ee13dd6a408ca94674633321"
     )
+
+
+def test_the_package_ships_the_sentences_of_the_grammar():
+    task = Task.load("demo")
+    held_out = task.validation
+    assert held_out is not None and task.labels == LABELS
+    rows = zip(
+        [*task.train.texts, *held_out.texts], [*task.train.labels, *held_out.labels], strict=True
+    )
+    assert [*rows] == sentences(2500)
 
 
 def test_a_larger_count_continues_a_smaller_one():

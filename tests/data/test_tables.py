@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from conftest import real
 from inputs import LABELS, TEXTS, Write, as_csv, as_jsonl, expect_refused, many, parquet
 from layerscout.data import Task
-from layerscout.data.files import open_file
+from layerscout.data.sources import open_file
 from layerscout.runtime import InputError
 
 # --- What is read ------------------------------------------------------------------------------

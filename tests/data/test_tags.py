@@ -5,7 +5,7 @@ import pytest
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
 from layerscout.data import Tags
-from layerscout.data.tags import count_orphans, count_spans, find_spans
+from layerscout.data.words import count_orphans, count_spans, find_spans
 
 TYPES = ("org", "person", "work-of-art")
 IOB2 = ("O", *(f"{prefix}-{name}" for name in TYPES for prefix in "BI"))

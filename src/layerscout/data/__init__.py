@@ -1,8 +1,7 @@
 """Labelled tasks: reading tables, choosing columns, targets, splits, samples and metrics."""
 
 from layerscout.data.batches import batch_by_length, shuffle_batches, shuffle_plainly
-from layerscout.data.columns import Inputs, choose_inputs
-from layerscout.data.constant import warn_of_one_answer
+from layerscout.data.columns import Inputs, choose_inputs, render
 from layerscout.data.intervals import (
     SIGNED,
     find_difference,
@@ -20,20 +19,30 @@ from layerscout.data.metrics import (
     evaluate_by_name,
     evaluate_groups,
     evaluate_without,
-    find_certainty,
     list_metrics,
     name_metric,
     pearson_spearman,
-    pick_choices,
-    predict_labels,
     tabulate_confusion,
 )
 from layerscout.data.pairing import find_row_interval, pair_predictions
-from layerscout.data.sampling import deal_labels, draw_words, sample, stratify
+from layerscout.data.predictions import (
+    find_certainty,
+    pick_choices,
+    predict_labels,
+    settle_thresholds,
+    tune_thresholds,
+    warn_of_one_answer,
+)
+from layerscout.data.sampling import (
+    Split,
+    concatenate_ranges,
+    deal_labels,
+    draw_words,
+    sample,
+    stratify,
+)
 from layerscout.data.shards import Shards
-from layerscout.data.split import Split, concatenate_ranges
 from layerscout.data.tables import Table, join_names
-from layerscout.data.tags import Tags
 from layerscout.data.targets import (
     HELD_OUT,
     Targets,
@@ -48,5 +57,4 @@ from layerscout.data.targets import (
     tabulate_predictions,
 )
 from layerscout.data.task import REPEATED, Task, count_repeated, reload_task
-from layerscout.data.texts import render
-from layerscout.data.thresholds import settle_thresholds, tune_thresholds
+from layerscout.data.words import Tags

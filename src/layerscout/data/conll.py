@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from layerscout.data.lines import read_lines
+from layerscout.data.files import read_lines
 from layerscout.data.tables import Source, Table
 from layerscout.runtime import InputError
 

@@ -1,23 +1,72 @@
-"""Reading files: CSV, TSV, JSON and Parquet, and those of a word a line."""
+"""Files of rows: CSV, TSV, JSON and Parquet."""
 
 import csv
+import gzip
 import json
 import re
+import zlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from layerscout.data.conll import open_conll, open_conllu
-from layerscout.data.lines import find_suffix, read_lines, reading
-from layerscout.data.lists import tell_content
-from layerscout.data.tables import Content, Source, Table, join_names
+from layerscout.data.tables import Content, Source, Table, join_names, tell_content
 from layerscout.runtime import InputError
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what the system says about an unreadable path into one line."""
+    try:
+        yield
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"cannot read {path}: it is not a complete gzip file ({error})") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def find_suffix(path: Path) -> str:
+    """Return the ending of a file's name in lower case; ".csv" also for a compressed x.csv.gz."""
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
+
+
+def _open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile:
+    """Open a file, compressed by gzip if its name says so."""
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rb")
+    return path.open("rb")
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line number, line with its end) of a text file that must be clean UTF-8."""
+    with reading(path), _open_bytes(path) as file:
+        for number, line in enumerate(file, 1):
+            if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                raise InputError(
+                    f"text files must be UTF-8, {path} is UTF-16; "
+                    "convert it, for example with `iconv -f UTF-16 -t UTF-8`"
+                )
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if b"\0" in line:
+                raise InputError(
+                    f"text files must not hold NUL bytes, {path} has one in line {number}; "
+                    "remove it, or convert the file to UTF-8 if it is UTF-16"
+                )
+            try:
+                decoded = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"text files must be UTF-8, {path} has the byte 0x{line[error.start]:02x} in "
+                    f"line {number}; convert it, for example with `iconv -f CP1252 -t UTF-8`"
+                ) from error
+            yield number, decoded
+
 
 # How the names of files of JSON end, with one object a line or an array of them, and of Parquet.
 JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
@@ -29,46 +78,6 @@ DELIMITERS = (",", ";", "\t", "|")
 
 # How many rows are looked at to tell columns of text from columns of numbers.
 GLANCE = 100
-
-
-def open_file(path: Path, sep: str | None = None) -> Source:
-    """Open a file of one of the kinds that `OPENERS` names.
-
-    Args:
-        path: the file.
-        sep: what stands between the fields of a CSV or TSV file, "tab" too; by default that is
-            told from its first line.
-
-    Raises:
-        InputError: if it does not exist, is of another kind, or cannot be read.
-    """
-    suffix = find_suffix(path)
-    with reading(path):
-        if not path.is_file():
-            raise no_such_file(path)
-        if path.suffix.lower() == ".gz":
-            with path.open("rb") as file:
-                if file.read(2) not in (b"\x1f\x8b", b""):
-                    raise InputError(f"{path} is not compressed by gzip; rename it to {path.stem}")
-    if suffix in (".xlsx", ".xls", ".ods"):
-        raise InputError(
-            f"data cannot be a spreadsheet, got {path}; save the sheet as CSV (UTF-8) and use that"
-        )
-    if not is_known(path):
-        raise InputError(
-            f"data files must be {', '.join(OPENERS)} (text files also with .gz), got {path}; "
-            "convert or rename it"
-        )
-    if sep is None:
-        return OPENERS[suffix](path)
-    if suffix not in DELIMITED:
-        raise refuse_separator(path)
-    return _open_text(path, read_separator(sep))
-
-
-def refuse_separator(data: str | Path) -> InputError:
-    """Build the error for a separator of data that have none."""
-    return InputError(f"`sep` is for fields of CSV and TSV files, got {data}; leave it out")
 
 
 def read_separator(sep: str) -> str:
@@ -84,28 +93,9 @@ def read_separator(sep: str) -> str:
 
 
 def tell_separator(header: str) -> str:
-    """Tell what stands between the names in the first line of a CSV file."""
+    """Return what stands between the names in the first line of a CSV file."""
     unquoted = re.sub(r'"[^"]*"', "", header)
     return next((one for one in DELIMITERS if one in unquoted), ",")
-
-
-def is_known(path: Path) -> bool:
-    """Tell by its name whether a file is one that can be read."""
-    packed = path.suffix.lower() == ".gz"
-    return find_suffix(path) in OPENERS and not (packed and find_suffix(path) in PARQUET)
-
-
-def no_such_file(path: Path) -> InputError:
-    """Build the error for a path that does not exist, guessing what was meant."""
-    if path.is_symlink():
-        return InputError(f"{path} is a broken link; repair it or give the file itself")
-    if path.exists():
-        return InputError(f"{path} is neither a file nor a folder; give one of them")
-    if not path.parent.is_dir():
-        return InputError(f"no such file: {path}; the folder {path.parent} does not exist")
-    close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
-    guess = f"did you mean {path.parent / close[0]}?" if close else "check the spelling"
-    return InputError(f"no such file: {path}; {guess}")
 
 
 def _csv_rows(path: Path, sep: str | None) -> Iterator[tuple[int, list[str]]]:
@@ -305,7 +295,7 @@ def find_names(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def content_of(arrow: Any) -> Content:
-    """Tell what a column of an Arrow type holds."""
+    """Return what a column of an Arrow type holds."""
     import pyarrow.types as types
 
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
@@ -317,18 +307,10 @@ def content_of(arrow: Any) -> Content:
 
 
 def _check_unique(path: Path, names: Sequence[str]) -> None:
-    """Refuse column names that occur twice."""
+    """Raise for column names that occur twice."""
     for name, count in Counter(names).items():
         if count > 1:
             raise InputError(
                 f"column names must differ, {path} has {name!r} {count} times; "
                 "rename one (the first line must be a header)"
             )
-
-
-OPENERS: Mapping[str, Callable[[Path], Source]] = {
-    **dict.fromkeys((*DELIMITED, *JSON), _open_text),
-    **dict.fromkeys(PARQUET, _open_parquet),
-    **dict.fromkeys((".conll", ".iob", ".bio"), open_conll),
-    ".conllu": open_conllu,
-}

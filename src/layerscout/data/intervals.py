@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from layerscout.data.metrics import evaluate, evaluate_without, predict_labels
-from layerscout.data.tags import Tags
+from layerscout.data.words import Tags
 
 # Groups of a jackknife, and cells that the tables of all of them may have together.
 GROUPS, CELLS = 200, 4_000_000
@@ -23,7 +23,7 @@ def find_interval(
     thresholds: np.ndarray | None = None,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Give a confidence interval of a metric that never leaves the metric's range.
+    """Return a confidence interval of a metric that never leaves the metric's range.
 
     Wilson's score interval (1927) with the effective number of examples that a delete-a-group
     jackknife shows (Korn and Graubard 1998; Dean and Pagano 2015). Of six right answers to six
@@ -61,7 +61,7 @@ def find_difference(
     thresholds: tuple[np.ndarray | None, np.ndarray | None] = (None, None),
     level: float = 0.95,
 ) -> tuple[float, tuple[float, float] | None]:
-    """Give how far the second of two models is above the first on the same examples.
+    """Return how far the second of two models is above the first on the same examples.
 
     The interval of accuracy is that of Agresti and Min (2005, section 2): half an example more in
     each cell of the table of right and wrong, so that a few flips are no certainty. Of other
@@ -100,20 +100,20 @@ def find_difference(
 
 
 def half_width(replicates: Float64[np.ndarray, " B"], level: float) -> float:
-    """Give half the width of a delete-a-group jackknife's interval, by Student's t of B − 1."""
+    """Return half the width of a delete-a-group jackknife's interval, by Student's t of B − 1."""
     from scipy.special import stdtrit
 
     return float(stdtrit(len(replicates) - 1, (1 + level) / 2)) * standard_error(replicates)
 
 
 def standard_error(replicates: Float64[np.ndarray, " B"]) -> float:
-    """Give the standard error that B leave-one-group-out values (B,) show."""
+    """Return the standard error that B leave-one-group-out values (B,) show."""
     B = len(replicates)
     return float(np.sqrt((B - 1) * replicates.var()))
 
 
 def _find_quantile(level: float) -> float:
-    """Give how many deviations of a normal distribution lie to each side of its interval."""
+    """Return how many deviations of a normal distribution lie to each side of its interval."""
     from scipy.special import ndtri
 
     return float(ndtri((1 + level) / 2))
@@ -125,7 +125,7 @@ def _list_units(labels: np.ndarray, tags: Tags | None) -> np.ndarray:
 
 
 def _pair_interval(gained: int, lost: int, examples: int, level: float) -> tuple[float, float]:
-    """Give the interval of a difference of two shares of the same examples."""
+    """Return the interval of a difference of two shares of the same examples."""
     total = examples + 2
     middle = (gained - lost) / total
     half = _find_quantile(level) * np.sqrt(gained + lost + 1 - (gained - lost) ** 2 / total)
@@ -143,7 +143,7 @@ def _deal(units: np.ndarray, classes: int) -> np.ndarray:
 
 
 def _score_interval(share: float, examples: float, z: float) -> tuple[float, float]:
-    """Give the middle and half the width of Wilson's interval."""
+    """Return the middle and half the width of Wilson's interval."""
     scale = 1 / (1 + z**2 / examples)
     middle = scale * (share + z**2 / (2 * examples))
     spread = share * (1 - share) / examples + z**2 / (4 * examples**2)

@@ -39,7 +39,7 @@ class Known:
 
 
 def benchmark(task: str) -> str:
-    """Give the benchmark that a known task is of: "boolq" for boolq@lodha2023."""
+    """Return the benchmark that a known task is of: "boolq" for boolq@lodha2023."""
     return task.partition("@")[0]
 
 
@@ -54,7 +54,7 @@ NAMED = ("ner_tags", "tags")  # the columns of named entities, on the hub and in
 
 
 def _begin_and_inside(*types: str) -> tuple[str, ...]:
-    """Give the tags of spans of some types: O, and B- and I- of each."""
+    """Return the tags of spans of some types: O, and B- and I- of each."""
     return "O", *(f"{place}-{name}" for name in types for place in "BI")
 
 

@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from layerscout.data.columns import Inputs
+from layerscout.data.columns import Inputs, is_missing
 from layerscout.data.labels import list_alike, name_classes, number_classes
-from layerscout.data.lists import Items, lay_out, read_lists
-from layerscout.data.tables import Table, join_names
-from layerscout.data.texts import is_missing
+from layerscout.data.tables import Items, Table, join_names, lay_out, read_lists
 from layerscout.runtime import InputError
 
 NAMES = "write the names of its labels, or name columns of 0 and 1 with --label joy,fear"
@@ -63,7 +61,7 @@ def read_label_sets(
 
 
 def _check_counts(table: Table, label: str, counts: Mapping[str, int], warnings: list[str]) -> None:
-    """Refuse labels that teach nothing, and tell of single ones that do not.
+    """Raise for labels that teach nothing, and tell of single ones that do not.
 
     Args:
         table: n rows.
@@ -110,7 +108,7 @@ def _read_items(table: Table, inputs: Inputs) -> Items:
 
 
 def _refuse_flags(table: Table, column: str, lists: list[list[Any]]) -> None:
-    """Refuse lists of a 0 or 1 for each label, which would be read as labels 0 and 1."""
+    """Raise for lists of a 0 or 1 for each label, which would be read as labels 0 and 1."""
     count = len(lists[0])
     alike = all(len(row) == count and {0, 1}.issuperset(row) for row in lists)
     if alike and any(len(set(row)) < count for row in lists):

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from layerscout.data.columns import SURROGATE
 from layerscout.data.known_tasks import KNOWN, Known
 from layerscout.data.tables import FILL, NUMBER, Source, Table, join_names
-from layerscout.data.texts import SURROGATE
 from layerscout.runtime import InputError, read_json
 
 # What people write where there is no label; "NaN" is refused as missing.
@@ -89,7 +89,7 @@ def _target(value: Any, numbers_are_strings: bool) -> float:
 
 
 def check_varied(table: Table, column: str, targets: np.ndarray) -> None:
-    """Refuse to learn a constant."""
+    """Raise for to learn a constant."""
     if (targets == targets[0]).all():
         raise InputError(
             f"regression needs labels that differ: column {column!r} of {table.name} is "
@@ -146,7 +146,7 @@ class Classes:
 def count_classes(
     counted: Sequence[tuple[Any, int]], source: Source, column: str, task: str | None
 ) -> Classes:
-    """Give the classes of labels that were counted, with the checks of `Task.load`.
+    """Return the classes of labels that were counted, with the checks of `Task.load`.
 
     Args:
         counted: every label, and how often it occurs.

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from layerscout.data.tags import Tags, count_spans, mark_spans
+from layerscout.data.predictions import predict_labels
+from layerscout.data.words import Tags, count_spans, mark_spans
 from layerscout.runtime import make_unknown_error
 
 
@@ -34,12 +35,12 @@ def tabulate(
 
 
 def accuracy(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
-    """Give the share of right predictions."""
+    """Return the share of right predictions."""
     return _divide(_diagonal(table).sum(axis=-1), table.sum(axis=(-2, -1)))
 
 
 def f1(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
-    """Give F1 of class 1 where there are two classes, else the mean over those that occur.
+    """Return F1 of class 1 where there are two classes, else the mean over those that occur.
 
     It is 0 where it is undefined, as when the class neither occurs nor is predicted.
     """
@@ -50,14 +51,14 @@ def f1(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
 
 
 def macro_f1(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
-    """Give the mean of F1 over the classes that occur or are predicted."""
+    """Return the mean of F1 over the classes that occur or are predicted."""
     either = table.sum(axis=-1) + table.sum(axis=-2)
     by_class = _divide(2 * _diagonal(table), either)
     return _divide(by_class.sum(axis=-1), (either > 0).sum(axis=-1))
 
 
 def matthews_correlation(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
-    """Give Matthews' correlation coefficient, for any number of classes; 0 where undefined.
+    """Return Matthews' correlation coefficient, for any number of classes; 0 where undefined.
 
     R_K of Gorodkin 2004, the correlation of the indicators of the classes with those predicted.
     """
@@ -77,21 +78,21 @@ def _divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def pearson(targets: np.ndarray, predicted: np.ndarray) -> float:
-    """Give Pearson's correlation; 0 where undefined, as when either side is constant."""
+    """Return Pearson's correlation; 0 where undefined, as when either side is constant."""
     from scipy.stats import pearsonr
 
     return _correlation(pearsonr, targets, predicted)
 
 
 def spearman(targets: np.ndarray, predicted: np.ndarray) -> float:
-    """Give Spearman's correlation of ranks; 0 where undefined, as for Pearson's."""
+    """Return Spearman's correlation of ranks; 0 where undefined, as for Pearson's."""
     from scipy.stats import spearmanr
 
     return _correlation(spearmanr, targets, predicted)
 
 
 def pearson_spearman(targets: np.ndarray, predicted: np.ndarray) -> float:
-    """Give the mean of Pearson's and Spearman's correlation, as GLUE judges STS-B."""
+    """Return the mean of Pearson's and Spearman's correlation, as GLUE judges STS-B."""
     return (pearson(targets, predicted) + spearman(targets, predicted)) / 2
 
 
@@ -147,7 +148,7 @@ def _count_labels(labels: np.ndarray, predicted: np.ndarray, _: np.ndarray) -> n
 
 
 def _count_samples_f1(labels: np.ndarray, predicted: np.ndarray, _: np.ndarray) -> np.ndarray:
-    """Give F1 of each example; 1 where there is no label and none is predicted."""
+    """Return F1 of each example; 1 where there is no label and none is predicted."""
     right, either = (labels & predicted).sum(axis=1), labels.sum(axis=1) + predicted.sum(axis=1)
     return _count_values(np.where(either > 0, 2 * right / np.maximum(either, 1), 1.0))
 
@@ -183,7 +184,7 @@ def _conclude_micro(sums: np.ndarray) -> np.ndarray:
 
 
 def _conclude_macro(sums: np.ndarray) -> np.ndarray:
-    """Give the mean over the labels that occur or are predicted."""
+    """Return the mean over the labels that occur or are predicted."""
     seen = (sums[..., 1:].sum(axis=-1) > 0).sum(axis=-1)
     return _divide(_conclude_f1(sums).sum(axis=-1), seen.astype(np.float64))
 
@@ -249,45 +250,6 @@ def name_metric(key: str, classes: Sequence[str] = ()) -> str:
     if key == "f1" and len(classes) > 1:
         return "macro-F1" if len(classes) > 2 else f"F1 of {classes[1]:.30}"
     return _WORDS.get(key, key.replace("_", " "))
-
-
-def predict_labels(
-    labels: np.ndarray, logits: np.ndarray, thresholds: np.ndarray | None = None
-) -> np.ndarray:
-    """Give what the logits (n, K) say, (n,): the number where labels are numbers, else the class.
-
-    Classes are ids, or numbers of choices; ties go to the lower one. Where an example may have
-    several labels, which ones it has, bool (n, K): those above their threshold.
-
-    Args:
-        labels: only their type counts.
-        logits: (n, K).
-        thresholds: probabilities (K,) of several labels; None for 0.5.
-    """
-    if labels.dtype.kind == "b":
-        least = 0.0 if thresholds is None else np.log(thresholds / (1 - thresholds))
-        above: np.ndarray = logits > least
-        return above
-    found: np.ndarray = logits[:, 0] if labels.dtype.kind == "f" else logits.argmax(axis=1)
-    return found
-
-
-def find_certainty(logits: np.ndarray, *, several: bool = False) -> Float64[np.ndarray, " n"]:
-    """Give the probability of what the logits (n, K) say of each example.
-
-    Args:
-        logits: of classes, or of choices.
-        several: whether an example may have several labels; then that of all answers together.
-    """
-    from scipy.special import log_expit, softmax
-
-    exact = logits.astype(np.float64)
-    found: np.ndarray
-    if several:
-        found = np.exp(log_expit(np.abs(exact)).sum(axis=1))
-    else:
-        found = softmax(exact, axis=1).max(axis=1)
-    return found
 
 
 def evaluate(
@@ -401,7 +363,7 @@ def _sum_groups(counts: np.ndarray, groups: np.ndarray, tags: Tags | None) -> np
 
 
 def _is_of_classes(metric: str, labels: np.ndarray) -> bool:
-    """Tell whether a metric is made from a table of classes: of several labels it is not."""
+    """Return whether a metric is made from a table of classes: of several labels it is not."""
     return metric in _OF_TABLES and labels.dtype.kind != "b"
 
 
@@ -424,7 +386,7 @@ def evaluate_by_name(
     tags: Tags | None = None,
     thresholds: np.ndarray | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Give precision, recall, F1 and how often it occurs of every label, or type of span.
+    """Return precision, recall, F1 and how often it occurs of every label, or type of span.
 
     Args:
         names: of the labels.
@@ -464,33 +426,8 @@ def tabulate_confusion(
     return found
 
 
-def pick_choices(
-    labels: np.ndarray, logits: np.ndarray, examples: np.ndarray
-) -> tuple[np.ndarray, Float64[np.ndarray, "m C"]]:
-    """Turn what is said of each choice into a pick among the choices of each example.
-
-    Args:
-        labels: 1 for the right row of an example, 0 for its others (n,).
-        logits: (n, 2), of being wrong and of being right.
-        examples: (n,); rows with the same number are the choices of one example.
-
-    Returns:
-        For the examples in the order of their numbers, the right choice (m,), counted from 0 in
-        the order of the rows, and how much says that each one is right, −∞ where there is none.
-    """
-    example = np.unique(examples, return_inverse=True)[1].reshape(-1)
-    order = np.argsort(example, kind="stable")
-    counts = np.bincount(example)
-    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    margins = np.full((len(counts), counts.max()), -np.inf)
-    right = np.zeros(margins.shape, np.int64)
-    margins[example[order], place] = (logits[:, 1] - logits[:, 0])[order]
-    right[example[order], place] = labels[order]
-    return right.argmax(axis=1), margins
-
-
 def _check_for(metric: str, labels: np.ndarray, tags: Tags | None) -> None:
-    """Refuse a metric that there is not, or that is for other labels."""
+    """Raise for a metric that there is not, or that is for other labels."""
     if tags is not None:
         known = list_metrics("token_classification", tags.names)
     elif labels.dtype.kind == "b":

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layerscout.data.columns import Inputs, column_template
+from layerscout.data.columns import Inputs, column_template, render
 from layerscout.data.known_tasks import CHOICE, Kind, Known
 from layerscout.data.label_sets import read_label_sets
 from layerscout.data.labels import (
@@ -17,12 +17,9 @@ from layerscout.data.labels import (
     read_numbers,
     settle_classes,
 )
-from layerscout.data.lists import holds_lists, is_list
-from layerscout.data.split import Split
-from layerscout.data.tables import Source, Table, join_names
-from layerscout.data.tags import mark_spans
-from layerscout.data.texts import render
-from layerscout.data.words import number_tags, read_sentences
+from layerscout.data.sampling import Split
+from layerscout.data.tables import Source, Table, holds_lists, is_list, join_names
+from layerscout.data.words import mark_spans, number_tags, read_sentences
 from layerscout.runtime import InputError, make_unknown_error
 
 # What tasks are judged by, where it is not accuracy.
@@ -111,7 +108,7 @@ def _find_expected(
     fixed: tuple[str, ...] | None,
     classes: tuple[str, ...],
 ) -> tuple[str, ...] | None:
-    """Give the classes of a model that is judged, unless it has other names for all of them.
+    """Return the classes of a model that is judged, unless it has other names for all of them.
 
     Raises:
         InputError: if it has some of the rows' classes, but not all.
@@ -173,7 +170,7 @@ def _drop_missing(table: Table, inputs: Inputs, kind: Kind, warnings: list[str])
 def _tell_kind(
     name: str, table: Table, inputs: Inputs, known: Known | None, regression: bool
 ) -> Kind:
-    """Tell what kind of task the training split has."""
+    """Return what kind of task the training split has."""
     if regression and known is not None and known.labels:
         raise InputError(f"{name} has classes, not numbers; leave out --regression")
     words = _holds_words(table, inputs)
@@ -209,7 +206,7 @@ def _tell_kind(
 
 
 def _holds_words(table: Table, inputs: Inputs) -> bool:
-    """Tell whether rows have a list of words instead of a text."""
+    """Return whether rows have a list of words instead of a text."""
     text = inputs.templates[0].slots[0][0]
     if len(inputs.templates) > 1 or inputs.templates[0] != column_template(text):
         return False

@@ -17,8 +17,7 @@ from layerscout.data.files import (
     content_of,
     json_record,
 )
-from layerscout.data.lists import tell_content
-from layerscout.data.tables import Content, Source, Table, join_names
+from layerscout.data.tables import Content, Source, Table, join_names, tell_content
 from layerscout.runtime import InputError, first_line
 
 

@@ -1,14 +1,204 @@
-"""Finding the splits of a file, a folder, the demo or a data set on the hub."""
+"""Finding the splits of a file, a folder, standard input, the demo or a data set on the hub."""
 
+import gzip
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
+from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from layerscout.data.files import OPENERS, is_known, no_such_file, open_file, refuse_separator
-from layerscout.data.hub import VALIDATION_NAMES, open_hub, parse_hub_name
-from layerscout.data.lines import reading
-from layerscout.data.stdin import open_stdin
+from layerscout.data.conll import open_conll, open_conllu
+from layerscout.data.files import (
+    DELIMITED,
+    JSON,
+    PARQUET,
+    _open_parquet,
+    _open_text,
+    content_of,
+    find_names,
+    find_suffix,
+    read_separator,
+    reading,
+    tell_separator,
+)
 from layerscout.data.tables import Source, Table, from_memory, join_names
 from layerscout.runtime import InputError
+
+# Names from before the hub's data sets had owners.
+OLD_HUB_NAMES = {
+    "glue": "nyu-mll/glue",
+    "super_glue": "aps/super_glue",
+    "yelp_polarity": "fancyzhx/yelp_polarity",
+    "hellaswag": "Rowan/hellaswag",
+    "cosmos_qa": "allenai/cosmos_qa",
+    "go_emotions": "google-research-datasets/go_emotions",
+    "wnut_17": "leondz/wnut_17",
+    "conll2003": "eriktks/conll2003",
+    "universal_dependencies": "universal-dependencies/universal_dependencies",
+}
+VALIDATION_NAMES = ("validation", "validation_matched", "dev", "dev_matched", "valid", "val")
+
+
+def parse_hub_name(data: str) -> str | None:
+    """Return the hub's `owner/name[/config]`, or an old bare name; None for what must be a path."""
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*){0,2}", data, re.ASCII):
+        return None
+    first, *rest = data.split("/")
+    parts = [*OLD_HUB_NAMES.get(first, first).split("/"), *rest]
+    # Names end in versions (name-v1.5) and configurations in words (wsc.fixed), files in suffixes.
+    if len(parts) > 3 or (len(parts) < 3 and re.search(r"\.[A-Za-z]\w*$", data)):
+        return None
+    # The library takes names such as "csv" for its readers and would look in this folder.
+    if "." in first or find_spec(f"datasets.packaged_modules.{first}"):
+        return None
+    return "/".join(parts)
+
+
+def open_hub(hub: str) -> dict[str, Source]:
+    """Return the splits of a data set on the hub, downloaded or from the library's cache."""
+    from datasets.exceptions import DatasetsError
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        with _cache_if_unreachable(hub):
+            found = _download(hub.split("/"))
+    except (OSError, ValueError, RuntimeError, HTTPError, DatasetsError) as error:
+        raise _hub_error(hub, error) from error
+    name = "/".join(hub.split("/")[:2])
+    if "train" not in found:
+        raise InputError(f"a data set needs a split `train`: {name} has {join_names(found)}")
+    splits = {"train": _hub_split(f"{name} (train)", found["train"])}
+    validation = next((split for split in VALIDATION_NAMES if split in found), None)
+    if validation is not None:
+        splits["validation"] = _hub_split(f"{name} ({validation})", found[validation])
+    if "test" in found:
+        splits["test"] = _hub_split(f"{name} (test)", found["test"])
+    return splits
+
+
+@contextmanager
+def _cache_if_unreachable(hub: str) -> Iterator[None]:
+    """Send `datasets` straight to its cache where the hub does not answer: it retries for long."""
+    from datasets import config
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+
+    before = config.HF_HUB_OFFLINE
+    try:
+        HfApi().dataset_info("/".join(hub.split("/")[:2]), timeout=10)
+    except HfHubHTTPError:
+        pass  # it answered; what it says is told below
+    except (HTTPError, OSError):
+        config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        config.HF_HUB_OFFLINE = before
+
+
+def _download(parts: list[str]) -> Any:
+    """Return what `datasets` has by owner, name and configuration: its splits by name."""
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetNotFoundError
+
+    try:
+        return load_dataset("/".join(parts[:2]), *parts[2:])
+    except DatasetNotFoundError as not_found:
+        if len(parts) != 2:
+            raise
+        try:  # old names have no owner, so what looks like owner/name may be name/config
+            return load_dataset(*parts)
+        except DatasetNotFoundError:
+            raise not_found from None
+
+
+def _hub_error(name: str, error: Exception) -> InputError:
+    """Tell in one line why a data set on the hub could not be had, and what to do."""
+    import datasets
+
+    reason = " ".join(str(error).split())[:300].rstrip(". ")
+    if isinstance(error, datasets.exceptions.DatasetNotFoundError):
+        remedy = "check the spelling; for a private or gated one run `hf auth login`"
+    elif isinstance(error, ConnectionError):
+        remedy = "check the network, or use a data set that was loaded before, or local files"
+    elif "scripts are no longer supported" in reason:
+        remedy = "code from the hub is never run; use a copy in Parquet, or local files"
+    elif "config" in reason.lower():
+        remedy = "write the configuration as name/config"
+    else:
+        remedy = "try again, or use local files"
+    return InputError(f"cannot load {name!r} (no such file here) from the hub: {reason}; {remedy}")
+
+
+def _hub_split(name: str, split: Any) -> Source:
+    """Make the source of one split as `datasets` has it."""
+
+    def read(wanted: Sequence[str]) -> Table:
+        table = split.select_columns(list(wanted)).with_format("arrow")[:]
+        return Table(name, {column: table[column].to_pylist() for column in wanted})
+
+    columns = {column.name: content_of(column.type) for column in split.features.arrow_schema}
+    return Source(name, columns, read, find_names(split.features.to_dict()))
+
+
+# What messages call it.
+NAME = "standard input"
+
+
+def open_stdin(sep: str | None = None) -> Source:
+    """Read standard input to its end: CSV, TSV, JSON or Parquet, told apart by how it begins.
+
+    Raises:
+        InputError: if nothing is piped in, or it cannot be read as one of these.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise InputError(
+            "DATA - is standard input, and nothing is piped in; write `... | layerscout` or "
+            "add `< reviews.csv`"
+        )
+    with reading(Path(NAME)):
+        content = sys.stdin.buffer.read()
+    suffix = _tell_suffix(content, sep)
+
+    def read(wanted: Sequence[str]) -> Table:
+        with _as_file(content, suffix) as path:
+            return replace(open_file(path, sep).read(wanted), name=NAME)
+
+    with _as_file(content, suffix) as path:
+        return replace(open_file(path, sep), name=NAME, read=read)
+
+
+def _tell_suffix(content: bytes, sep: str | None) -> str:
+    """Tell how the name of a file with this content would end."""
+    packed = ""
+    if content.startswith(b"\x1f\x8b"):
+        with reading(Path(NAME)), gzip.GzipFile(fileobj=BytesIO(content)) as file:
+            content, packed = file.read(10_000), ".gz"
+    if content.startswith(b"PAR1"):
+        return ".parquet"
+    start = content[:10_000].decode("utf-8-sig", "replace").lstrip()
+    if start[:1] in ("{", "["):
+        return ".json" + packed
+    used = tell_separator(start.partition("\n")[0]) if sep is None else read_separator(sep)
+    return (".tsv" if used == "\t" else ".csv") + packed
+
+
+@contextmanager
+def _as_file(content: bytes, suffix: str) -> Iterator[Path]:
+    """Write it to a file for as long as that is read; what is said of the file is said of NAME."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"stdin{suffix}"
+        path.write_bytes(content)
+        try:
+            yield path
+        except InputError as error:
+            raise InputError(*(str(one).replace(str(path), NAME) for one in error.args)) from error
 
 
 def find(data: str | Path, sep: str | None = None) -> tuple[str, str | None, dict[str, Source]]:
@@ -49,7 +239,7 @@ def find(data: str | Path, sep: str | None = None) -> tuple[str, str | None, dic
 
 
 def _strip(path: Path) -> str:
-    """Give the name of a file without its ending, or endings if it is compressed."""
+    """Return the name of a file without its ending, or endings if it is compressed."""
     return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
 
 
@@ -90,12 +280,79 @@ def _open(split: str, path: Path, sep: str | None) -> Source:
 
 
 def _demo() -> dict[str, Source]:
-    """Return the splits of the task that ships with the package: always the same rows."""
-    from layerscout.data.demo import LABELS, sentences
-
-    texts, labels = zip(*sentences(2500, seed=0), strict=True)
+    """Return the splits of the task that ships with the package; bench/demo_grammar.py wrote it."""
+    table = open_file(Path(__file__).with_name("demo.csv")).read(["text", "label"])
+    texts, labels = table.columns["text"], [int(label) for label in table.columns["label"]]
     splits = {
         "train": from_memory("demo", texts[:2000], labels[:2000]),
         "validation": from_memory("demo (validation)", texts[2000:], labels[2000:]),
     }
-    return {which: replace(split, classes={"label": LABELS}) for which, split in splits.items()}
+    names = {"label": ("unacceptable", "acceptable")}
+    return {which: replace(split, classes=names) for which, split in splits.items()}
+
+
+def open_file(path: Path, sep: str | None = None) -> Source:
+    """Open a file of one of the kinds that `OPENERS` names.
+
+    Args:
+        path: the file.
+        sep: what stands between the fields of a CSV or TSV file, "tab" too; by default that is
+            told from its first line.
+
+    Raises:
+        InputError: if it does not exist, is of another kind, or cannot be read.
+    """
+    suffix = find_suffix(path)
+    with reading(path):
+        if not path.is_file():
+            raise no_such_file(path)
+        if path.suffix.lower() == ".gz":
+            with path.open("rb") as file:
+                if file.read(2) not in (b"\x1f\x8b", b""):
+                    raise InputError(f"{path} is not compressed by gzip; rename it to {path.stem}")
+    if suffix in (".xlsx", ".xls", ".ods"):
+        raise InputError(
+            f"data cannot be a spreadsheet, got {path}; save the sheet as CSV (UTF-8) and use that"
+        )
+    if not is_known(path):
+        raise InputError(
+            f"data files must be {', '.join(OPENERS)} (text files also with .gz), got {path}; "
+            "convert or rename it"
+        )
+    if sep is None:
+        return OPENERS[suffix](path)
+    if suffix not in DELIMITED:
+        raise refuse_separator(path)
+    return _open_text(path, read_separator(sep))
+
+
+def refuse_separator(data: str | Path) -> InputError:
+    """Build the error for a separator of data that have none."""
+    return InputError(f"`sep` is for fields of CSV and TSV files, got {data}; leave it out")
+
+
+def is_known(path: Path) -> bool:
+    """Tell by its name whether a file is one that can be read."""
+    packed = path.suffix.lower() == ".gz"
+    return find_suffix(path) in OPENERS and not (packed and find_suffix(path) in PARQUET)
+
+
+def no_such_file(path: Path) -> InputError:
+    """Build the error for a path that does not exist, guessing what was meant."""
+    if path.is_symlink():
+        return InputError(f"{path} is a broken link; repair it or give the file itself")
+    if path.exists():
+        return InputError(f"{path} is neither a file nor a folder; give one of them")
+    if not path.parent.is_dir():
+        return InputError(f"no such file: {path}; the folder {path.parent} does not exist")
+    close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    guess = f"did you mean {path.parent / close[0]}?" if close else "check the spelling"
+    return InputError(f"no such file: {path}; {guess}")
+
+
+OPENERS: Mapping[str, Callable[[Path], Source]] = {
+    **dict.fromkeys((*DELIMITED, *JSON), _open_text),
+    **dict.fromkeys(PARQUET, _open_parquet),
+    **dict.fromkeys((".conll", ".iob", ".bio"), open_conll),
+    ".conllu": open_conllu,
+}

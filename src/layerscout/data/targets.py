@@ -11,10 +11,9 @@ import numpy as np
 
 from layerscout.data.known_tasks import Kind
 from layerscout.data.metrics import METRICS_OF, list_metrics, predict_labels
-from layerscout.data.sampling import sample
-from layerscout.data.split import Split
-from layerscout.data.tags import Tags
+from layerscout.data.sampling import Split, sample
 from layerscout.data.task import Task
+from layerscout.data.words import Tags
 from layerscout.runtime import InputError, make_unknown_error
 
 # What is set aside where held-out examples are needed and the data has none.
@@ -42,7 +41,7 @@ class Targets:
         return len(self.labels)
 
     def count_shares(self, task: Task) -> np.ndarray | None:
-        """Give how often each label or tag of a task occurs, (K,), none of them 0 or 1.
+        """Return how often each label or tag of a task occurs, (K,), none of them 0 or 1.
 
         None of other tasks, where published trainings start from biases of 0.
         """
@@ -62,7 +61,7 @@ class Targets:
 
 
 def check_choices(labels: np.ndarray) -> None:
-    """Refuse examples of which not just one choice is right.
+    """Raise for examples of which not just one choice is right.
 
     Args:
         labels: of n examples with as many choices each, (n, choices).
@@ -79,7 +78,7 @@ def check_choices(labels: np.ndarray) -> None:
 
 
 def make_targets(split: Split, kind: Kind, names: Sequence[str] = ()) -> Targets:
-    """Tell what is right for each example of a split.
+    """Return what is right for each example of a split.
 
     Args:
         split: the rows.
@@ -122,7 +121,7 @@ def make_targets(split: Split, kind: Kind, names: Sequence[str] = ()) -> Targets
 
 
 def ensure_validation(task: Task | str | Path, seed: int) -> Task:
-    """Give a task with a validation split, set aside where it has none, checked to be of its kind.
+    """Return a task with a validation split, set aside where it has none, checked to be of its kind.
 
     Raises:
         InputError: if it cannot be loaded or split, or its rows are not those of its kind.
@@ -135,7 +134,7 @@ def ensure_validation(task: Task | str | Path, seed: int) -> Task:
 
 
 def require_validation(task: Task) -> Split:
-    """Give the validation split.
+    """Return the validation split.
 
     Raises:
         InputError: if there is none.
@@ -146,7 +145,7 @@ def require_validation(task: Task) -> Split:
 
 
 def check_metric(metric: str, task: Task) -> None:
-    """Refuse a metric that is none of a task.
+    """Raise for a metric that is none of a task.
 
     Raises:
         InputError: if it is not.
@@ -159,7 +158,7 @@ def check_metric(metric: str, task: Task) -> None:
 
 
 def draw_examples(task: Task, examples: int | Literal["all"], seed: int) -> Task:
-    """Give the task with so many of its training examples, in proportion to the classes.
+    """Return the task with so many of its training examples, in proportion to the classes.
 
     Raises:
         InputError: if there are not so many, or they would be too few.
@@ -186,7 +185,7 @@ def draw_examples(task: Task, examples: int | Literal["all"], seed: int) -> Task
 
 
 def expand_choices(examples: np.ndarray, choices: int) -> np.ndarray:
-    """Give the rows of examples that are C = `choices` rows each, int64 (m C,)."""
+    """Return the rows of examples that are C = `choices` rows each, int64 (m C,)."""
     return (examples[:, None] * choices + np.arange(choices)).reshape(-1)
 
 
@@ -197,7 +196,7 @@ def tabulate_predictions(
     logits: np.ndarray,
     thresholds: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Give the columns of `predictions.parquet`: row, text, label, prediction and logits.
+    """Return the columns of `predictions.parquet`: row, text, label, prediction and logits.
 
     Where words are labelled, each is a row, whose text is the word, with its number in the sentence
     as "word". Of several labels there is a list of names, of several choices one of their texts.
@@ -240,5 +239,5 @@ def tabulate_predictions(
 
 
 def describe_kind(kind: Kind) -> str:
-    """Give the words for a kind of task."""
+    """Return the words for a kind of task."""
     return kind.replace("_", " ").replace("multi label", "multi-label")

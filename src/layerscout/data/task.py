@@ -10,12 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from layerscout.data.columns import Inputs, choose_inputs, column_template
-from layerscout.data.files import open_file
 from layerscout.data.known_tasks import KNOWN, Kind, find_known_task
 from layerscout.data.reading import read_splits
-from layerscout.data.sampling import hold_out
-from layerscout.data.sources import find
-from layerscout.data.split import Split
+from layerscout.data.sampling import Split, hold_out
+from layerscout.data.sources import find, open_file
 from layerscout.data.tables import NUMBER, Rows, Source, from_memory
 from layerscout.runtime import InputError, LayerscoutError, make_unknown_error
 
@@ -192,7 +190,7 @@ class Task:
         return loaded if fraction is None else loaded.hold_out(fraction, seed)
 
     def renumber(self, labels: Sequence[str]) -> "Task":
-        """Give the task of classes with other numbers, and with classes that no row has.
+        """Return the task of classes with other numbers, and with classes that no row has.
 
         Args:
             labels: names by id; all of the task's own are among them.
@@ -213,7 +211,7 @@ class Task:
         return replace(self, labels=tuple(labels), train=train, validation=validation, test=test)
 
     def hold_out(self, fraction: float, seed: int) -> "Task":
-        """Give the task with a part of the training rows, drawn by class, as its validation split.
+        """Return the task with a part of the training rows, drawn by class, as its validation split.
 
         Raises:
             InputError: if `fraction` is not between 0 and 1, or leaves either part empty.

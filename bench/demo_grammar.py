@@ -1,16 +1,21 @@
-"""The demo task: a seeded grammar of English sentences, acceptable or with two faults in them.
+"""The rows of the demo task: a seeded grammar of English sentences, acceptable or with two faults.
+
+    python bench/demo_grammar.py  # writes src/layerscout/data/demo.csv
 
 A phrase knows its right form and, for each fault that it can have, a wrong one. An unacceptable
 sentence is an acceptable one in which two phrases have a wrong form: the two classes use the same
 words in the same places, and only the faults tell them apart.
 """
 
+import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 LABELS = ("unacceptable", "acceptable")
+SHIPPED = Path(__file__).parents[1] / "src" / "layerscout" / "data" / "demo.csv"
 
 # How often a fault is chosen, relative to the others that the sentence at hand can have.
 FAULTS = {
@@ -184,3 +189,14 @@ def sentences(count: int, seed: int = 0) -> list[tuple[str, int]]:
         acceptable = draw() < 0.5
         made.setdefault(sentence(draw, acceptable), int(acceptable))
     return list(made.items())
+
+
+def main() -> None:
+    """Write the rows that ship with the package."""
+    with SHIPPED.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([("text", "label"), *sentences(2500)])
+
+
+if __name__ == "__main__":
+    main()

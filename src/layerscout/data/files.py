@@ -307,7 +307,7 @@ def content_of(arrow: Any) -> Content:
 
 
 def _check_unique(path: Path, names: Sequence[str]) -> None:
-    """Raise for column names that occur twice."""
+    """Raise if column names occur twice."""
     for name, count in Counter(names).items():
         if count > 1:
             raise InputError(

@@ -61,7 +61,7 @@ def read_label_sets(
 
 
 def _check_counts(table: Table, label: str, counts: Mapping[str, int], warnings: list[str]) -> None:
-    """Raise for labels that teach nothing, and tell of single ones that do not.
+    """Raise if the labels teach nothing, and warn of single ones that do not.
 
     Args:
         table: n rows.
@@ -108,7 +108,7 @@ def _read_items(table: Table, inputs: Inputs) -> Items:
 
 
 def _refuse_flags(table: Table, column: str, lists: list[list[Any]]) -> None:
-    """Raise for lists of a 0 or 1 for each label, which would be read as labels 0 and 1."""
+    """Raise if lists hold a 0 or 1 for each label: they would be read as labels 0 and 1."""
     count = len(lists[0])
     alike = all(len(row) == count and {0, 1}.issuperset(row) for row in lists)
     if alike and any(len(set(row)) < count for row in lists):

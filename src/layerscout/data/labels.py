@@ -89,7 +89,7 @@ def _target(value: Any, numbers_are_strings: bool) -> float:
 
 
 def check_varied(table: Table, column: str, targets: np.ndarray) -> None:
-    """Raise for to learn a constant."""
+    """Raise if all targets are the same."""
     if (targets == targets[0]).all():
         raise InputError(
             f"regression needs labels that differ: column {column!r} of {table.name} is "

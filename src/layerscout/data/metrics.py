@@ -427,7 +427,7 @@ def tabulate_confusion(
 
 
 def _check_for(metric: str, labels: np.ndarray, tags: Tags | None) -> None:
-    """Raise for a metric that there is not, or that is for other labels."""
+    """Raise if a metric is unknown, or for other labels."""
     if tags is not None:
         known = list_metrics("token_classification", tags.names)
     elif labels.dtype.kind == "b":

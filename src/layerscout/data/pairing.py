@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscout.data.intervals import find_difference
-from layerscout.data.metrics import find_certainty
-from layerscout.data.tags import Tags
+from layerscout.data.predictions import find_certainty
+from layerscout.data.words import Tags
 from layerscout.runtime import InputError
 
 if TYPE_CHECKING:

@@ -306,7 +306,7 @@ def _split(table: Table, inputs: Inputs, ids: np.ndarray, warnings: list[str]) -
 
 
 def _check_empty(table: Table, texts: Mapping[str, list[str]], warnings: list[str]) -> None:
-    """Tell of empty texts; refuse columns that have no others.
+    """Warn of empty texts; raise if a column has no others.
 
     Args:
         table: that they are from.

@@ -119,7 +119,7 @@ def _download(parts: list[str]) -> Any:
 
 
 def _hub_error(name: str, error: Exception) -> InputError:
-    """Tell in one line why a data set on the hub could not be had, and what to do."""
+    """Build the error for a data set that the hub did not give."""
     import datasets
 
     reason = " ".join(str(error).split())[:300].rstrip(". ")
@@ -175,7 +175,7 @@ def open_stdin(sep: str | None = None) -> Source:
 
 
 def _tell_suffix(content: bytes, sep: str | None) -> str:
-    """Tell how the name of a file with this content would end."""
+    """Return the ending that the name of a file with this content would have."""
     packed = ""
     if content.startswith(b"\x1f\x8b"):
         with reading(Path(NAME)), gzip.GzipFile(fileobj=BytesIO(content)) as file:
@@ -332,7 +332,7 @@ def refuse_separator(data: str | Path) -> InputError:
 
 
 def is_known(path: Path) -> bool:
-    """Tell by its name whether a file is one that can be read."""
+    """Return whether a file can be read, by its name."""
     packed = path.suffix.lower() == ".gz"
     return find_suffix(path) in OPENERS and not (packed and find_suffix(path) in PARQUET)
 

@@ -61,7 +61,7 @@ class Targets:
 
 
 def check_choices(labels: np.ndarray) -> None:
-    """Raise for examples of which not just one choice is right.
+    """Raise unless just one choice of each example is right.
 
     Args:
         labels: of n examples with as many choices each, (n, choices).
@@ -121,7 +121,7 @@ def make_targets(split: Split, kind: Kind, names: Sequence[str] = ()) -> Targets
 
 
 def ensure_validation(task: Task | str | Path, seed: int) -> Task:
-    """Return a task with a validation split, set aside where it has none, checked to be of its kind.
+    """Return a task with a validation split, set aside if it has none, and check its rows.
 
     Raises:
         InputError: if it cannot be loaded or split, or its rows are not those of its kind.
@@ -145,7 +145,7 @@ def require_validation(task: Task) -> Split:
 
 
 def check_metric(metric: str, task: Task) -> None:
-    """Raise for a metric that is none of a task.
+    """Raise unless a metric is one of the task.
 
     Raises:
         InputError: if it is not.

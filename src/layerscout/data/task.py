@@ -211,7 +211,7 @@ class Task:
         return replace(self, labels=tuple(labels), train=train, validation=validation, test=test)
 
     def hold_out(self, fraction: float, seed: int) -> "Task":
-        """Return the task with a part of the training rows, drawn by class, as its validation split.
+        """Return the task with a part of its training rows, drawn by class, for validation.
 
         Raises:
             InputError: if `fraction` is not between 0 and 1, or leaves either part empty.

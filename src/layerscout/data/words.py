@@ -200,7 +200,7 @@ def read_sentences(table: Table, text: str, label: str, warnings: list[str]) -> 
 
 
 def _check_words(items: Items) -> None:
-    """Raise for words that are no strings."""
+    """Raise unless words are strings."""
     for item, value in enumerate(items.values):
         if not isinstance(value, str):
             found = f"{value!r:.60} ({type(value).__name__})"
@@ -211,7 +211,7 @@ def _check_words(items: Items) -> None:
 
 
 def _check_tags(items: Items) -> None:
-    """Raise for tags that are neither strings nor integers, or stand for none."""
+    """Raise unless tags are strings or integers that stand for a tag."""
     for item, value in enumerate(items.values):
         if isinstance(value, bool) or not isinstance(value, str | int):
             found = f"{value!r:.60} ({type(value).__name__})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,8 @@ class Planning:
         work: the training that is planned.
         choice: the plan and why.
         cost: of that plan.
-        options: all strategies worth listing, the dearest first.
         untie: whether weights that blocks share have to be copied for that plan.
+        shape: of the model, with copies of shared weights if `untie` says so.
         method: how its blocks are tuned.
         full: the cost of full fine-tuning.
     """
@@ -76,13 +77,27 @@ class Planning:
     work: Work
     choice: Choice
     cost: Cost
-    options: Sequence[ListedStrategy]
     untie: bool
+    shape: ModelShape
     method: Method
     full: Cost
 
+    @cached_property
+    def options(self) -> list[ListedStrategy]:
+        """All strategies worth listing, the dearest first."""
+        basis = self.basis
+        return list_strategies(
+            self.shape,
+            self.work,
+            basis.best,
+            basis.ranking,
+            (self.choice.strategy,),
+            self.method,
+            basis.named.state,
+        )
+
     def as_dict(self) -> dict[str, Any]:
-        """Give the content of `plan.json`."""
+        """Return the content of `plan.json`."""
         values = None if self.basis.shown is None else self.basis.shown[1]
         listed = [
             asdict(option)
@@ -143,11 +158,9 @@ def compare_strategies(scan: Mapping[str, Any], request: PlanRequest, basis: Bas
             check_tied(plan, shape.weights)
         except InputError:
             shape, untie = _untie(shape), True
-    extra, named = (choice.strategy,), basis.named.state
-    listed = list_strategies(shape, work, best, ranking, extra, method, named)
     counted = cost(choice.plan, shape, work, method)
     full = full_cost(shape, work)
-    return Planning(scan, basis, budget, work, choice, counted, listed, untie, method, full)
+    return Planning(scan, basis, budget, work, choice, counted, untie, shape, method, full)
 
 
 def _count_work(task: Mapping[str, Any], epochs: int | None) -> Work:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
@@ -143,13 +144,17 @@ class Scan:
         return name_head(key, self.scores[key], self.model["blocks"])
 
     def advise(self) -> dict[str, Any] | None:
-        """Give the advice that opens the report: the state for the head, and the plan of "auto".
+        """Return the advice that opens the report: the state for the head, and the plan of "auto".
 
         Returns:
             "head" and "because", "plan" as in `plan.json`, and "relative", its training FLOPs as a
             share of those of full fine-tuning; both are None where "auto" finds no plan. None where
             no state has any score, as for texts that are all the same: something is wrong there.
         """
+        return self._advice
+
+    @cached_property
+    def _advice(self) -> dict[str, Any] | None:
         if all(score.best() is None for score in self.scores.values()):
             return None
         named = self.name_head()

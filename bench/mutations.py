@@ -377,14 +377,14 @@ FAULTS = (
         SAVING,
     ),
     Fault(
-        "models/freezing.py",
+        "models/architecture.py",
         "parameter.requires_grad_(name in names)",
         "parameter.requires_grad_(True)",
         "everything is trained",
         SAVING,
     ),
     Fault(
-        "models/freezing.py",
+        "models/architecture.py",
         "set(trained))\n    parts",
         "set(named))\n    parts",
         "freeze freezes nothing",

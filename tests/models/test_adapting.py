@@ -31,9 +31,8 @@ from layerscout.models import (
     unload,
     untie_blocks,
 )
-from layerscout.models.adapters import Bottleneck
+from layerscout.models.adapters import Bottleneck, Prefix
 from layerscout.models.architecture import is_norm
-from layerscout.models.prefixes import Prefix
 from layerscout.models.saved_adapters import hash_base
 from layerscout.plans import Adapter, Full, LoRA, Plan, PrefixTuning, make_plan
 from layerscout.runtime import InputError

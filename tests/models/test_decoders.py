@@ -29,8 +29,8 @@ from layerscout.models import (
     truncate,
 )
 from layerscout.models.architecture import family_of
+from layerscout.models.devices import quiet_transformers
 from layerscout.models.guessing import guess_family
-from layerscout.models.quiet import quiet_transformers
 from layerscout.plans import (
     EditSpec,
     block_weights,

@@ -21,9 +21,9 @@ from layerscout.models import (
     find_read_token,
     freeze,
     locate_parameters,
-    lora,
     lora_config,
     make_classifier,
+    methods,
     untie_blocks,
 )
 from layerscout.models.architecture import is_linear
@@ -579,7 +579,7 @@ def test_tied_heads_and_a_missing_peft(bert, monkeypatch):
 def test_every_option_that_is_refused_exists():
     from peft import LoraConfig
 
-    assert set(lora.DECIDED) <= set(LoraConfig.__dataclass_fields__)
+    assert set(methods.DECIDED) <= set(LoraConfig.__dataclass_fields__)
 
 
 def test_the_code_of_the_documentation(tmp_path, monkeypatch, capsys):

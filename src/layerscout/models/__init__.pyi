@@ -1,9 +1,8 @@
 from .architecture import (
     PER_BLOCK as PER_BLOCK,
     base_of as base_of,
-    make_config as make_config,
-    model_class as model_class,
-    model_shape as model_shape,
+    freeze as freeze,
+    locate_parameters as locate_parameters,
 )
 from .block_scores import (
     BlockScores as BlockScores,
@@ -20,6 +19,7 @@ from .classifiers import (
 from .devices import (
     Computed as Computed,
     Precision as Precision,
+    eval_mode as eval_mode,
     resolve_device as resolve_device,
     use_seed as use_seed,
     widen as widen,
@@ -29,12 +29,15 @@ from .edits import (
     arrange_blocks as arrange_blocks,
     edit as edit,
     list_reinitialized as list_reinitialized,
+    untie_blocks as untie_blocks,
 )
 from .encoder import (
     Encoder as Encoder,
     holds_exactly as holds_exactly,
 )
 from .exports import (
+    add_formats as add_formats,
+    check_formats as check_formats,
     export as export,
     round_weights as round_weights,
     truncate as truncate,
@@ -45,18 +48,7 @@ from .families import (
     check_family as check_family,
     read_token as read_token,
 )
-from .formats import (
-    add_formats as add_formats,
-    check_formats as check_formats,
-)
-from .forward import (
-    eval_mode as eval_mode,
-    park_embeddings as park_embeddings,
-    resume_at as resume_at,
-)
-from .freezing import (
-    freeze as freeze,
-)
+from .forward import park_embeddings as park_embeddings, resume_at as resume_at
 from .gradients import (
     fisher as fisher,
     gradient_scores as gradient_scores,
@@ -70,18 +62,18 @@ from .heads import (
     match_columns as match_columns,
     read_thresholds as read_thresholds,
 )
-from .locations import (
-    list_checkpoint_files as list_checkpoint_files,
-)
-from .lora import (
-    lora_config as lora_config,
-)
-from .places import (
-    locate_parameters as locate_parameters,
-)
-from .publishing import (
+from .hub import (
     check_push as check_push,
+    list_checkpoint_files as list_checkpoint_files,
     push as push,
+)
+from .methods import (
+    Equipped as Equipped,
+    check_method as check_method,
+    equip as equip,
+    lora_config as lora_config,
+    merge_lora as merge_lora,
+    unload as unload,
 )
 from .saved_adapters import (
     holds_trained as holds_trained,
@@ -90,6 +82,11 @@ from .saved_adapters import (
     save_peft as save_peft,
     save_trained as save_trained,
 )
+from .shapes import (
+    make_config as make_config,
+    model_class as model_class,
+    model_shape as model_shape,
+)
 from .steps import (
     describe_step as describe_step,
 )
@@ -97,14 +94,4 @@ from .tokens import (
     Tokens as Tokens,
     overlap_windows as overlap_windows,
     take_tokens as take_tokens,
-)
-from .training_methods import (
-    Equipped as Equipped,
-    check_method as check_method,
-    equip as equip,
-    merge_lora as merge_lora,
-    unload as unload,
-)
-from .untying import (
-    untie_blocks as untie_blocks,
 )

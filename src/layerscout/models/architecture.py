@@ -1,19 +1,22 @@
-"""What models of the supported families are made of: their classes, parts and sizes."""
+"""What a model is made of: its family, blocks and head, and where each parameter lies."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
-from layerscout.data import Kind, describe_kind
 from layerscout.models.families import FAMILIES, Family
-from layerscout.models.quiet import quiet_transformers
-from layerscout.plans import Classifier, ModelShape, Parameters, weight_sets
+from layerscout.plans import (
+    Plan,
+    make_plan,
+    ranges,
+    weight_sets,
+)
 from layerscout.runtime import InputError
 
 # The attribute of a bare model that holds its family: what is in the configuration is saved.
@@ -90,121 +93,6 @@ def count_blocks(model: Any) -> int:
     return len(blocks_of(base_of(model)[0], family_of(model)))
 
 
-def model_class(config: Any, kind: Kind = "classification", head: Classifier = "family") -> Any:
-    """Give the Auto class that puts the family's own head for a kind of task on an encoder.
-
-    Args:
-        config: the transformers configuration of a supported family.
-        kind: of the task, as `layerscout.data.task.Kind` names it.
-        head: "mean-linear" for the class that does it for a linear layer on the mean.
-
-    Raises:
-        InputError: if the family has no head for this kind.
-    """
-    import transformers
-
-    if head == "mean-linear":
-        from layerscout.models.mean_linear import MeanLinear
-
-        if kind in _SOME_HAVE:
-            raise InputError(
-                "the classifier mean-linear reads the mean of one text, which is not enough for "
-                f"{describe_kind(kind)}; use the classifier family"
-            )
-        return MeanLinear
-    if kind not in _SOME_HAVE:
-        return transformers.AutoModelForSequenceClassification
-    auto = getattr(transformers, f"AutoModelFor{_SOME_HAVE[kind]}")
-    classes: Mapping[Any, Any] = auto._model_mapping
-    if type(config) not in classes:
-        known = transformers.CONFIG_MAPPING
-        having = [name for name in FAMILIES if known[name] in classes]
-        raise InputError(
-            f"transformers has no head for {describe_kind(kind)} in the family "
-            f"{config.model_type}; use a model of {', '.join(having)}"
-        )
-    # ELECTRA's can be configured to read other tokens than the first, padding among them.
-    if kind == "multiple_choice" and getattr(config, "summary_type", "first") != "first":
-        raise InputError(
-            "a head for multiple choice must read the first token, got "
-            f"summary_type={config.summary_type!r}; set it to 'first' in the model's config.json"
-        )
-    return auto
-
-
-# What was counted once: a tuning asks for the same shape four times, and a study in every trial.
-_SHAPES: dict[tuple[Any, ...], ModelShape] = {}
-
-
-def model_shape(
-    config: Any,
-    labels: int,
-    kind: Kind = "classification",
-    head: Classifier = "family",
-    family: Family | None = None,
-) -> ModelShape:
-    """Count the parameters of a model with its family's own head, without making any weights.
-
-    Args:
-        config: the transformers configuration of a supported family.
-        labels: outputs of the head for classes; for numbers 0 or 1, which is one output.
-        kind: of the task; the head for multiple choice has one output whatever `labels` says.
-        head: as for `model_class`.
-        family: as loading found it; the table's row unless it is given.
-
-    Raises:
-        InputError: if the family has no head for this kind.
-    """
-    family = family or FAMILIES[config.model_type]
-    config = copy.deepcopy(config)
-    config.num_labels = max(1, labels)
-    key = type(config), config.to_json_string(use_diff=False), kind, head, family
-    if key not in _SHAPES:
-        _SHAPES[key] = _count_shape(config, model_class(config, kind, head), family)
-    return _SHAPES[key]
-
-
-def _count_shape(config: Any, auto: Any, family: Family) -> ModelShape:
-    with torch.device("meta"), quiet_transformers():
-        model = auto.from_config(config)
-    base = getattr(model, model.base_model_prefix)
-    blocks = base.get_submodule(family.blocks)
-    after = [m for name in family.head_parts if (m := _find_module(base, name)) is not None]
-    queries, keys = count_features(config)
-    L, total = config.num_hidden_layers, _count(model)
-    # ALBERT's list is shorter than L: its groups serve several blocks each.
-    weights = weight_sets(L, len(blocks))
-    in_base, in_blocks, in_head = _count(base), _count(blocks), sum(map(_count, after))
-    return ModelShape(
-        family=config.model_type,
-        blocks=L,
-        hidden_size=config.hidden_size,
-        feed_forward=_feed_forward(config),
-        vocabulary=config.vocab_size,
-        parameters=Parameters(
-            embeddings=in_base - in_blocks - in_head,
-            blocks=tuple(_count(blocks[i]) for i in weights),
-            head=total - in_base + in_head,
-            total=total,
-        ),
-        queries=queries,
-        keys=keys,
-        gated=family.gated,
-        fused=family.fused,
-        first_normed=(2 if family.first_differs else 1) if family.normed_input else None,
-        weights=weights,
-        norms=tuple(sum(p.numel() for p in norm_parameters(blocks[i])) for i in weights),
-        linear=tuple(_linear(blocks[i]) for i in weights),
-    )
-
-
-def count_features(config: Any) -> tuple[int, int]:
-    """Count the features of all queries of a token, and of all its keys, which heads may share."""
-    heads = config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return heads * size, (getattr(config, "num_key_value_heads", None) or heads) * size
-
-
 def shared_weights(config: Any) -> tuple[int, ...]:
     """Give which set of weights each block 1..L uses, from a configuration; see `weight_sets`."""
     blocks = int(config.num_hidden_layers)
@@ -241,45 +129,6 @@ def is_linear(module: nn.Module) -> bool:
     return type(module) in (nn.Linear, Conv1D)
 
 
-def _linear(block: nn.Module) -> int:
-    weights = [m.get_parameter("weight") for m in block.modules() if is_linear(m)]
-    return sum(sum(weight.shape) for weight in weights)
-
-
-def _feed_forward(config: Any) -> int:
-    names = ("intermediate_size", "hidden_dim", "n_inner")
-    given = [getattr(config, name, None) for name in names]
-    return int(next(filter(None, given), 4 * config.hidden_size))
-
-
-def _find_module(base: Any, path: str) -> Any:
-    """Give a module of a bare model by its path; None where there is none."""
-    try:
-        return base.get_submodule(path)
-    except AttributeError:
-        return None
-
-
-def _count(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())
-
-
-def make_config(
-    family: str, blocks: int, hidden_size: int, feed_forward: int, vocabulary: int
-) -> Any:
-    """Make the configuration of a model of a family that has these sizes."""
-    from transformers import AutoConfig
-
-    return AutoConfig.for_model(
-        family,
-        num_hidden_layers=blocks,
-        hidden_size=hidden_size,
-        num_attention_heads=max(1, hidden_size // 64),
-        intermediate_size=feed_forward,
-        vocab_size=vocabulary,
-    )
-
-
 def cut_config(config: Any, head: int) -> Any:
     """Give a copy of a transformers configuration for the model cut at state `head`."""
     config = copy.deepcopy(config)
@@ -304,3 +153,161 @@ def usable_positions(config: Any, family: Family | None = None) -> int:
     if family is not None and family.positions_after_padding:
         positions -= config.pad_token_id + 1
     return positions
+
+
+Place = str | tuple[int, ...]
+
+
+def locate_parameters(model: Any) -> dict[str, Place]:
+    """Find where each parameter of a transformers model lies.
+
+    Returns:
+        By name: "embeddings", "head", or the numbers of its blocks (several in ALBERT). What lies
+        in neither block nor head counts as embeddings: the relative positions of DeBERTa and MPNet,
+        DeBERTa-v2's norm and convolution beside the blocks, the projections of ELECTRA and ALBERT.
+        Weights that the head is tied to lie where the encoder has them.
+
+    Raises:
+        InputError: if it is not a transformers model of a supported family.
+    """
+    family = family_of(model)
+    base, prefix = base_of(model)
+    heads = tuple(f"{part}." for part in family.head_parts)
+    sets = weight_sets(count_blocks(model), len(blocks_of(base, family)))
+    named = list(model.named_parameters(remove_duplicate=False))
+    found: dict[str, Place] = {}
+    for name, _ in named:
+        inner = name.removeprefix(prefix)
+        if not name.startswith(prefix) or inner.startswith(heads):
+            found[name] = "head"
+        elif inner.startswith(f"{family.blocks}."):
+            group = int(inner.removeprefix(f"{family.blocks}.").split(".")[0])
+            found[name] = tuple(i for i, theirs in enumerate(sets, start=1) if theirs == group)
+        else:
+            found[name] = "embeddings"
+    inside = {id(parameter): found[name] for name, parameter in named if found[name] != "head"}
+    return {name: inside.get(id(parameter), "head") for name, parameter in named}
+
+
+def head_modules(model: Any, found: Mapping[str, Place]) -> list[str]:
+    """Name the modules that make up the head, in full."""
+    prefix = base_of(model)[1]
+    parts = [f"{prefix}{part}" for part in family_of(model).head_parts]
+
+    def name_module(name: str) -> str:
+        return next((p for p in parts if name.startswith(f"{p}.")), name.split(".")[0])
+
+    names = [name for name, place in found.items() if place == "head"]
+    return list(dict.fromkeys(map(name_module, names)))
+
+
+def fit_plan(model: Any, plan: Plan | str) -> tuple[Plan, dict[str, Place]]:
+    """Check a plan against a whole model; give it for this model, and where the parameters lie.
+
+    Raises:
+        InputError: if the plan does not fit the model, or tears apart blocks that share weights.
+    """
+    found = locate_parameters(model)
+    blocks = count_blocks(model)
+    plan = (plan if isinstance(plan, Plan) else make_plan(plan, blocks)).on(blocks)
+    if plan.head != blocks:
+        raise InputError(
+            f"the head must be on the model's top block, {blocks}, got a plan with the head at "
+            f"{plan.head}; cut the model with layerscout.build, or load it with num_hidden_layers="
+            f"{plan.head}"
+        )
+    tuned, matched = set(plan.tuned), set[int]()
+    for place in found.values():
+        if isinstance(place, tuple) and not tuned.isdisjoint(place):
+            matched.update(place)
+    if tuned < matched:
+        raise InputError(
+            f"blocks that share their weights must be tuned together, got {plan.notation}, which "
+            f"leaves out {ranges(sorted(matched - tuned))}; give each its own with "
+            "layerscout.build(..., untie=True)"
+        )
+    if matched != tuned:
+        raise InputError(f"blocks {ranges(sorted(tuned - matched))} have no parameters to tune")
+    return plan, found
+
+
+def tunes(plan: Plan, place: Place) -> bool:
+    """Say whether a plan trains the parameters of a place."""
+    if place == "head":
+        return True
+    if place == "embeddings":
+        return bool(plan.embeddings)
+    return not set(plan.tuned).isdisjoint(place)
+
+
+def tied_to_embeddings(model: Any, found: Mapping[str, Place]) -> list[str]:
+    """List the parameters of the head that are the embeddings' too."""
+    prefix = base_of(model)[1]
+    return [n for n, place in found.items() if not n.startswith(prefix) and place != "head"]
+
+
+@dataclass(frozen=True, repr=False)
+class Frozen:
+    """What `freeze` did to a model.
+
+    Attributes:
+        trained: names of the parameters that are trained, each tensor once.
+        frozen: names of the others.
+        summary: the same in one line: how many, and which parts of the model they are.
+    """
+
+    trained: tuple[str, ...]
+    frozen: tuple[str, ...]
+    summary: str
+
+    def __str__(self) -> str:
+        return self.summary
+
+    def __repr__(self) -> str:
+        return f"<Frozen: {self.summary}>"
+
+
+def freeze(model: Any, plan: Plan | str) -> Frozen:
+    """Make a transformers model train what the plan tunes, and nothing else.
+
+    The model may be bare or have any head, which is trained. Weights that the head shares with
+    the embeddings, as the output of a masked-language model does, are treated as embeddings.
+
+    Args:
+        model: of a supported family, with as many blocks as the plan's head says; nothing but
+            `requires_grad` of its parameters is changed.
+        plan: a plan, or a strategy that needs no scan, such as "top:3" or "(7, 9, 12)".
+
+    Returns:
+        What is trained and what is frozen.
+
+    Raises:
+        InputError: if the plan does not fit the model, or nothing would be trained.
+    """
+    plan, found = fit_plan(model, plan)
+    named = dict(model.named_parameters())
+    trained = tuple(name for name in named if tunes(plan, found[name]))
+    if not trained:
+        raise InputError(
+            f"{plan.notation} tunes only the head, and {type(model).__name__} has none; tune "
+            "blocks too, or take a model with a head"
+        )
+    train_only(model, set(trained))
+    parts = ["embeddings"] if plan.embeddings else []
+    parts += [f"blocks {ranges(plan.tuned)}"] if plan.tuned else []
+    parts += ["head"] if any(found[name] == "head" for name in trained) else []
+    sizes = sum(named[name].numel() for name in trained), sum(p.numel() for p in named.values())
+    tied = tied_to_embeddings(model, found)
+    return Frozen(
+        trained,
+        tuple(name for name in named if name not in set(trained)),
+        f"trains {len(trained)} of {len(named)} tensors, {sizes[0]:,} of {sizes[1]:,} parameters: "
+        + ", ".join(parts)
+        + (f"; {tied[0]} is tied to the frozen embeddings" if tied and not plan.embeddings else ""),
+    )
+
+
+def train_only(model: Any, names: AbstractSet[str]) -> None:
+    """Make the parameters of these names ask for gradients, and no others."""
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in names)

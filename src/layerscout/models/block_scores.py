@@ -9,8 +9,7 @@ from math import isfinite
 from statistics import mean, stdev
 from typing import Any
 
-from layerscout.models.architecture import NORM
-from layerscout.models.places import locate_parameters
+from layerscout.models.architecture import NORM, locate_parameters
 from layerscout.plans import ranges
 
 Values = tuple[float | None, ...]

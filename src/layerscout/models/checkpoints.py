@@ -13,11 +13,10 @@ import torch
 
 from layerscout.models.architecture import keep_family, usable_positions
 from layerscout.models.configurations import describe_assumed, read_config
-from layerscout.models.devices import Computed
+from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.families import FAMILIES, Family
 from layerscout.models.guessing import guess_family, note_costs
-from layerscout.models.locations import WEIGHT_FILES, locate_checkpoint
-from layerscout.models.quiet import quiet_transformers
+from layerscout.models.hub import WEIGHT_FILES, locate_checkpoint
 from layerscout.runtime import InputError, first_line
 
 

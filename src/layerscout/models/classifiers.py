@@ -18,17 +18,16 @@ from layerscout.models.architecture import (
     family_of,
     keep_family,
     labels_words,
-    model_class,
+    locate_parameters,
     shared_weights,
+    train_only,
+    tunes,
 )
 from layerscout.models.checkpoints import load_pretrained
-from layerscout.models.devices import use_seed, widen
+from layerscout.models.devices import quiet_transformers, use_seed, widen
+from layerscout.models.edits import untie_blocks
 from layerscout.models.encoder import Encoder
-from layerscout.models.freezing import train_only
-from layerscout.models.places import locate_parameters, tunes
-from layerscout.models.quiet import quiet_transformers
-from layerscout.models.rebuilding import make_unweighted
-from layerscout.models.untying import untie_blocks
+from layerscout.models.shapes import make_unweighted, model_class
 from layerscout.plans import Classifier, Plan, ReadToken, check_tied, make_plan
 from layerscout.runtime import InputError, check_integer
 

@@ -1,4 +1,4 @@
-"""Where a model computes, in which precision, and from which seed."""
+"""Where and how models run: device, precision, seed, without dropout, without words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from layerscout.runtime import InputError, first_line, make_unknown_error
 
@@ -75,3 +75,33 @@ def use_seed(seed: int) -> Iterator[None]:
             stack.enter_context(torch.random.fork_rng(devices=[0], device_type="mps"))
         torch.manual_seed(seed)
         yield
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' own bars and reports (dropped heads, missing poolers) off the terminal."""
+    from transformers.utils import logging
+
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Switch dropout and autograd off, and back on where they were."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True

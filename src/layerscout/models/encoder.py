@@ -14,13 +14,19 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from layerscout.data import Kind, Split, batch_by_length
-from layerscout.models.architecture import model_shape, usable_positions
+from layerscout.models.architecture import usable_positions
 from layerscout.models.checkpoints import load_checkpoint
-from layerscout.models.devices import Computed, Precision, resolve_device, resolve_precision
+from layerscout.models.devices import (
+    Computed,
+    Precision,
+    eval_mode,
+    resolve_device,
+    resolve_precision,
+)
 from layerscout.models.families import Family
-from layerscout.models.forward import eval_mode, resume_at, run_until, visit_states
-from layerscout.models.pooling import make_pooler
-from layerscout.models.tokens import Tokens, tokenize_texts, tokenize_words
+from layerscout.models.forward import resume_at, run_until, visit_states
+from layerscout.models.shapes import model_shape
+from layerscout.models.tokens import Tokens, make_pooler, tokenize_texts, tokenize_words
 from layerscout.plans import Classifier, EditSpec, ModelShape, Pooling, ReadToken
 from layerscout.runtime import InputError
 

@@ -171,17 +171,3 @@ def park_embeddings(*models: Any) -> Iterator[None]:
         whole = parked.to(device)
         for table in tables:
             table.weight.data = whole
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Switch dropout and autograd off, and back on where they were."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from layerscout.data import Kind, Split, batch_by_length, check_choices
+from layerscout.models.architecture import locate_parameters
 from layerscout.models.block_scores import Values
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.models.per_example_gradients import Rows, factor_fisher
-from layerscout.models.places import locate_parameters
 from layerscout.models.tokens import Tokens
 from layerscout.plans import Plan
 from layerscout.runtime import InputError, make_unknown_error

@@ -13,17 +13,66 @@ from layerscout.models.architecture import (
     blocks_of,
     cut_config,
     is_norm,
-    model_shape,
     norm_parameters,
     usable_positions,
 )
-from layerscout.models.devices import use_seed
+from layerscout.models.devices import eval_mode, quiet_transformers, use_seed
 from layerscout.models.families import Family
-from layerscout.models.forward import eval_mode, park_embeddings, resume_at, run_until
-from layerscout.models.quiet import quiet_transformers
-from layerscout.models.rebuilding import TOLERANCE, agree, make_short_inputs, rebuild
+from layerscout.models.forward import park_embeddings, resume_at, run_until
+from layerscout.models.shapes import make_unweighted, model_shape
 from layerscout.plans import ReadToken, block_weights
 from layerscout.runtime import InputError, first_line
+
+# By how much two ways to the same states may differ, beside the largest value.
+TOLERANCE = 1e-5
+
+
+def make_short_inputs(model: Any, tokens: int = 5) -> dict[str, Tensor]:
+    """Make two inputs, each (2, T), of which the second ends in two tokens of padding."""
+    words = min(model.get_input_embeddings().num_embeddings, 1000)
+    ids = torch.arange(2 * tokens).reshape(2, tokens) * 7 % (words - 3) + 3
+    ids = torch.where(ids == (model.config.pad_token_id or 0), 2, ids)  # positions may skip it
+    seen = torch.ones_like(ids)
+    seen[1, -2:] = 0
+    return {"input_ids": ids.to(model.device), "attention_mask": seen.to(model.device)}
+
+
+def agree(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
+    """Tell whether two ways gave the same states."""
+    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
+
+
+def rebuild(model: Any, config: Any) -> Any:
+    """Make a bare model from a configuration that was written and read, with another's weights.
+
+    The weights are shared, so that it takes no memory worth mentioning.
+
+    Raises:
+        Exception: of any kind, if the configuration is refused or asks for other weights.
+    """
+    from transformers import AutoModel
+
+    again = make_unweighted(AutoModel, type(config).from_dict(config.to_dict()))
+    weights, wanted = model.state_dict(), again.state_dict()
+    for name, tensor in wanted.items():
+        if name not in weights or weights[name].shape != tensor.shape:
+            raise ValueError(f"{name} would have another shape")
+    again.load_state_dict({name: weights[name] for name in wanted}, assign=True)
+    return again.to(model.device)
+
+
+def survives_saving(model: Any) -> bool:
+    """Tell whether a bare model gives the same once it is saved and loaded, on two short inputs."""
+    inputs = make_short_inputs(model)
+    try:
+        again = rebuild(model, model.config)
+    except Exception:  # the library refuses configurations in many ways
+        return False
+    seen = inputs["attention_mask"].bool()
+    with eval_mode(model), eval_mode(again):
+        found = again(**inputs).last_hidden_state[seen]
+        return agree(found, model(**inputs).last_hidden_state[seen])
+
 
 # Tokens of an input with which padding is tried a second time: windows may be as short.
 LONGER = 40

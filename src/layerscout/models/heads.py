@@ -12,11 +12,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from layerscout.data import Kind, describe_kind
-from layerscout.models.architecture import base_of, keep_family, model_class
+from layerscout.models.architecture import base_of, keep_family
 from layerscout.models.checkpoints import load_pretrained
 from layerscout.models.classifiers import find_read_token, make_classifier
+from layerscout.models.devices import quiet_transformers
 from layerscout.models.encoder import Encoder
-from layerscout.models.quiet import quiet_transformers
+from layerscout.models.shapes import model_class
 from layerscout.plans import Plan, Pooling
 from layerscout.runtime import InputError, first_line
 

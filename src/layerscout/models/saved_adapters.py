@@ -14,15 +14,13 @@ import torch
 from torch import Tensor
 
 from layerscout.data import Kind
+from layerscout.models.architecture import locate_parameters
 from layerscout.models.classifiers import make_classifier
-from layerscout.models.devices import Precision
-from layerscout.models.edits import apply_edits
+from layerscout.models.devices import Precision, quiet_transformers
+from layerscout.models.edits import apply_edits, untie_blocks
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import save_tokenizer
-from layerscout.models.places import locate_parameters
-from layerscout.models.quiet import quiet_transformers
-from layerscout.models.training_methods import Equipped, equip, peft_model
-from layerscout.models.untying import untie_blocks
+from layerscout.models.methods import Equipped, equip, peft_model
 from layerscout.plans import (
     METHODS,
     Classifier,

@@ -1,12 +1,12 @@
-"""Tokenised texts, laid end to end, and how batches of them are padded."""
+"""Tokenised texts, laid end to end, how batches of them are padded, and states pooled."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
 from torch import Tensor
 
 from layerscout.data import concatenate_ranges
-from layerscout.plans import ReadToken
-from layerscout.runtime import InputError
+from layerscout.plans import Pooling, ReadToken
+from layerscout.runtime import InputError, make_unknown_error
 
 
 def overlap_windows(max_length: int) -> int:
@@ -349,3 +349,56 @@ def _concatenate(encodings: Sequence[Any], filler: int) -> Tokens:
         truncated=sum(bool(e.overflowing) for e in encodings),
         empty=sum(not mask.any() for mask in masks),
     )
+
+
+Pooler = Callable[[Float[Tensor, "b T d"]], Float32[Tensor, "o d"]]
+
+
+def make_pooler(
+    tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling, device: torch.device
+) -> Pooler:
+    """Make what pools a state of the texts at `rows`: one vector for each text or labelled word.
+
+    Raises:
+        InputError: if there is no such pooling, or it is not for texts, or not for words.
+    """
+    if pooling not in get_args(Pooling):
+        raise make_unknown_error("pooling", pooling, get_args(Pooling))
+    if tokens.words is not None:
+        return _pool_words(tokens, rows, pooling, device)
+    match pooling:
+        case "mean":
+            weights = torch.from_numpy(tokens.mean_weights(rows)).to(device)
+            return lambda state: torch.bmm(weights[:, None], state.float()).squeeze(1)
+        case "cls":
+            return lambda state: state[:, 0].float()
+        case "last":
+            last = tokens.find_last(rows)
+            return lambda state: take_tokens(state, last).float()
+        case "first":
+            raise InputError(
+                "the pooling first is for labelled words; for texts use mean, last or cls"
+            )
+
+
+def _pool_words(
+    tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling, device: torch.device
+) -> Pooler:
+    texts, places, words = (torch.from_numpy(part).to(device) for part in tokens.find_parts(rows))
+    begins = words.diff(prepend=words.new_tensor([-1])) != 0
+    ends = words.diff(append=words.new_tensor([-1])) != 0
+    match pooling:
+        case "mean":
+            counts = torch.bincount(words)[:, None]
+
+            def average(state: Float[Tensor, "b T d"]) -> Float32[Tensor, "w d"]:
+                found = torch.zeros(len(counts), state.shape[2], device=device)
+                return found.index_add_(0, words, state[texts, places].float()) / counts
+
+            return average
+        case "first":
+            return lambda state: state[texts[begins], places[begins]].float()
+        case "last":
+            return lambda state: state[texts[ends], places[ends]].float()
+        case "cls":
+            raise InputError("the pooling cls is for texts; for words use mean, first or last")

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from layerscout.data import evaluate_groups
-from layerscout.pages.plotting import save_chart
+from layerscout.pages.charts import save_chart
 from layerscout.studies.regrets import (
     AUTO,
     BUDGETS,

@@ -27,9 +27,8 @@ import pandas as pd
 
 from base import BASE
 from claims import NEAR, STUDIES, Claim
-from layerscout.pages.axes import place_side_by_side
-from layerscout.pages.markup import write_markdown
-from layerscout.pages.plotting import save_chart
+from layerscout.pages.charts import place_side_by_side, save_chart
+from layerscout.pages.content import write_markdown
 from layerscout.studies import load_recipe, study
 from layerscout.studies.charts import draw_figure
 from layerscout.studies.store import Store

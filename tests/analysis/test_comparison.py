@@ -9,8 +9,7 @@ import layerscout as ls
 from inputs import expect_refused
 from layerscout.analysis import compare
 from layerscout.models import Encoder
-from layerscout.pages.comparison import describe_clusters
-from layerscout.pages.heat_maps import name_maps, shorten_names
+from layerscout.pages.comparison import describe_clusters, name_maps, shorten_names
 from layerscout.pages.html import build_sections
 from reference import similarity as naive
 from tiny import FAMILIES, tiny_checkpoint

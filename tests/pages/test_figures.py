@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from conftest import whole_only
+from layerscout.pages.charts import check_plot, draw_all_scores, draw_panel, save_chart
 from layerscout.pages.content import Section, Table
-from layerscout.pages.curves import draw_panel
-from layerscout.pages.formats import format_entries
 from layerscout.pages.html import render_page, render_result
-from layerscout.pages.plotting import check_plot, draw_all_scores, save_chart
 from layerscout.pages.scores import draw_sparkline
+from layerscout.pages.words import format_entries
 from layerscout.runtime import InputError
 from scan_content import CURVE, full, scan, score, without_quality
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from layerscout.pages.glossary import GLOSSARY, Explainer
+from layerscout.pages.html import GLOSSARY, Explainer
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
 

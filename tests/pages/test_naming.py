@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from layerscout.data import METRICS, name_metric
-from layerscout.pages.by_name import SHOWN, tabulate_by_name
 from layerscout.pages.comparison import count_compared
-from layerscout.pages.evaluation import describe_evaluation
+from layerscout.pages.evaluation import SHOWN, describe_evaluation, tabulate_by_name
 from layerscout.pages.html import build_sections
-from layerscout.pages.naming import (
+from layerscout.pages.scores import describe_no_signal, describe_scan, list_notes
+from layerscout.pages.words import (
     count_examples,
     count_labels,
     count_read,
@@ -17,7 +17,6 @@ from layerscout.pages.naming import (
     name_majority,
     read_more,
 )
-from layerscout.pages.wording import describe_no_signal, describe_scan, list_notes
 from scan_content import full
 
 WORDS = {

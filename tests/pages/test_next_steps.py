@@ -4,14 +4,17 @@ from typing import Any
 
 import pytest
 
-from layerscout.pages.commands import choose_output, write_command
+from layerscout.pages.charts import LEAST_SPAN, draw_skips
 from layerscout.pages.evaluation import describe_evaluation
-from layerscout.pages.heat_maps import LEAST_SPAN, draw_skips
 from layerscout.pages.html import build_sections
-from layerscout.pages.next_steps import suggest_step
-from layerscout.pages.plan import write_next_command
-from layerscout.pages.tuned import build_tuned
-from layerscout.pages.wording import write_advice
+from layerscout.pages.next_steps import (
+    choose_output,
+    suggest_step,
+    write_advice,
+    write_command,
+    write_next_command,
+)
+from layerscout.pages.sections import build_tuned
 from scan_content import scan
 
 SKIPS = [[0.5, 0.5, 0.5], [None, 0.5, 0.5], [None, None, 0.5]]

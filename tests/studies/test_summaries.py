@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from layerscout.pages.content import Table
-from layerscout.pages.markup import write_latex, write_markdown
+from layerscout.pages.content import Table, write_latex, write_markdown
 from layerscout.scores.diagnostics import rank_movement
 from layerscout.studies import load_recipe
 from layerscout.studies.chart_rows import estimate_density

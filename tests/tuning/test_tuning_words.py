@@ -25,7 +25,7 @@ from layerscout.analysis import evaluate
 from layerscout.cache import Examples, compute_logits, compute_loss, predict
 from layerscout.data import make_targets
 from layerscout.models import load as load_saved, make_classifier
-from layerscout.pages.tuned import build_tuned
+from layerscout.pages.sections import build_tuned
 from layerscout.tuning import sweep
 from layerscout.tuning.card import model_card
 from layerscout.tuning.snapshots import Snapshots

@@ -1,68 +1,66 @@
-from .axes import (
+from .charts import (
     BEST as BEST,
     CURVE as CURVE,
     MUTED as MUTED,
     THIRD as THIRD,
+    check_plot as check_plot,
+    draw_similarity as draw_similarity,
+    draw_skips as draw_skips,
+    draw_truncation as draw_truncation,
     lay_out_values as lay_out_values,
     layer_rows as layer_rows,
     place_side_by_side as place_side_by_side,
+    plot as plot,
+    save_chart as save_chart,
     tight_scale as tight_scale,
 )
-from .by_name import choose_split as choose_split, tabulate_by_name as tabulate_by_name
-from .commands import (
-    train_longer as train_longer,
-    write_command as write_command,
-    write_report_command as write_report_command,
-)
-from .comparison import count_compared as count_compared, describe_clusters as describe_clusters
-from .content import Section as Section, Table as Table
-from .curves import draw_truncation as draw_truncation
-from .diagnostics import tabulate_stability as tabulate_stability
-from .evaluation import (
-    describe_evaluation as describe_evaluation,
-    tabulate_edits as tabulate_edits,
-    tabulate_truncation as tabulate_truncation,
-)
-from .formats import format_number as format_number
-from .heat_maps import (
+from .comparison import (
     choose_estimate as choose_estimate,
-    draw_similarity as draw_similarity,
-    draw_skips as draw_skips,
+    count_compared as count_compared,
+    describe_clusters as describe_clusters,
     name_estimate as name_estimate,
     name_maps as name_maps,
+)
+from .content import (
+    Section as Section,
+    Table as Table,
+    write_latex as write_latex,
+    write_markdown as write_markdown,
+)
+from .evaluation import (
+    choose_split as choose_split,
+    describe_evaluation as describe_evaluation,
+    tabulate_by_name as tabulate_by_name,
+    tabulate_edits as tabulate_edits,
+    tabulate_truncation as tabulate_truncation,
 )
 from .html import (
     build_sections as build_sections,
     render_page as render_page,
     render_result as render_result,
 )
-from .markup import write_latex as write_latex, write_markdown as write_markdown
-from .naming import (
-    compare_with_majority as compare_with_majority,
-    count_examples as count_examples,
-    count_labels as count_labels,
-    count_read as count_read,
-    describe_interval as describe_interval,
-    describe_reached as describe_reached,
-    describe_speed as describe_speed,
-    list_chosen as list_chosen,
-    name_examples as name_examples,
-    name_labels as name_labels,
-    name_majority as name_majority,
-    name_measure as name_measure,
+from .next_steps import (
+    describe_tuning as describe_tuning,
+    suggest_step as suggest_step,
+    train_longer as train_longer,
+    write_advice as write_advice,
+    write_command as write_command,
+    write_next_command as write_next_command,
+    write_report_command as write_report_command,
 )
-from .next_steps import describe_tuning as describe_tuning, suggest_step as suggest_step
-from .plan import (
+from .scan import (
     describe_untying as describe_untying,
     describe_work as describe_work,
     explain_plans as explain_plans,
     tabulate_plans as tabulate_plans,
-    write_next_command as write_next_command,
+    tabulate_scores_briefly as tabulate_scores_briefly,
+    tabulate_stability as tabulate_stability,
 )
-from .plotting import check_plot as check_plot, plot as plot, save_chart as save_chart
-from .scan_tables import tabulate_scores_briefly as tabulate_scores_briefly
 from .scores import (
     choose_leading as choose_leading,
+    describe_advice as describe_advice,
+    describe_refusals as describe_refusals,
+    describe_scan as describe_scan,
     describe_tie as describe_tie,
     find_tied as find_tied,
     get_details as get_details,
@@ -78,9 +76,18 @@ from .tuned import (
     tabulate_epochs as tabulate_epochs,
     tabulate_runs as tabulate_runs,
 )
-from .wording import (
-    describe_advice as describe_advice,
-    describe_refusals as describe_refusals,
-    describe_scan as describe_scan,
-    write_advice as write_advice,
+from .words import (
+    compare_with_majority as compare_with_majority,
+    count_examples as count_examples,
+    count_labels as count_labels,
+    count_read as count_read,
+    describe_interval as describe_interval,
+    describe_reached as describe_reached,
+    describe_speed as describe_speed,
+    format_number as format_number,
+    list_chosen as list_chosen,
+    name_examples as name_examples,
+    name_labels as name_labels,
+    name_majority as name_majority,
+    name_measure as name_measure,
 )

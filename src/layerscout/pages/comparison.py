@@ -1,90 +1,56 @@
-"""What a comparison found (the content of `compare.json`), as words, tables and sections."""
+"""What a comparison found (the content of `compare.json`), in words and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
-from layerscout.pages.content import Section, Table
-from layerscout.pages.formats import format_decimals, list_circumstances, list_model, start_line
-from layerscout.pages.heat_maps import (
-    choose_estimate,
-    draw_similarity,
-    name_estimate,
-    name_maps,
-    shorten_names,
+from layerscout.pages.content import Table
+from layerscout.pages.words import (
+    count_examples,
+    format_decimals,
+    start_line,
 )
-from layerscout.pages.naming import count_examples, list_task
 from layerscout.plans import first_state
-
-BLOCK_DIAGONAL = (
-    "Two bright squares on the diagonal mean that the states within each square are similar, and "
-    "that most of the change happens between the squares."
-)
-
-# What is said of the estimate that does not lead.
-OTHERS = {
-    "cka": ("Debiased", "The same estimate without the bias that few examples cause."),
-    "cka_debiased": (
-        "Biased",
-        "The usual estimate. With so few examples, it is far above 0 even for unrelated states.",
-    ),
-}
-
-MEANINGS = [
-    (
-        "CKA",
-        "Linear centred kernel alignment: 1 if two states are the same up to a rotation and a "
-        "scale, so that the examples lie at the same relative distances in both. Its usual, biased "
-        "estimate is far above 0 for unrelated states unless there are many more examples than "
-        "features (Kornblith et al. 2019; Phang et al. 2021, App. A).",
-    ),
-    (
-        "Debiased CKA",
-        "The same from the unbiased estimate of HSIC (Song et al. 2012): about 0 for unrelated "
-        "states, however few the examples.",
-    ),
-]
+from layerscout.scores import small_sample_warning
 
 
-def build_comparison(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
-    """Give the title and the sections of a comparison."""
+def name_estimate(key: str) -> str:
+    """Name an estimate of CKA, "cka" or "cka_debiased", within a sentence."""
+    return "CKA" if key == "cka" else "debiased CKA"
+
+
+def shorten_names(content: Mapping[str, Any]) -> list[str]:
+    """Name the models of a comparison by as many last parts of their names as tell them apart."""
+    paths = [PurePath(str(model["name"])).parts for model in content["models"]]
+    # What `tune` writes is called model; the folder around it says more.
+    paths = [path[:-1] if path[-1:] == ("model",) and len(path) > 1 else path for path in paths]
+    names: list[str] = []
+    for parts in range(1, max(map(len, paths)) + 1):
+        names = ["/".join(path[-parts:]) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            break
+    if len(set(names)) < len(names):  # one of them is there twice
+        return [f"{number}. {name}" for number, name in enumerate(names, start=1)]
+    return names
+
+
+def name_maps(content: Mapping[str, Any]) -> list[str]:
+    """Name the maps of a comparison."""
     names = shorten_names(content)
-    small = len(content["maps"]) > 1
-    key = choose_estimate(content)
-    title, text = OTHERS[key]
-    models = zip(names, content["models"], strict=True)
-    sections = [
-        Section(
-            "Found",
-            [*describe_clusters(content), BLOCK_DIAGONAL],
-            draw_similarity(content, key),
-            small=small,
-        ),
-        Section("Warnings", content["warnings"]),
-        Section("Two clusters", table=_tabulate_clusters(content)),
-        Section(
-            title,
-            [text],
-            draw_similarity(content, "cka_debiased" if key == "cka" else "cka"),
-            small=small,
-        ),
-        *(
-            Section(f"Values: {name}", table=_tabulate_map(one, name, key))
-            for name, one in zip(name_maps(content), content["maps"], strict=True)
-        ),
-        Section("What the numbers mean", facts=MEANINGS),
-        Section(
-            "Facts",
-            facts=[
-                *((f"Model {name}", list_model(model)) for name, model in models),
-                ("Task", list_task(content["task"])),
-                ("Compared on", count_compared(content)),
-                *list_circumstances(content),
-            ],
-        ),
-    ]
-    return f"{' and '.join(names)} on {content['task']['name']}", sections
+    pairs = [one["of"] for one in content["maps"]]
+    return [names[i] if i == j else f"{names[i]} and {names[j]}" for i, j in pairs]
+
+
+def choose_estimate(content: Mapping[str, Any]) -> str:
+    """Choose which estimate of a comparison leads: "cka", or "cka_debiased" of few examples.
+
+    Those are few for the width of the widest model, by the rule that also warns of the bias.
+    """
+    rows = content["task"].get("words_used", content["examples"])
+    width = max(model["hidden_size"] for model in content["models"])
+    return "cka" if small_sample_warning(rows, width) is None else "cka_debiased"
 
 
 def count_compared(content: Mapping[str, Any]) -> str:
@@ -120,7 +86,7 @@ def describe_clusters(content: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _tabulate_clusters(content: Mapping[str, Any]) -> Table:
+def tabulate_clusters(content: Mapping[str, Any]) -> Table:
     """Tabulate the best split of each model's states."""
     rows = []
     for name, found in zip(shorten_names(content), content["clusters"], strict=True):
@@ -139,7 +105,7 @@ def _tabulate_clusters(content: Mapping[str, Any]) -> Table:
     return Table(caption, [*columns, "Contrast"], rows, words=frozenset({1}))
 
 
-def _tabulate_map(one: Mapping[str, Any], name: str, key: str) -> Table:
+def tabulate_map(one: Mapping[str, Any], name: str, key: str) -> Table:
     """Tabulate a map, for those who want its numbers; the top state first."""
     rows = [
         [str(state), *(format_decimals(value, 2) for value in line)]

@@ -1,4 +1,4 @@
-"""What an evaluation found (the content of `evaluate.json`), as words, tables and sections."""
+"""What an evaluation found (the content of `evaluate.json`), in words and tables."""
 
 from __future__ import annotations
 
@@ -7,75 +7,32 @@ from itertools import zip_longest
 from typing import Any
 
 from layerscout.data import REPEATED, name_metric
-from layerscout.pages.by_name import show_by_name, show_confusion
-from layerscout.pages.content import Section, Table
-from layerscout.pages.curves import TRUNCATIONS, draw_truncation
-from layerscout.pages.formats import (
+from layerscout.pages.content import Table
+from layerscout.pages.words import (
+    describe_interval,
     format_decimals,
     format_number,
     format_state,
-    list_circumstances,
-    list_model,
-    start_line,
-)
-from layerscout.pages.heat_maps import draw_skips
-from layerscout.pages.naming import (
-    count_examples,
-    describe_interval,
-    list_task,
+    name_label,
     name_majority,
     name_measure,
+    start_line,
 )
 
+# What a truncation curve shows: UNTUNED, TUNED and TUNEDORIG of Phang et al. 2021. Their first
+# name is that of the head alone, and beside an untuned model it misleads.
+TRUNCATIONS: Mapping[str, str] = {
+    "untuned": "tuned head, unchanged",
+    "tuned": "head tuned again at each state",
+    "tuned_original": "untuned model, head tuned at each state",
+}
 # The share of what a model has above the majority baseline that it may lose by being truncated.
 LOST = 0.02
 # Where the best epoch came before this share of them, training for longer cannot help.
 EARLY = 2 / 3
-
 # What is left after an edit of a model that has learnt nothing.
 _SO = "so what is left after an edit says nothing."
 UNCLEAR = f"It is not clearly better than always giving the same answer, {_SO}"
-
-
-def build_evaluation(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
-    """Give the title and the sections of an evaluation."""
-    model, task, metric = content["model"], content["task"], name_measure(content)
-    sections = [
-        Section("Found", describe_evaluation(content)),
-        Section("Warnings", content["warnings"]),
-        Section("Truncated at every state"),
-        Section("Skipped spans of blocks"),
-        Section("Edits"),
-        show_by_name(content),
-        show_confusion(content),
-        Section(
-            "Facts",
-            facts=[
-                ("Model", list_model(model)),
-                *([("Untuned", content["original"]["name"])] if content["original"] else []),
-                ("Task", list_task(task)),
-                ("Validated on", count_examples(task)),
-                *list_circumstances(content),
-            ],
-        ),
-    ]
-    if content["truncation"]:
-        text = (
-            f"The {metric} when the head reads the output of a block and all blocks above it are "
-            f"removed. Dashed: always predicting {name_majority(task['kind'])}."
-        )
-        table = tabulate_truncation(content)
-        sections[2] = Section(sections[2].title, [text], [draw_truncation(content)], table)
-    if content["skips"]:
-        text = (
-            f"The {metric} without a span of blocks, from its first (horizontal axis) to its last "
-            "(vertical axis). The top row is the model truncated below the first one."
-        )
-        table = _tabulate_spans(content)
-        sections[3] = Section(sections[3].title, [text], [draw_skips(content)], table)
-    if content["edits"]:
-        sections[4] = Section(sections[4].title, table=tabulate_edits(content))
-    return f"{model['name']} on {task['name']}", sections
 
 
 def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
@@ -215,7 +172,8 @@ def tabulate_edits(content: Mapping[str, Any]) -> Table:
     return Table("The model's metrics under each edit.", columns, rows)
 
 
-def _tabulate_spans(content: Mapping[str, Any]) -> Table:
+def tabulate_spans(content: Mapping[str, Any]) -> Table:
+    """Tabulate what is left of the metric without each span of blocks."""
     blocks = range(1, content["model"]["blocks"] + 1)
     rows = [
         [str(last)]
@@ -227,3 +185,41 @@ def _tabulate_spans(content: Mapping[str, Any]) -> Table:
     ]
     caption = "Rows: the last skipped block; columns: the first one."
     return Table(caption, ["", *map(str, blocks)], rows, folded=True)
+
+
+# Rows that are shown at the most.
+SHOWN = 30
+
+
+def choose_split(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the content with the figures of the test examples in place of validation, if any."""
+    return {**content, **(content.get("test") or {})}
+
+
+def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
+    """Tabulate `by_name` of `result.json` or `evaluate.json`, the most frequent names first.
+
+    None where it is empty, as for numbers, or not there, as in older files.
+    """
+    content = choose_split(content)
+    found, thresholds = content.get("by_name") or {}, content.get("thresholds") or {}
+    if not found:
+        return None
+    spans = "entity_f1" in content["metrics"]
+    name = "type of entity" if spans else name_label(content["task"]["kind"])
+    ranked = sorted(found, key=lambda one: -found[one]["support"])
+    rows = [
+        [
+            one,
+            *(format_decimals(found[one][value]) for value in ("precision", "recall", "f1")),
+            f"{found[one]['support']:,}",
+            *([format_decimals(thresholds[one])] if thresholds else ()),
+        ]
+        for one in ranked[:SHOWN]
+    ]
+    caption = f"Metrics of each {name}; support: how often it occurs."
+    if len(ranked) > SHOWN:
+        caption += f" The {SHOWN} most frequent of {len(ranked)}."
+    columns = [start_line(name), "Precision", "Recall", "F1", "Support"]
+    columns += ["Threshold"] if thresholds else []
+    return Table(caption, columns, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -12,15 +13,12 @@ from typing import Any
 
 import jinja2
 import vl_convert
+from markupsafe import Markup, escape
 
-from layerscout.pages.axes import fit_page
-from layerscout.pages.comparison import build_comparison
+from layerscout.pages.charts import fit_page
 from layerscout.pages.content import Section
-from layerscout.pages.evaluation import build_evaluation
-from layerscout.pages.glossary import Explainer
 from layerscout.pages.next_steps import suggest_step
-from layerscout.pages.scan import build_scan
-from layerscout.pages.tuned import build_tuned
+from layerscout.pages.sections import build_comparison, build_evaluation, build_scan, build_tuned
 
 # By the "verb" of a JSON file; a scan has commands of its own.
 BUILDERS = {
@@ -88,3 +86,33 @@ def _load_template() -> jinja2.Template:
     # Undefined values are null in our files; a NaN would not be JSON at all.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     return environment.get_template("page.html")
+
+
+# What finds a word in a text, and what it means; a plan is explained with its own numbers.
+GLOSSARY = {
+    r"\bstates?\b": "the output of a block; state 0 is the output of the embeddings",
+    r"\btrunk\b": "the frozen blocks below the lowest tuned one, which run only once",
+    r"ν": "spread within the classes over the distance between them; lower is better",
+    r"ℓ\*": "the state with the best score",
+    r"\((\d+), (\d+), (\d+)\)": r"blocks \1 to \2 are tuned, and the head reads state \3",
+    r"\bFLOPs\b": "floating-point operations, counted, not timed",
+}
+
+
+class Explainer:
+    """Explains each word of the glossary once: where it first stands in the texts of a page."""
+
+    def __init__(self) -> None:
+        """Begin a page."""
+        self._left = dict(GLOSSARY)
+
+    def __call__(self, text: str) -> Markup:
+        """Escape a text; words that were not explained before become terms with a meaning."""
+        found = {p: match for p in self._left if (match := re.search(p, text))}
+        parts, end = [], 0
+        for pattern, match in sorted(found.items(), key=lambda each: each[1].start()):
+            meaning = escape(match.expand(self._left.pop(pattern)))
+            term = f'<dfn tabindex="0" data-meaning="{meaning}">{escape(match[0])}</dfn>'
+            parts += [escape(text[end : match.start()]), Markup(term)]
+            end = match.end()
+        return Markup("").join([*parts, escape(text[end:])])

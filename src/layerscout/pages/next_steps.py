@@ -1,37 +1,151 @@
-"""What to do after a verb: one step with the command for it, for page and terminal."""
+"""What to type next: the command of a verb for the model and the data of an earlier one."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from layerscout.pages.commands import (
-    balance_classes,
-    find_metric,
-    find_usual_pooling,
-    train_longer,
-    write_command,
-    write_option,
-)
+from layerscout.models import read_token
 from layerscout.pages.evaluation import (
     advise_more_rows,
     count_removable,
     find_failure,
     have_one_class,
 )
-from layerscout.plans import TuneRequest, describe_method, make_method
+from layerscout.pages.words import format_plain
+from layerscout.plans import (
+    METHODS,
+    Pooling,
+    Settings,
+    TuneRequest,
+    choose_epochs,
+    describe_method,
+    make_method,
+    options_of,
+    usual_pooling,
+)
+
+# Settings of a scan that say what is read, with the default of every verb.
+CARRIED: Mapping[str, Any] = {
+    "task": None,
+    "text": None,
+    "text_pair": None,
+    "label": None,
+    "label_separator": None,
+    "regression": False,
+    "drop_missing": False,
+    "sep": None,
+    "validation": None,
+    "max_length": 128,
+    "seed": 0,
+}
+# Only a scan takes these; its usual pooling is the family's.
+CARRIED_BY_SCANS: Mapping[str, Any] = {"pooling": None, "balanced": False}
+# Only a tuning judges what it made on a test file as well.
+CARRIED_BY_TUNINGS: Mapping[str, Any] = {"test": None}
+# The verbs with a metric that counts.
+JUDGING = ("tune", "evaluate")
+
+
+def find_usual_pooling(scan: Mapping[str, Any]) -> Pooling:
+    """Give the pooling that a scan of this model and task has unless it is told otherwise."""
+    words = scan["task"]["kind"] == "token_classification"
+    return usual_pooling(read_token(scan["model"]), words=words)
+
+
+def find_metric(content: Mapping[str, Any]) -> str | None:
+    """Find the metric that was asked for in place of the task's own; None if none was."""
+    metric, own = content.get("metric"), content.get("task", {}).get("metric")
+    return None if own is None or metric == own else metric
+
+
+def balance_classes(kind: str, metric: str | None) -> list[str]:
+    """Give the option with which rare classes count as much in training as they do in the metric.
+
+    Args:
+        kind: of the task.
+        metric: that counts. Of classes it is macro-F1 by default where one of them is rare.
+    """
+    rare = kind == "classification" and metric == "macro_f1"
+    return ["--class-weights", "balanced"] if rare else []
+
+
+def choose_output(data: str) -> list[str]:
+    """Give the option for a free output folder where tune's default one, `tuned`, has a result.
+
+    tune refuses to replace the result of another training, so the command would not run as it
+    stands.
+
+    Args:
+        data: what is tuned on, by which the folder is named.
+    """
+    if not os.access("tuned/result.json", os.F_OK):
+        return []
+    stem = Path(data).name.partition(".")[0].strip("-")
+    first = f"tuned-{stem}" if stem else "tuned"
+    names = itertools.chain([first], (f"{first}-{n}" for n in itertools.count(2)))
+    return ["-o", next(name for name in names if not os.access(name, os.F_OK))]
+
+
+def write_report_command(folder: str) -> str:
+    """Write the command that draws the page of a result, as a shell reads it."""
+    return shlex.join(["layerscout", "report", folder])
+
+
+def write_command(verb: str, scan: Mapping[str, Any], *more: str, model: str | None = None) -> str:
+    """Write the command of a verb for the model and the data of a scan, as a shell reads it.
+
+    Args:
+        verb: the verb.
+        scan: the content of `scan.json`, or of `result.json` and the like.
+        more: further options.
+        model: another model.
+    """
+    settings = scan["settings"]
+    name = scan["model"]["name"] if model is None else model
+    words = ["layerscout", verb, name, str(settings.get("data") or "DATA")]
+    carried = dict(CARRIED)
+    if verb == "tune":
+        carried |= CARRIED_BY_TUNINGS
+        more = more if "-o" in more else (*more, *choose_output(settings.get("data") or ""))
+    if verb == "scan":
+        carried |= CARRIED_BY_SCANS
+        carried["pooling"] = find_usual_pooling(scan)
+    for name, usual in carried.items():
+        value, option = settings.get(name, usual), f"--{name.replace('_', '-')}"
+        if value != usual and option not in more:
+            words += [option] if value is True else [option, str(value)]
+    if verb in JUDGING and "--metric" not in more and (metric := find_metric(scan)):
+        words += ["--metric", metric]
+    return shlex.join([*words, *more])
+
+
+def write_option(kind: Any, name: str, value: Any) -> list[str]:
+    """Write an option of a request, or of a method in it, as the words of a command line."""
+    declared = options_of(kind).get(name)
+    option = (declared.flag if declared else None) or f"--{name.replace('_', '-')}"
+    if value is True:
+        return [option]
+    return [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+
+
+def train_longer(epochs: int, rate: float) -> dict[str, str]:
+    """Give the options that train a model for longer, and at other rates than the one it had."""
+    rates = ",".join(f"{float(f'{one:.2g}'):g}" for one in (rate / 3, rate, 3 * rate))
+    return {"--epochs": str(max(TuneRequest.epochs, 2 * epochs)), "--learning-rate": rates}
+
 
 AGAIN = "Tune it again, for longer and at other learning rates:"
 ON_MORE_ROWS = "Tune it again, with more rows to validate on:"
 # At the same state it was better in 10 of 11 cases of the frontier, by 2 to 18 points (MiniLM), and
 # worse in one, by 15 (mpnet on CoLA).
 ON_THE_MEAN = "Try a head on the mean of all tokens, often a better one where no block is tuned:"
-
 # The share of the rows that are set aside to validate on more of them.
 MORE_ROWS = 0.3
-
 # What tuning again does not take from the options that were given: it has the plan that came of
 # them, trains for longer at other rates, and the data come with the settings.
 SETTLED = frozenset(
@@ -194,3 +308,27 @@ def _can_set_more_aside(content: Mapping[str, Any], settings: Mapping[str, Any])
     share = settings.get("validation")
     of_tuning = settings.get("data") == content["settings"].get("data")
     return of_tuning and isinstance(share, float) and share < MORE_ROWS
+
+
+def write_next_command(content: Mapping[str, Any], scan: Mapping[str, Any]) -> str:
+    """Write the command that tunes by the chosen plan."""
+    task, work, method = content["task"], content["work"], content["method"]
+    usual_epochs = choose_epochs(Settings(), work["examples"], task["kind"], task["labels"])
+    more = ["--epochs", str(work["epochs"])] if work["epochs"] != usual_epochs else []
+    more += balance_classes(task["kind"], task.get("metric"))
+    more += [] if method == "full" else ["--method", method]
+    usual = describe_method(METHODS[method]())
+    for name, value in content.get("method_options", {}).items():
+        if value != usual[name]:
+            more += [f"--{name.replace('_', '-')}", format_plain(value)]
+    more += ["--plan", content["plan"]["notation"], *(["--untie"] if content["untie"] else [])]
+    return write_command("tune", scan, *more)
+
+
+def write_advice(scan: Mapping[str, Any]) -> str | None:
+    """Write the command that follows the advice; None where there is none."""
+    plan, task = (scan.get("advice") or {}).get("plan"), scan["task"]
+    if plan is None:
+        return None
+    balanced = balance_classes(task["kind"], task.get("metric"))
+    return write_command("tune", scan, *balanced, "--plan", plan["notation"])

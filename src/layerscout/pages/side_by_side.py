@@ -7,8 +7,6 @@ from typing import Any
 
 from layerscout.data import SIGNED, name_metric
 from layerscout.pages.content import Section, Table
-from layerscout.pages.formats import format_decimals, format_number, format_setting
-from layerscout.pages.naming import describe_speed, name_measure
 from layerscout.pages.scores import (
     choose_leading,
     describe_tie,
@@ -18,9 +16,15 @@ from layerscout.pages.scores import (
     name_score,
     title_score,
 )
+from layerscout.pages.words import (
+    describe_speed,
+    format_decimals,
+    format_number,
+    format_setting,
+    name_measure,
+)
 
 Contents = Sequence[Mapping[str, Any]]
-
 # What differs between any two runs, and says nothing.
 _APART = {"training", "device", "threads", "versions", "processes", "cache_limit"}
 

@@ -73,6 +73,7 @@ mutations: .venv/dev
 
 docs: .venv/dev
 	$(BIN)/python -m typer layerscout.cli.entry utils docs --name layerscout --title 'All options' --output docs/cli.md
+	$(BIN)/python bench/typed_options.py --write src/layerscout/plans/typed_options.pyi
 	$(BIN)/python bench/families.py --write docs/families.md
 	$(BIN)/python bench/coverage.py --write docs/papers.md
 	$(BIN)/python -m mkdocs build --strict --site-dir build/docs

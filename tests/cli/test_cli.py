@@ -16,7 +16,7 @@ import pytest
 
 from conftest import real, start
 from layerscout import cli
-from layerscout.cli.options import Columns
+from layerscout.cli.groups import Columns
 
 
 def test_a_scan_from_one_command(run, tiny, telling, tmp_path):

@@ -2,7 +2,9 @@
 
 import inspect
 import json
+import runpy
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +12,7 @@ from typer.testing import CliRunner
 import layerscout as ls
 from inputs import expect_refused
 from layerscout.cli import app
-from layerscout.cli.flatten import flatten
+from layerscout.cli.options import flatten
 from layerscout.plans import (
     METHODS,
     CompareRequest,
@@ -22,13 +24,15 @@ from layerscout.plans import (
     add_options,
     check_for_whole_number,
     describe_given,
-    explanations,
+    explain_options,
     make_request,
     option,
     options_of,
     resolve_request,
 )
 from layerscout.studies.arguments import VERBS, make_arguments
+
+ROOT = Path(__file__).parents[2]
 
 REQUESTS = {
     "scan": ScanRequest,
@@ -72,18 +76,22 @@ def test_a_recipe_has_every_option(verb):
 
 @pytest.mark.parametrize("request_type", REQUESTS.values())
 def test_every_option_is_explained(request_type):
-    assert set(options_of(request_type)) <= set(explanations(request_type))
+    assert set(options_of(request_type)) <= set(explain_options(request_type))
+
+
+def test_editors_know_every_option():
+    write_page = runpy.run_path(ROOT / "bench" / "typed_options.py")["write_page"]
+    page = (ROOT / "src" / "layerscout" / "plans" / "typed_options.pyi").read_text()
+    assert page == write_page(), "run make docs"
+    assert "class TuneOptions(TypedDict, total=False):" in page and "    epochs: int\n" in page
 
 
 @dataclass(frozen=True)
 class More(TuneRequest):
-    """A tuning with one option more.
-
-    Attributes:
-        brightness: how bright the blocks are.
-    """
+    """A tuning with one option more."""
 
     brightness: int = option(3, check_for_whole_number(1))
+    """How bright the blocks are."""
 
 
 def test_a_new_option_is_one_field():

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from itertools import combinations_with_replacement
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from layerscout.runtime import (
 )
 from layerscout.scanning import Extractor, warn_of_cut_inputs
 from layerscout.scores import SimilarityMap, cka_map, find_clusters, small_sample_warning
+
+if TYPE_CHECKING:
+    from layerscout.plans import CompareOptions
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def compare(
     request: CompareRequest | None = None,
     cache_limit: int = DEFAULT_LIMIT,
     progress: bool | Show = True,
-    **options: Any,
+    **options: Unpack[CompareOptions],
 ) -> Comparison:
     """Compare every state of every model with every other by linear CKA.
 

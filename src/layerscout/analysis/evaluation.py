@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -81,6 +81,9 @@ from layerscout.scanning import (
 )
 from layerscout.scores import EvaluationResult, judge_by, judge_majority
 
+if TYPE_CHECKING:
+    from layerscout.plans import EvaluateOptions
+
 # What a `result.json` of another program or version may raise.
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError)
 
@@ -141,7 +144,7 @@ def evaluate(
     precision: Precision = "float32",
     cache_limit: int = DEFAULT_LIMIT,
     progress: bool | Show = True,
-    **options: Any,
+    **options: Unpack[EvaluateOptions],
 ) -> Evaluation:
     """Judge a tuned model on the validation examples, as it is and under edits.
 

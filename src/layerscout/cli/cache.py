@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.options import Quiet
+from layerscout.cli.groups import Quiet
 
 cache = typer.Typer(help="Manage the states that are cached on disk.", no_args_is_help=True)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.options import (
+from layerscout.cli.groups import (
     Caching,
     Columns,
     Machine,

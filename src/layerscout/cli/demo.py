@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.flatten import flatten
-from layerscout.cli.options import Plot, Quiet, check_checkpoint, check_outputs
+from layerscout.cli.groups import Plot, Quiet, check_checkpoint, check_outputs
+from layerscout.cli.options import flatten
 from layerscout.cli.plan import plan
 from layerscout.cli.scan import scan
 from layerscout.cli.tune import tune

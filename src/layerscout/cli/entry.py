@@ -14,7 +14,7 @@ from layerscout.cli.cache import cache
 from layerscout.cli.compare import compare
 from layerscout.cli.demo import demo
 from layerscout.cli.evaluate import evaluate
-from layerscout.cli.flatten import flatten
+from layerscout.cli.options import flatten
 from layerscout.cli.plan import plan
 from layerscout.cli.report import report
 from layerscout.cli.scan import scan

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.config import Config
-from layerscout.cli.options import (
+from layerscout.cli.groups import (
     Caching,
     Columns,
     Data,
@@ -19,6 +18,7 @@ from layerscout.cli.options import (
     check_outputs,
     interruptible,
 )
+from layerscout.cli.options import Config
 from layerscout.plans import EvaluateRequest
 from layerscout.runtime import InputError, check_no_tuning
 

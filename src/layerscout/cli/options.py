@@ -1,246 +1,297 @@
-"""Arguments and groups of options that mean the same for every verb."""
+"""Options of the command line and of YAML files, made from the fields of requests."""
 
 from __future__ import annotations
 
+import inspect
 import re
-import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from layerscout.plans import check_for_whole_number, check_options, option
-from layerscout.runtime import (
-    Cluster,
-    DiskError,
-    InputError,
-    advise_threads,
-    escape_controls,
-    limit_threads,
+from layerscout.plans import (
+    METHODS,
+    Declaration,
+    Settings,
+    explain_options,
+    make_request,
+    options_of,
+    types_of,
 )
+from layerscout.runtime import InputError, make_unknown_error, read_yaml, write_files, write_yaml
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]
-Data = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="A CSV, TSV, JSON, JSONL, Parquet or CoNLL file (text also as .gz), - for standard "
-        "input, a folder with train.* (and validation.*), a hub data set (NAME or NAME/CONFIG), or "
-        "'demo'.",
+# --- What --help says beyond the fields ----------------------------------------------------------
+
+# Headings by verb, with the options under them; the others stand under the common one.
+_OF_METHODS = {name for kind in METHODS.values() for name in options_of(kind)}
+PANELS: Mapping[str, Mapping[str, set[str]]] = {
+    "tune": {
+        "Training": {
+            *options_of(Settings).keys() - {"metric"},
+            *("against", "preset", "as_released", "learning_rate", "seed", "trunk_dropout"),
+            *("fresh_head", "save_epochs", "resume", "track"),
+        },
+        "Method": {"method", "keep_adapter", "classifier", *_OF_METHODS},
+        "Edits": {"edits", "keep_layer_norm", "reinit_rate_factor"},
+    },
+    "plan": {"Method": {"method", *_OF_METHODS}},
+}
+
+# What stands for the value of an option, where that is not its type; for one verb as verb.option.
+METAVARS: Mapping[str, str] = {
+    "address": "HOST:PORT",
+    "against": "PLAN",
+    "cache_limit": "SIZE",
+    "changes": "PATH=VALUE",
+    "edits": "EDIT",
+    "evaluate.head_learning_rate": "R[,R...]",
+    "export": "FORMAT[,...]",
+    "head_learning_rate": "R",
+    "learning_rate": "R[,R...]",
+    "per_class": "N0,N1,...",
+    "push_to_hub": "NAME",
+    "save_epochs": "N[,N...]",
+    "scan": "DIR",
+    "score": "KEY",
+    "scores": "KEY,KEY,...",
+    "sep": "CHAR",
+    "study.data": "DIR",
+    "test": "FILE",
+    "threshold": "P",
+    "tune.seed": "S[,S...]",
+}
+
+# Options that may be given several times.
+REPEATED = {"evaluate.edits", "study.changes"}
+
+# Room and table whose keys complete the value of an option.
+COMPLETED = {
+    "method": ("plans", "METHODS"),
+    "score": ("scores", "SCORES"),
+    "scores": ("scores", "SCORES"),
+    "task": ("data", "KNOWN"),
+}
+
+# --- From requests to options --------------------------------------------------------------------
+
+
+class Given(dict[str, Any]):
+    """All that a verb was given, by option: a parameter of this type is not an option itself."""
+
+
+def flatten(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb whose parameters that are dataclasses became an option for each field.
+
+    Typer takes a command's options from its signature and knows no groups. A group is made from
+    what was given on the command line; None and False count as not given.
+    """
+    own = inspect.signature(verb, eval_str=True).parameters
+    groups = {name: p.annotation for name, p in own.items() if is_dataclass(p.annotation)}
+    flat: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        if name in groups:
+            flat += _list_parameters(groups[name], verb.__name__)
+        elif parameter.annotation is not Given:
+            flat.append(parameter)
+
+    def run(*positional: Any, **given: Any) -> None:
+        given |= dict(zip((parameter.name for parameter in flat), positional, strict=False))
+        everything = Given((name, value) for name, value in given.items() if not _is_absent(value))
+        verb(
+            **{name: given[name] for name in own if name in given and name not in groups},
+            **{name: _collect(group, everything) for name, group in groups.items()},
+            **{name: everything for name, p in own.items() if p.annotation is Given},
+        )
+
+    run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
+    run.__name__, run.__doc__, run.__module__ = verb.__name__, verb.__doc__, verb.__module__
+    return run
+
+
+def _is_absent(value: Any) -> bool:
+    """Return whether an option was not given; 0 was."""
+    return value is None or value is False or value == []
+
+
+def _collect(group: Any, given: Given) -> Any:
+    """Make a group from those of its options that were given."""
+    options: dict[str, Any] = {}
+    for name, declared in options_of(group).items():
+        inner = [key for kind in (declared.nested or {}).values() for key in options_of(kind)]
+        if values := {key: given[key] for key in inner if key in given}:
+            options[name] = values
+        elif name in given and not inner:
+            options[name] = given[name]
+    return make_request(group, options)
+
+
+def _list_parameters(group: Any, verb: str) -> Iterator[inspect.Parameter]:
+    """Yield a parameter for every option of a group, as Typer reads it."""
+    for name, declared in options_of(group).items():
+        if declared.nested is not None:
+            for kind in declared.nested.values():
+                yield from _list_parameters(kind, verb)
+        else:
+            yield _make_parameter(group, name, declared, verb)
+
+
+def _make_parameter(group: Any, name: str, declared: Declaration, verb: str) -> inspect.Parameter:
+    place = f"{verb}.{name}"
+    kind = list[str] | None if place in REPEATED else _choose_type(types_of(group)[name])
+    flag, default = kind is bool, declared.default
+    shown = declared.shown
+    if shown is None:
+        shown = str(default) if default not in (None, ()) else ""
+    panels = PANELS.get(verb, {}).items()
+    info = typer.Option(
+        *(declared.flag or f"--{name.replace('_', '-')}").split(),
+        help=explain_options(group)[name],
+        show_default=False if flag or not shown else shown,
+        metavar="" if flag else METAVARS.get(place, METAVARS.get(name)),  # a flag takes no value
+        rich_help_panel=next((panel for panel, names in panels if name in names), None),
+        autocompletion=_make_completer(*COMPLETED[name]) if name in COMPLETED else None,
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if flag else None,
+        annotation=Annotated[kind, info],
+    )
+
+
+def _choose_type(declared: Any) -> Any:
+    """Return what the command line reads for a field: its type, or text that its check reads."""
+    parts = [part for part in get_args(declared) or (declared,) if part is not NoneType]
+    if declared is bool:
+        return bool
+    if get_origin(declared) is Literal:
+        return declared | None
+    if len(parts) == 1 and (parts[0] in (int, float) or get_origin(parts[0]) is Literal):
+        return parts[0] | None
+    return str | None
+
+
+def _make_completer(room: str, table: str) -> Callable[[str], list[str]]:
+    """Return what completes the last of some keys of a table, separated by commas.
+
+    The room is imported when somebody presses the key.
+    """
+
+    def complete(begun: str) -> list[str]:
+        before, comma, last = begun.rpartition(",")
+        known = getattr(import_module(f"layerscout.{room}"), table)
+        return [f"{before}{comma}{key}" for key in known if key.startswith(last)]
+
+    return complete
+
+
+# --- From YAML to options ------------------------------------------------------------------------
+
+# What a file has no use for: where the output goes, what is printed, and what a run does with
+# earlier ones or publishes, which must be asked for each time.
+LEFT_OUT = {"config", "output", "json", "quiet", "resume", "overwrite", "push_to_hub", "private"}
+
+
+def _take_config(context: typer.Context, path: Path | None) -> None:
+    """Let a file give what the command line does not, model and data too."""
+    if path is not None and not context.resilient_parsing:
+        options = (one for one in context.command.params if one.name not in ("help", "config"))
+        context.default_map = _read_config(path, {str(one.name): one for one in options}, context)
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        is_eager=True,
+        callback=_take_config,
+        help="YAML file of options, which may also name model and data; options on the "
+        "command line take precedence.",
     ),
 ]
-Plot = Annotated[
-    Path | None, typer.Option(help="Also save the chart as this .png, .svg or .pdf file.")
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", metavar="", help="Print errors and warnings only.")
-]
-Figures = Annotated[
-    Literal["svg", "png", "pdf"] | None,
-    typer.Option(help="Also save every figure as a file of this type."),
-]
 
 
-@dataclass(frozen=True)
-class Printing:
-    """What is printed.
-
-    Attributes:
-        json: print the result as JSON, and nothing else.
-        quiet: print errors and warnings only.
-    """
-
-    json: bool = option(False)
-    quiet: bool = option(False, flag="--quiet -q")
-
-
-@dataclass(frozen=True)
-class Columns:
-    """How the data are read; see `layerscout.Task.load`.
-
-    Attributes:
-        text: column of texts, or of words.
-        text_pair: column of second texts.
-        label: column of labels, or of lists of labels or tags; or several 0/1 columns, one per
-            label, separated by commas.
-        label_separator: separator between the labels of a text that are written as one string, such
-            as |.
-        task: known task, such as cola, whose columns and labels are used.
-        regression: treat the labels as numbers to predict.
-        drop_missing: leave out rows without a text or label.
-        sep: separator of the fields in a CSV or TSV file: a character, or tab; by default it is
-            detected from the first line.
-        validation: validation file, or the fraction of training rows to set aside.
-    """
-
-    text: str | None = option(None)
-    text_pair: str | None = option(None)
-    label: str | None = option(None)
-    label_separator: str | None = option(None)
-    task: str | None = option(None, completes=("data", "KNOWN"))
-    regression: bool = option(False)
-    drop_missing: bool = option(False)
-    sep: str | None = option(None, metavar="CHAR")
-    validation: str | None = option(None)
-
-    def load(
-        self,
-        data: str,
-        seed: int,
-        *,
-        test: str | Literal[False] | None = False,
-        judged: str | None = None,
-    ) -> Any:
-        """Load the task; rows that are set aside are drawn by the seed.
-
-        Rows on which a tuned model is judged need not have all of its classes.
-        """
-        from layerscout.data import Task, read_classes
-
-        classes = () if judged is None else read_classes(judged)
-        return Task.load(data, **asdict(self), test=test, seed=seed, classes=classes)
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What models run on.
-
-    Attributes:
-        precision: precision of the forward pass; auto uses bfloat16 where it is faster.
-        device: device for models: auto, cpu, cuda, cuda:1, mps, ...
-        threads: number of CPU threads.
-    """
-
-    precision: Literal["float32", "bfloat16", "float16", "auto"] = option("float32")
-    device: str = option("auto")
-    threads: int | None = option(None, check_for_whole_number(1), shown="one per core")
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_options(self)
-
-    def settle_threads(self, *, quiet: bool) -> None:
-        """Limit the threads; if all are taken, advise fewer where other processes need cores."""
-        from layerscout.models import resolve_device
-
-        if self.threads is not None:
-            limit_threads(self.threads)
-            return
-        here = resolve_device(self.device).type == "cpu"
-        if here and not quiet and (advice := advise_threads()):
-            typer.echo(f"layerscout: {advice}", err=True)
-
-
-@dataclass(frozen=True)
-class Caching:
-    """What is kept on disk.
-
-    Attributes:
-        cache_limit: maximum size of the cache; 0 for no cache.
-    """
-
-    cache_limit: str = option("20GB", metavar="SIZE")
-
-    @property
-    def bytes(self) -> int:
-        """The limit in bytes, read from text such as 20GB, 500 MB or 0."""
-        units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-        written = self.cache_limit.strip().upper()
-        size = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT]?B?)", written)
-        if size is None or size[2] not in units:
-            raise InputError(
-                f"--cache-limit takes a size such as 20GB or 500MB, got {self.cache_limit!r}"
-            )
-        return int(float(size[1]) * units[size[2]])
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where the work is done.
-
-    Attributes:
-        backend: work on this machine, or on a Ray cluster.
-        address: Ray cluster to join, or auto; by default that in RAY_ADDRESS, or a new local one.
-        cpus: CPU cores per job on a cluster.
-        gpus: GPUs per job on a cluster, such as 0.5.
-    """
-
-    backend: Literal["local", "ray"] = option("local")
-    address: str | None = option(None, metavar="HOST:PORT")
-    cpus: int | None = option(None, shown="4, or all of a machine's")
-    gpus: float | None = option(None, shown="1 if any")
-
-    def __post_init__(self) -> None:
-        """Refuse options of a cluster where there is none."""
-        given = [name for name in ("address", "cpus", "gpus") if getattr(self, name) is not None]
-        if self.backend != "ray" and given:
-            raise InputError(f"--{given[0]} requires --backend ray; add it, or leave this out")
-
-    def cluster(self, device: str) -> Cluster:
-        """Describe the cluster that is asked for."""
-        return Cluster(self.address, self.cpus, self.gpus, device)
-
-
-@contextmanager
-def interruptible(snapshots: Path | None = None, *, resume: bool = False) -> Iterator[None]:
-    """Turn Ctrl-C and a full disk into one line, with the command that continues.
-
-    Files are moved into place only when they are whole.
+def _read_config(path: Path, options: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
+    """Read a file of options, each as the command line would write it.
 
     Args:
-        snapshots: of a training that can be continued, once there are any.
-        resume: there is a training to continue, or its result.
+        path: the file.
+        options: the parameters of the command, by name.
+        context: of the command.
+
+    Raises:
+        InputError: if it cannot be read, or has something else.
     """
     try:
-        yield
-    except (KeyboardInterrupt, DiskError) as error:
-        resume = resume or (snapshots is not None and any(snapshots.glob("*/state.json")))
-        command = _write_command(resume)
-        if isinstance(error, DiskError):
-            raise DiskError(f"{error}: {command}") from error
-        typer.echo(
-            f"layerscout: stopped; no file was left incomplete; to continue, run: {command}",
-            err=True,
-        )
-        raise typer.Exit(130) from None
+        content = read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InputError(f"cannot read {path}: {reason}") from error
+    except InputError as error:
+        raise InputError(f"{path} is {error}") from error
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path} must have options with their values, such as `epochs: 3`")
+    content = dict(content)
+    nested = content.pop("method_options", None)
+    if isinstance(nested, Mapping):
+        content = {**nested, **content}
+    written = {}
+    for name, value in content.items():
+        if name not in options:
+            raise InputError(f"{path}: {make_unknown_error('option', str(name), options)}")
+        if value is None:
+            continue
+        is_flag = bool(getattr(options[name], "is_flag", False))
+        if isinstance(value, bool) != is_flag:
+            rule = "must be true or false" if is_flag else "must not be true or false (unquoted)"
+            raise InputError(f"{path}: `{name}` {rule}, got {value!r:.60}")
+        written[name] = _write_value(path, name, value)
+        try:
+            options[name].process_value(context, written[name])
+        except typer.BadParameter as error:  # whose message names neither the file nor the value
+            raise InputError(f"{path}: `{name}` {_write_rule(error)}, got {value!r:.60}") from error
+    return written
 
 
-def _write_command(resume: bool) -> str:
-    """Write the command that was given, with --resume if asked; the demo resumes by itself."""
-    words = sys.argv[1:]
-    if resume and words[:1] == ["tune"] and "--resume" not in words:
-        words.insert(words.index("--") if "--" in words else len(words), "--resume")
-    return escape_controls(shlex.join(["layerscout", *words]))
+def _write_rule(error: typer.BadParameter) -> str:
+    """Write what a value of an option must be, which Typer has refused."""
+    kind = re.search("valid (integer|float|number)", error.message)
+    if kind is not None:
+        return f"must be a {'whole ' if kind[1] == 'integer' else ''}number"
+    return f"cannot be used ({error.message.removeprefix('Value error, ').rstrip('.')})"
 
 
-def check_outputs(folder: Path, *names: str, plot: Path | None = None) -> None:
-    """Refuse folders and pictures that could not be written, before any work.
-
-    Raises:
-        InputError: if one of them cannot be written.
-    """
-    from layerscout.runtime import check_output_folder
-
-    check_output_folder(folder, *names)
-    if plot is not None:
-        from layerscout.pages import check_plot
-
-        check_plot(plot)
-        check_output_folder(plot.parent, plot.name)
+def _write_value(path: Path, name: str, value: Any) -> Any:
+    """Write a value as it stands on the command line, but for true and false."""
+    if isinstance(value, Mapping):
+        raise InputError(f"{path}: `{name}` takes a value or a list, got {dict(value)!r:.60}")
+    if isinstance(value, list):
+        parts = [str(_write_value(path, name, one)) for one in value]
+        return parts if name == "edits" else ",".join(parts)
+    return value if isinstance(value, bool) else str(value)
 
 
-def check_checkpoint(folder: Path) -> None:
-    """Refuse a folder that a checkpoint could not be written to, before any work.
+def write_config(verb: str, given: Given, folder: Path) -> None:
+    """Write `run.yaml` into a folder: what was given to a run, as `--config` takes it."""
+    content = {
+        name: str(Path(value).absolute()) if _is_path(name, value) else value
+        for name, value in given.items()
+        if name not in LEFT_OUT
+    }
+    repeat = f"layerscout {verb} --config run.yaml"
+    heading = f"# Options of layerscout {version('layerscout')}; {repeat} repeats the run.\n"
+    write_files({folder / "run.yaml": heading + write_yaml(content)})
 
-    Raises:
-        InputError: if it cannot be made, or holds something else.
-    """
-    from layerscout.runtime import check_checkpoint_folder, check_output_folder
 
-    check_output_folder(folder)
-    check_output_folder(folder.absolute().parent)
-    check_checkpoint_folder(folder)
+def _is_path(name: str, value: Any) -> bool:
+    """Tell a file or a folder from a name on the hub, the demo, a strategy or a fraction."""
+    if name in ("plan", "against"):
+        return str(value).endswith(".json")
+    named = name in ("model", "data", "scan", "validation", "test")
+    return named and value not in ("demo", "-") and Path(value).exists()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.options import Printing, check_outputs, interruptible
+from layerscout.cli.groups import Printing, check_outputs, interruptible
 from layerscout.plans import PlanRequest
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.options import Figures, Quiet, interruptible
+from layerscout.cli.groups import Figures, Quiet, interruptible
 
 
 def report(

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from layerscout.cli.config import Config
-from layerscout.cli.options import (
+from layerscout.cli.groups import (
     Caching,
     Columns,
     Data,
@@ -20,6 +19,7 @@ from layerscout.cli.options import (
     check_outputs,
     interruptible,
 )
+from layerscout.cli.options import Config
 from layerscout.plans import ScanRequest
 from layerscout.runtime import InputError
 

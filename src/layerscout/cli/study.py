@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from layerscout.cli.options import (
+from layerscout.cli.groups import (
     Caching,
     Figures,
     Placement,
@@ -31,27 +31,23 @@ def _recipes(begun: str) -> list[str]:
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """What is run of a recipe, and how; see `layerscout.study`.
-
-    Attributes:
-        small: run the recipe's variant for a laptop.
-        changes: change the recipe, such as model=bert-base-cased or axes.seed=[0,1]; may be
-            repeated.
-        data: folder that has a folder for each known task, named after it; by default tasks come
-            from the hub.
-        overwrite: write into the folder of another study; its trials are kept.
-        dry_run: list what would run, its FLOPs and its time.
-        retry_failed: rerun trials that failed.
-        device: where models run: auto, cpu, cuda, cuda:1, mps, ...; several with commas.
-    """
+    """What is run of a recipe, and how; see `layerscout.study`."""
 
     small: bool = option(False)
-    changes: Sequence[str] = option((), flag="--set", metavar="PATH=VALUE", repeated=True)
-    data: str | None = option(None, metavar="DIR")
+    """Run the recipe's variant for a laptop."""
+    changes: Sequence[str] = option((), flag="--set")
+    """Change the recipe, such as model=bert-base-cased or axes.seed=[0,1]; may be repeated."""
+    data: str | None = option(None)
+    """Folder that has a folder for each known task, named after it; by default tasks come from the
+    hub."""
     overwrite: bool = option(False)
+    """Write into the folder of another study; its trials are kept."""
     dry_run: bool = option(False)
+    """List what would run, its FLOPs and its time."""
     retry_failed: bool = option(False)
+    """Rerun trials that failed."""
     device: str = option("auto")
+    """Where models run: auto, cpu, cuda, cuda:1, mps, ...; several with commas."""
 
     def load(self, recipe: str) -> Any:
         """Read the recipe, with its changes."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.options import Model, Quiet, check_checkpoint, interruptible
+from layerscout.cli.groups import Model, Quiet, check_checkpoint, interruptible
 
 
 def truncate(

@@ -9,9 +9,7 @@ from typing import Annotated
 
 import typer
 
-from layerscout.cli.config import Config, write_config
-from layerscout.cli.flatten import Given
-from layerscout.cli.options import (
+from layerscout.cli.groups import (
     Caching,
     Columns,
     Data,
@@ -22,9 +20,9 @@ from layerscout.cli.options import (
     check_outputs,
     interruptible,
 )
+from layerscout.cli.options import Config, Given, write_config
 from layerscout.plans import (
     METHODS,
-    TRAINING,
     Method,
     TuneRequest,
     check_counts,
@@ -36,29 +34,26 @@ from layerscout.runtime import InputError
 
 @dataclass(frozen=True)
 class Running:
-    """What is read, saved and reported while training; see `layerscout.tune`.
+    """What is read, saved and reported while training; see `layerscout.tune`."""
 
-    Attributes:
-        scan: scan that the plan is based on; if not given, one is made first.
-        test: test file for the final figures; by default the data's own test split, if it has one.
-        save_epochs: also save the model after these epochs, under epochs/.
-        resume: continue a training that was interrupted.
-        overwrite: replace the result of another training in the output folder, finished or not.
-        export: also write these formats into model/: sentence-transformers, onnx.
-        push_to_hub: push model/ to the hub under this name, such as me/reviews.
-        private: create the repository of --push-to-hub as private.
-        track: report to tensorboard, mlflow, wandb or trackio.
-    """
-
-    scan: str | None = option(None, metavar="DIR")
-    test: str | None = option(None, metavar="FILE")
-    save_epochs: tuple[int, ...] = option((), check_counts, panel=TRAINING, metavar="N[,N...]")
-    resume: bool = option(False, panel=TRAINING)
+    scan: str | None = option(None)
+    """Scan that the plan is based on; if not given, one is made first."""
+    test: str | None = option(None)
+    """Test file for the final figures; by default the data's own test split, if it has one."""
+    save_epochs: tuple[int, ...] = option((), check_counts)
+    """Also save the model after these epochs, under epochs/."""
+    resume: bool = option(False)
+    """Continue a training that was interrupted."""
     overwrite: bool = option(False)
-    export: str | None = option(None, metavar="FORMAT[,...]")
-    push_to_hub: str | None = option(None, metavar="NAME")
+    """Replace the result of another training in the output folder, finished or not."""
+    export: str | None = option(None)
+    """Also write these formats into model/: sentence-transformers, onnx."""
+    push_to_hub: str | None = option(None)
+    """Push model/ to the hub under this name, such as me/reviews."""
     private: bool = option(False)
-    track: str | None = option(None, panel=TRAINING)
+    """Create the repository of --push-to-hub as private."""
+    track: str | None = option(None)
+    """Report to tensorboard, mlflow, wandb or trackio."""
 
     def __post_init__(self) -> None:
         """Check the values."""

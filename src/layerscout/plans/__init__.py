@@ -1,5 +1,7 @@
 """What is tuned and how, as values: plans, edits, methods, training settings, costs."""
 
+from typing import TYPE_CHECKING
+
 from layerscout.plans.auto import (
     Choice,
     Named,
@@ -56,11 +58,10 @@ from layerscout.plans.options import (
     check_for_whole_number,
     check_option,
     check_options,
-    explanations,
+    explain_options,
     make_request,
     option,
     options_of,
-    place_request,
     resolve_request,
     types_of,
 )
@@ -97,7 +98,6 @@ from layerscout.plans.request import (
     usual_pooling,
 )
 from layerscout.plans.training import (
-    TRAINING,
     Classifier,
     Keep,
     Schedule,
@@ -106,3 +106,12 @@ from layerscout.plans.training import (
     learning_rate_at,
     rank_rate,
 )
+
+if TYPE_CHECKING:
+    from layerscout.plans.typed_options import (
+        CompareOptions,
+        EvaluateOptions,
+        PlanOptions,
+        ScanOptions,
+        TuneOptions,
+    )

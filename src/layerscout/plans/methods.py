@@ -10,9 +10,6 @@ from layerscout.plans.options import check_for_number, check_for_whole_number, c
 from layerscout.plans.plan import Plan
 from layerscout.runtime import InputError, make_unknown_error
 
-# The heading of the options of methods in the help of the command line.
-METHOD = "Method"
-
 # What is left of a training: the blocks with their own weights; the same, once what was trained is
 # merged into them; or what was trained, apart from its base.
 Saved = Literal["whole", "merged", "apart"]
@@ -41,16 +38,13 @@ class Adapter:
 
     Each adds up(dropout(relu(down(x)))) to x, once what attention gave is projected and once what
     the feed-forward layers gave, in both cases before it is added to what went round them.
-
-    Attributes:
-        bottleneck: width of the adapter's bottleneck.
-        adapter_init: how adapters start: bert draws both projections from N(0, 0.02²) (Xie et al.
-            2022, App. B.2); identity sets the up-projection to zero, so that the model starts
-            unchanged.
     """
 
-    bottleneck: int = option(256, check_for_whole_number(1, remedy="256 is usual"), panel=METHOD)
-    adapter_init: Literal["bert", "identity"] = option("bert", panel=METHOD)
+    bottleneck: int = option(256, check_for_whole_number(1, remedy="256 is usual"))
+    """Width of the adapter's bottleneck."""
+    adapter_init: Literal["bert", "identity"] = option("bert")
+    """How adapters start: bert draws both projections from N(0, 0.02²) (Xie et al. 2022, App. B.2);
+    identity sets the up-projection to zero, so that the model starts unchanged."""
     name: ClassVar[str] = "adapter"
     saved: ClassVar[Saved] = "apart"
     untied: ClassVar[bool] = True
@@ -64,17 +58,12 @@ class Adapter:
 
 @dataclass(frozen=True)
 class LoRA:
-    """Low-rank changes of every linear layer of the blocks, by peft; merged when it is done.
+    """Low-rank changes of every linear layer of the blocks, by peft; merged when it is done."""
 
-    Attributes:
-        rank: rank of LoRA's matrices.
-        lora_alpha: scale of LoRA's updates, which are multiplied by alpha / rank.
-    """
-
-    rank: int = option(8, check_for_whole_number(1, remedy="8 is usual"), panel=METHOD)
-    lora_alpha: float = option(
-        16.0, check_for_number("above 0", lambda alpha: alpha > 0), panel=METHOD
-    )
+    rank: int = option(8, check_for_whole_number(1, remedy="8 is usual"))
+    """Rank of LoRA's matrices."""
+    lora_alpha: float = option(16.0, check_for_number("above 0", lambda alpha: alpha > 0))
+    """Scale of LoRA's updates, which are multiplied by alpha / rank."""
     name: ClassVar[str] = "lora"
     saved: ClassVar[Saved] = "merged"
     untied: ClassVar[bool] = False
@@ -88,13 +77,10 @@ class LoRA:
 
 @dataclass(frozen=True)
 class PrefixTuning:
-    """Trainable keys and values that the attention of the blocks sees before those of the text.
+    """Trainable keys and values that the attention of the blocks sees before those of the text."""
 
-    Attributes:
-        virtual_tokens: number of virtual tokens in each block.
-    """
-
-    virtual_tokens: int = option(16, check_for_whole_number(1, remedy="16 is usual"), panel=METHOD)
+    virtual_tokens: int = option(16, check_for_whole_number(1, remedy="16 is usual"))
+    """Number of virtual tokens in each block."""
     name: ClassVar[str] = "prefix-tuning"
     saved: ClassVar[Saved] = "apart"
     untied: ClassVar[bool] = True

@@ -1,16 +1,20 @@
 """Options of verbs: fields that are declared, checked and explained in one place.
 
-A dataclass whose fields are made by `option` is all that an option needs: the Python call, the
-command line, recipes and the keys of trials are made from it.
+A dataclass whose fields are made by `option`, each with a docstring below it, is all that an option
+needs: the Python call, what editors know of it, the command line, recipes and the keys of trials
+are made from it.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
+from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from layerscout.runtime import InputError, check_integer, check_number, make_unknown_error
@@ -23,33 +27,30 @@ Check = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class Declaration:
-    """What is known of an option beside its name, type, default and explanation.
+    """What is known of an option beside its name, type and explanation.
 
     Attributes:
+        default: its default.
         check: of its value; without one, the annotation says what is allowed (`Literal`, `bool`).
-        panel: heading in the help of the command line.
-        metavar: what stands for its value there.
-        flag: its name there, if that is another than the field's; or several, such as "--quiet -q".
-        shown: its default there, in words.
-        completes: room and table whose keys complete its value there.
-        repeated: it may be given several times there.
+        takes: what callers may give, as an annotation, where that is more than the field's type.
+        shown: its default in words.
+        flag: its name on the command line, if that is another than the field's; or several, such as
+            "--quiet -q".
         nested: its value is a mapping of the options of these dataclasses, which are options of
             their own on the command line.
     """
 
+    default: Any
     check: Check | None = None
-    panel: str | None = None
-    metavar: str | None = None
-    flag: str | None = None
+    takes: str | None = None
     shown: str | None = None
-    completes: tuple[str, str] | None = None
-    repeated: bool = False
+    flag: str | None = None
     nested: Mapping[str, type[Any]] | None = None
 
 
 def option(default: Any, check: Check | None = None, **more: Any) -> Any:
     """Declare an option with its default; for the arguments see `Declaration`."""
-    return field(default=default, metadata={"option": Declaration(check, **more)})
+    return field(default=default, metadata={"option": Declaration(default, check, **more)})
 
 
 def options_of(kind: Any) -> dict[str, Declaration]:
@@ -64,21 +65,26 @@ def types_of(kind: Any) -> dict[str, Any]:
 
 
 @cache
-def explanations(kind: Any) -> dict[str, str]:
-    """Return what the docstrings of a request and its parents say of each attribute."""
-    found: dict[str, str] = {}
-    for one in reversed(kind.__mro__):
-        section = (inspect.cleandoc(one.__doc__ or "")).partition("Attributes:\n")[2]
-        entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, flags=re.MULTILINE)
-        found |= {name: " ".join(text.split()) for name, text in entries}
-    return found
+def explain_options(kind: Any) -> dict[str, str]:
+    """Return the docstrings that stand below the fields of a request and of its parents."""
+    texts: dict[str, str] = {}
+    for one in reversed(kind.__mro__[:-1]):
+        for statement in _parse(one.__module__).body:
+            if isinstance(statement, ast.ClassDef) and statement.name == one.__name__:
+                texts |= _read_docstrings(statement)
+    return texts
 
 
-@cache  # a study checks every option of every trial
-def _find_option(kind: Any, name: str) -> tuple[Declaration, Any]:
-    """Find how an option was declared, and its default."""
-    default = next(f.default for f in fields(kind) if f.name == name)
-    return options_of(kind)[name], default
+@cache
+def _parse(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[module]))
+
+
+def _read_docstrings(written: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for first, second in pairwise(written.body):
+        match first, second:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                yield name, " ".join(text.split())
 
 
 def check_option(kind: Any, name: str, value: Any) -> Any:
@@ -87,8 +93,8 @@ def check_option(kind: Any, name: str, value: Any) -> Any:
     Raises:
         InputError: if it is not allowed.
     """
-    declared, default = _find_option(kind, name)
-    if value is None and default is None:
+    declared = options_of(kind)[name]
+    if value is None and declared.default is None:
         return None
     if declared.check is not None:
         return declared.check(name, value)
@@ -126,42 +132,35 @@ def make_request(kind: type[T], given: Mapping[str, Any]) -> T:
     for name in given:
         if name not in options_of(kind):
             raise make_unknown_error("option", name, options_of(kind))
-    found = {name: value for name, value in given.items() if value is not None}
+    values = {name: value for name, value in given.items() if value is not None}
     if "given" in kind.__dataclass_fields__:  # type: ignore[attr-defined]
-        found["given"] = frozenset(found)
-    return kind(**found)
+        values["given"] = frozenset(values)
+    return kind(**values)
 
 
-def resolve_request(kind: type[T], request: T | None, given: Mapping[str, Any]) -> T:
-    """Return a request: the one that is there, or the one that the options make.
+def resolve_request(
+    kind: type[T], request: Any, given: Mapping[str, Any], first: str | None = None
+) -> T:
+    """Return the request of a call: a whole one, or the one that its options make.
+
+    Args:
+        kind: of the request.
+        request: a request of this kind, or None; with `first`, it may also be the value of that
+            option, which None is not.
+        given: the other options.
+        first: the option that the place of the request takes as well.
 
     Raises:
-        InputError: if there are both, or `make_request` refuses the options.
+        InputError: if there are both a request and options, or the options make none.
     """
-    if request is None:
-        return make_request(kind, given)
+    if not isinstance(request, kind):
+        start = {} if first is None else {first: check_option(kind, first, request)}
+        return make_request(kind, {**start, **given})
     if given:
         raise InputError(
             f"options must be given in the request or as arguments, got both: {', '.join(given)}"
         )
     return request
-
-
-def place_request(kind: type[T], name: str, first: Any, given: Mapping[str, Any]) -> T:
-    """Return the request of a call whose first place takes one option, or a whole request.
-
-    Args:
-        kind: of the request.
-        name: of the option that stands first; None is not a way to leave it out there.
-        first: what stands there.
-        given: the other options.
-
-    Raises:
-        InputError: as `resolve_request`, or if the first option is not allowed.
-    """
-    if isinstance(first, kind):
-        return resolve_request(kind, first, given)
-    return make_request(kind, {name: check_option(kind, name, first), **given})
 
 
 def add_options(kind: type[Any]) -> Callable[[T], T]:
@@ -176,10 +175,13 @@ def add_options(kind: type[Any]) -> Callable[[T], T]:
         taken = {parameter.name for parameter in own}
         options = [
             inspect.Parameter(
-                f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type
+                f.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=f.default,
+                annotation=options_of(kind)[f.name].takes or f.type,
             )
             for f in fields(kind)
-            if f.name in options_of(kind) and f.name not in taken
+            if f.name in options_of(kind).keys() - taken
         ]
         function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
         return function

@@ -21,7 +21,6 @@ from layerscout.plans.edits import (
 )
 from layerscout.plans.methods import (
     FULL,
-    METHOD,
     METHODS,
     LoRA,
     Method,
@@ -42,11 +41,8 @@ from layerscout.plans.options import (
 )
 from layerscout.plans.plan import Plan, require_text
 from layerscout.plans.presets import FAMILY_RATES, PRESETS, preset
-from layerscout.plans.training import TRAINING, Classifier, Settings, choose_epochs
+from layerscout.plans.training import Classifier, Settings, choose_epochs
 from layerscout.runtime import InputError, make_unknown_error
-
-# The heading of these options in the help of the command line.
-EDITS = "Edits"
 
 Pooling = Literal["mean", "last", "cls", "first"]
 
@@ -107,74 +103,68 @@ class TuneRequest(Settings):
     """What a tuning is asked for; see `layerscout.tune`.
 
     Attributes:
-        plan: a strategy such as best-down:3@top, a plan such as "(6, 8, 12)", or a plan.json;
-            "emb+" in front also tunes the embeddings, and edits may precede it, as in "reinit:9-12
-            + top:3".
-        against: also tune this plan, such as full, in the same way and compare the two.
-        score: score that ranks states or blocks; by default the scan's.
-        budget: share of the FLOPs of full fine-tuning that auto may use, including its scan.
-        method: tune all weights of the blocks, or a few new ones: full, adapter, lora or
-            prefix-tuning.
-        method_options: options of the method, by name.
-        keep_adapter: save LoRA as a peft adapter instead of merging it.
-        classifier: what reads the last state: the family's own head, or one linear layer on the
-            mean of the tokens (mean-linear).
-        preset: train as a paper did: xie2022, phang2021, tamkin2020 or lodha2023; options that are
-            given take precedence.
-        as_released: follow the published code where it differs from the paper; for presets and
-            re-initialised blocks.
-        learning_rate: one or several peak learning rates; by default one that suits the plan.
-        seed: one or several random seeds; each is a run.
-        metric: metric that decides which epoch, rate and plan is best; by default the task's own.
-        examples: number of training examples to use, drawn in proportion to the classes, or all.
-        max_length: maximum number of tokens per input.
-        save_dtype: data type of the weights of the saved model.
-        trunk_dropout: run frozen blocks at every step, with dropout, as the papers did.
-        fresh_head: re-initialise the whole head, including parts that the checkpoint has weights
-            for.
-        untie: first give every block its own copy of shared weights (ALBERT).
-        edits: edit the blocks first: reinit:9-12, preserve:1-3, permute:1, skip:3-4 or truncate:8;
-            join several with +.
-        keep_layer_norm: keep the layer norms of re-initialised blocks.
-        reinit_rate_factor: factor on the learning rate of re-initialised blocks.
         given: the options that were set explicitly, which take precedence over those of a preset.
     """
 
     plan: Plan | str | Path = option("auto", _check_plan)
-    against: Plan | str | Path | None = option(None, panel=TRAINING, metavar="PLAN")
-    score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
+    """A strategy such as best-down:3@top, a plan such as "(6, 8, 12)", or a plan.json; "emb+" in
+    front also tunes the embeddings, and edits may precede it, as in "reinit:9-12 + top:3"."""
+    against: Plan | str | Path | None = option(None)
+    """Also tune this plan, such as full, in the same way and compare the two."""
+    score: str | None = option(None)
+    """Score that ranks states or blocks; by default the scan's."""
     budget: float = option(0.5, lambda name, value: check_budget(value))
+    """Share of the FLOPs of full fine-tuning that auto may use, including its scan."""
     method: Method | None = option(
-        None,
-        _check_method,
-        panel=METHOD,
-        shown="full, or what a plan.json says",
-        completes=("plans", "METHODS"),
+        None, _check_method, takes="Method | str | None", shown="full, or what a plan.json says"
     )
+    """Tune all weights of the blocks, or a few new ones: full, adapter, lora or prefix-tuning."""
     method_options: Mapping[str, Any] | None = option(
         None, lambda name, value: dict(value), nested=METHODS
     )
-    keep_adapter: bool = option(False, panel=METHOD)
-    classifier: Classifier | None = option(None, panel=METHOD, shown="family")
-    preset: str | None = option(None, check_for_one_of("preset", PRESETS), panel=TRAINING)
-    as_released: bool = option(False, panel=TRAINING)
+    """Options of the method, by name."""
+    keep_adapter: bool = option(False)
+    """Save LoRA as a peft adapter instead of merging it."""
+    classifier: Classifier | None = option(None, shown="family")
+    """What reads the last state: the family's own head, or one linear layer on the mean of the
+    tokens (mean-linear)."""
+    preset: str | None = option(None, check_for_one_of("preset", PRESETS))
+    """Train as a paper did: xie2022, phang2021, tamkin2020 or lodha2023; options that are given
+    take precedence."""
+    as_released: bool = option(False)
+    """Follow the published code where it differs from the paper; for presets and re-initialised
+    blocks."""
     learning_rate: tuple[float, ...] | None = option(
-        None, check_for_several(RATE, float), panel=TRAINING, metavar="R[,R...]"
+        None, check_for_several(RATE, float), takes="float | Sequence[float] | None"
     )
+    """One or several peak learning rates; by default one that suits the plan."""
     seed: tuple[int, ...] = option(
-        (0,), check_for_several(SEED, int), panel=TRAINING, metavar="S[,S...]", shown="0"
+        (0,), check_for_several(SEED, int), takes="int | Sequence[int]", shown="0"
     )
+    """One or several random seeds; each is a run."""
     examples: int | Literal["all"] = option("all", check_for_count_or("all"))
+    """Number of training examples to use, drawn in proportion to the classes, or all."""
     max_length: int = option(128, LENGTH)
+    """Maximum number of tokens per input."""
     save_dtype: Literal["float32", "bfloat16", "float16"] | None = option(
         None, shown="the checkpoint's"
     )
-    trunk_dropout: bool = option(False, panel=TRAINING)
-    fresh_head: bool = option(False, panel=TRAINING)
+    """Data type of the weights of the saved model."""
+    trunk_dropout: bool = option(False)
+    """Run frozen blocks at every step, with dropout, as the papers did."""
+    fresh_head: bool = option(False)
+    """Re-initialise the whole head, including parts that the checkpoint has weights for."""
     untie: bool = option(False)
-    edits: tuple[Edit, ...] = option((), _check_edits, panel=EDITS, flag="--edit", metavar="EDIT")
-    keep_layer_norm: bool = option(False, panel=EDITS)
-    reinit_rate_factor: float = option(1.0, RATE, panel=EDITS)
+    """First give every block its own copy of shared weights (ALBERT)."""
+    edits: tuple[Edit, ...] = option(
+        (), _check_edits, takes="str | Edit | Sequence[Edit]", flag="--edit"
+    )
+    """Edit the blocks first: reinit:9-12, preserve:1-3, permute:1, skip:3-4 or truncate:8; join
+    several with +."""
+    keep_layer_norm: bool = option(False)
+    """Keep the layer norms of re-initialised blocks."""
+    reinit_rate_factor: float = option(1.0, RATE)
+    """Factor on the learning rate of re-initialised blocks."""
     given: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __post_init__(self) -> None:
@@ -329,58 +319,49 @@ def describe_given(request: TuneRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """What a scan is asked for; see `layerscout.scan`.
+    """What a scan is asked for; see `layerscout.scan`."""
 
-    Attributes:
-        scores: scores to compute, separated by commas, or all; by default head_quality and the
-            variability ratios, or for numbers head_quality, cca, ridge and logme.
-        examples: number of training examples to read, all, or auto, which reads more until the best
-            state is settled.
-        within: how many points of the metric the state found by "auto" may fall short of the best
-            one.
-        balanced: draw the same number of examples from every class.
-        per_class: draw exactly these numbers of examples, in the order of the labels.
-        pooling: average the tokens of a text (mean), or take its last (last) or first one (cls); by
-            default mean, and last for decoders. For labelled words: mean, last or first.
-        max_length: maximum number of tokens per input.
-        seed: random seed.
-        probe: train a linear probe on the pooled state (linear; plain trains it slowly, as Tamkin
-            et al. 2020 did), or the family's own head on the token that it reads (Xie et al. 2022).
-        probe_seeds: how many times each probe is trained, with different seeds.
-        probe_pooling: what probes read: the average of a text's tokens (mean) or the first one
-            (cls); by default the pooled state, or what the family's head reads.
-        fisher_mode: Fisher information in expectation over the model's own labels (true), or with
-            the given labels (empirical).
-        as_released: compute Fisher information as the code published by Lodha et al. 2023 does.
-        fisher_parts: also give the Fisher information of attention, feed-forward layers and norms
-            within each block.
-        head_seeds: number of random heads over which gradient-based scores are averaged.
-        clusters: number of clusters for mutual_information.
-    """
-
-    scores: str | Sequence[str] | None = option(
-        None,
-        flag="--score",
-        metavar="KEY,KEY,...",
-        completes=("scores", "SCORES"),
-    )
+    scores: str | Sequence[str] | None = option(None, flag="--score")
+    """Scores to compute, separated by commas, or all; by default head_quality and the variability
+    ratios, or for numbers head_quality, cca, ridge and logme."""
     examples: int | Literal["all", "auto"] = option("auto", check_for_count_or("all", "auto"))
+    """Number of training examples to read, all, or auto, which reads more until the best state is
+    settled."""
     within: float = option(1.0, check_for_number("above 0", lambda points: points > 0), shown="1")
+    """How many points of the metric the state found by "auto" may fall short of the best one."""
     balanced: bool = option(False)
-    per_class: tuple[int, ...] | None = option(None, check_counts, metavar="N0,N1,...")
+    """Draw the same number of examples from every class."""
+    per_class: tuple[int, ...] | None = option(None, check_counts, takes="Sequence[int] | None")
+    """Draw exactly these numbers of examples, in the order of the labels."""
     pooling: Pooling | None = option(None, shown="mean; last for decoders")
+    """Average the tokens of a text (mean), or take its last (last) or first one (cls); by default
+    mean, and last for decoders. For labelled words: mean, last or first."""
     max_length: int = option(128, LENGTH)
+    """Maximum number of tokens per input."""
     seed: int = option(0, SEED)
+    """Random seed."""
     probe: Literal["linear", "plain", "family"] = option("linear")
+    """Train a linear probe on the pooled state (linear; plain trains it slowly, as Tamkin et al.
+    2020 did), or the family's own head on the token that it reads (Xie et al. 2022)."""
     probe_seeds: int | None = option(
         None, check_for_whole_number(1), shown="8; 3 for the family's head"
     )
+    """How many times each probe is trained, with different seeds."""
     probe_pooling: Literal["mean", "cls"] | None = option(None, shown="see --probe")
+    """What probes read: the average of a text's tokens (mean) or the first one (cls); by default
+    the pooled state, or what the family's head reads."""
     fisher_mode: Literal["true", "empirical"] = option("true")
+    """Fisher information in expectation over the model's own labels (true), or with the given
+    labels (empirical)."""
     as_released: bool = option(False)
+    """Compute Fisher information as the code published by Lodha et al. 2023 does."""
     fisher_parts: bool = option(False)
+    """Also give the Fisher information of attention, feed-forward layers and norms within each
+    block."""
     head_seeds: int = option(1, check_for_whole_number(1))
+    """Number of random heads over which gradient-based scores are averaged."""
     clusters: int | None = option(None, check_for_whole_number(2), shown="10 for each class")
+    """Number of clusters for mutual_information."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -389,30 +370,24 @@ class ScanRequest:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a choice of plan is asked for; see `layerscout.Scan.planning`.
-
-    Attributes:
-        strategy: a strategy such as best-down:3@top, or a plan such as "(6, 8, 12)".
-        budget: share of the FLOPs of full fine-tuning that auto may use.
-        score: score that ranks states or blocks; by default the scan's.
-        epochs: passes over the training examples; by default as many as a tuning has.
-        method: tune all weights of the blocks, or a few new ones: full, adapter, lora or
-            prefix-tuning.
-        method_options: options of the method, by name.
-    """
+    """What a choice of plan is asked for; see `layerscout.Scan.planning`."""
 
     strategy: str = option("auto", lambda name, value: require_text(value))
+    """A strategy such as best-down:3@top, or a plan such as "(6, 8, 12)"."""
     budget: float = option(0.5, lambda name, value: check_budget(value))
-    score: str | None = option(None, metavar="KEY", completes=("scores", "SCORES"))
+    """Share of the FLOPs of full fine-tuning that auto may use."""
+    score: str | None = option(None)
+    """Score that ranks states or blocks; by default the scan's."""
     epochs: int | None = option(
         None, check_for_whole_number(1), shown="as tune: 5, or more with few examples"
     )
-    method: Method = option(
-        FULL, _check_method, panel=METHOD, shown="full", completes=("plans", "METHODS")
-    )
+    """Passes over the training examples; by default as many as a tuning has."""
+    method: Method = option(FULL, _check_method, takes="Method | str", shown="full")
+    """Tune all weights of the blocks, or a few new ones: full, adapter, lora or prefix-tuning."""
     method_options: Mapping[str, Any] | None = option(
-        None, lambda name, value: dict(value), panel=METHOD, nested=METHODS
+        None, lambda name, value: dict(value), nested=METHODS
     )
+    """Options of the method, by name."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -424,21 +399,18 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """What a comparison is asked for; see `layerscout.compare`.
-
-    Attributes:
-        examples: validation examples to read (or rows of a single file): a number or all.
-        pooling: take the first token of a text (cls), as Phang et al. 2021 did, its last one
-            (last), or average all (mean); by default cls, but last if all models are decoders and
-            mean if some are. For labelled words: mean (the default), last or first.
-        max_length: maximum number of tokens per input.
-        seed: random seed.
-    """
+    """What a comparison is asked for; see `layerscout.compare`."""
 
     examples: int | Literal["all"] = option("all", check_for_count_or("all"))
+    """Validation examples to read (or rows of a single file): a number or all."""
     pooling: Pooling | None = option(None, shown="cls; last for decoders")
+    """Take the first token of a text (cls), as Phang et al. 2021 did, its last one (last), or
+    average all (mean); by default cls, but last if all models are decoders and mean if some are.
+    For labelled words: mean (the default), last or first."""
     max_length: int = option(128, LENGTH)
+    """Maximum number of tokens per input."""
     seed: int = option(0, SEED)
+    """Random seed."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -447,43 +419,34 @@ class CompareRequest:
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """What an evaluation is asked for; see `layerscout.evaluate`.
+    """What an evaluation is asked for; see `layerscout.evaluate`."""
 
-    Attributes:
-        edits: truncate (feed every state to the head), skip (leave out every span of blocks), or
-            one edit such as skip:3-4, reinit:9-12 or permute:1; may be repeated.
-        tune_heads: also tune the head again at every state.
-        metric: metric to report first; by default that of the tuning, or else the task's own.
-        examples: number of training examples for tuning heads, or all.
-        head_epochs: epochs for tuning heads; the best one is used.
-        head_batch_size: batch size for tuning heads.
-        head_learning_rate: one or several peak learning rates for heads; the best one is used.
-        max_length: maximum number of tokens per input.
-        seed: random seed.
-    """
-
-    edits: str | Sequence[str | Edit] = option(
-        ("truncate",),
-        flag="--edit",
-        metavar="EDIT",
-        shown="truncate",
-        repeated=True,
-    )
+    edits: str | Sequence[str | Edit] = option(("truncate",), flag="--edit", shown="truncate")
+    """Truncate (feed every state to the head), skip (leave out every span of blocks), or one edit
+    such as skip:3-4, reinit:9-12 or permute:1; may be repeated."""
     tune_heads: bool = option(False)
+    """Also tune the head again at every state."""
     metric: str | None = option(None, check_metric_name)
+    """Metric to report first; by default that of the tuning, or else the task's own."""
     examples: int | Literal["all"] | None = option(
         None, check_for_count_or("all"), shown="at most 5,000"
     )
+    """Number of training examples for tuning heads, or all."""
     head_epochs: int = option(20, check_for_whole_number(1))
+    """Epochs for tuning heads; the best one is used."""
     head_batch_size: int = option(8, check_for_whole_number(1))
+    """Batch size for tuning heads."""
     head_learning_rate: tuple[float, ...] = option(
         HEAD_RATES,
         check_for_several(RATE, float),
-        metavar="R[,R...]",
+        takes="float | Sequence[float]",
         shown=",".join(f"{rate:g}" for rate in HEAD_RATES),
     )
+    """One or several peak learning rates for heads; the best one is used."""
     max_length: int = option(128, LENGTH)
+    """Maximum number of tokens per input."""
     seed: int = option(0, SEED)
+    """Random seed."""
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -33,10 +33,6 @@ Classifier = Literal["family", "mean-linear"]
 MIN_STEPS, STEPS_PER_CLASS, MOST_EPOCHS = 200, 40, 50
 
 
-# The heading of these options in the help of the command line.
-TRAINING = "Training"
-
-
 def _check_threshold(name: str, value: Any) -> float | str:
     """Check a decision threshold, which may be given as text."""
     if value == "tuned":
@@ -50,39 +46,20 @@ def _check_threshold(name: str, value: Any) -> float | str:
 
 @dataclass(frozen=True)
 class Settings:
-    """How every run of a tuning trains; every option is one of `TuneRequest` too.
+    """How every run of a tuning trains; every option is one of `TuneRequest` too."""
 
-    Attributes:
-        epochs: passes over the training examples; by default 5, or with few examples as many as
-            give 200 steps and 40 for each class, up to 50.
-        max_steps: train for this many steps, in place of epochs.
-        batch_size: examples per batch.
-        accumulation: number of batches whose gradients are accumulated in each step, 1 by default.
-        batching: put texts of similar length into a batch (length, the default), or shuffle them
-            plainly (shuffled).
-        warmup: warmup steps; below 1, their share of all steps.
-        schedule: after the warmup, let the learning rate fall to 0 linearly, or keep it constant.
-        head_learning_rate: peak learning rate of the head if blocks are tuned too; by default that
-            of the blocks, or a higher one for several labels per text or a label per word.
-        weight_decay: weight decay of AdamW, on matrices only.
-        class_weights: weight the loss of each class (or tag) by how rare it is in training
-            (balanced), so that all classes count alike.
-        max_grad_norm: clip the norm of the gradient at this value.
-        patience: stop a run after this many epochs without improvement.
-        keep: keep the model of the epoch with the best metric, that of the epoch with the lowest
-            validation loss, or the last one.
-        metric: metric that decides which epoch, rate and plan is best; by default the task's own.
-        threshold: for several labels per text, the probability above which a label is assigned, 0.5
-            by default; tuned finds one for each label on the validation examples.
-    """
-
-    epochs: int = option(
-        5, check_for_whole_number(1), panel=TRAINING, shown="5, or more with few examples"
-    )
-    max_steps: int | None = option(None, check_for_whole_number(1), panel=TRAINING)
-    batch_size: int = option(32, check_for_whole_number(1), panel=TRAINING)
-    accumulation: int | None = option(None, check_for_whole_number(1), panel=TRAINING, shown="1")
-    batching: Batching | None = option(None, panel=TRAINING, shown="length")
+    epochs: int = option(5, check_for_whole_number(1), shown="5, or more with few examples")
+    """Passes over the training examples; by default 5, or with few examples as many as give 200
+    steps and 40 for each class, up to 50."""
+    max_steps: int | None = option(None, check_for_whole_number(1))
+    """Train for this many steps, in place of epochs."""
+    batch_size: int = option(32, check_for_whole_number(1))
+    """Examples per batch."""
+    accumulation: int | None = option(None, check_for_whole_number(1), shown="1")
+    """Number of batches whose gradients are accumulated in each step, 1 by default."""
+    batching: Batching | None = option(None, shown="length")
+    """Put texts of similar length into a batch (length, the default), or shuffle them plainly
+    (shuffled)."""
     warmup: float = option(
         0.06,
         check_for_number(
@@ -90,31 +67,36 @@ class Settings:
             lambda steps: steps >= 0 and (steps < 1 or steps % 1 == 0),
             "below 1 it is a share of all steps, else a whole number of them",
         ),
-        panel=TRAINING,
     )
-    schedule: Schedule = option("linear", panel=TRAINING)
+    """Warmup steps; below 1, their share of all steps."""
+    schedule: Schedule = option("linear")
+    """After the warmup, let the learning rate fall to 0 linearly, or keep it constant."""
     head_learning_rate: float | None = option(
         None,
         check_for_number("above 0", lambda v: v > 0),
-        panel=TRAINING,
-        metavar="R",
         shown="the blocks', or a higher one for labels of words and several labels",
     )
-    weight_decay: float = option(
-        0.0, check_for_number("0 or more", lambda v: v >= 0), panel=TRAINING
-    )
-    class_weights: ClassWeights | None = option(None, panel=TRAINING)
+    """Peak learning rate of the head if blocks are tuned too; by default that of the blocks, or a
+    higher one for several labels per text or a label per word."""
+    weight_decay: float = option(0.0, check_for_number("0 or more", lambda v: v >= 0))
+    """Weight decay of AdamW, on matrices only."""
+    class_weights: ClassWeights | None = option(None)
+    """Weight the loss of each class (or tag) by how rare it is in training (balanced), so that all
+    classes count alike."""
     max_grad_norm: float | None = option(
-        None,
-        check_for_number("above 0", lambda v: v > 0, "leave it out not to clip"),
-        panel=TRAINING,
+        None, check_for_number("above 0", lambda v: v > 0, "leave it out not to clip")
     )
-    patience: int | None = option(None, check_for_whole_number(1), panel=TRAINING)
-    keep: Keep = option("best", panel=TRAINING)
+    """Clip the norm of the gradient at this value."""
+    patience: int | None = option(None, check_for_whole_number(1))
+    """Stop a run after this many epochs without improvement."""
+    keep: Keep = option("best")
+    """Keep the model of the epoch with the best metric, that of the epoch with the lowest
+    validation loss, or the last one."""
     metric: str = option("accuracy", check_metric_name, shown="")
-    threshold: float | Literal["tuned"] | None = option(
-        None, _check_threshold, panel=TRAINING, metavar="P", shown="0.5"
-    )
+    """Metric that decides which epoch, rate and plan is best; by default the task's own."""
+    threshold: float | Literal["tuned"] | None = option(None, _check_threshold, shown="0.5")
+    """For several labels per text, the probability above which a label is assigned, 0.5 by default;
+    tuned finds one for each label on the validation examples."""
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from layerscout.plans import (
     Named,
@@ -17,7 +17,7 @@ from layerscout.plans import (
     PlanRequest,
     add_options,
     name_blindly,
-    place_request,
+    resolve_request,
 )
 from layerscout.runtime import (
     InputError,
@@ -33,6 +33,8 @@ from layerscout.scores import DEFAULT, Score
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from layerscout.plans import PlanOptions
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,14 @@ class Scan:
         return self.scores[score].best()
 
     @add_options(PlanRequest)
-    def plan(self, strategy: str | PlanRequest = "auto", **options: Any) -> Plan:
+    def plan(self, strategy: str | PlanRequest = "auto", **options: Unpack[PlanOptions]) -> Plan:
         """Turn a strategy into the plan for this model and task; see `planning`."""
         return self.planning(strategy, **options).choice.plan
 
     @add_options(PlanRequest)
-    def planning(self, strategy: str | PlanRequest = "auto", **options: Any) -> Planning:
+    def planning(
+        self, strategy: str | PlanRequest = "auto", **options: Unpack[PlanOptions]
+    ) -> Planning:
         """Compare the strategies for this model and task, and choose one.
 
         Args:
@@ -93,7 +97,7 @@ class Scan:
             InputError: if the strategy or the method is unknown or does not fit the model or the
                 other, the scan does not have what it needs, or nothing fits into the budget.
         """
-        request = place_request(PlanRequest, "strategy", strategy, options)
+        request = resolve_request(PlanRequest, strategy, options, "strategy")
         score = request.score or self.leading_score()
         best, ranking = self.basis(score)
         basis = Basis(score, best, self.name_head(score), ranking, self._shown(score))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -53,6 +53,9 @@ from layerscout.scores import (
     usual_scores,
 )
 
+if TYPE_CHECKING:
+    from layerscout.plans import ScanOptions
+
 # What computes the scores that need more than states; its time is counted under the source.
 WITH_MODEL: Mapping[Source, Callable[[ScanContext, Sampled], dict[str, Score]]] = {
     "probes": train_probes,
@@ -70,7 +73,7 @@ def scan(
     checkpoints: Sequence[Encoder | str | Path] = (),
     cache_limit: int = DEFAULT_LIMIT,
     progress: bool | Show = True,
-    **options: Any,
+    **options: Unpack[ScanOptions],
 ) -> Scan:
     """Score every state and block of an encoder on a task, without training it.
 

@@ -19,7 +19,7 @@ from layerscout.plans import (
     ScanRequest,
     TuneRequest,
     check_option,
-    explanations,
+    explain_options,
     make_edits,
     make_plan,
     options_of,
@@ -146,7 +146,7 @@ def make_arguments(name: str, request: Any, *left_out: str, **own: Any) -> type[
     made: dict[str, Any] = {
         option: (
             Annotated[Any, AfterValidator(partial(_check_option, request, option))],
-            Field(None, description=explanations(request)[option]),
+            Field(None, description=explain_options(request)[option]),
         )
         for option in options_of(request)
         if option not in known

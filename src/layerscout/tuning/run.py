@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import torch
 
 from layerscout.cache import DEFAULT_LIMIT, make_accelerator
 from layerscout.data import Task
 from layerscout.models import Encoder
-from layerscout.plans import Plan, TuneRequest, add_options, place_request
+from layerscout.plans import Plan, TuneRequest, add_options, resolve_request
 from layerscout.runtime import (
     InputError,
     Show,
@@ -35,6 +35,9 @@ from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.sweep import NothingFinishedError, Recording, run_sweep
 from layerscout.tuning.tracking import check_tracker
 
+if TYPE_CHECKING:
+    from layerscout.plans import TuneOptions
+
 
 @add_options(TuneRequest)
 def tune(
@@ -53,7 +56,7 @@ def tune(
     overwrite: bool = False,
     measure: Measure = "all",
     progress: bool | Show = True,
-    **options: Any,
+    **options: Unpack[TuneOptions],
 ) -> Result:
     """Tune the blocks of a plan and the head; what lies below is computed once and kept.
 
@@ -94,7 +97,7 @@ def tune(
         LayerscoutError: if no run came to the end of an epoch with a finite loss.
     """
     # What can be refused is refused before any work.
-    request = place_request(TuneRequest, "plan", plan, options)
+    request = resolve_request(TuneRequest, plan, options, "plan")
     rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
     cache_limit = int(
         check_number("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy)

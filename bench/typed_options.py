@@ -1,0 +1,69 @@
+"""Write the options of every verb as typed dictionaries, from the requests that declare them.
+
+Run it from the root of the repository after an option has changed:
+
+    python bench/typed_options.py --write src/layerscout/plans/typed_options.pyi
+"""
+
+import argparse
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+
+from layerscout.plans import (
+    CompareRequest,
+    EvaluateRequest,
+    PlanRequest,
+    ScanRequest,
+    TuneRequest,
+    explain_options,
+    options_of,
+)
+
+HEAD = '''"""Options of the verbs, for editors; `make docs` writes them from the requests."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from layerscout.plans.edits import Edit
+from layerscout.plans.methods import Method
+from layerscout.plans.plan import Plan
+from layerscout.plans.request import Pooling
+from layerscout.plans.training import Batching, Classifier, ClassWeights, Keep, Schedule
+'''
+
+# The request of each verb, and the option that the verb takes as a parameter of its own.
+VERBS = {
+    "tune": (TuneRequest, "plan"),
+    "scan": (ScanRequest, None),
+    "Scan.plan": (PlanRequest, "strategy"),
+    "compare": (CompareRequest, None),
+    "evaluate": (EvaluateRequest, None),
+}
+
+
+def write_class(verb: str) -> str:
+    """Write the typed dictionary of a verb."""
+    request, own = VERBS[verb]
+    name = request.__name__.replace("Request", "Options")
+    lines = [f"class {name}(TypedDict, total=False):", f'    """Options of `layerscout.{verb}`."""']
+    types = {field.name: field.type for field in fields(request)}
+    for option, declared in options_of(request).items():
+        if option != own:
+            text = f'"""{explain_options(request)[option]}"""'
+            taken = (declared.takes or types[option]).replace("'", '"')
+            lines += ["", f"    {option}: {taken}"]
+            lines.append(textwrap.indent(textwrap.fill(text, 96), "    "))
+    return "\n".join(lines)
+
+
+def write_page() -> str:
+    """Write the whole file."""
+    return "\n\n".join([HEAD.rstrip(), *map(write_class, VERBS)]) + "\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", type=Path, required=True, metavar="FILE")
+    parser.parse_args().write.write_text(write_page(), encoding="utf-8")

@@ -16,10 +16,10 @@ from transformers import (
 
 from conftest import real
 from layerscout.data import Split, Task
-from layerscout.models import Encoder, fisher, gradient_batches, gradient_scores
-from layerscout.models.block_scores import part_of
-from layerscout.models.per_example_gradients import SquaredGradientSums, factor_fisher
+from layerscout.models import Encoder, fisher, gradient_scores, gradients
+from layerscout.models.gradients import part_of
 from layerscout.runtime import InputError
+from layerscout.scores import SquaredGradientSums, label_vectors
 from reference import gradients as naive
 from reference.several import all_label_rows
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
@@ -180,7 +180,7 @@ def test_float32_is_enough_whatever_the_scan_computes_in(family, checkpoint):
 def test_other_batches_give_the_same(checkpoint, monkeypatch):
     encoder, split = load(checkpoint("bert")), examples()
     expected = fisher(encoder, split, LABELS), gradient_scores(encoder, split, LABELS)["saliency"]
-    monkeypatch.setattr(gradient_batches, "BACKWARD_TOKENS", 30)
+    monkeypatch.setattr(gradients, "BACKWARD_TOKENS", 30)
     same(fisher(encoder, split, LABELS), expected[0].values[1:])
     same(gradient_scores(encoder, split, LABELS)["saliency"], expected[1].values[1:])
 
@@ -299,7 +299,7 @@ def test_several_labels_are_independent_of_each_other(family, checkpoint):
 
 
 def test_of_very_many_labels_each_is_drawn(checkpoint, monkeypatch):
-    monkeypatch.setattr(gradient_batches, "EXACT_SEVERAL", 2)
+    monkeypatch.setattr(gradients, "EXACT_SEVERAL", 2)
     folder, split = checkpoint("bert"), several()
     model, blocks, names = whole(folder, 3)
     log_p, g = naive.per_example(model, inputs(folder, split), names, log_likelihoods)
@@ -358,11 +358,11 @@ def test_a_linear_softmax_layer_has_a_closed_form():
     rng = np.random.default_rng(0)
     X = torch.tensor(rng.normal(size=(20, 5)))
     model = nn.Sequential(nn.Linear(5, 4)).double().requires_grad_(False)
-    p = model(X).softmax(1)
+    p, y = model(X).softmax(1), torch.zeros(20)  # the labels are not looked at
     sums = SquaredGradientSums.of(model, ["0.weight", "0.bias"])
     sums.add(
         lambda rows: model(X[rows[:, 0], None])[:, 0],
-        lambda logits, rows: factor_fisher(logits.detach().softmax(1)),
+        lambda logits, rows: label_vectors(logits.detach(), y, "true", exact=4)[0],
         np.arange(20)[:, None],
     )
     variance = p * (1 - p)  # E_y (1[y = k] − p_k)²
@@ -372,8 +372,9 @@ def test_a_linear_softmax_layer_has_a_closed_form():
 
 @given(st.lists(st.floats(-60, 60), min_size=1, max_size=10), st.integers(0, 9))
 def test_the_vectors_make_up_the_information_of_the_logits(z, turn):
-    p = torch.tensor([z, z[turn % len(z) :] + z[: turn % len(z)]], dtype=torch.float64).softmax(1)
-    v = factor_fisher(p)
+    logits = torch.tensor([z, z[turn % len(z) :] + z[: turn % len(z)]], dtype=torch.float64)
+    v, _ = label_vectors(logits, torch.zeros(2), "true", exact=len(z))
+    p = logits.softmax(1)
     assert v.shape == (len(z) - 1, 2, len(z))
     # Relative to √(p_i p_j): rare labels count too.
     scale = (p[:, :, None] * p[:, None, :]).sqrt()
@@ -463,7 +464,7 @@ def test_the_encoder_stays_as_it_was(checkpoint):
 
 
 def test_progress_counts_examples_of_all_heads(tiny, monkeypatch):
-    monkeypatch.setattr(gradient_batches, "BACKWARD_TOKENS", 60)
+    monkeypatch.setattr(gradients, "BACKWARD_TOKENS", 60)
     encoder, seen = Encoder.load(tiny, device="cpu"), []
     fisher(encoder, examples(), LABELS, seeds=(0, 1), progress=lambda *now: seen.append(now))
     assert seen == sorted(seen) and len(seen) > 3 and seen[-1] == (12, 12)

@@ -1,29 +1,73 @@
-"""Scores of blocks from the gradients of a classification model: Fisher, gradient norm, saliency.
+"""Fisher information, gradient norm and saliency of the blocks of a classification model.
 
 All of them look at the model as fine-tuning would find it: the pretrained blocks under the head as
 the library loads it, which is random in part or in whole. So is, then, the ranking of the blocks;
-several seeds show by how much.
+several seeds show by how much. The arithmetic is in `layerscout.scores`; here are the model, the
+examples in batches, and what their labels are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from math import sqrt
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
-from torch import Tensor
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
 
-from layerscout.data import Kind, Split
-from layerscout.models.block_scores import BlockScores, score_blocks
+from layerscout.data import Kind, Split, batch_by_length, check_choices
+from layerscout.models.architecture import NORM, locate_parameters
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
-from layerscout.models.gradient_batches import prepare_batches, refusing_too_large
-from layerscout.models.per_example_gradients import SquaredGradientSums
-from layerscout.runtime import make_unknown_error
+from layerscout.models.tokens import Tokens
+from layerscout.plans import Plan
+from layerscout.runtime import InputError, make_unknown_error
+from layerscout.scores import (
+    BlockScores,
+    SquaredGradientSums,
+    label_vectors,
+    root_of_sum,
+    score_blocks,
+    sum_of_roots,
+)
 
 Mode = Literal["true", "empirical"]
+Rows = Int64[np.ndarray, "e C"]
+
+# Up to so many labels (or choices of an example) the sum over them is exact. Each is a backward
+# pass; several labels of an example are independent, and a pass for each replaces 2^K cases.
+EXACT_LABELS = 10
+EXACT_SEVERAL = 32
+
+# Kinds of tasks that have gradients, with the kind of the type of their labels.
+KINDS = {
+    "classification": "i",
+    "multi_label_classification": "b",
+    "token_classification": "i",
+    "regression": "f",
+    "multiple_choice": "i",
+}
+TYPES = {"f": "numbers, which are for regression", "b": "several labels for each"}
+
+# A backward pass keeps all that the forward pass computed: about 2 MB a token in large models.
+BACKWARD_TOKENS = 4096
+
+# Below such values, a head says nothing about blocks.
+TINY = 1e-12
+
+# Parts of a block, by the first pattern that is found in a weight's name within the block: the
+# norms first, as BERT's are within its "attention" and DistilBERT has an "output_layer_norm".
+PARTS: Mapping[str, re.Pattern[str]] = {
+    "norms": NORM,
+    "attention": re.compile(r"\b(attention|attn|self_attn)\b"),
+    "feed_forward": re.compile(r"\b(intermediate|output|ffn|ffn_output|mlp)\b"),
+    "other": re.compile(""),
+}
 
 
 def fisher(
@@ -71,30 +115,26 @@ def fisher(
     if mode not in ("true", "empirical"):
         raise make_unknown_error("Fisher mode", mode, ("true", "empirical"))
     rule = "as_released" if as_released else mode
-    work = prepare_batches(encoder, split, labels, kind, rule, seeds, max_length, progress)
+    work = _prepare_batches(encoder, split, labels, kind, rule, seeds, max_length, progress)
     amounts = []
     for seed in seeds:
         model, weights = work.make_model(seed)
         sums = SquaredGradientSums.of(model, list(weights))
-        draws = work.draw(seed)
-        with refusing_too_large(encoder):
+        # Numbers from 0 to 1 that draw labels: of each example or word, or of several, each.
+        of_each = (len(labels),) if work.several else ()
+        draws = np.random.default_rng(seed).random((work.tokens.outputs, *of_each))
+        with _refusing_too_large(encoder):
             for rows in work.batches:
                 sums.add(partial(work.logits, model), partial(work.vectors, draws=draws), rows)
         mean_squares = {name: total / work.examples for name, total in sums.sums.items()}
         amounts.append({name: _square_sum(F) for name, F in mean_squares.items()})
-    notes, most = [], max(work.options)
-    if rule == "true" and most > work.most_exact:
-        drawn = (
-            "each is drawn for each example" if work.several else "one is drawn for each example"
-        )
-        if kind == "token_classification":
-            drawn = "one is drawn for each word"
-        notes.append(
-            f"with {most} labels, {drawn}; the sum over all is taken for up to {work.most_exact}"
-        )
-    combine = _sum_of_roots if as_released else _root
-    scores = score_blocks(model, amounts, combine, parts=parts, notes=notes)
-    return replace(scores, warnings=tuple(work.explain_doubts(scores.values[1:])))
+    return work.score(
+        model,
+        amounts,
+        sum_of_roots if as_released else root_of_sum,
+        parts=parts,
+        notes=work.list_notes(),
+    )
 
 
 def gradient_scores(
@@ -130,13 +170,13 @@ def gradient_scores(
     Raises:
         InputError: as `fisher`.
     """
-    work = prepare_batches(encoder, split, labels, kind, "empirical", seeds, max_length, progress)
+    work = _prepare_batches(encoder, split, labels, kind, "empirical", seeds, max_length, progress)
     norms, saliencies = [], []
     for seed in seeds:
         model, weights = work.make_model(seed)
         for weight in weights.values():
             weight.requires_grad_()
-        with refusing_too_large(encoder):
+        with _refusing_too_large(encoder):
             for rows in work.batches:
                 logits = work.logits(model, rows)
                 (v,) = work.vectors(logits, rows)  # of log p, which the loss is the negative of
@@ -144,22 +184,267 @@ def gradient_scores(
         known = [(name, w.detach(), w.grad) for name, w in weights.items()]
         norms.append({name: _square_sum(g) for name, _, g in known if g is not None})
         saliencies.append({name: _sum((g * w).abs()) for name, w, g in known if g is not None})
-    found = {
-        "gradient_norm": score_blocks(model, norms, _root, parts=parts),
-        "saliency": score_blocks(model, saliencies, sum, parts=parts),
-    }
     return {
-        key: replace(scores, warnings=tuple(work.explain_doubts(scores.values[1:])))
-        for key, scores in found.items()
+        "gradient_norm": work.score(model, norms, root_of_sum, parts=parts),
+        "saliency": work.score(model, saliencies, sum, parts=parts),
     }
 
 
-def _root(squares: Sequence[float]) -> float:
-    return sqrt(sum(squares))
+@dataclass(eq=False)
+class _GradientBatches:
+    """Examples in batches, and which gradients of their logits are wanted.
+
+    An example is C rows of the split: one, or its choices. Its logits are one for each label or
+    for each choice; for regression, a single one. Where it may have several labels, each of them is
+    a Bernoulli variable of its own. Where words are labelled, it is a sentence or a window of one,
+    with logits of every token, and its words are independent.
+
+    Attributes:
+        rule: which y: "true", "empirical" or "as_released".
+        outputs: names of the head's outputs.
+        batches: rows of the examples of each batch, (e, C).
+        heads: how many there are to go through.
+        done: examples, counted once for each head.
+        certain: those of them of which one label (of several, each) is as good as certain to the
+            model.
+    """
+
+    encoder: Encoder
+    split: Split
+    kind: Kind
+    rule: Literal["true", "empirical", "as_released"]
+    tokens: Tokens
+    outputs: Sequence[str]
+    batches: Sequence[Rows]
+    heads: int
+    progress: Callable[[int, int], None] | None
+    done: int = 0
+    certain: int = 0
+
+    @property
+    def examples(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.batches))
+
+    @property
+    def several(self) -> bool:
+        """Whether an example may have several labels."""
+        return self.kind == "multi_label_classification"
+
+    @property
+    def exact(self) -> int:
+        """Up to how many labels the sum over them is exact."""
+        if self.tokens.words is not None:  # which would be a pass for each label of each word
+            return 1
+        return EXACT_SEVERAL if self.several else EXACT_LABELS
+
+    def make_model(self, seed: int) -> tuple[Any, dict[str, nn.Parameter]]:
+        """Make the whole model, which shares its weights with the encoder; list those of blocks."""
+        # A plan that tunes nothing: what a plan tunes would be copied.
+        plan = Plan((), self.encoder.blocks)
+        # Choices go through a head with one output, each by itself.
+        kind = "classification" if self.kind == "multiple_choice" else self.kind
+        model = make_classifier(self.encoder, plan, self.outputs, seed=seed, kind=kind)
+        model = model.to(self.encoder.model.dtype).requires_grad_(False)
+        blocks = _blocks_of(model)
+        return model, {name: w for name, w in model.named_parameters() if name in blocks}
+
+    def logits(self, model: Any, rows: Rows) -> Float[Tensor, "e K"]:
+        """Run the model; without autocast, since what is squared twice needs more than bfloat16."""
+        logits: Tensor = model(**self.encoder.batch(self.tokens, rows.ravel())).logits
+        return logits.reshape(len(rows), -1)
+
+    def vectors(
+        self, logits: Float[Tensor, "e K"], rows: Rows, draws: np.ndarray | None = None
+    ) -> Float[Tensor, "r e K"]:
+        """Return the vectors of `label_vectors`, and count examples.
+
+        Args:
+            logits: of the examples.
+            rows: of the same examples.
+            draws: numbers from 0 to 1 that draw labels, where those are drawn.
+        """
+        z = logits.detach().cpu().double()
+        self.done += len(z)
+        if self.progress is not None:
+            self.progress(self.done, self.examples * self.heads)
+        labels = torch.from_numpy(self.split.labels)
+        if self.kind == "regression":
+            errors = labels[rows] - z
+            v = (errors if self.rule == "empirical" else torch.ones_like(z))[None]
+        elif self.tokens.words is not None:
+            v, certain = self._word_vectors(z, labels, rows[:, 0], draws)
+            self.certain += certain
+        else:
+            choice = self.kind == "multiple_choice"
+            y = labels[rows].argmax(dim=1) if choice else labels[rows[:, 0]]
+            # Drawn by the number of the example's first row, wherever it stands in the batches.
+            numbers = None if draws is None else draws[rows[:, 0]]
+            v, sure = label_vectors(
+                z, y, self.rule, exact=self.exact, several=self.several, draws=numbers
+            )
+            self.certain += int(sure.sum())
+        return v.to(logits)
+
+    def _word_vectors(
+        self, z: Tensor, labels: Tensor, rows: np.ndarray, draws: np.ndarray | None
+    ) -> tuple[Float[Tensor, "1 e TK"], int]:
+        """Return one vector for each example, and of how many all words are as good as certain."""
+        texts, places = map(torch.from_numpy, self.tokens.find_firsts(rows))
+        words = self.tokens.find_outputs(rows)
+        v = z.new_zeros(len(rows), z.shape[1] // len(self.outputs), len(self.outputs))
+        (of_words,), sure = label_vectors(
+            z.reshape(v.shape)[texts, places],
+            labels[words],
+            self.rule,
+            exact=self.exact,
+            draws=None if draws is None else draws[words],
+        )
+        v[texts, places] = of_words
+        return v.flatten(1)[None], len(rows) - len(set(texts[~sure].tolist()))
+
+    def list_notes(self) -> list[str]:
+        """Say where labels were drawn."""
+        if self.kind == "multiple_choice":
+            most = max(rows.shape[1] for rows in self.batches)
+        else:
+            most = len(self.outputs)
+        if self.rule != "true" or most <= self.exact:
+            return []
+        drawn = "one is drawn for each example"
+        if self.several:
+            drawn = "each is drawn for each example"
+        elif self.kind == "token_classification":
+            drawn = "one is drawn for each word"
+        return [f"with {most} labels, {drawn}; the sum over all is taken for up to {self.exact}"]
+
+    def score(
+        self,
+        model: Any,
+        amounts: Sequence[Mapping[str, float]],
+        combine: Callable[[Sequence[float]], float],
+        *,
+        parts: bool,
+        notes: Sequence[str] = (),
+    ) -> BlockScores:
+        """Combine the amounts of the weights of each block of a model, and say what is doubtful."""
+        blocks = _blocks_of(model)
+        by_part = {part: [name for name in blocks if part_of(name) == part] for part in PARTS}
+        by_part = {part: names for part, names in by_part.items() if names}
+        scores = score_blocks(
+            amounts, blocks, combine, parts=by_part if parts else None, notes=notes
+        )
+        return replace(scores, warnings=tuple(self._explain_doubts(scores.values[1:])))
+
+    def _explain_doubts(self, values: Sequence[float | None]) -> Iterator[str]:
+        """Say why the values of blocks 1..L may not be a ranking."""
+        defined = [v for v in values if v is not None]
+        if bad := len(values) - len(defined):
+            yield f"gradients are not finite in {bad} of {len(values)} blocks"
+        seen = None
+        if self.rule != "as_released" and 2 * self.certain > self.done:  # raw logits never saturate
+            seen = f"p > 1 − 1e-6 for {self.certain} of {self.done} examples"
+        if defined and max(defined) < TINY:
+            seen = f"no value is above {max(defined):.1e}"
+        if seen is not None:
+            yield f"the head is saturated ({seen}): gradients this small do not rank the blocks"
 
 
-def _sum_of_roots(squares: Sequence[float]) -> float:
-    return sum(map(sqrt, squares))
+def _blocks_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the blocks that each weight is of, without the weights that are of none."""
+    places = locate_parameters(model)
+    return {name: place for name, place in places.items() if isinstance(place, tuple)}
+
+
+def part_of(name: str) -> str:
+    """Return which part of its block, a key of `PARTS`, a weight belongs to.
+
+    Args:
+        name: of the parameter, in full; what comes before a number is not of the block.
+    """
+    inner = re.split(r"\.\d+\.", name)[-1]
+    return next(part for part, pattern in PARTS.items() if pattern.search(inner))
+
+
+def _prepare_batches(
+    encoder: Encoder,
+    split: Split,
+    labels: Sequence[str],
+    kind: Kind,
+    rule: Literal["true", "empirical", "as_released"],
+    seeds: Sequence[int],
+    max_length: int,
+    progress: Callable[[int, int], None] | None,
+) -> _GradientBatches:
+    """Check, tokenise and batch the examples; see `fisher`.
+
+    Raises:
+        InputError: if labels, targets or groups do not fit the kind of task, or there are no seeds.
+    """
+    if not seeds or min(seeds) < 0:
+        raise InputError(f"`seeds` must be one or more numbers from 0 on, got {list(seeds)}")
+    tokens = encoder.tokenize_split(split, max_length=max_length)
+    _check_labels(split, labels, kind)
+    budget, batches = min(encoder.token_budget, BACKWARD_TOKENS), []
+    for rows in _rows_of_examples(split, kind, len(tokens)):
+        if kind == "multiple_choice" and rule != "true":
+            check_choices(split.labels[rows])
+        longest = tokens.lengths[rows].max(axis=1)
+        batches += [rows[at] for at in batch_by_length(longest, max(1, budget // rows.shape[1]))]
+    outputs = ["score"] if kind in ("regression", "multiple_choice") else list(labels)
+    return _GradientBatches(
+        encoder, split, kind, rule, tokens, outputs, batches, len(seeds), progress
+    )
+
+
+@contextmanager
+def _refusing_too_large(encoder: Encoder) -> Iterator[None]:
+    """Report a backward pass that does not fit into the device's memory as the user's error."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise InputError(
+            f"a backward pass through {encoder.name} does not fit into the memory of "
+            f"{encoder.device}; lower --max-length or use --device cpu"
+        ) from error
+
+
+def _check_labels(split: Split, labels: Sequence[str], kind: Kind) -> None:
+    if kind not in KINDS:
+        raise make_unknown_error("kind of task", kind, KINDS)
+    given = split.labels.dtype.kind
+    if given != KINDS[kind]:
+        name = TYPES.get(given, "class ids")
+        raise InputError(f"the labels must be those of {kind}, got {name}; name the right kind")
+    if kind == "multi_label_classification":
+        if split.labels.shape[1] != len(labels):
+            raise InputError(
+                f"there must be a name for each of {split.labels.shape[1]} labels, got "
+                f"{len(labels)} names; name all labels"
+            )
+        return
+    if kind == "multiple_choice" and split.groups is None:
+        raise InputError("multiple choice needs the example of each row, got none; give `groups`")
+    low, high = split.labels.min(), split.labels.max()
+    if kind.endswith("classification") and not (
+        len(labels) > 1 and low >= 0 and high < len(labels)
+    ):
+        raise InputError(
+            f"class ids must be in 0..{max(2, len(labels)) - 1}, got {low}..{high} with "
+            f"{len(labels)} class names; name all classes"
+        )
+
+
+def _rows_of_examples(split: Split, kind: Kind, texts: int) -> Iterator[np.ndarray]:
+    """Yield the rows of all examples, those with the same number of choices together."""
+    if kind != "multiple_choice" or split.groups is None:
+        yield np.arange(texts)[:, None]
+        return
+    order = np.argsort(split.groups, kind="stable")
+    counts = np.unique(split.groups, return_counts=True)[1]
+    starts = np.cumsum(counts) - counts
+    for choices in np.unique(counts):
+        yield order[starts[counts == choices][:, None] + np.arange(choices)]
 
 
 def _sum(values: Tensor) -> float:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from layerscout.data import Split, sample
-from layerscout.models import BlockScores, Encoder, fisher, gradient_scores
+from layerscout.models import Encoder, fisher, gradient_scores
 from layerscout.plans import weight_sets
 from layerscout.scanning.context import ScanContext
 from layerscout.scanning.sampling import Sampled
-from layerscout.scores import SCORES, Score
+from layerscout.scores import SCORES, BlockScores, Score
 
 # Held-out examples that scores of gradients read (Lodha et al. 2023, §3.1; the code that was
 # published reads one example a hundred times).

@@ -35,6 +35,14 @@ from .diagnostics import (
 from .estimates import Estimate as Estimate
 from .evaluation_result import EvaluationResult as EvaluationResult
 from .family_probes import train_family_probes as train_family_probes
+from .gradients import (
+    BlockScores as BlockScores,
+    SquaredGradientSums as SquaredGradientSums,
+    label_vectors as label_vectors,
+    root_of_sum as root_of_sum,
+    score_blocks as score_blocks,
+    sum_of_roots as sum_of_roots,
+)
 from .grouping import deal_groups as deal_groups, find_rare as find_rare
 from .indicators import average_labels as average_labels, find_rare_labels as find_rare_labels
 from .linear_probes import train_linear_probes as train_linear_probes

@@ -13,10 +13,17 @@ from layerscout.scores.diagnostics import rank_movement
 from layerscout.studies import load_recipe
 from layerscout.studies.chart_rows import estimate_density
 from layerscout.studies.charts import draw_figure
-from layerscout.studies.contests import compare_with_baseline, correlate_values
 from layerscout.studies.recipe import FigureSpec
-from layerscout.studies.summaries import choose_rate, tidy_records
-from layerscout.studies.tables import Mean, Summary, average, format_rounded, summarise
+from layerscout.studies.summaries import choose_rates, tidy_records
+from layerscout.studies.tables import (
+    Mean,
+    Summary,
+    average,
+    compare_with_baseline,
+    correlate_values,
+    format_rounded,
+    summarise,
+)
 
 
 def test_means_are_those_of_scipy():
@@ -35,10 +42,17 @@ def test_means_are_those_of_scipy():
     assert Mean(1, 0.3).ends("double") == (None, None)
 
 
-def test_the_best_rate_has_the_best_mean_of_those_that_came_through():
-    assert choose_rate([("a", [0.5, 0.6]), ("b", [0.9, 0.1]), ("c", [0.6, 0.6])]) == "c"
-    assert choose_rate([("a", [0.5, 0.6]), ("b", [0.9, None])]) == "a"
-    assert choose_rate([("a", [0.5]), ("b", [0.5])]) == "a"
+@pytest.mark.parametrize(
+    ("rates", "best"),
+    [
+        ({"a": [0.5, 0.6], "b": [0.9, 0.1], "c": [0.6, 0.6]}, "c"),
+        ({"a": [0.5, 0.6], "b": [0.9, None]}, "a"),
+        ({"a": [0.5], "b": [0.5]}, "a"),
+    ],
+)
+def test_the_best_rate_has_the_best_mean_of_those_that_came_through(rates, best):
+    trials = [("sweep", rate, value) for rate, values in rates.items() for value in values]
+    assert {trials[number][1] for number in choose_rates(trials)} == {best}
 
 
 def tuned(value, flops=1.0, **more):

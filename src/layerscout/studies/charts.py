@@ -24,8 +24,8 @@ from layerscout.studies.chart_rows import (
     name_values,
     subtract_plan,
 )
-from layerscout.studies.recipe import FigureSpec
-from layerscout.studies.tables import format_value, list_names, name_column
+from layerscout.studies.recipe import FigureSpec, list_names
+from layerscout.studies.tables import format_value, name_column
 
 # Colours of up to twelve things; they read well on white and on near-black.
 COLOURS = (

@@ -10,9 +10,14 @@ from typing import Any
 
 from layerscout.data import SIGNED
 from layerscout.studies.best_cell import find_best_cell, suggest_tuning
-from layerscout.studies.contests import Contest, compare_with_baseline
 from layerscout.studies.study_content import StudyContent
-from layerscout.studies.tables import format_rounded, format_value, select_rows
+from layerscout.studies.tables import (
+    Contest,
+    compare_with_baseline,
+    format_rounded,
+    format_value,
+    select_rows,
+)
 
 # Axes whose values are ways to tune, so that one may be better and another one cheaper.
 STRATEGIES = ("plan", "method")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from layerscout.plans import (
     Plan,
 )
-from layerscout.studies.recipe import DERIVED
-from layerscout.studies.summaries import choose_rates, get_metric
+from layerscout.studies.summaries import list_axes
 from layerscout.studies.trial import DRAWING, Trial
 
 
@@ -34,33 +32,13 @@ class Cell:
     refused: str | None = None
 
     def without(self, *axes: str) -> tuple[Any, ...]:
-        """Give the values by which the cell differs from others, without these axes."""
-        left = (*axes, *DERIVED)
-        return tuple((name, value) for name, value in self.values.items() if name not in left)
+        """Return the values by which the cell differs from others, without these axes."""
+        return list_axes(self.values, *axes)
 
 
 def list_trials(cells: Iterable[Cell]) -> list[Trial]:
     """List the trials of the cells that have one."""
     return [cell.trial for cell in cells if cell.trial is not None]
-
-
-def select_best_cells(
-    cells: Iterable[Cell], read: Callable[[str], Mapping[str, Any] | None]
-) -> list[Cell]:
-    """Give the cells of tune with the best learning rate, where any succeeded."""
-    known = [
-        (
-            cell,
-            cell.without("seed", "learning_rate"),
-            cell.values["learning_rate"],
-            get_metric(record),
-        )
-        for cell in cells
-        if cell.trial is not None
-        for record in [read(cell.trial.key)]
-    ]
-    settled = {rest for _, rest, _, value in known if value is not None}
-    return list(itertools.chain(*choose_rates(point for point in known if point[1] in settled)))
 
 
 def group_trials(trials: Iterable[Trial]) -> list[list[Trial]]:

@@ -8,10 +8,11 @@ from typing import Any
 
 from layerscout.runtime import InputError
 from layerscout.studies.context import TrialContext
-from layerscout.studies.grid import Cell, list_trials, select_best_cells
+from layerscout.studies.grid import Cell, list_trials
 from layerscout.studies.points import Point, expand_points
 from layerscout.studies.readings import group_sources, make_reading, make_untuned_scan
 from layerscout.studies.recipe import Grid, Recipe
+from layerscout.studies.summaries import choose_rates, get_metric
 from layerscout.studies.trial import Trial
 from layerscout.studies.tunings import make_scan, make_tunings
 from layerscout.tuning import needs_scan
@@ -129,15 +130,20 @@ class Planner:
         return [cell for cell, record in records if record and record["status"] == "done"]
 
     def select_rates(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Give the cells with the best learning rate, by the mean over the seeds that finished."""
-        cells = list(cells)
-        found = select_best_cells(cells, self.context.store.read)
-        if self.context.pretend:  # for what has not run, the first rate stands
-            settled = set(map(_name_sweep, found))
-            rest = [cell for cell in cells if cell.trial and _name_sweep(cell) not in settled]
-            first = {_name_sweep(cell): cell.values["learning_rate"] for cell in reversed(rest)}
-            found += [c for c in rest if c.values["learning_rate"] == first[_name_sweep(c)]]
-        return found
+        """Return the cells with the best learning rate, by the mean over the finished seeds.
+
+        Left out is what no seed has finished with any rate; in an estimate the first rate stands.
+        """
+        read = self.context.store.read
+        tried = [
+            (_name_sweep(cell), cell, get_metric(read(cell.trial.key)))
+            for cell in cells
+            if cell.trial is not None
+        ]
+        settled = {sweep for sweep, _, metric in tried if metric is not None}
+        known = [one for one in tried if self.context.pretend or one[0] in settled]
+        rates = [(sweep, cell.values["learning_rate"], metric) for sweep, cell, metric in known]
+        return [known[number][1] for number in choose_rates(rates)]
 
 
 def _name_sweep(cell: Cell) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ A recipe has one or several grids. A grid runs one verb with every combination o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -217,6 +217,6 @@ class Recipe(Strict):
         return ": ".join(filter(None, [self.source, ", ".join(self.shows)]))
 
 
-def list_names(written: str | list[str]) -> list[str]:
-    """List names, of which a single one may be written alone."""
-    return [written] if isinstance(written, str) else written
+def list_names(written: str | Sequence[str]) -> list[str]:
+    """Return one name or several as a list."""
+    return [written] if isinstance(written, str) else list(written)

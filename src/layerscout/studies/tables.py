@@ -1,18 +1,22 @@
-"""Tables of a study: means over trials, by the values of axes."""
+"""Tables of a study: means over trials by the values of axes, and how these values compare."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from scipy import stats
 
+from layerscout.data import find_row_interval
 from layerscout.pages import Table
-from layerscout.studies.recipe import label_value
+from layerscout.studies.recipe import DERIVED, label_value, list_names
+from layerscout.studies.summaries import FIXED
 
 # Measures that are whole numbers.
 COUNTED = ("best:", "rank:", "epoch", "parameters", "trainable", "split")
@@ -46,7 +50,7 @@ class Mean:
     whole: bool = False
 
     def ends(self, spread: str) -> tuple[float | None, float | None]:
-        """Give the ends of an error bar: of the "interval", or "double" the deviation away."""
+        """Return the ends of an error bar: of the "interval", or "double" the deviation away."""
         if spread != "double" or self.deviation is None:
             return self.low, self.high
         return self.mean - 2 * self.deviation, self.mean + 2 * self.deviation
@@ -82,22 +86,22 @@ class Summary:
 
     def text(self, row: int, column: int) -> str:
         """Write a cell."""
-        found = self.cells.get((row, column))
-        if found is None:
+        cell = self.cells.get((row, column))
+        if cell is None:
             return "–"
-        if found.whole:
-            return f"{found.mean:,.0f}"
-        text = format_rounded(found.mean)
-        if self.spread == "none" or found.deviation is None:
+        if cell.whole:
+            return f"{cell.mean:,.0f}"
+        text = format_rounded(cell.mean)
+        if self.spread == "none" or cell.deviation is None:
             return text
         if self.spread == "interval":
-            return f"{text} ({format_rounded(found.low)} to {format_rounded(found.high)})"
+            return f"{text} ({format_rounded(cell.low)} to {format_rounded(cell.high)})"
         if self.spread == "double":
-            return f"{text} ± {format_rounded(2 * found.deviation)}"
-        return f"{text} ± {format_rounded(getattr(found, self.spread))}"
+            return f"{text} ± {format_rounded(2 * cell.deviation)}"
+        return f"{text} ± {format_rounded(getattr(cell, self.spread))}"
 
     def as_table(self) -> Table:
-        """Give the table as text, saying how many trials a mean is over."""
+        """Return the table as text, saying how many trials a mean is over."""
         rows = [
             [name, *(self.text(r, c) for c in range(len(self.columns)))]
             for r, name in enumerate(self.rows)
@@ -133,21 +137,19 @@ def select_rows(
     """Select the values of measures with the chosen learning rates.
 
     Args:
-        frame: as `layerscout.studies.summaries.tidy_records` gives it.
+        frame: as `tidy_records` returns it.
         grid: the grid; None for all.
         measures: what was measured.
         where: axes, and the value that each must have.
     """
-    found = frame[frame["selected"] & frame["measure"].isin(measures) & frame["value"].notna()]
+    rows = frame[frame["selected"] & frame["measure"].isin(measures) & frame["value"].notna()]
     if grid is not None:
-        found = found[found["grid"] == grid]
+        rows = rows[rows["grid"] == grid]
     for axis, value in (where or {}).items():
-        found = (
-            found[found[axis].map(format_value) == label_value(value)]
-            if axis in found
-            else found[:0]
-        )
-    return found
+        if axis not in rows:
+            return rows[:0]
+        rows = rows[rows[axis].map(format_value) == label_value(value)]
+    return rows
 
 
 def summarise(
@@ -163,7 +165,7 @@ def summarise(
     """Average a measure over all that is neither in the rows nor in the columns.
 
     Args:
-        frame: as `layerscout.studies.summaries.tidy_records` gives it.
+        frame: as `tidy_records` returns it.
         grid: the grid; None for all.
         value: one measure or several.
         rows: axes; `measure` and `at` count as such.
@@ -171,37 +173,17 @@ def summarise(
         spread: what is shown beside the mean.
         where: only cells with these values.
     """
+    found = select_rows(frame, grid, list_names(value), where)
     down, across = ([name_column(axis) for axis in list_names(axes)] for axes in (rows, columns))
-    found = select_rows(frame, grid, list_names(value), where).to_dict("records")
-    down_titles, across_titles = (
-        {
-            title: n
-            for n, title in enumerate(dict.fromkeys(_join_values(row, axes) for row in found))
-        }
-        for axes in (down, across)
-    )
-    cells: dict[tuple[int, int], list[float]] = {}
-    whole: set[tuple[int, int]] = set()
-    for row in found:
-        at = down_titles[_join_values(row, down)], across_titles[_join_values(row, across)]
-        cells.setdefault(at, []).append(float(row["value"]))
-        if str(row["measure"]).startswith(COUNTED):
-            whole.add(at)
-    return Summary(
-        corner=", ".join(down),
-        rows=list(down_titles),
-        columns=list(across_titles),
-        cells={
-            at: replace(average(values), whole=at in whole and len(set(values)) == 1)
-            for at, values in cells.items()
-        },
-        spread=spread,
-    )
-
-
-def list_names(names: str | Sequence[str]) -> list[str]:
-    """Give one name or several as a list."""
-    return [names] if isinstance(names, str) else list(names)
+    row_numbers, row_titles = _number_titles(found, down)
+    column_numbers, column_titles = _number_titles(found, across)
+    cells: dict[tuple[int, int], Mean] = {}
+    for (row, column), some in found.groupby([row_numbers, column_numbers], sort=False):
+        counted = some["measure"].str.startswith(COUNTED).any()
+        values = some["value"].astype(float).tolist()
+        whole = bool(counted) and len(set(values)) == 1
+        cells[int(row), int(column)] = replace(average(values), whole=whole)
+    return Summary(", ".join(down), row_titles, column_titles, cells, spread)
 
 
 def name_column(axis: str) -> str:
@@ -209,8 +191,13 @@ def name_column(axis: str) -> str:
     return "at" if axis in ("state", "block", "epoch") else axis
 
 
-def _join_values(row: Mapping[Any, Any], axes: Sequence[str]) -> str:
-    return ", ".join(format_value(row.get(axis)) for axis in axes)
+def _number_titles(rows: pd.DataFrame, axes: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """Number rows by the values of axes, in order of appearance; return the titles too."""
+    titles = [
+        ", ".join(format_value(row.get(axis)) for axis in axes) for row in rows.to_dict("records")
+    ]
+    numbers, unique = pd.factorize(np.array(titles, dtype=object))
+    return numbers, list(unique)
 
 
 def format_value(value: Any) -> str:
@@ -223,12 +210,174 @@ def format_value(value: Any) -> str:
 def collect_trials(
     frame: pd.DataFrame, measures: Sequence[str] = ("metric", "seconds")
 ) -> list[dict[str, Any]]:
-    """Give a row for every point of the grids: its axes, status, and these measures of it."""
-    axes = [name for name in frame.columns if name not in ("measure", "at", "checkpoint", "value")]
-    found: dict[Any, dict[str, Any]] = {}
+    """Return a row for every point of the grids: its axes, status, and these measures of it."""
+    axes = [str(name) for name in frame if name not in ("measure", "at", "checkpoint", "value")]
+    points: dict[Any, dict[str, Any]] = {}
     for row in frame.to_dict("records"):
         key = tuple(format_value(row[name]) for name in axes)
-        point = found.setdefault(key, {name: row[name] for name in axes})
+        point = points.setdefault(key, {name: row[name] for name in axes})
         if row["measure"] in measures:
             point[row["measure"]] = row["value"]
-    return list(found.values())
+    return list(points.values())
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How two values of an axis agree over another axis, with two-sided p-values."""
+
+    pair: str
+    n: int
+    spearman: float
+    spearman_p: float
+    pearson: float
+    pearson_p: float
+
+
+def correlate_values(
+    frame: pd.DataFrame, *, grid: str | None, value: str, of: str, over: str
+) -> list[Agreement]:
+    """Correlate the means of every two values of an axis over those of another one.
+
+    Tamkin et al. 2020, Table 1. Pairs with fewer than 3 common values, or no spread, are left out.
+
+    Args:
+        frame: as `tidy_records` returns it.
+        grid: which one; None for all.
+        value: a measure.
+        of: the axis whose values are compared, such as "task"; models are kept apart.
+        over: the axis that is run over, such as "permutation".
+    """
+    rows = select_rows(frame, grid, [value])
+    axes = {"model": "model", "of": of, "over": over}
+    labels = {name: rows[axis].map(format_value) for name, axis in axes.items()}
+    means = pd.DataFrame({**labels, "value": rows["value"].astype(float)}).pivot_table(
+        "value", "over", ["model", "of"], aggfunc=mean, sort=False
+    )
+    several = rows["model"].nunique() > 1
+    agreements = []
+    columns: list[tuple[str, str]] = means.columns.tolist()
+    for (model, a), (other, b) in combinations(columns, 2):
+        common = means[[(model, a), (other, b)]].dropna()
+        if model != other or len(common) < 3 or common.nunique().min() < 2:
+            continue
+        x, y = (common[column] for column in common)
+        rank, line = stats.spearmanr(x, y), stats.pearsonr(x, y)
+        numbers = (rank.statistic, rank.pvalue, line.statistic, line.pvalue)
+        name = f"{a}, {b}" + (f" ({model})" if several else "")
+        agreements.append(Agreement(name, len(common), *map(float, numbers)))
+    return agreements
+
+
+@dataclass(frozen=True)
+class Contest:
+    """How a value of an axis does against the baseline.
+
+    Attributes:
+        name: of the value.
+        difference: from the baseline, in pairs with all else equal, averaged over seeds and then
+            over the rest (models and tasks), with the interval over the rest. Where the rest is a
+            single one, over its seeds, with the wider of their interval and that over validation
+            examples.
+        pairs: trials that were compared.
+        wilcoxon: the two-sided p of the signed-rank test over the same; None for fewer than 5,
+            where nothing could be significant.
+        better: in how many of the same the difference is above 0.
+        over: what the interval is over, such as "3 tasks".
+        rows: whether validation examples are among that.
+    """
+
+    name: str
+    difference: Mean
+    pairs: int
+    wilcoxon: float | None
+    better: int
+    over: str
+    rows: bool
+
+
+def compare_with_baseline(
+    frame: pd.DataFrame,
+    grid: str,
+    axis: str,
+    baseline: str,
+    records: Mapping[str, Mapping[str, Any] | None] | None = None,
+) -> list[Contest]:
+    """Compare every value of an axis with a baseline, in pairs of trials that differ in it alone.
+
+    Args:
+        frame: as `tidy_records` returns it.
+        grid: of tune.
+        axis: such as "plan".
+        baseline: a value of it.
+        records: of the trials, by their keys; they may hold predictions.
+    """
+    rows = select_rows(frame, grid, ["metric"])
+    apart = (*FIXED, *DERIVED, "grid", "seed", "learning_rate", axis)
+    rest = [str(name) for name in rows if name not in apart]
+    trials = rows[["value", "trial"]].assign(
+        name=rows[axis].map(str),
+        seed=rows["seed"].map(str),
+        **{name: rows[name].map(format_value) for name in rest},
+    )
+    trials = trials.drop_duplicates(["name", "seed", *rest], keep="last")
+    base = trials[trials["name"] == baseline].drop(columns="name")
+    others = trials[trials["name"] != baseline]
+    pairs = others.merge(base, on=["seed", *rest], suffixes=("", "_base"))
+    return [
+        _make_contest(str(name), rest, some, records or {})
+        for name, some in pairs.groupby("name", sort=False)
+    ]
+
+
+def _make_contest(
+    name: str,
+    rest: Sequence[str],
+    pairs: pd.DataFrame,
+    records: Mapping[str, Mapping[str, Any] | None],
+) -> Contest:
+    """Compare a value with the baseline, in pairs of trials for every combination of `rest`."""
+    gains = pairs["value"] - pairs["value_base"]
+    by_place = [mean(some) for _, some in gains.groupby([pairs[axis] for axis in rest], sort=False)]
+    interval = None
+    if len(by_place) > 1:
+        differences = by_place
+        varying = [axis.replace("_", " ") for axis in rest if pairs[axis].nunique() > 1]
+        over = f"{len(by_place)} combinations of {' and '.join(varying)}"
+        if len(varying) == 1:
+            over = f"{len(by_place)} {varying[0]}s"
+    else:
+        differences = list(gains)
+        over = f"{len(pairs)} seeds" if len(pairs) > 1 else "one seed"
+        keys = zip(pairs["trial_base"], pairs["trial"], strict=True)
+        interval = _average_rows([[records.get(key) for key in pair] for pair in keys])
+    difference = average(differences)
+    if interval is not None:
+        # Either alone is too narrow: seeds that are judged on the same examples share their luck.
+        ends = [difference.low, difference.high], interval
+        low, high = ([end for end in (a, b) if end is not None] for a, b in zip(*ends, strict=True))
+        difference = replace(difference, low=min(low), high=max(high))
+        over += " and the validation examples"
+    p = None
+    if len(differences) >= 5 and any(differences):
+        p = float(stats.wilcoxon(differences).pvalue)
+    better = sum(one > 0 for one in differences)
+    return Contest(name, difference, len(pairs), p, better, over, interval is not None)
+
+
+def _average_rows(
+    pairs: Sequence[Sequence[Mapping[str, Any] | None]],
+) -> tuple[float, float] | None:
+    """Average the intervals over validation examples of some pairs of trials, one for each seed.
+
+    A mean over seeds varies no more with the examples than one of them does, on average. None where
+    a pair has no such interval.
+    """
+    intervals = []
+    for records in pairs:
+        first, second = (record["result"] if record else {} for record in records)
+        interval = find_row_interval(first, second)
+        if interval is None:
+            return None
+        intervals.append(interval)
+    low, high = zip(*intervals, strict=True)
+    return mean(low), mean(high)

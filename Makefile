@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode every process of the tests would compile the package and pytest's plugins anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-whole test-accelerator check real bench bench-whole frontier scale docs fuzz kills mutations study clean
+.PHONY: demo test test-whole test-accelerator check real bench bench-accelerator bench-whole frontier scale docs fuzz kills mutations study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -32,6 +32,10 @@ check: .venv/dev
 bench: real .venv/dev .venv/peers/ranker .venv/peers/cka
 	$(BIN)/python bench/all.py --write docs/measured/benchmarks.md \
 		--ranker-python .venv/peers/ranker/bin/python --torch-cka-python .venv/peers/cka/bin/python
+
+# Ten minutes of a GPU, with the packages of the machine and no network; WHEELS=folder for others.
+bench-accelerator:
+	$(PYTHON) bench/accelerator.py $(if $(WHEELS),--wheels $(WHEELS)) --write docs/measured/accelerator.md
 
 real:
 	@test -d ../shared/data/sst2 || (echo "the benchmarks need real texts in ../shared; CONTRIBUTING.md says more" && false)

@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from conftest import whole_only
 from inputs import expect_refused
 from layerscout.models import make_classifier
 from layerscout.runtime import InputError, lock_folder
 from layerscout.tuning import training as module
-from layerscout.tuning.snapshot_files import hash_state
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 from layerscout.tuning.training import Settings, train
 from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, load, task_of
@@ -133,31 +131,12 @@ def test_a_diverged_run_stays_so(bert, tmp_path, monkeypatch, step):
     assert again == expected and not differing(found, kept)
 
 
-def rewritten(path, change):
-    """Put something else into the state of a run, as if it had been written so."""
-    state = json.loads(path.read_text()) | change
-    del state["sha256"]
-    path.write_text(json.dumps({**state, "sha256": hash_state(state)}))
-
-
-def test_parameters_of_something_else_are_not_taken(bert, tmp_path):
-    run, _ = training(bert, tmp_path / "whole")
-    path = tmp_path / "whole" / "run-1" / f"parameters-{run.best.epoch}.safetensors"
-    save_file({"other": torch.zeros(1)}, path)
-    sums = json.loads((path.parent / "state.json").read_text())["checksums"]
-    rewritten(path.parent / "state.json", {"checksums": sums | {path.name: 0}})  # all its bytes are
-    expect_refused("not the trained ones", training, bert, tmp_path / "whole")
-
-
-@pytest.mark.parametrize(
-    "broken", [{"random": []}, {"epoch": "x"}, {"curve": []}, {"order": {}}, {"scaler": 3}]
-)
-def test_a_state_of_something_else_is_not_taken(bert, tmp_path, broken):
+def test_a_scale_of_something_else_is_not_taken(bert, tmp_path):
     with pytest.raises(StoppedError):
         training(bert, tmp_path / "stopped", stop=5)
     path = tmp_path / "stopped" / "run-1" / "state.json"
-    rewritten(path, broken)
-    half = replace(bert, precision="float16") if "scaler" in broken else bert
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"scaler": 3}))
+    half = replace(bert, precision="float16")
     expect_refused("delete the snapshots", training, half, tmp_path / "stopped")
 
 
@@ -207,11 +186,11 @@ def test_a_fault_keeps_what_was_reached(bert, tmp_path, monkeypatch, against):
     """A disk that is full is none of the model's: the snapshots stay, be it in the second plan."""
     true, saved = RunSnapshots.save, []
 
-    def full(self, *arguments):
+    def full(self, *arguments, **options):
         saved.append(self.folder)
         if len(saved) == (3 if against is None else 5):  # 3 epochs a plan
             raise InputError("cannot write: the disk is full")
-        true(self, *arguments)
+        true(self, *arguments, **options)
 
     options = {"epochs": 3, "against": against, "snapshots": tmp_path / "snapshots"}
     monkeypatch.setattr(RunSnapshots, "save", full)

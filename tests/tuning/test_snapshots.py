@@ -1,7 +1,11 @@
 """Snapshots: what was written comes back, and a kill at any moment leaves a whole one."""
 
 import json
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
@@ -9,113 +13,134 @@ from safetensors.torch import save_file
 
 from inputs import expect_refused
 from layerscout.runtime import DiskError
-from layerscout.tuning import snapshots
-from layerscout.tuning.snapshot_files import hash_state
-from layerscout.tuning.snapshots import Snapshots
+from layerscout.tuning.runs import Epoch
+from layerscout.tuning.snapshots import RunState, Snapshots
 
 ABOUT = {"plan": "(5, 6, 6)", "learning rates": [1e-3], "data": "abc"}
-
-
-def numbers(seed):
-    return {"head.weight": torch.randn(2, 3, generator=torch.Generator().manual_seed(seed))}
 
 
 def opened(folder, about=ABOUT, resume=False, overwrite=False):
     return Snapshots.open(folder / "training", about, resume=resume, overwrite=overwrite)
 
 
-def same(left, right):
-    assert left.keys() == right.keys()
-    return all(torch.equal(left[name], right[name]) for name in left)
+class Training:
+    """A run of the smallest model, whose every epoch is one step and reaches a value."""
+
+    def __init__(self, folder, *, seed=0):
+        self.snapshots = opened(folder, resume=True).of("run-0")
+        self.state = RunState(np.random.default_rng(seed))
+        torch.manual_seed(seed)
+        head = torch.nn.Linear(3, 2)
+        self.stepper = SimpleNamespace(
+            trained=dict(head.named_parameters()),
+            optimizer=torch.optim.AdamW(head.parameters(), lr=0.1),
+            scaler=torch.amp.GradScaler("cpu", enabled=False),
+            accelerator=SimpleNamespace(is_main_process=True, process_index=0, num_processes=1),
+            encoder=SimpleNamespace(device=torch.device("cpu")),
+        )
+
+    def train(self, value, over=False):
+        state, trained = self.state, self.stepper.trained
+        rows = torch.from_numpy(state.order.normal(size=(4, 3))).float() + torch.rand(4, 3)
+        (rows @ trained["weight"].T + trained["bias"]).square().mean().backward()
+        self.stepper.optimizer.step()
+        state.epoch, state.done = state.epoch + 1, state.done + 1
+        state.curve.append(Epoch(state.epoch, 0.5, 0.25, value))
+        if value >= max(epoch.value for epoch in state.curve):
+            state.kept = {name: p.detach().clone() for name, p in trained.items()}
+        self.snapshots.save(state, self.stepper, "best", over=over)
+
+    def facts(self):
+        """List all that a training continues from, but for the state of random numbers."""
+        moments = {
+            f"{name}/{key}": value
+            for name, p in self.stepper.trained.items()
+            for key, value in self.stepper.optimizer.state[p].items()
+        }
+        parts = (self.stepper.trained, self.state.kept, moments)
+        tensors = [{name: tensor.tolist() for name, tensor in part.items()} for part in parts]
+        return self.state.done, list(self.state.curve), self.state.spent, *tensors
+
+    def files(self):
+        return sorted(path.name for path in self.snapshots.folder.iterdir())
 
 
-def test_what_was_written_comes_back(tmp_path):
-    kept = opened(tmp_path)
-    assert kept.of("run-0").load() is None
-    state = {"done": 7, "random": {"bits": 2**100}, "curve": [0.25]}
-    kept.of("run-0").save(1, 1, state, numbers(0), numbers(1))
-    found = opened(tmp_path, resume=True).of("run-0").load()
-    assert found.state == state
-    assert same(found.parameters, numbers(0)) and same(found.optimizer, numbers(1))
-    assert same(found.kept, numbers(0))
+def restored(folder, seed=1):
+    training = Training(folder, seed=seed)
+    training.snapshots.restore(training.state, training.stepper)
+    return training
 
 
-def test_the_best_epoch_is_kept_while_others_pass(tmp_path):
-    kept = opened(tmp_path)
-    for epoch, best in ((1, 1), (2, 2), (3, 2), (4, 2)):
-        kept.of("run-0").save(epoch, best, {"epoch": epoch}, numbers(epoch), numbers(10))
-    found = kept.of("run-0").load()
-    assert found.state == {"epoch": 4}
-    assert same(found.parameters, numbers(4)) and same(found.kept, numbers(2))
-    # Those of the epoch before are what the next ones are written over.
-    names = ("optimizer-3", "optimizer-4", "parameters-2", "parameters-3", "parameters-4")
-    assert files_in(tmp_path) == [*(f"{name}.safetensors" for name in names), "state.json"]
-
-
-def test_a_file_that_no_snapshot_needs_is_written_over(tmp_path):
-    run, inodes = opened(tmp_path).of("run-0"), []
-    for epoch in range(1, 7):
-        run.save(epoch, epoch, {"epoch": epoch}, numbers(epoch), numbers(10 * epoch))
-        found = run.load()
-        assert same(found.parameters, numbers(epoch)) and same(found.kept, numbers(epoch))
-        assert same(found.optimizer, numbers(10 * epoch))
-        inodes.append((run.folder / f"optimizer-{epoch}.safetensors").stat().st_ino)
-    assert len(set(inodes)) == 2 and inodes[0] == inodes[2] == inodes[4]
-
-
-@pytest.mark.parametrize("spoilt", ["cut", "broken", "other"])
-def test_a_file_of_something_else_is_not_written_over(tmp_path, spoilt):
-    run = opened(tmp_path).of("run-0")
-    for epoch in (1, 2):
-        run.save(epoch, epoch, {"epoch": epoch}, numbers(epoch), numbers(10 * epoch))
-    spare = run.folder / "optimizer-1.safetensors"
-    match spoilt:
-        case "cut":
-            spare.write_bytes(b"")
-        case "broken":
-            spare.write_bytes(b"\xff" * 64)
-        case "other":
-            save_file({"a": torch.zeros(3)}, spare)
-    run.save(3, 3, {"epoch": 3}, numbers(3), numbers(30))
-    found = run.load()
-    assert same(found.parameters, numbers(3)) and same(found.optimizer, numbers(30))
-
-
-def files_in(folder):
-    return sorted(path.name for path in (folder / "training" / "run-0").iterdir())
+def test_what_was_written_comes_back_and_goes_on(tmp_path):
+    training = Training(tmp_path)
+    assert restored(tmp_path).state.epoch == 0  # there is none yet
+    for epoch, value in enumerate((0.5, 0.9, 0.7, 0.8), start=1):
+        training.train(value)
+        again = restored(tmp_path)
+        assert again.facts() == training.facts()
+        kept = {f"parameters-{min(epoch, 2)}", f"parameters-{epoch}", f"optimizer-{epoch}"}
+        assert training.files() == [*(f"{name}.safetensors" for name in sorted(kept)), "state.json"]
 
 
 def test_of_a_run_that_is_over_only_what_counts_stays(tmp_path):
-    kept = opened(tmp_path)
-    kept.of("run-0").save(1, 1, {}, numbers(1), numbers(10))
-    kept.of("run-0").save(2, 1, {"over": True}, {}, {})
-    found = kept.of("run-0").load()
-    assert not found.parameters and not found.optimizer and same(found.kept, numbers(1))
-    assert files_in(tmp_path) == ["parameters-1.safetensors", "state.json"]
-    kept.of("run-1").save(1, None, {"over": True}, {}, {})
-    assert not kept.of("run-1").load().kept
+    training = Training(tmp_path)
+    training.train(0.9)
+    training.train(0.5, over=True)
+    again = restored(tmp_path)
+    assert again.state.curve == training.state.curve
+    assert again.state.kept.keys() == training.state.kept.keys()
+    assert again.facts()[4] == training.facts()[4]
+    assert training.files() == ["parameters-1.safetensors", "state.json"]
 
 
-def test_a_kill_before_the_end_leaves_the_snapshot_before(tmp_path, monkeypatch):
-    kept = opened(tmp_path)
-    kept.of("run-0").save(1, 1, {"epoch": 1}, numbers(1), numbers(10))
+def test_a_run_that_is_over_before_its_first_epoch_keeps_nothing(tmp_path):
+    training = Training(tmp_path)
+    training.state.diverge("the loss was nan at step 1 of 4")
+    training.snapshots.save(training.state, training.stepper, "best", over=True)
+    again = restored(tmp_path)
+    assert again.state.diverged and not again.state.kept and training.files() == ["state.json"]
 
-    def killed(_):
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(snapshots, "write_files", killed)
-    with pytest.raises(KeyboardInterrupt):
-        kept.of("run-0").save(2, 2, {"epoch": 2}, numbers(2), numbers(20))
-    found = kept.of("run-0").load()
-    assert found.state == {"epoch": 1} and same(found.parameters, numbers(1))
-    assert same(found.optimizer, numbers(10))
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("value", [0.5, 0.9])
+@pytest.mark.parametrize("call", ["replace", "unlink"])
+def test_a_kill_between_any_two_changes_leaves_a_whole_snapshot(
+    tmp_path, monkeypatch, call, value, over
+):
+    """Stopped before the first change of a file, the second and so on, until nothing is left."""
+    true = getattr(Path, call)
+    for moment in count():
+        training = Training(tmp_path / str(moment))
+        training.train(0.7)
+        before, calls = training.facts(), []
+
+        def killed(*arguments, calls=calls, moment=moment, **options):
+            if len(calls) == moment:
+                raise KeyboardInterrupt
+            calls.append(arguments)
+            return true(*arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, call, killed)
+            try:
+                training.train(value, over=over)
+                break
+            except KeyboardInterrupt:
+                pass
+        again = restored(tmp_path / str(moment))
+        expected = before if again.state.epoch == 1 else training.facts()
+        if over and again.state.epoch == 2:  # nothing is trained any more
+            assert again.facts()[1] == expected[1] and again.facts()[4] == expected[4]
+        else:
+            assert again.facts() == expected
+    assert moment > 0
 
 
 def test_an_unfinished_training_is_not_overwritten(tmp_path):
-    kept = opened(tmp_path)
+    opened(tmp_path)
     opened(tmp_path, ABOUT | {"plan": "other"})  # nothing was finished that could be lost
     opened(tmp_path)
-    kept.of("run-0").save(1, 1, {}, numbers(1), numbers(10))
+    Training(tmp_path).train(0.5)
     line = "holds this training, which was not finished; continue it with --resume, or start again"
     expect_refused(line, opened, tmp_path)
     opened(tmp_path, resume=True).discard()
@@ -124,7 +149,7 @@ def test_an_unfinished_training_is_not_overwritten(tmp_path):
 
 
 def test_another_training_is_not_resumed(tmp_path):
-    opened(tmp_path).of("run-0").save(1, 1, {}, numbers(1), numbers(10))
+    Training(tmp_path).train(0.5)
     about = ABOUT | {"plan": "(1, 6, 6)"}
     refused = "only the same … plan (5, 6, 6), got (1, 6, 6); give the same, or drop it with --ov"
     for overwrite in (False, True):
@@ -135,76 +160,70 @@ def test_another_training_is_not_resumed(tmp_path):
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_an_unfinished_training_is_dropped_when_asked(tmp_path, broken):
-    opened(tmp_path).of("run-0").save(1, 1, {}, numbers(1), numbers(10))
+    Training(tmp_path).train(0.5)
     if broken:
         (tmp_path / "training" / "training.json").write_text("{")
-    assert opened(tmp_path, ABOUT | {"plan": "other"}, overwrite=True).of("run-0").load() is None
+    opened(tmp_path, ABOUT | {"plan": "other"}, overwrite=True)
     [left] = (tmp_path / "training").iterdir()
     assert json.loads(left.read_text())["plan"] == "other"
 
 
 def test_broken_snapshots_are_refused(tmp_path):
-    kept = opened(tmp_path)
-    kept.of("run-0").save(1, 1, {"curve": [0.75]}, numbers(1), numbers(10))
-    folder = tmp_path / "training" / "run-0"
-    state = (folder / "state.json").read_text()
-    files = '"files": {"parameters": null, "optimizer": null, "kept": "../kept"}'
-    numberless = '"loss": NaN, "files": {"parameters": null, "optimizer": null, "kept": null}'
-    for inside in ('"files": 3', '"files": {}', files):
-        told = json.loads('{"checksums": {"../kept": 0}' + f", {inside}}}")
-        told["sha256"] = hash_state(told)
-        (folder / "state.json").write_text(json.dumps(told))
-        expect_refused("state.json", kept.of("run-0").load)
-    altered = state.replace("0.75", "0.35")
-    for broken in ("", "[]", "{}", f"{{{numberless}}}", altered, state.replace("sha256", "sha")):
-        (folder / "state.json").write_text(broken)
-        expect_refused("state.json", kept.of("run-0").load)
-    (folder / "state.json").write_text(state)
-    path = folder / json.loads(state)["files"]["optimizer"]
-    path.write_bytes(path.read_bytes()[:-8])
-    expect_refused("optimizer-1", kept.of("run-0").load)
+    training = Training(tmp_path)
+    training.train(0.5)
+    path = training.snapshots.folder / "state.json"
+    written = path.read_text()
+    for broken in ("", "[]", '{"loss": NaN}'):
+        path.write_text(broken)
+        expect_refused("state.json cannot be read … delete the folder", restored, tmp_path)
+    changes = {
+        "random": [],
+        "epoch": "x",
+        "curve": [],
+        "order": {},
+        "kept": "1/../../kept",
+        "seconds": 3,
+    }
+    for name, value in changes.items():
+        path.write_text(json.dumps(json.loads(written) | {name: value}))
+        expect_refused("a snapshot cannot be used … delete the snapshots", restored, tmp_path)
+    path.write_text(written)
+    for part in ("optimizer-1", "parameters-1"):
+        tensors = path.with_name(f"{part}.safetensors")
+        whole = tensors.read_bytes()
+        tensors.write_bytes(whole[:-8])
+        expect_refused(f"{part}.safetensors cannot be read", restored, tmp_path)
+        tensors.write_bytes(whole)
+    save_file({"other": torch.zeros(1)}, tensors)
+    expect_refused("its parameters are not the trained ones", restored, tmp_path)
     (tmp_path / "training" / "training.json").write_text("{")
     expect_refused("training.json", opened, tmp_path, resume=True)
 
 
-@pytest.mark.parametrize("part", ["parameters", "optimizer"])
-def test_a_flipped_bit_in_a_snapshot_is_seen(tmp_path, part):
-    kept = opened(tmp_path).of("run-0")
-    kept.save(1, 1, {}, numbers(1), numbers(10))
-    kept.save(2, 1, {}, numbers(2), numbers(20))
-    assert same(kept.load().kept, numbers(1))
-    [path] = (tmp_path / "training" / "run-0").glob(f"{part}-2.*")
-    whole = bytearray(path.read_bytes())
-    whole[-1] ^= 1
-    path.write_bytes(whole)
-    expect_refused(f"{part}-2", kept.load)
-
-
-def test_what_a_kill_leaves_before_the_first_snapshot_is_nobody_s(tmp_path):
+@pytest.mark.parametrize("name", ["thesis.txt", ".training-ab12cd34.layerscout-part.json"])
+def test_a_folder_of_something_else_is_left_alone(tmp_path, name):
     (tmp_path / "training").mkdir()
-    (tmp_path / "training" / ".training-ab12cd34.layerscout-part.json").touch()
-    opened(tmp_path)
-
-
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
-    (tmp_path / "training").mkdir()
-    (tmp_path / "training" / "thesis.txt").write_text("mine")
-    for resume in (True, False):
-        expect_refused("folder of their own", opened, tmp_path, resume=resume)
-    assert (tmp_path / "training" / "thesis.txt").read_text() == "mine"
+    (tmp_path / "training" / name).write_text("mine")
+    if name == "thesis.txt":
+        for resume in (True, False):
+            expect_refused("folder of their own", opened, tmp_path, resume=resume)
+        assert (tmp_path / "training" / name).read_text() == "mine"
+    else:  # a kill left it before the first snapshot
+        opened(tmp_path)
 
 
 def test_a_full_disk_keeps_the_snapshot_before(tmp_path, monkeypatch):
-    kept = opened(tmp_path).of("run-0")
-    kept.save(1, 1, {"epoch": 1}, numbers(1), numbers(10))
+    training = Training(tmp_path)
+    training.train(0.5)
 
     def full(*_):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
+    before = training.facts()
     monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(DiskError, match="make room and run it again, resuming from the snapshot"):
-        kept.save(2, 2, {"epoch": 2}, numbers(2), numbers(20))
-    assert kept.load().state == {"epoch": 1}
+        training.train(0.6)
+    assert restored(tmp_path).facts() == before
 
 
 def test_other_surroundings_are_noted(tmp_path):
@@ -212,9 +231,11 @@ def test_other_surroundings_are_noted(tmp_path):
         folder, around = tmp_path / "training", {"threads": threads}
         return Snapshots.open(folder, ABOUT, resume=True, surroundings=around)
 
-    (none,) = surrounded(1).notes
-    assert "nothing to resume" in none
-    surrounded(1).of("run-0").save(1, 1, {}, numbers(1), numbers(10))
+    (note,) = surrounded(1).notes
+    assert "nothing to resume" in note
+    Training(tmp_path).train(0.5)
+    state = tmp_path / "training" / "training.json"
+    state.write_text(json.dumps(ABOUT | {"surroundings": {"threads": 1}}))
     assert surrounded(1).notes == ()
     (note,) = surrounded(2).notes
     assert "threads 2 after 1" in note

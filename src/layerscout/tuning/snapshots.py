@@ -1,60 +1,41 @@
 """Snapshots of trainings: after every epoch, all that one needs to continue after a kill.
 
-Tensors are safetensors, everything else is JSON. `state.json` names the files that belong to it and
-is replaced last, so whenever a run is killed there is the new snapshot or the one before. Tensors
-of older ones stay until the run is over: the next snapshot is written over them.
+Tensors are safetensors, in files named after epochs; everything else is JSON. `state.json` is
+replaced after the tensors that it needs are there, and before those of the epoch before are
+removed, so whenever a run is killed there is the new snapshot or the one before.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from layerscout.plans import Keep
 from layerscout.runtime import (
     DiskError,
     InputError,
+    first_line,
     is_half_written,
     make_output_folder,
-    make_unwritable_error,
+    read_json,
     remove_folder,
+    replace_files,
     write_files,
 )
-from layerscout.tuning.snapshot_files import (
-    add_up,
-    hash_state,
-    read_object,
-    read_tensors,
-    refuse_broken,
-    write_tensors,
-)
+from layerscout.tuning.runs import Epoch, pick_epoch
+from layerscout.tuning.stepping import Stepper
 
 ABOUT = "training.json"
 STATE = "state.json"
 _AROUND = "surroundings"
-_FILE = re.compile(r"(parameters|optimizer)-[0-9]+\.safetensors")
-
-
-@dataclass(frozen=True, eq=False)
-class Snapshot:
-    """A run at the end of an epoch.
-
-    Attributes:
-        state: counters, random states and the epochs so far; what JSON can hold.
-        parameters: the trained ones, by name; none where the run is over.
-        optimizer: what the optimizer keeps of them, by name; none where the run is over.
-        kept: the parameters of the epoch that counts, by name; none where no epoch counts.
-    """
-
-    state: Mapping[str, Any]
-    parameters: Mapping[str, Tensor]
-    optimizer: Mapping[str, Tensor]
-    kept: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -64,10 +45,12 @@ class Snapshots:
     Attributes:
         folder: where they are.
         notes: what differs from when it was stopped and may show in the last digits.
+        lock: held until they are discarded, or nothing refers to them.
     """
 
     folder: Path
     notes: tuple[str, ...] = ()
+    lock: ExitStack = field(default_factory=ExitStack, compare=False)
 
     @classmethod
     def open(
@@ -89,7 +72,7 @@ class Snapshots:
             surroundings: what may differ, but is worth a note; like `about`.
 
         Raises:
-            InputError: if there are snapshots and neither is asked for, or those to resume are of
+            InputError: if there are snapshots and neither is requested, or those to resume are of
                 another tuning or broken, or the folder cannot be written or holds something else.
         """
         path, around = folder / ABOUT, dict(surroundings or {})
@@ -97,36 +80,45 @@ class Snapshots:
             remove_folder(folder)
         if not any(folder.glob(f"*/{STATE}")) or not path.exists():  # nothing that could be lost
             _begin(path, {**about, _AROUND: around})
-            none = f"there was nothing to resume in {folder}, so the training started from scratch"
-            return cls(folder, (none,) if resume else ())
-        before = read_object(path)
+            note = f"there was nothing to resume in {folder}, so the training started from scratch"
+            return cls(folder, (note,) if resume else ())
+        before = _read_object(path)
         _check_same(folder, before, json.loads(json.dumps(about)), resume=resume)
         return cls(folder, _note_changes(before.get(_AROUND), around))
 
     def of(self, run: str) -> RunSnapshots:
-        """Give those of a run by its name, which is that of its folder."""
+        """Return those of a run by its name, which is that of its folder."""
         return RunSnapshots(self.folder / run)
-
-    def remember(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write down what was decided on the way, which a tuning that continues must not change.
-
-        Raises:
-            InputError: if it cannot be written.
-        """
-        write_files({self.folder / f"{name}.json": json.dumps(content, allow_nan=False) + "\n"})
-
-    def recall(self, name: str) -> dict[str, Any] | None:
-        """Give what was decided; None if nothing was yet.
-
-        Raises:
-            InputError: if it cannot be read.
-        """
-        path = self.folder / f"{name}.json"
-        return read_object(path) if path.exists() else None
 
     def discard(self) -> None:
         """Remove all of them: the tuning is done."""
         remove_folder(self.folder)
+        self.lock.close()
+
+
+@dataclass(eq=False)
+class RunState:
+    """How far a run has come; with the stepper's tensors, all that it needs to continue.
+
+    Attributes:
+        order: draws the order of the examples.
+        epoch, done: epochs and steps that were finished.
+        kept: the trained parameters after the epoch that counts.
+        spent: seconds, as those of `Run`.
+    """
+
+    order: np.random.Generator
+    epoch: int = 0
+    done: int = 0
+    curve: list[Epoch] = field(default_factory=list)
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    stopped: str | None = None
+    diverged: bool = False
+    spent: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
+
+    def diverge(self, reason: str) -> None:
+        """End the run, of which the epochs so far count."""
+        self.stopped, self.diverged = reason, True
 
 
 @dataclass(frozen=True)
@@ -139,82 +131,166 @@ class RunSnapshots:
 
     folder: Path
 
-    def load(self) -> Snapshot | None:
-        """Give the snapshot of the run; None if it has none yet.
-
-        Raises:
-            InputError: if it cannot be read.
-        """
-        path = self.folder / STATE
-        if not path.exists():
-            return None
-        state = read_object(path)
-        try:
-            if state.pop("sha256") != hash_state(state):
-                raise ValueError("altered")
-            files, sums = state.pop("files"), state.pop("checksums")
-            named = {part: files[part] for part in ("parameters", "optimizer", "kept")}
-            if not all(name is None or _FILE.fullmatch(name) for name in named.values()):
-                raise ValueError("a name that is not one of a snapshot")
-            parts = {
-                part: {} if name is None else read_tensors(path.parent / name, sums[name])
-                for part, name in named.items()
-            }
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise refuse_broken(path) from error
-        return Snapshot(state, **parts)
-
-    def save(
-        self,
-        epoch: int,
-        kept: int | None,
-        state: Mapping[str, Any],
-        parameters: Mapping[str, Tensor],
-        optimizer: Mapping[str, Tensor],
-    ) -> None:
-        """Write the snapshot of the run, over tensors that no snapshot needs any more.
-
-        Args:
-            epoch: the one that has ended.
-            kept: the one that counts so far, whose snapshot has its parameters; None if none does.
-            state: as of `Snapshot`.
-            parameters: as of `Snapshot`; where the run is over, they are needed if they are `kept`.
-            optimizer: as of `Snapshot`.
+    def save(self, state: RunState, stepper: Stepper, keep: Keep, *, over: bool) -> None:
+        """Write how far a run has come; `over` says that no further epoch comes.
 
         Raises:
             InputError, DiskError: if it cannot be written.
         """
-        path = make_output_folder(self.folder) / STATE
-        before = read_object(path) if path.exists() else {}
-        files = {
-            "parameters": f"parameters-{epoch}.safetensors" if parameters else None,
-            "optimizer": f"optimizer-{epoch}.safetensors" if optimizer else None,
-            "kept": None if kept is None else f"parameters-{kept}.safetensors",
+        kept = pick_epoch(state.curve, keep).epoch if state.curve else None
+        content = {
+            "epoch": state.epoch,
+            "kept": kept,
+            "over": over,
+            "done": state.done,
+            "curve": [asdict(epoch) for epoch in state.curve],
+            "stopped": state.stopped,
+            "diverged": state.diverged,
+            "seconds": state.spent,
+            "order": state.order.bit_generator.state,
+            "random": _collect_random_states(stepper),
+            "scaler": stepper.scaler.state_dict(),
         }
-        parts = {files["parameters"]: parameters, files["optimizer"]: optimizer}
-        written = {name: part for name, part in parts.items() if name is not None}
-        sums = before.get("checksums", {}) | {name: add_up(part) for name, part in written.items()}
-        named = {name: sums[name] for name in files.values() if name is not None}
-        content = {**state, "files": files, "checksums": named}
-        content["sha256"] = hash_state(content)
+        if not stepper.accelerator.is_main_process:
+            return
+        parts = {} if over else {"parameters": stepper.trained, "optimizer": _moments(stepper)}
+        if kept is not None and kept == state.epoch:  # those of a diverged run have changed since
+            parts["parameters"] = state.kept
+        files = {f"{part}-{state.epoch}.safetensors": parts[part] for part in parts}
+        resumable = (self.folder / STATE).exists()
         try:
-            spare = self._list_unnamed(before.get("files", {}))
-            write_tensors({self.folder / name: part for name, part in written.items()}, spare)
-            write_files({path: json.dumps(content) + "\n"})
-        except (DiskError, OSError) as error:
-            shown = (
-                make_unwritable_error(self.folder, error) if isinstance(error, OSError) else error
-            )
-            rest = ", resuming from the snapshot before, which is complete" if before else ""
-            raise type(shown)(f"{shown}{rest}") from error
-        if not optimizer:  # the run is over
-            for unnamed in self._list_unnamed(files):
-                unnamed.unlink()
+            make_output_folder(self.folder)
+            for name, tensors in files.items():
+                _write_tensors(self.folder / name, tensors)
+            write_files({self.folder / STATE: json.dumps(content) + "\n"})
+        except DiskError as error:
+            rest = ", resuming from the snapshot before, which is complete" if resumable else ""
+            raise DiskError(f"{error}{rest}") from error
+        for path in self.folder.glob("*.safetensors"):
+            if path.name not in (*files, f"parameters-{kept}.safetensors"):
+                path.unlink()
 
-    def _list_unnamed(self, files: Mapping[str, str | None]) -> list[Path]:
-        """List tensors that a snapshot of these files does not name."""
-        named = set(files.values())
-        return [found for found in self.folder.glob("*.safetensors") if found.name not in named]
+    def restore(self, state: RunState, stepper: Stepper) -> None:
+        """Put a run, and what takes its steps, back to its last snapshot, if there is one.
+
+        Raises:
+            InputError: if the snapshot cannot be read, or is not one of such a run.
+        """
+        if not (self.folder / STATE).exists():
+            return
+        content = _read_object(self.folder / STATE)
+        try:
+            state.epoch, state.done = content["epoch"], content["done"]
+            state.curve = [Epoch(**epoch) for epoch in content["curve"]]
+            state.stopped, state.diverged = content["stopped"], content["diverged"]
+            state.spent = dict(content["seconds"])
+            if len(state.curve) != state.epoch:
+                raise ValueError("its epochs are not complete")
+            if state.curve:
+                state.kept = self._read_parameters(content["kept"], stepper)
+            if not content["over"]:
+                self._restore_training(content, state, stepper)
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"a snapshot cannot be used, {first_line(error)}; delete the snapshots and start "
+                "again"
+            ) from error
+
+    def _restore_training(
+        self, content: Mapping[str, Any], state: RunState, stepper: Stepper
+    ) -> None:
+        """Put back what the next step needs: tensors, random numbers and the scale of gradients."""
+        state.order.bit_generator.state = content["order"]
+        parameters = self._read_parameters(state.epoch, stepper)
+        moments = _read_tensors(self.folder / f"optimizer-{state.epoch:d}.safetensors")
+        with torch.no_grad():
+            for name, p in stepper.trained.items():
+                p.copy_(parameters[name])
+                stepper.optimizer.state[p] = {
+                    key: moments[f"{name}/{key}"].to(p.device)
+                    for key in ("step", "exp_avg", "exp_avg_sq")
+                }
+        random = content["random"][stepper.accelerator.process_index]
+        states = {
+            kind: torch.frombuffer(bytearray.fromhex(written), dtype=torch.uint8)
+            for kind, written in random.items()
+        }
+        torch.set_rng_state(states["cpu"])
+        if "cuda" in states:
+            torch.cuda.set_rng_state(states["cuda"], stepper.encoder.device)
+        if stepper.scaler.is_enabled():
+            stepper.scaler.load_state_dict(content["scaler"])
+
+    def _read_parameters(self, epoch: int, stepper: Stepper) -> dict[str, Tensor]:
+        """Read what was trained up to the end of an epoch."""
+        parameters = _read_tensors(self.folder / f"parameters-{epoch:d}.safetensors")
+        shapes = {name: tensor.shape for name, tensor in stepper.trained.items()}
+        if {name: tensor.shape for name, tensor in parameters.items()} != shapes:
+            raise ValueError("its parameters are not the trained ones")
+        return parameters
+
+
+def _moments(stepper: Stepper) -> dict[str, Tensor]:
+    """Return what the optimizer keeps of each parameter."""
+    state = stepper.optimizer.state
+    return {
+        f"{name}/{key}": value
+        for name, p in stepper.trained.items()
+        for key, value in state[p].items()
+    }
+
+
+def _collect_random_states(stepper: Stepper) -> Sequence[Mapping[str, str]]:
+    """Return the states of torch's random numbers in every process, in hexadecimal.
+
+    accelerate's `save_state` writes them as pickles, which run code when they are read.
+    """
+    own = {"cpu": torch.get_rng_state().numpy().tobytes().hex()}
+    if stepper.encoder.device.type == "cuda":
+        state = torch.cuda.get_rng_state(stepper.encoder.device)
+        own["cuda"] = state.numpy().tobytes().hex()
+    if stepper.accelerator.num_processes == 1:
+        return [own]
+    from accelerate.utils import gather_object
+
+    states: list[dict[str, str]] = gather_object([own])
+    return states
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    from safetensors.torch import save_file
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with replace_files(path) as (temporary,):
+        save_file(plain, temporary)
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise _make_broken_error(path) from error
+    return tensors
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
+        raise _make_broken_error(path) from error
+    if not isinstance(content, dict):
+        raise _make_broken_error(path)
+    return content
+
+
+def _make_broken_error(path: Path) -> InputError:
+    return InputError(
+        f"the snapshot {path} cannot be read, so the training cannot continue; delete the folder "
+        f"{path.parent} and start again"
+    )
 
 
 def _begin(path: Path, about: Mapping[str, Any]) -> None:
@@ -233,7 +309,7 @@ def _begin(path: Path, about: Mapping[str, Any]) -> None:
 def _check_same(
     folder: Path, before: Mapping[str, Any], now: Mapping[str, Any], *, resume: bool
 ) -> None:
-    """Refuse to resume another training, and to drop one that was not finished unless asked to."""
+    """Raise if another training would be resumed, or an unfinished one dropped unasked."""
     for name, value in now.items():
         if before.get(name) != value:
             rule = f"{folder} holds another training, which was not finished, with"
@@ -241,8 +317,8 @@ def _check_same(
             if resume:
                 rule = f"only the same training can be resumed: the one in {folder} has"
                 remedy = "give the same, or drop it with --overwrite in place of --resume"
-            told = f"{name} {_shorten(before.get(name))}, got {_shorten(value)}"
-            raise InputError(f"{rule} {told}; {remedy}")
+            values = f"{_shorten(before.get(name))}, got {_shorten(value)}"
+            raise InputError(f"{rule} {name} {values}; {remedy}")
     if not resume:
         raise InputError(
             f"{folder} holds this training, which was not finished; continue it with --resume, or "

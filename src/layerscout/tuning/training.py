@@ -16,9 +16,8 @@ from layerscout.cache import Examples, compute_loss, predict
 from layerscout.data import evaluate, settle_thresholds, shuffle_batches, shuffle_plainly
 from layerscout.models import Encoder, base_of, park_embeddings, use_seed
 from layerscout.plans import Settings, learning_rate_at
-from layerscout.tuning.run_state import RunState, restore_state, save_state
 from layerscout.tuning.runs import Epoch, Run, pick_epoch
-from layerscout.tuning.snapshots import RunSnapshots
+from layerscout.tuning.snapshots import RunSnapshots, RunState
 from layerscout.tuning.stepping import Stepper
 
 
@@ -64,9 +63,8 @@ def train(
     with use_seed(seed):
         stepper = Stepper.prepare(encoder, model, training, settings, factors or {})
         state = RunState(np.random.default_rng(seed))
-        snapshot = None if snapshots is None else snapshots.load()
-        if snapshot is not None:
-            restore_state(state, stepper, snapshot)
+        if snapshots is not None:
+            snapshots.restore(state, stepper)
         while state.stopped is None and state.epoch < epochs:
             with _freeing_memory(stepper, validation):
                 training_loss = _pass_once(stepper, state, learning_rate, settings, advance)
@@ -79,7 +77,7 @@ def train(
                     state.stopped = f"no epoch was better than epoch {best}"
             if snapshots is not None:
                 over = state.stopped is not None or state.epoch == epochs
-                save_state(state, stepper, snapshots, settings.keep, over=over)
+                snapshots.save(state, stepper, settings.keep, over=over)
             if not state.diverged:
                 log(_values_to_log(state.curve[-1], settings.metric), state.done)
                 after(state.epoch)

@@ -63,7 +63,7 @@ def find_packages(wheels: Path | None, target: Path) -> None:
     needs = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     missing, older = [], []
     for requirement in needs["dependencies"]:
-        name, least = re.match(r"([\w-]+)(?:>=([\d.]+))?", requirement).groups()  # type: ignore[union-attr]
+        name, least = re.match(r"([\w.-]+)(?:>=([\d.]+))?", requirement).groups()  # type: ignore[union-attr]
         try:
             there = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -19,8 +19,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from layerscout.models import model_shape
-from layerscout.models.checkpoints import load_checkpoint
+from layerscout.models import Encoder, model_shape
 from layerscout.runtime import InputError
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
@@ -110,7 +109,7 @@ def test_float16_checkpoints_are_computed_in_float32(tiny, tmp_path):
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float16)
     model.save_pretrained(folder)
     assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
-    loaded = load_checkpoint(str(folder))
+    loaded = Encoder.load(folder, device="cpu")
     assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
 
 
@@ -222,7 +221,7 @@ def test_a_broken_checkpoint_is_one_clear_line(tiny, tmp_path, fault, rule):
     folder = shutil.copytree(tiny, tmp_path / "broken")
     fault(folder)
     with pytest.raises(InputError, match=rule) as caught:
-        load_checkpoint(str(folder))
+        Encoder.load(folder, device="cpu")
     assert "\n" not in str(caught.value)
     assert str(folder) in str(caught.value) or "family" in str(caught.value)
 
@@ -240,7 +239,7 @@ def test_a_model_that_is_not_there(tmp_path):
         ("no such name", "neither a folder here nor a model on the hub"),
     ):
         with pytest.raises(InputError, match=rule):
-            load_checkpoint(str(name))
+            Encoder.load(name, device="cpu")
 
 
 def test_code_that_comes_with_a_checkpoint_never_runs(tiny, tmp_path):
@@ -259,7 +258,7 @@ def test_code_that_comes_with_a_checkpoint_never_runs(tiny, tmp_path):
             "AutoTokenizer": ["evil.Tokenizer", "evil.Tokenizer"],
         }
         (folder / name).write_text(json.dumps(content))
-    load_checkpoint(str(folder))
+    Encoder.load(folder, device="cpu")
     assert not trace.exists()
 
 
@@ -286,7 +285,7 @@ def sentencepiece_only(folder):
 def test_a_tokenizer_that_is_only_a_sentencepiece_model(tmp_path, monkeypatch):
     folder = tiny_checkpoint(tmp_path / "deberta-v2", "deberta-v2")
     sentencepiece_only(folder)
-    tokenizer = load_checkpoint(str(folder)).tokenizer
+    tokenizer = Encoder.load(folder, device="cpu").tokenizer
     pieces = tokenizer.convert_ids_to_tokens(tokenizer("the old cat").input_ids)
     assert (pieces[0], pieces[-1]) == ("[CLS]", "[SEP]")
     assert "".join(pieces[1:-1]).replace("▁", " ").strip() == "the old cat"
@@ -294,4 +293,4 @@ def test_a_tokenizer_that_is_only_a_sentencepiece_model(tmp_path, monkeypatch):
     monkeypatch.setattr("layerscout.models.checkpoints.distributions", lambda: [])
     (folder / "spm.model").write_bytes(b"")
     with pytest.raises(InputError, match=r"pip install 'layerscout\[sentencepiece\]'"):
-        load_checkpoint(str(folder))
+        Encoder.load(folder, device="cpu")

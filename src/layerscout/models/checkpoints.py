@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 from pickle import UnpicklingError
@@ -20,41 +18,27 @@ from layerscout.models.hub import WEIGHT_FILES, locate_checkpoint
 from layerscout.runtime import InputError, first_line
 
 
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """A loaded checkpoint: the bare model (no head) in float32, and its fast tokenizer.
+def load_checkpoint(
+    name: str, folder: Path, config: Any
+) -> tuple[Any, Any, Family, tuple[str, ...]]:
+    """Load the weights and the tokenizer of a checkpoint, and check that they fit each other.
 
-    Attributes:
-        source: what transformers' `from_pretrained` takes for it: a folder or a hub id.
-        revision: the commit on the hub; None for a folder.
-        dtype: what the weights are stored in, and transformers would load them in: "float32",
-            "bfloat16" or "float16".
-        notes: what its user should know.
-    """
+    Args:
+        name: as the user gave it, for messages.
+        folder: as `locate_checkpoint` finds it.
+        config: as `read_config` reads it.
 
-    source: str
-    revision: str | None
-    model: Any
-    tokenizer: Any
-    family: Family
-    dtype: Computed = "float32"
-    notes: tuple[str, ...] = ()
-
-
-def load_checkpoint(name: str) -> Checkpoint:
-    """Load a checkpoint from a folder, from the hub, or the one of the demo ("demo").
+    Returns:
+        The bare model (no head) in float32, its fast tokenizer, its family, and what its user
+        should know.
 
     Raises:
-        InputError: if there is none, its family is not supported, its weights are incomplete or
-            corrupt, or it has no usable tokenizer.
+        InputError: if its family is not supported, its weights are incomplete or corrupt, or it has
+            no usable tokenizer.
     """
-    folder = locate_checkpoint(name)
-    config = read_config(name, folder)
     tokenizer = _load_tokenizer(name, folder)
     _check_size(name, folder, config)
-    dtype = _find_dtype(folder, config)
     model, unexpected = _load_model(name, folder, config)
-    _check_finite(name, model)
     known, notes = FAMILIES.get(config.model_type), list[str]()
     if known is None or known.reads == "last":
         model.config.use_cache = False  # of keys and values, which is for generating text
@@ -66,10 +50,13 @@ def load_checkpoint(name: str) -> Checkpoint:
             "only checked on two short inputs"
         )
         notes += note_costs(name, model, family)
-    _check_blocks(name, family, unexpected)
+    if strays := [key for key in unexpected if f"{family.blocks}." in key]:
+        raise InputError(
+            f"the weights of {name} hold {len(strays)} tensors of blocks that its configuration "
+            f"does not have, such as {strays[0]}; the two do not belong together"
+        )
     if family.reads == "last":
-        tokenizer, found = _fit_decoder(name, model.config, tokenizer)
-        notes += found
+        tokenizer = _fit_decoder(name, model.config, tokenizer, notes)
     if tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer of {name} has no padding token; give it one and save it")
     positions = usable_positions(model.config, family)
@@ -80,33 +67,24 @@ def load_checkpoint(name: str) -> Checkpoint:
             f"the tokenizer of {name} has {len(tokenizer)} tokens, but the model embeds only "
             f"{embedded}; they do not belong together"
         )
-    local = name == "demo" or Path(name).expanduser().is_dir()
-    return Checkpoint(
-        source=str(folder.resolve()) if local else name,
-        revision=None if local else folder.name,  # the hub's cache names folders by commit
-        model=model,
-        tokenizer=tokenizer,
-        family=family,
-        dtype=dtype,
-        notes=tuple(notes),
-    )
+    return model, tokenizer, family, tuple(notes)
 
 
-def _find_dtype(folder: Path, config: Any) -> Computed:
+def find_dtype(folder: Path, config: Any) -> Computed:
     """Find what transformers would load the weights in: what the configuration or the file says."""
     from safetensors import safe_open
 
-    found = str(config.dtype).removeprefix("torch.")
+    stored = str(config.dtype).removeprefix("torch.")
     files = sorted(folder.glob("model*.safetensors"))
     if config.dtype is None and files:
         try:
             with safe_open(files[0], "pt") as tensors:
-                first = tensors.get_slice(next(iter(tensors.keys()))).get_dtype()
+                stored = tensors.get_slice(next(iter(tensors.keys()))).get_dtype()
         except Exception:  # reported when the weights are read
             return "float32"
-        found = {"BF16": "bfloat16", "F16": "float16"}.get(first, "float32")
-    dtypes: dict[str, Computed] = {"bfloat16": "bfloat16", "float16": "float16"}
-    return dtypes.get(found, "float32")
+    dtypes: dict[str, Computed] = {"BF16": "bfloat16", "F16": "float16"}
+    dtypes |= {"bfloat16": "bfloat16", "float16": "float16"}
+    return dtypes.get(stored, "float32")
 
 
 def load_config(name: str) -> tuple[Any, Family]:
@@ -117,11 +95,12 @@ def load_config(name: str) -> tuple[Any, Family]:
     Raises:
         InputError: if there is none, or its family is not supported.
     """
-    config = read_config(name, locate_checkpoint(name))
+    folder = locate_checkpoint(name)
+    config = read_config(name, folder)
     if known := FAMILIES.get(config.model_type):
         return config, known
-    loaded = load_checkpoint(name)
-    return loaded.model.config, loaded.family
+    model, _, family, _ = load_checkpoint(name, folder, config)
+    return model.config, family
 
 
 def load_pretrained(
@@ -170,13 +149,11 @@ def _load_tokenizer(name: str, folder: Path) -> Any:
     return tokenizer
 
 
-def _fit_decoder(name: str, config: Any, tokenizer: Any) -> tuple[Any, list[str]]:
+def _fit_decoder(name: str, config: Any, tokenizer: Any, notes: list[str]) -> Any:
     """Prepare what generates text for reading it: padding, which most lack, and pairs of texts.
 
-    Returns:
-        The tokenizer to use, and what the user should know of it.
+    Return the tokenizer to use; what the user should know of it is added to `notes`.
     """
-    notes = []
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
             raise InputError(
@@ -189,11 +166,11 @@ def _fit_decoder(name: str, config: Any, tokenizer: Any) -> tuple[Any, list[str]
             f"{tokenizer.eos_token} is used instead"
         )
     config.pad_token_id = tokenizer.pad_token_id  # by which heads find the last token of a text
-    return _separate_pairs(tokenizer), notes
+    return _separate_pairs(tokenizer)
 
 
 def _separate_pairs(tokenizer: Any) -> Any:
-    """Give a tokenizer that puts a line break between the texts of a pair, if nothing is put there.
+    """Return a tokenizer that puts something between the texts of a pair: a line break, if need be.
 
     Those of decoders lay them side by side: the second text would go on in the first one's last
     word. What is between the texts stands in the tokenizer's file, so a checkpoint keeps it; but
@@ -204,8 +181,8 @@ def _separate_pairs(tokenizer: Any) -> Any:
 
     if tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add():
         return tokenizer
-    found = tokenizer("a", return_special_tokens_mask=True)
-    ids, special = found["input_ids"], found["special_tokens_mask"]
+    encoding = tokenizer("a", return_special_tokens_mask=True)
+    ids, special = encoding["input_ids"], encoding["special_tokens_mask"]
     first = special.index(0)
     around = tokenizer.convert_ids_to_tokens(ids)
     start, end = around[:first], around[first + len(special) - sum(special) :]
@@ -228,7 +205,7 @@ def _separate_pairs(tokenizer: Any) -> Any:
 
 
 def _check_size(name: str, folder: Path, config: Any) -> None:
-    """Refuse sizes that the weights cannot have: making them would fill the memory first."""
+    """Raise if the weights cannot have these sizes: making them would fill the memory first."""
     weights = [path for pattern in WEIGHT_FILES for path in folder.glob(pattern)]
     held = sum(path.stat().st_size for path in weights)
     try:
@@ -247,7 +224,7 @@ def _check_size(name: str, folder: Path, config: Any) -> None:
 
 
 def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
-    """Load the bare model; give it, and the names of tensors that it has no place for."""
+    """Load the bare model; return it, and the names of tensors that it has no place for."""
     from transformers import AutoModel
 
     try:
@@ -276,25 +253,11 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
             f"the weights of {name} lack {len(missing)} tensors that its configuration asks for, "
             f"such as {missing[0]}; the checkpoint is incomplete{describe_assumed(folder, config)}"
         )
-    return model, sorted(loaded["unexpected_keys"])
-
-
-def _check_finite(name: str, model: Any) -> None:
-    """Refuse weights that are NaN or infinite: every state above them would be."""
     for key, weights in model.named_parameters():
         ends = weights.detach().aminmax() if weights.numel() else ()  # no copy, unlike isfinite
-        if not all(map(torch.isfinite, ends)):
+        if not all(map(torch.isfinite, ends)):  # every state above them would be
             raise InputError(
                 f"the weights of {name} are not finite: {key} holds NaN or infinity, as after a "
                 "training that diverged or a damaged copy; use another checkpoint"
             )
-
-
-def _check_blocks(name: str, family: Family, unexpected: Sequence[str]) -> None:
-    """Refuse weights of more blocks than the configuration has."""
-    strays = [key for key in unexpected if f"{family.blocks}." in key]
-    if strays:
-        raise InputError(
-            f"the weights of {name} hold {len(strays)} tensors of blocks that its configuration "
-            f"does not have, such as {strays[0]}; the two do not belong together"
-        )
+    return model, sorted(loaded["unexpected_keys"])

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from layerscout.data import Kind, Split, batch_by_length
 from layerscout.models.architecture import usable_positions
-from layerscout.models.checkpoints import load_checkpoint
+from layerscout.models.checkpoints import find_dtype, load_checkpoint
+from layerscout.models.configurations import read_config
 from layerscout.models.devices import (
     Computed,
     Precision,
@@ -25,6 +26,7 @@ from layerscout.models.devices import (
 )
 from layerscout.models.families import Family
 from layerscout.models.forward import resume_at, run_until, visit_states
+from layerscout.models.hub import locate_checkpoint
 from layerscout.models.shapes import model_shape
 from layerscout.models.tokens import Tokens, make_pooler, tokenize_texts, tokenize_words
 from layerscout.plans import Classifier, EditSpec, ModelShape, Pooling, ReadToken
@@ -86,27 +88,31 @@ class Encoder:
         """
         where = resolve_device(device)
         computed = resolve_precision(precision, where)
-        loaded = load_checkpoint(str(name))
-        if loaded.family.float32_only and computed != "float32":
+        folder = locate_checkpoint(str(name))
+        config = read_config(str(name), folder)
+        dtype = find_dtype(folder, config)
+        model, tokenizer, family, notes = load_checkpoint(str(name), folder, config)
+        if family.float32_only and computed != "float32":
             if precision != "auto":
                 raise InputError(
                     f"{name} is of a family that does not run in {computed}; use float32"
                 )
             computed = "float32"
-        model = loaded.model.eval().requires_grad_(False).to(where)
+        model = model.eval().requires_grad_(False).to(where)
         # Not float16, whose range the sums of a deep network leave.
         if where.type != "cpu" and computed == "bfloat16" and holds_exactly(model, computed):
             shorten_weights(model, computed)
+        local = str(name) == "demo" or Path(name).expanduser().is_dir()
         return cls(
             name=str(name),
-            source=loaded.source,
-            revision=loaded.revision,
+            source=str(folder.resolve()) if local else str(name),
+            revision=None if local else folder.name,  # the hub's cache names folders by commit
             model=model,
-            tokenizer=loaded.tokenizer,
-            family=loaded.family,
+            tokenizer=tokenizer,
+            family=family,
             precision=computed,
-            dtype=loaded.dtype,
-            notes=loaded.notes,
+            dtype=dtype,
+            notes=notes,
         )
 
     @property

@@ -27,9 +27,10 @@ from layerscout.models.architecture import (
     shared_weights,
     usable_positions,
 )
-from layerscout.models.checkpoints import Checkpoint, load_checkpoint, load_config, load_pretrained
+from layerscout.models.checkpoints import load_config, load_pretrained
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.edits import copy_shared_weights
+from layerscout.models.encoder import Encoder
 from layerscout.models.hub import locate_checkpoint
 from layerscout.plans import Plan, check_tied
 from layerscout.runtime import (
@@ -113,13 +114,13 @@ def truncate(
     place = Path(folder).expanduser()
     if place.exists():
         check_no_tuning(place.parent, f"{place.name}/")
-    loaded = load_checkpoint(str(model))
+    loaded = Encoder.load(model, device="cpu")
     blocks = int(loaded.model.config.num_hidden_layers)
     head = check_integer("head", head, 1, blocks - 1, remedy=f"{model} has {blocks} blocks")
     local = loaded.revision is None
     if local and place.resolve() == Path(loaded.source).resolve():
         raise InputError(f"{folder} holds the model to truncate; choose another folder")
-    # As the file says it, which is not how `load_checkpoint` computes.
+    # As the file says it, which is not how an encoder computes.
     config = load_pretrained(AutoConfig, loaded.source, revision=loaded.revision)
     config.pad_token_id = loaded.model.config.pad_token_id  # which may be a borrowed one
     dtype = config.dtype
@@ -148,7 +149,7 @@ def truncate(
     return tuple(warnings)
 
 
-def _load_whole(name: str, loaded: Checkpoint, config: Any) -> tuple[Any, set[str], list[str]]:
+def _load_whole(name: str, loaded: Encoder, config: Any) -> tuple[Any, set[str], list[str]]:
     """Load a checkpoint with its own head, as `config` shortens it and in the dtype of its file.
 
     Returns:

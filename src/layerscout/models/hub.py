@@ -24,7 +24,7 @@ _GGUF = (
 
 
 def list_checkpoint_files(name: str) -> list[Path]:
-    """List the files that a checkpoint is read from; see `load_checkpoint`.
+    """List the files that a checkpoint is read from; see `Encoder.load`.
 
     Raises:
         InputError: if there is no such checkpoint.

@@ -24,7 +24,6 @@ from layerscout.models import (
     load,
     locate_parameters,
     make_classifier,
-    merge_lora,
     resume_at,
     save_peft,
     save_trained,
@@ -309,7 +308,7 @@ def test_copies_are_their_own(encoder):
         step(second.model, batch)
         assert (logits(second.model, batch) - expected).abs().max() > 1e-3
         if isinstance(method, LoRA):
-            merge_lora(second)
+            second.wrapper.merge_and_unload()
         else:
             unload(second.model)
         same(logits(first.model, batch), expected)
@@ -351,7 +350,7 @@ def test_merged_is_unmerged(encoder, tmp_path):
     step(done.model, batch)  # in the first one, half of the matrices are still zero
     done.model.double()
     expected = logits(done.model, batch)
-    model = merge_lora(done)
+    model = done.wrapper.merge_and_unload()
     assert model is done.model and list(model.state_dict()) == list(plain.state_dict())
     same(logits(model, batch), expected, 1e-10)
     assert (expected - logits(plain, batch)).abs().max() > 1e-2
@@ -367,7 +366,11 @@ def test_what_lora_adds(bert):
     a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     expected = layer.base_layer.weight + 3 * (b @ a)
     assert a.shape == (2, 16) and b.abs().min() > 0
-    same(merge_lora(done).bert.encoder.layer[1].intermediate.dense.weight, expected, 1e-6)
+    same(
+        done.wrapper.merge_and_unload().bert.encoder.layer[1].intermediate.dense.weight,
+        expected,
+        1e-6,
+    )
 
 
 def test_peft_loads_its_folder(encoder, tmp_path):
@@ -607,19 +610,13 @@ def test_blocks_that_share_their_weights(tmp_path):
         check_method(untie_blocks(encoder).model.config, PLAN, method)
     done = equipped(encoder, LORA, make_plan("full", 4))
     expected = logits(done.model, inputs(encoder))
-    same(logits(merge_lora(done), inputs(encoder)), expected, 1e-5)
+    same(logits(done.wrapper.merge_and_unload(), inputs(encoder)), expected, 1e-5)
 
 
 def test_what_else_is_refused(bert, tmp_path):
     done = equipped(bert, ADAPTER)
     with pytest.raises(InputError, match="already has adapters or prefixes; .*unload"):
         equip(done.model, PLAN, PREFIX)
-    with pytest.raises(InputError, match="only LoRA is merged or kept by peft, got .* adapter"):
-        merge_lora(done)
-    with pytest.raises(InputError, match="only LoRA"):
-        save_peft(done, bert, tmp_path / "peft", max_length=64)
-    with pytest.raises(InputError, match="got the method lora; export it as an ordinary"):
-        save_trained(equipped(bert, LORA), bert, tmp_path / "model", max_length=8)
     with pytest.raises(InputError, match="must be a model of transformers, got Linear"):
         unload(torch.nn.Linear(2, 2))
     with pytest.raises(InputError, match="unknown method 'adaptor', did you mean 'adapter'"):
@@ -645,7 +642,7 @@ def test_nothing_is_said(bert, tmp_path, capfd):
             done = equipped(bert, method)
             if isinstance(method, LoRA):
                 save_peft(done, bert, tmp_path / "peft", max_length=64)
-                merge_lora(done)
+                done.wrapper.merge_and_unload()
             else:
                 save_trained(done, bert, tmp_path / "model", max_length=64)
                 unload(load(tmp_path / "model"))

@@ -72,7 +72,6 @@ from .methods import (
     check_method as check_method,
     equip as equip,
     lora_config as lora_config,
-    merge_lora as merge_lora,
     unload as unload,
 )
 from .saved_adapters import (

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from layerscout.data import Kind
 from layerscout.models.families import FAMILIES, Family
 from layerscout.plans import (
     Plan,
@@ -22,12 +23,18 @@ from layerscout.runtime import InputError
 # The attribute of a bare model that holds its family: what is in the configuration is saved.
 _FAMILY = "layerscout_family"
 
-# The kinds of task that only some families have a head for, as the library's classes name them.
-_SOME_HAVE = {"multiple_choice": "MultipleChoice", "token_classification": "TokenClassification"}
+# What the names of the library's classes with a head for a kind of task end with.
+ENDINGS: Mapping[Kind, str] = {
+    "classification": "ForSequenceClassification",
+    "multi_label_classification": "ForSequenceClassification",
+    "regression": "ForSequenceClassification",
+    "token_classification": "ForTokenClassification",
+    "multiple_choice": "ForMultipleChoice",
+}
 
 
 def family_of(model: Any) -> Family:
-    """Give the family of a transformers model: what `keep_family` noted, or the table's row.
+    """Return the family of a transformers model: what `keep_family` noted, or the table's row.
 
     Raises:
         InputError: if it is not a transformers model of a known family.
@@ -40,14 +47,14 @@ def family_of(model: Any) -> Family:
             "before it is wrapped"
         )
     name = str(model.config.model_type)
-    found: Family | None = getattr(base_of(model)[0], _FAMILY, None) or FAMILIES.get(name)
-    if found is None:
+    family: Family | None = getattr(base_of(model)[0], _FAMILY, None) or FAMILIES.get(name)
+    if family is None:
         raise InputError(
             f"{type(model).__name__} is of a family that layerscout does not know ({name}), so it "
             "cannot find the blocks; layerscout.Encoder.load tries such a model from its folder, "
             "and says why if it does not work"
         )
-    return found
+    return family
 
 
 def keep_family(model: Any, family: Family) -> None:
@@ -59,7 +66,7 @@ def keep_family(model: Any, family: Family) -> None:
 
 
 def base_of(model: Any) -> tuple[Any, str]:
-    """Give the bare model inside one with a head, and what its parameters' names begin with."""
+    """Return the bare model inside one with a head, and what its parameters' names begin with."""
     prefix = model.base_model_prefix
     if hasattr(model, prefix):
         return getattr(model, prefix), f"{prefix}."
@@ -67,7 +74,7 @@ def base_of(model: Any) -> tuple[Any, str]:
 
 
 def blocks_of(base: Any, family: Family) -> Any:
-    """Give the list of the blocks' modules of a bare model.
+    """Return the list of the blocks' modules of a bare model.
 
     Raises:
         InputError: if it is not where its family has it.
@@ -82,8 +89,8 @@ def blocks_of(base: Any, family: Family) -> Any:
 
 
 def labels_words(model: Any) -> bool:
-    """Tell whether a transformers model has a head that labels every token."""
-    return type(model).__name__.endswith(f"For{_SOME_HAVE['token_classification']}")
+    """Return whether a transformers model has a head that labels every token."""
+    return type(model).__name__.endswith(ENDINGS["token_classification"])
 
 
 def count_blocks(model: Any) -> int:
@@ -94,7 +101,7 @@ def count_blocks(model: Any) -> int:
 
 
 def shared_weights(config: Any) -> tuple[int, ...]:
-    """Give which set of weights each block 1..L uses, from a configuration; see `weight_sets`."""
+    """Return which set of weights each block 1..L uses, from a configuration; see `weight_sets`."""
     blocks = int(config.num_hidden_layers)
     return weight_sets(blocks, getattr(config, "num_hidden_groups", None) or blocks)
 
@@ -115,12 +122,12 @@ NORM = re.compile(r"norm|\bln_", re.IGNORECASE)
 
 
 def is_norm(name: str) -> bool:
-    """Tell by the name of a block's parameter whether it is one of a norm."""
+    """Return whether a block's parameter of this name is one of a norm."""
     return NORM.search(name) is not None
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Tell whether a module multiplies by a matrix: linear layers, and GPT-2's own kind of them.
+    """Return whether a module multiplies by a matrix: linear layers, and GPT-2's own kind of them.
 
     Not those made from them, such as PhiMoE's routers: peft refuses to adapt these.
     """
@@ -130,7 +137,7 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def cut_config(config: Any, head: int) -> Any:
-    """Give a copy of a transformers configuration for the model cut at state `head`."""
+    """Return a copy of a transformers configuration for the model cut at state `head`."""
     config = copy.deepcopy(config)
     if groups := getattr(config, "num_hidden_groups", None):  # ALBERT's sets of weights
         config.num_hidden_groups = weight_sets(config.num_hidden_layers, groups)[head - 1] + 1
@@ -175,21 +182,21 @@ def locate_parameters(model: Any) -> dict[str, Place]:
     heads = tuple(f"{part}." for part in family.head_parts)
     sets = weight_sets(count_blocks(model), len(blocks_of(base, family)))
     named = list(model.named_parameters(remove_duplicate=False))
-    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
     for name, _ in named:
         inner = name.removeprefix(prefix)
         if not name.startswith(prefix) or inner.startswith(heads):
-            found[name] = "head"
+            places[name] = "head"
         elif inner.startswith(f"{family.blocks}."):
             group = int(inner.removeprefix(f"{family.blocks}.").split(".")[0])
-            found[name] = tuple(i for i, theirs in enumerate(sets, start=1) if theirs == group)
+            places[name] = tuple(i for i, theirs in enumerate(sets, start=1) if theirs == group)
         else:
-            found[name] = "embeddings"
-    inside = {id(parameter): found[name] for name, parameter in named if found[name] != "head"}
+            places[name] = "embeddings"
+    inside = {id(parameter): places[name] for name, parameter in named if places[name] != "head"}
     return {name: inside.get(id(parameter), "head") for name, parameter in named}
 
 
-def head_modules(model: Any, found: Mapping[str, Place]) -> list[str]:
+def head_modules(model: Any, places: Mapping[str, Place]) -> list[str]:
     """Name the modules that make up the head, in full."""
     prefix = base_of(model)[1]
     parts = [f"{prefix}{part}" for part in family_of(model).head_parts]
@@ -197,7 +204,7 @@ def head_modules(model: Any, found: Mapping[str, Place]) -> list[str]:
     def name_module(name: str) -> str:
         return next((p for p in parts if name.startswith(f"{p}.")), name.split(".")[0])
 
-    names = [name for name, place in found.items() if place == "head"]
+    names = [name for name, place in places.items() if place == "head"]
     return list(dict.fromkeys(map(name_module, names)))
 
 
@@ -207,7 +214,7 @@ def fit_plan(model: Any, plan: Plan | str) -> tuple[Plan, dict[str, Place]]:
     Raises:
         InputError: if the plan does not fit the model, or tears apart blocks that share weights.
     """
-    found = locate_parameters(model)
+    places = locate_parameters(model)
     blocks = count_blocks(model)
     plan = (plan if isinstance(plan, Plan) else make_plan(plan, blocks)).on(blocks)
     if plan.head != blocks:
@@ -217,7 +224,7 @@ def fit_plan(model: Any, plan: Plan | str) -> tuple[Plan, dict[str, Place]]:
             f"{plan.head}"
         )
     tuned, matched = set(plan.tuned), set[int]()
-    for place in found.values():
+    for place in places.values():
         if isinstance(place, tuple) and not tuned.isdisjoint(place):
             matched.update(place)
     if tuned < matched:
@@ -228,11 +235,11 @@ def fit_plan(model: Any, plan: Plan | str) -> tuple[Plan, dict[str, Place]]:
         )
     if matched != tuned:
         raise InputError(f"blocks {ranges(sorted(tuned - matched))} have no parameters to tune")
-    return plan, found
+    return plan, places
 
 
 def tunes(plan: Plan, place: Place) -> bool:
-    """Say whether a plan trains the parameters of a place."""
+    """Return whether a plan trains the parameters of a place."""
     if place == "head":
         return True
     if place == "embeddings":
@@ -240,10 +247,10 @@ def tunes(plan: Plan, place: Place) -> bool:
     return not set(plan.tuned).isdisjoint(place)
 
 
-def tied_to_embeddings(model: Any, found: Mapping[str, Place]) -> list[str]:
+def tied_to_embeddings(model: Any, places: Mapping[str, Place]) -> list[str]:
     """List the parameters of the head that are the embeddings' too."""
     prefix = base_of(model)[1]
-    return [n for n, place in found.items() if not n.startswith(prefix) and place != "head"]
+    return [n for n, place in places.items() if not n.startswith(prefix) and place != "head"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -284,9 +291,9 @@ def freeze(model: Any, plan: Plan | str) -> Frozen:
     Raises:
         InputError: if the plan does not fit the model, or nothing would be trained.
     """
-    plan, found = fit_plan(model, plan)
+    plan, places = fit_plan(model, plan)
     named = dict(model.named_parameters())
-    trained = tuple(name for name in named if tunes(plan, found[name]))
+    trained = tuple(name for name in named if tunes(plan, places[name]))
     if not trained:
         raise InputError(
             f"{plan.notation} tunes only the head, and {type(model).__name__} has none; tune "
@@ -295,9 +302,9 @@ def freeze(model: Any, plan: Plan | str) -> Frozen:
     train_only(model, set(trained))
     parts = ["embeddings"] if plan.embeddings else []
     parts += [f"blocks {ranges(plan.tuned)}"] if plan.tuned else []
-    parts += ["head"] if any(found[name] == "head" for name in trained) else []
+    parts += ["head"] if any(places[name] == "head" for name in trained) else []
     sizes = sum(named[name].numel() for name in trained), sum(p.numel() for p in named.values())
-    tied = tied_to_embeddings(model, found)
+    tied = tied_to_embeddings(model, places)
     return Frozen(
         trained,
         tuple(name for name in named if name not in set(trained)),

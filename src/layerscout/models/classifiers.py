@@ -134,7 +134,7 @@ def make_classifier(
 
 
 def unshare_weights(model: Any) -> Any:
-    """Give a model that shares its frozen weights with an encoder copies of them, in float32."""
+    """Return a model that shares its frozen weights with an encoder copies of them, in float32."""
     for parameter in model.parameters():
         parameter.data = widen(parameter.data, copy=True)
     for buffer in model.buffers():
@@ -195,7 +195,7 @@ def _label_config(config: Any, labels: Sequence[str], kind: Kind) -> Any:
 def _start_biases(
     heads: Mapping[str, Tensor], new: Collection[str], shares: np.ndarray, kind: Kind
 ) -> dict[str, Tensor]:
-    """Give the biases of a new output layer, which is the last of the head, if it has any."""
+    """Return the biases of a new output layer, which is the last of the head, if it has any."""
     found = [name for name in heads if name.endswith("bias") and len(heads[name]) == len(shares)]
     if not found or found[-1] not in new:
         return {}
@@ -211,7 +211,7 @@ _LAST: WeakKeyDictionary[Encoder, tuple[Any, dict[str, Tensor], set[str]]] = Wea
 def _start_head(
     encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool
 ) -> tuple[dict[str, Tensor], set[str]]:
-    """Give the head that a classifier starts with; see `_load_head`. Nobody changes its tensors."""
+    """Return the head that a classifier starts with; nobody changes its tensors."""
     key = auto, config.to_json_string(use_diff=False), seed, fresh
     if encoder not in _LAST or _LAST[encoder][0] != key:
         _LAST[encoder] = key, *_load_head(encoder, auto, config, seed, fresh)

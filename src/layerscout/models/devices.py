@@ -61,7 +61,7 @@ def resolve_precision(asked: Precision, device: torch.device) -> Computed:
 
 
 def widen(tensor: Tensor, *, copy: bool = False) -> Tensor:
-    """Give a tensor in float32, or in its own dtype if that is more precise."""
+    """Return a tensor in float32, or in its own dtype if that is more precise."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=copy)
 
 

@@ -145,7 +145,7 @@ class Undo:
 
 
 def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
-    """Give an encoder with edited blocks; weights that stay are shared with the one given.
+    """Return an encoder with edited blocks; weights that stay are shared with the one given.
 
     Args:
         encoder: it is not changed.
@@ -268,7 +268,7 @@ def _reinitialize_parameter(
 
 
 def untie_blocks(encoder: Encoder) -> Encoder:
-    """Give each of ALBERT's blocks its own copy of the weights that they share.
+    """Return each of ALBERT's blocks its own copy of the weights that they share.
 
     Raises:
         InputError: if the blocks of the encoder share nothing.

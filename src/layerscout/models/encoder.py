@@ -129,7 +129,7 @@ class Encoder:
     def shape(
         self, labels: int, kind: Kind = "classification", head: Classifier = "family"
     ) -> ModelShape:
-        """Give the sizes and parameter counts with a head; see `model_shape`."""
+        """Return the sizes and parameter counts with a head; see `model_shape`."""
         return model_shape(self.model.config, labels, kind, head, self.family)
 
     def tokenize(
@@ -285,7 +285,7 @@ class Encoder:
         pooling: Pooling = "mean",
         max_length: int = 128,
     ) -> Float32[Tensor, "S n d"]:
-        """Give all S = L + 1 pooled states of n texts (or pairs), in their order, on the CPU.
+        """Return all S = L + 1 pooled states of n texts (or pairs), in their order, on the CPU.
 
         Raises:
             InputError: as `tokenize`.
@@ -347,7 +347,7 @@ class Encoder:
 
 
 def holds_exactly(model: Any, dtype: Computed) -> bool:
-    """Tell whether a model's weights stay the same in a dtype, whatever its configuration says."""
+    """Return whether weights stay the same in a dtype, whatever the configuration says."""
     short = getattr(torch, dtype)
     return all(p.to(short).to(p.dtype).equal(p) for p in model.parameters())
 

@@ -374,7 +374,7 @@ def _quiet_exporter() -> Iterator[None]:
 
 
 def _compare(model: Any, inputs: Mapping[str, Tensor], file: Path) -> float:
-    """Give by how much the first output of a graph differs from the model's, at the most."""
+    """Return by how much the first output of a graph differs from the model's, at the most."""
     from onnxruntime import InferenceSession
 
     session = InferenceSession(str(file), providers=["CPUExecutionProvider"])

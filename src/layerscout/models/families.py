@@ -170,14 +170,13 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(_TABLE)
 
 
 def read_token(model: Mapping[str, Any]) -> ReadToken | None:
-    """Give the token that a head on a model reads, from what scan.json holds of the model."""
+    """Return the token that a head on a model reads, from what scan.json holds of the model."""
     row = FAMILIES.get(str(model.get("family")))  # scans of earlier versions hold no `reads`
-    found: ReadToken | None = model.get("reads") if row is None else row.reads
-    return found
+    return model.get("reads") if row is None else row.reads
 
 
 def check_family(family: str, method: Method) -> None:
-    """Refuse a method that a family of models cannot have.
+    """Raise if a family of models cannot have a method.
 
     Raises:
         InputError: if it is prefix-tuning, and the attention of the family is not the usual one; or

@@ -38,7 +38,7 @@ def make_short_inputs(model: Any, tokens: int = 5) -> dict[str, Tensor]:
 
 
 def agree(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
-    """Tell whether two ways gave the same states."""
+    """Return whether two ways gave the same states."""
     return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
 
 
@@ -62,7 +62,7 @@ def rebuild(model: Any, config: Any) -> Any:
 
 
 def survives_saving(model: Any) -> bool:
-    """Tell whether a bare model gives the same once it is saved and loaded, on two short inputs."""
+    """Return whether a bare model gives the same on two short inputs once saved and loaded."""
     inputs = make_short_inputs(model)
     try:
         again = rebuild(model, model.config)
@@ -182,7 +182,7 @@ def _look(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
 
 
 def _compare_blocks(blocks: Any) -> bool:
-    """Tell whether block 1 has other weights than the rest, which must be alike."""
+    """Return whether block 1 has other weights than the rest, which must be alike."""
     shapes = [{name: p.shape for name, p in block.named_parameters()} for block in blocks]
     if any(each != shapes[-1] for each in shapes[1:]):
         raise _UnlikeError("its blocks are not alike")

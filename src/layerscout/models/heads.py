@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from layerscout.data import Kind, describe_kind
-from layerscout.models.architecture import base_of, keep_family
+from layerscout.models.architecture import ENDINGS, base_of, keep_family
 from layerscout.models.checkpoints import load_pretrained
 from layerscout.models.classifiers import find_read_token, make_classifier
 from layerscout.models.devices import quiet_transformers
@@ -20,15 +20,6 @@ from layerscout.models.encoder import Encoder
 from layerscout.models.shapes import model_class
 from layerscout.plans import Plan, Pooling
 from layerscout.runtime import InputError, first_line
-
-# What the names of the classes of models with a head for a kind of task end with.
-HEADS: Mapping[Kind, str] = {
-    "classification": "ForSequenceClassification",
-    "multi_label_classification": "ForSequenceClassification",
-    "regression": "ForSequenceClassification",
-    "token_classification": "ForTokenClassification",
-    "multiple_choice": "ForMultipleChoice",
-}
 
 
 class _Passing(nn.Module):
@@ -77,7 +68,7 @@ class Head(nn.Module):
         self.model = model
 
     def forward(self, states: Float[Tensor, "b d"]) -> Float[Tensor, "b K"]:
-        """Give the logits for the states of the token that the head reads."""
+        """Return the logits for the states of the token that the head reads."""
         with quiet_transformers():  # that it cannot find padding, of which there is none
             logits: Tensor = self.model(inputs_embeds=states[:, None]).logits
         return logits.reshape(len(states), -1)[:, self.columns]  # one token each, if of tokens
@@ -129,7 +120,7 @@ def make_family_head(
     """
     choose_head_pooling(encoder, kind)
     named = (encoder.model.config.architectures or [""])[0]
-    tuned = named.endswith(tuple(HEADS.values()))
+    tuned = named.endswith(tuple(ENDINGS.values()))
     plan = Plan((), encoder.blocks)
     model = make_classifier(encoder, plan, labels, seed=seed, kind=kind, fresh_head=tuned)
     return Head(model, encoder.family.final_norm).requires_grad_(True)
@@ -154,7 +145,7 @@ def load_tuned_classifier(
         InputError: if the checkpoint has no tuned head, or one for other classes.
     """
     config = encoder.model.config
-    auto, ending = model_class(config, kind), HEADS[kind]
+    auto, ending = model_class(config, kind), ENDINGS[kind]
     if config.architectures and not config.architectures[0].endswith(ending):
         raise InputError(
             f"{encoder.name} is a {config.architectures[0]}, which is not tuned for "

@@ -38,7 +38,7 @@ class MeanLinear(PreTrainedModel):  # type: ignore[misc]  # of an untyped librar
     def forward(
         self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, **inputs: Any
     ) -> SequenceClassifierOutput:
-        """Give the logits, (b, K)."""
+        """Return the logits, (b, K)."""
         states = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, **inputs
         ).last_hidden_state

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
-
-from torch import nn
+from typing import Any
 
 from layerscout.models.adapters import (
     Adapters,
@@ -82,10 +80,17 @@ def lora_config(model: Any, plan: Plan | str, r: int = 8, **options: Any) -> Any
         raise InputError(
             "lora_config needs peft, which is not installed; run: pip install 'layerscout[peft]'"
         ) from error
-    plan, found = fit_plan(model, plan)
-    _check_lora(model, plan, found, r, options)
-    linear = [name for name, module in model.named_modules() if is_linear(module)]
-    places_of = {name: found.get(f"{name}.weight") for name in linear}
+    plan, places = fit_plan(model, plan)
+    _check_lora(model, plan, places, r, options)
+    modules = dict(model.named_modules())
+    adapted = {name: places.get(f"{name}.weight") for name in modules if is_linear(modules[name])}
+    # peft compares how names end: in a bare decoder the norm after the blocks is called as those
+    # within, and cannot be saved by its name; with a head its name is longer.
+    saved = [
+        part
+        for part in head_modules(model, places)
+        if sum(name.endswith(part) for name in modules) == 1
+    ]
     # In full, not by `layers_to_transform`: peft 0.21 refuses that with "all-linear", fails with it
     # on a bare ModernBERT, and knows no layer but 0 of an ALBERT.
     try:
@@ -93,27 +98,17 @@ def lora_config(model: Any, plan: Plan | str, r: int = 8, **options: Any) -> Any
             r=int(r),
             target_modules=[
                 name
-                for name, place in places_of.items()
+                for name, place in adapted.items()
                 if isinstance(place, tuple) and tunes(plan, place)
             ],
-            modules_to_save=_name_saved(model, head_modules(model, found)) or None,
+            modules_to_save=saved or None,
             **({"task_type": "TOKEN_CLS" if labels_words(model) else "SEQ_CLS"} | options),
         )
     except (TypeError, ValueError) as error:
         raise InputError(f"peft refuses these options: {first_line(error)}") from error
 
 
-def _name_saved(model: Any, head: Sequence[str]) -> list[str]:
-    """Keep the names of modules that peft takes for no other ones: it compares how names end.
-
-    In a bare decoder the norm after the blocks is called as the norms within are; with a head its
-    name is longer.
-    """
-    names = [name for name, _ in model.named_modules()]
-    return [part for part in head if sum(name.endswith(part) for name in names) == 1]
-
-
-def wrap_with_lora(model: Any, plan: Plan, method: LoRA) -> Any:
+def _wrap_with_lora(model: Any, plan: Plan, method: LoRA) -> Any:
     """Put the peft model around one, in which the blocks that the plan tunes have a LoRA."""
     config = lora_config(model, plan, r=method.rank, lora_alpha=method.lora_alpha)
     from peft import get_peft_model
@@ -128,7 +123,7 @@ def wrap_with_lora(model: Any, plan: Plan, method: LoRA) -> Any:
 
 
 def _check_lora(
-    model: Any, plan: Plan, found: Mapping[str, Place], r: int, options: Mapping[str, Any]
+    model: Any, plan: Plan, places: Mapping[str, Place], r: int, options: Mapping[str, Any]
 ) -> None:
     if not plan.tuned:
         raise InputError(
@@ -144,7 +139,7 @@ def _check_lora(
             f"what is trained follows from the plan, got {decided[0]}="
             f"{options[decided[0]]!r}; leave it out"
         )
-    if tied := tied_to_embeddings(model, found):
+    if tied := tied_to_embeddings(model, places):
         raise InputError(
             f"peft cannot train a head that is tied to the embeddings, got {tied[0]} of "
             f"{type(model).__name__}; use layerscout.freeze"
@@ -159,7 +154,8 @@ class Equipped:
         model: the transformers model, whose trained parameters ask for gradients.
         plan: with the blocks that the method tunes.
         method: how.
-        wrapper: with LoRA, the peft model around it.
+        wrapper: with LoRA, the peft model around it, whose `merge_and_unload` adds to the weights
+            what was learnt, and returns the plain model.
     """
 
     model: Any
@@ -196,7 +192,7 @@ def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) 
     feed-forward layers. In most families a norm follows the sum; in ModernBERT, which has its
     norms before attention and before the feed-forward layers, the sum is the state itself. The
     norms of the tuned blocks are trained with them. No parameter that was there changes its name,
-    but with LoRA, for as long as `merge_lora` has not run.
+    but with LoRA, for as long as it is not merged.
 
     Args:
         model: as `make_classifier` or `build` gives it, cut at the plan's head.
@@ -222,20 +218,23 @@ def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) 
     if isinstance(method, Full):
         freeze(model, plan)
         return Equipped(model, plan, method)
-    found = fit_plan(model, plan)[1]
+    places = fit_plan(model, plan)[1]
     plan = apply_method(plan, method, blocks)
     with use_seed(seed):
         if isinstance(method, LoRA):
-            return Equipped(model, plan, method, wrap_with_lora(model, plan, method))
-        train_only(model, {name for name, place in found.items() if place == "head"})
-        for layer in _layers(model, plan):
-            match method:
-                case Adapter():
+            return Equipped(model, plan, method, _wrap_with_lora(model, plan, method))
+        train_only(model, {name for name, place in places.items() if place == "head"})
+        family = family_of(model)
+        modules = blocks_of(base_of(model)[0], family)
+        for block in plan.tuned:
+            module = modules[block - 1]
+            # In ALBERT a block may hold several layers.
+            layers = [module] if family.layers is None else module.get_submodule(family.layers)
+            for layer in layers:
+                if isinstance(method, Adapter):
                     add_adapters(model.config, layer, method)
-                case PrefixTuning():
+                else:
                     add_prefix(model.config, layer, method)
-                case _:
-                    assert_never(method)
     return Equipped(model, plan, method)
 
 
@@ -254,52 +253,17 @@ def unload(model: Any) -> Any:
         InputError: if it has none.
     """
     family_of(model)
-    found = 0
+    changed = False
     for layer in list(model.modules()):
         own = dict(layer.named_children())
         if isinstance(adapters := own.get("adapters"), Adapters):
             adapters.remove_from(layer)
-            found += 1
+            changed = True
         if isinstance(own.get("prefix"), Prefix):
             del layer.prefix
             layer.config = base_of(model)[0].config
-            found += 1
+            changed = True
     vars(model).pop("save_pretrained", None)  # `load` replaced it by one that refuses
-    if not found:
+    if not changed:
         raise InputError("the model has neither adapters nor prefixes, so none can be removed")
     return model
-
-
-def merge_lora(equipped: Equipped) -> Any:
-    """Add what LoRA learnt to the weights, in place.
-
-    Returns:
-        The plain transformers model: the names are those before, and no peft is in it.
-
-    Raises:
-        InputError: if the method is not LoRA.
-    """
-    return peft_model(equipped).merge_and_unload()
-
-
-def peft_model(equipped: Equipped) -> Any:
-    """Give the peft model around one that LoRA tunes.
-
-    Raises:
-        InputError: if the method is not LoRA.
-    """
-    if equipped.wrapper is None:
-        raise InputError(
-            f"only LoRA is merged or kept by peft, got the method {equipped.method.name}; "
-            "adapters and prefixes are saved with save_trained"
-        )
-    return equipped.wrapper
-
-
-def _layers(model: Any, plan: Plan) -> Iterator[nn.Module]:
-    """Give the layers of the tuned blocks; in ALBERT a block may hold several."""
-    family = family_of(model)
-    blocks = blocks_of(base_of(model)[0], family)
-    for block in plan.tuned:
-        module = blocks[block - 1]
-        yield from [module] if family.layers is None else module.get_submodule(family.layers)

@@ -20,7 +20,7 @@ from layerscout.models.devices import Precision, quiet_transformers
 from layerscout.models.edits import apply_edits, untie_blocks
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import save_tokenizer
-from layerscout.models.methods import Equipped, equip, peft_model
+from layerscout.models.methods import Equipped, equip
 from layerscout.plans import (
     METHODS,
     Classifier,
@@ -49,16 +49,16 @@ def save_peft(
     The model that is given to that one has as many blocks as the plan's head says.
 
     Args:
-        equipped: a model that LoRA tuned and that `merge_lora` has not merged.
+        equipped: a model that LoRA tuned and that is not merged.
         encoder: what it is a classifier of.
         folder: where it goes; an earlier one is replaced once the new one is whole.
         card: the model card, in Markdown.
         max_length: tokens of a text that it was trained on at the most.
 
     Raises:
-        InputError: if the method is not LoRA, or the folder cannot be written.
+        InputError: if the folder cannot be written.
     """
-    wrapper = peft_model(equipped)
+    wrapper = equipped.wrapper
     for config in wrapper.peft_config.values():
         config.base_model_name_or_path, config.revision = encoder.source, encoder.revision
     with quiet_transformers(), replace_folder(Path(folder)) as temporary:
@@ -77,7 +77,7 @@ def save_trained(
     head: Classifier = "family",
     max_length: int,
 ) -> None:
-    """Write what adapters or prefix-tuning trained, and which base it belongs to.
+    """Write what was trained, not by LoRA, and which base it belongs to.
 
     Args:
         equipped: the model after training.
@@ -89,16 +89,10 @@ def save_trained(
         max_length: tokens of a text that it was trained on at the most.
 
     Raises:
-        InputError: if the method is another one, or the folder cannot be written.
+        InputError: if the folder cannot be written.
     """
     from safetensors.torch import save_file
 
-    saved = equipped.method.saved
-    if saved != "apart" and not (saved == "whole" and head == "mean-linear"):
-        raise InputError(
-            "only adapters and prefixes are saved in this way, got the method "
-            f"{equipped.method.name}; export it as an ordinary checkpoint"
-        )
     config = equipped.model.config
     groups = getattr(encoder.model.config, "num_hidden_groups", None)
     about = {
@@ -151,7 +145,7 @@ class Loaded:
 
 
 def holds_trained(folder: str | Path) -> bool:
-    """Tell whether a folder holds what was trained apart from its base."""
+    """Return whether a folder holds what was trained apart from its base."""
     return (Path(folder).expanduser() / WEIGHTS).is_file()
 
 
@@ -189,9 +183,9 @@ def load_trained(
         precision: of the base, as for `Encoder.load`.
     """
     path = Path(folder).expanduser()
-    saved = _read_saved(path)
+    about, method, plan = _read_description(path)
     tensors = _read_tensors(path)
-    source = str(saved.base["source"] if base is None else base)
+    source = str(about["base"]["source"] if base is None else base)
     try:
         encoder = Encoder.load(source, device=device, precision=precision)
     except InputError as error:
@@ -201,19 +195,20 @@ def load_trained(
             f"cannot load the base of {folder}: {error}; or give where it is now as `base` of "
             "layerscout.load"
         ) from error
-    encoder = _restore_base(encoder, saved, source)
-    model = make_classifier(encoder, saved.plan, saved.labels, kind=saved.kind, head=saved.head)
-    if saved.thresholds is not None:
-        model.config.thresholds = saved.thresholds
-    equip(model, saved.plan, saved.method)
+    encoder = _restore_base(encoder, about["base"], plan.head, source)
+    kind = about["kind"]
+    model = make_classifier(encoder, plan, about["labels"], kind=kind, head=about["classifier"])
+    if (thresholds := about.get("thresholds")) is not None:
+        model.config.thresholds = thresholds
+    equip(model, plan, method)
     expected = {name: p for name, p in model.named_parameters() if p.requires_grad}
     _check_tensors(path, tensors, expected)
     with torch.no_grad():
         for name, parameter in expected.items():
             parameter.copy_(tensors[name])
-    if saved.method.saved == "apart":
+    if method.saved == "apart":
         model.save_pretrained = _refuse_to_save
-    return Loaded(replace(encoder, name=str(folder)), model, saved.kind)
+    return Loaded(replace(encoder, name=str(folder)), model, kind)
 
 
 def hash_base(encoder: Encoder, head: int) -> str:
@@ -249,21 +244,8 @@ def _write_tokenizer_and_card(encoder: Encoder, folder: Path, card: str, max_len
         (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class _Saved:
-    """What the JSON file of a folder tells."""
-
-    method: Method
-    plan: Plan
-    kind: Kind
-    head: Classifier
-    labels: list[str]
-    thresholds: Mapping[str, float] | None
-    base: Mapping[str, Any]
-    edit_spec: EditSpec | None
-
-
-def _read_saved(folder: Path) -> _Saved:
+def _read_description(folder: Path) -> tuple[dict[str, Any], Method, Plan]:
+    """Read the JSON file of a folder: all of it, and the method and the plan that it names."""
     try:
         about = json.loads((folder / CONFIG).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -281,23 +263,22 @@ def _read_saved(folder: Path) -> _Saved:
             f"layerscout that saved it, {about['layerscout']!s:.20}"
         )
     try:
-        method, base, labels = about["method"], dict(about["base"]), about["labels"]
-        kinds = {name: kind for name, kind in METHODS.items() if kind.saved != "merged"}
+        about["base"] = base = dict(about["base"])
+        labels = about["labels"]
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
             raise TypeError("labels")
         if not labels or not {"source", "sha256", "family", "untied"} <= set(base):
             raise KeyError("base")
-        plan = Plan.from_dict(about["plan"])
-        plan = plan if method == Full.name else replace(plan, embeddings=False)
-        kind, head = about["kind"], about["classifier"]
-        if kind not in get_args(Kind) or head not in get_args(Classifier):
+        if about["kind"] not in get_args(Kind) or about["classifier"] not in get_args(Classifier):
             raise KeyError("kind")
-        made = kinds[method](**about["options"])
-        given = base.get("editing")
-        spec = None if given is None else EditSpec.from_dict(given)
-        return _Saved(made, plan, kind, head, labels, about.get("thresholds"), base, spec)
+        kinds = {name: kind for name, kind in METHODS.items() if kind.saved != "merged"}
+        plan, method = Plan.from_dict(about["plan"]), kinds[about["method"]](**about["options"])
+        if base.get("editing") is not None:
+            base["editing"] = EditSpec.from_dict(base["editing"])
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"the {CONFIG} of {folder} is broken ({error}); save it again") from error
+    # Only full fine-tuning trains the embeddings, which (1, L, L) stands for elsewhere.
+    return about, method, plan if isinstance(method, Full) else replace(plan, embeddings=False)
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -312,15 +293,15 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def _restore_base(encoder: Encoder, saved: _Saved, source: str) -> Encoder:
+def _restore_base(encoder: Encoder, base: Mapping[str, Any], head: int, source: str) -> Encoder:
     """Do to an encoder what was done before, and show that it is the base."""
-    config, base = encoder.model.config, saved.base
-    fits = config.model_type == base["family"] and encoder.blocks >= saved.plan.head
+    config = encoder.model.config
+    fits = config.model_type == base["family"] and encoder.blocks >= head
     if fits and base["untied"] and config.num_hidden_groups != encoder.blocks:
         encoder = untie_blocks(encoder)
-    if fits and saved.edit_spec is not None:
-        encoder = apply_edits(encoder, saved.edit_spec)
-    if not fits or hash_base(encoder, saved.plan.head) != base["sha256"]:
+    if fits and base.get("editing") is not None:
+        encoder = apply_edits(encoder, base["editing"])
+    if not fits or hash_base(encoder, head) != base["sha256"]:
         revision = f" at revision {base['revision']}" if base.get("revision") else ""
         raise InputError(
             f"the base must be exactly the model that was tuned, {base.get('name')}{revision}, but "

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from layerscout.data import Kind, describe_kind
-from layerscout.models.architecture import _SOME_HAVE, is_linear, norm_parameters
+from layerscout.models.architecture import ENDINGS, is_linear, norm_parameters
 from layerscout.models.devices import quiet_transformers
 from layerscout.models.families import FAMILIES, Family
 from layerscout.plans import Classifier, ModelShape, Parameters, weight_sets
@@ -30,7 +30,7 @@ def make_unweighted(kind: Any, config: Any) -> Any:
 
 
 def model_class(config: Any, kind: Kind = "classification", head: Classifier = "family") -> Any:
-    """Give the Auto class that puts the family's own head for a kind of task on an encoder.
+    """Return the Auto class that puts the family's own head for a kind of task on an encoder.
 
     Args:
         config: the transformers configuration of a supported family.
@@ -45,15 +45,13 @@ def model_class(config: Any, kind: Kind = "classification", head: Classifier = "
     if head == "mean-linear":
         from layerscout.models.mean_linear import MeanLinear
 
-        if kind in _SOME_HAVE:
+        if ENDINGS[kind] != ENDINGS["classification"]:
             raise InputError(
                 "the classifier mean-linear reads the mean of one text, which is not enough for "
                 f"{describe_kind(kind)}; use the classifier family"
             )
         return MeanLinear
-    if kind not in _SOME_HAVE:
-        return transformers.AutoModelForSequenceClassification
-    auto = getattr(transformers, f"AutoModelFor{_SOME_HAVE[kind]}")
+    auto = getattr(transformers, f"AutoModel{ENDINGS[kind]}")
     classes: Mapping[Any, Any] = auto._model_mapping
     if type(config) not in classes:
         known = transformers.CONFIG_MAPPING
@@ -108,17 +106,18 @@ def _count_shape(config: Any, auto: Any, family: Family) -> ModelShape:
         model = auto.from_config(config)
     base = getattr(model, model.base_model_prefix)
     blocks = base.get_submodule(family.blocks)
-    after = [m for name in family.head_parts if (m := _find_module(base, name)) is not None]
+    heads = tuple(f"{part}." for part in family.head_parts)
+    in_head = sum(p.numel() for name, p in base.named_parameters() if name.startswith(heads))
+    in_base, in_blocks, total = _count(base), _count(blocks), _count(model)
     queries, keys = count_features(config)
-    L, total = config.num_hidden_layers, _count(model)
     # ALBERT's list is shorter than L: its groups serve several blocks each.
-    weights = weight_sets(L, len(blocks))
-    in_base, in_blocks, in_head = _count(base), _count(blocks), sum(map(_count, after))
+    weights = weight_sets(config.num_hidden_layers, len(blocks))
+    sizes = (getattr(config, n, None) for n in ("intermediate_size", "hidden_dim", "n_inner"))
     return ModelShape(
         family=config.model_type,
-        blocks=L,
+        blocks=config.num_hidden_layers,
         hidden_size=config.hidden_size,
-        feed_forward=_feed_forward(config),
+        feed_forward=int(next(filter(None, sizes), 4 * config.hidden_size)),
         vocabulary=config.vocab_size,
         parameters=Parameters(
             embeddings=in_base - in_blocks - in_head,
@@ -147,20 +146,6 @@ def count_features(config: Any) -> tuple[int, int]:
 def _linear(block: nn.Module) -> int:
     weights = [m.get_parameter("weight") for m in block.modules() if is_linear(m)]
     return sum(sum(weight.shape) for weight in weights)
-
-
-def _feed_forward(config: Any) -> int:
-    names = ("intermediate_size", "hidden_dim", "n_inner")
-    given = [getattr(config, name, None) for name in names]
-    return int(next(filter(None, given), 4 * config.hidden_size))
-
-
-def _find_module(base: Any, path: str) -> Any:
-    """Give a module of a bare model by its path; None where there is none."""
-    try:
-        return base.get_submodule(path)
-    except AttributeError:
-        return None
 
 
 def _count(module: nn.Module) -> int:

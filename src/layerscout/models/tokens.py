@@ -109,7 +109,7 @@ class Tokens:
         return texts, self._firsts[self.find_outputs(rows)] - self.offsets[rows][texts]
 
     def select(self, words: Int64[np.ndarray, " m"]) -> Tokens:
-        """Give the texts that some words belong to, with no other words labelled.
+        """Return the texts that some words belong to, with no other words labelled.
 
         Args:
             words: numbers, ascending; these words are then numbered from 0 on.
@@ -144,7 +144,7 @@ class Tokens:
         return np.maximum.reduceat(places, self.offsets[:-1])
 
     def keep(self, places: Int64[np.ndarray, " n"]) -> Tokens:
-        """Give one token of each text, by its place there, as n texts of one token."""
+        """Return one token of each text, by its place there, as n texts of one token."""
         at = self.offsets[:-1] + places
         return replace(
             self,
@@ -186,7 +186,7 @@ class Tokens:
         return texts, places, np.cumsum(np.diff(words, prepend=words[:1]) != 0)
 
     def mean_weights(self, rows: Int64[np.ndarray, " b"]) -> Float32[np.ndarray, "b T"]:
-        """Give the weights with which mean-pooling adds up the tokens of a padded batch."""
+        """Return the weights with which mean-pooling adds up the tokens of a padded batch."""
         at, real = self.pad(rows)
         used = real & self.ordinary[at]
         weights: Float32[np.ndarray, "b T"] = used / used.sum(axis=1, keepdims=True)
@@ -279,7 +279,7 @@ def _replace_words(
 
 
 def _find_filler(tokenizer: Any) -> int:
-    """Give the token that stands for a text of none: a model needs one to run on."""
+    """Return the token that stands for a text of none: a model needs one to run on."""
     known = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
     return int(next(token for token in known if token is not None))
 

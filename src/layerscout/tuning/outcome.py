@@ -21,7 +21,6 @@ from layerscout.models import (
     export,
     holds_exactly,
     keep_thresholds,
-    merge_lora,
     round_weights,
     save_peft,
     save_trained,
@@ -236,7 +235,7 @@ def _load_kept(setup: TuneSetup, tuned: Tuned) -> tuple[Equipped, Any]:
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(equipped.model).load_state_dict(tuned.parameters, strict=False)
     as_checkpoint = setup.method.saved == "merged" and setup.saved_as == "checkpoint"
-    return equipped, merge_lora(equipped) if as_checkpoint else equipped.model
+    return equipped, equipped.wrapper.merge_and_unload() if as_checkpoint else equipped.model
 
 
 def _choose_writer(

@@ -66,7 +66,10 @@ def list_circumstances(content: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def format_plain(value: object) -> str:
     """Write the value of an option as it is typed."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, list):
+        return ",".join(map(format_plain, value))
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else str(value)
 
 
 def format_setting(value: object) -> str:

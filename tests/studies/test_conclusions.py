@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from layerscout.studies.checking import make_recipe
-from layerscout.studies.conclusions import conclude
-from layerscout.studies.study_content import StudyContent
+from layerscout.studies.conclusions import StudyContent, conclude
 from layerscout.studies.summaries import tidy_records
 
 SHARES = {"full": 1.0, "top:1": 0.43, "head:1": 0.04}

@@ -17,11 +17,11 @@ from layerscout.runtime import DiskError, InputError
 from layerscout.studies import Trial, estimate, estimates, report, runners, store as stores, study
 from layerscout.studies.backends import Local
 from layerscout.studies.checking import make_recipe
+from layerscout.studies.conclusions import load_study
 from layerscout.studies.context import TrialContext
 from layerscout.studies.grid import group_trials
 from layerscout.studies.stand_ins import MODELS
 from layerscout.studies.store import Store
-from layerscout.studies.study_content import load_study
 from layerscout.studies.study_page import draw_study
 from layerscout.tuning import outcome
 from studying import QUICK, recipe, records, run

@@ -11,8 +11,7 @@ from scipy import stats
 from layerscout.pages.content import Table, write_latex, write_markdown
 from layerscout.scores.diagnostics import rank_movement
 from layerscout.studies import load_recipe
-from layerscout.studies.chart_rows import estimate_density
-from layerscout.studies.charts import draw_figure
+from layerscout.studies.charts import draw_figure, estimate_density
 from layerscout.studies.recipe import FigureSpec
 from layerscout.studies.summaries import choose_rates, tidy_records
 from layerscout.studies.tables import (

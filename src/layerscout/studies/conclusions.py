@@ -1,16 +1,27 @@
-"""What a study shows, in sentences, and the command that follows from it."""
+"""What a study has measured, what it shows in sentences, and the command that follows from it."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from layerscout.data import SIGNED
-from layerscout.studies.best_cell import find_best_cell, suggest_tuning
-from layerscout.studies.study_content import StudyContent
+import pandas as pd
+
+from layerscout.data import KNOWN, SIGNED, benchmark
+from layerscout.pages import (
+    name_method,
+    train_longer,
+    write_command,
+    write_options,
+    write_report_command,
+)
+from layerscout.plans import TuneRequest, options_of
+from layerscout.studies.recipe import DERIVED, Recipe
+from layerscout.studies.store import Store
+from layerscout.studies.summaries import FIXED, tidy_records
 from layerscout.studies.tables import (
     Contest,
     compare_with_baseline,
@@ -19,9 +30,50 @@ from layerscout.studies.tables import (
     select_rows,
 )
 
+
+@dataclass(frozen=True)
+class StudyContent:
+    """What a study has measured so far.
+
+    Attributes:
+        content: the content of `study.json`.
+        recipe: the recipe.
+        records: by the key of their trial; None where there is none, or a broken one.
+        broken: how many records cannot be read.
+        frame: the tidy rows.
+    """
+
+    content: Mapping[str, Any]
+    recipe: Recipe
+    records: Mapping[str, dict[str, Any] | None]
+    broken: int
+    frame: pd.DataFrame
+
+    def list_done(self, verb: str) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
+        """Return the cells of a verb whose trial is done, each with its record."""
+        cells = [(cell, self.records.get(cell["trial"])) for cell in self.content["cells"]]
+        return [
+            (cell, record)
+            for cell, record in cells
+            if record is not None and record["status"] == "done" and record["verb"] == verb
+        ]
+
+
+def load_study(content: Mapping[str, Any], folder: Path) -> StudyContent:
+    """Read the records of a study, each once."""
+    store = Store(folder)
+    keys = dict.fromkeys(cell["trial"] for cell in content["cells"] if cell["trial"] is not None)
+    records = {key: store.read(key) for key in keys}
+    broken = sum(record is None and store.is_broken(key) for key, record in records.items())
+    recipe = Recipe.model_validate(content["recipe"])
+    return StudyContent(content, recipe, records, broken, tidy_records(content, records.get))
+
+
 # Axes whose values are ways to tune, so that one may be better and another one cheaper.
 STRATEGIES = ("plan", "method")
 VERBS = {"tune": "tuned", "scan": "scanned", "compare": "compared", "evaluate": "evaluated"}
+# Options that a command has in a form of its own.
+APART = ("plan", "method_options", "seed", "max_length", "metric")
 
 
 @dataclass(frozen=True)
@@ -37,7 +89,7 @@ class Conclusion:
     step: tuple[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        """Give what `study.json` and the page hold of it."""
+        """Return what `study.json` and the page hold of it."""
         return {"conclusion": self.lines, "next": self.step[1]}
 
 
@@ -48,46 +100,44 @@ def conclude(study: StudyContent, folder: str) -> Conclusion:
         study: as far as it has come.
         folder: where it is, as commands name it.
     """
-    found = {
-        name: lines
-        for name, grid in study.recipe.grids.items()
-        if grid.verb == "tune" and (lines := _compare_strategies(study, name))
-    }
+    tuned = [name for name, grid in study.recipe.grids.items() if grid.verb == "tune"]
+    shown = {name: lines for name in tuned if (lines := _compare_strategies(study, name))}
     lines = [
-        line if len(found) == 1 else f"{name}: {line}"
-        for name, some in found.items()
+        line if len(shown) == 1 else f"{name}: {line}"
+        for name, some in shown.items()
         for line in some
     ]
-    best = find_best_cell(study)
-    if best is None:
-        command = shlex.join(["layerscout", "report", folder])
-        step = "Update this page with the trials that are done by then:", command
-    else:
-        step = suggest_tuning(best, study.content.get("data"))
-    return Conclusion(lines or _describe_measured(study), step)
+    step = _suggest_tuning(study) or (
+        "Update this page with the trials that are done by then:",
+        write_report_command(folder),
+    )
+    return Conclusion(lines or [_describe_measured(study)], step)
 
 
 def _compare_strategies(study: StudyContent, grid: str) -> list[str]:
     """Compare the plans, or else the methods, of a grid; nothing where fewer than two are done."""
-    found = select_rows(study.frame, grid, ["share"])
+    rows = select_rows(study.frame, grid, ["share"])
     for axis in STRATEGIES:
-        if axis not in found:
+        if axis not in rows:
             continue
-        rows = list(zip(found[axis].map(format_value), found["value"], strict=True))
-        shares = {one: mean(v for other, v in rows if other == one) for one, _ in rows}
+        shares = rows["value"].groupby(rows[axis].map(format_value), sort=False).agg(mean).to_dict()
         if len(shares) < 2:
             continue
-        usual = [one for one in (study.recipe.baseline, "full") if one is not None]
         costly = sorted(shares, key=lambda one: -shares[one])
-        baseline = next(one for one in (*usual, *costly) if one in shares)
+        baseline = next(one for one in (study.recipe.baseline, "full", *costly) if one in shares)
         contests = compare_with_baseline(study.frame, grid, axis, baseline, study.records)
         if not contests:
             return []
-        unlearnt, some = _find_unlearnt(study, grid)
-        if unlearnt and not some:
-            return [_describe_unlearnt(study, grid, axis)]
+        best = _find_best_by_task(study, grid)
+        unlearnt = best.index[best["metric"] <= best["majority"]]
+        if len(unlearnt) == len(best):
+            reached, always = map(format_rounded, best.max())
+            return [
+                f"No {axis} has learnt the task: the best trial reaches {reached}, and always "
+                f"giving the same answer reaches {always}, so the differences mean nothing."
+            ]
         lines = _describe_contests(contests, shares, baseline, axis, _find_unit(study, grid))
-        if unlearnt:
+        if len(unlearnt):
             lines.append(
                 f"No {axis} does better than always giving the same answer on "
                 f"{', '.join(unlearnt)}, so the differences there are noise."
@@ -96,35 +146,46 @@ def _compare_strategies(study: StudyContent, grid: str) -> list[str]:
     return []
 
 
+def _find_best_by_task(study: StudyContent, grid: str) -> pd.DataFrame:
+    """Return by task the best metric of a trial, and that of one answer for all if it is known."""
+    measures = ["metric", "majority"]
+    rows = select_rows(study.frame, grid, measures)
+    by = [rows["task"].map(format_value), rows["measure"]]
+    return rows["value"].groupby(by, sort=False).max().unstack().reindex(columns=measures)
+
+
 def _find_unit(study: StudyContent, grid: str) -> str:
-    """Give the unit of differences: points of a share, or none where some metric is not a share."""
-    metrics = {
-        record["result"].get("metric")
-        for cell, record in study.list_done("tune")
-        if cell["grid"] == grid
-    }
+    """Return the unit of differences: points of a share; "" where some metric is not a share."""
+    done = study.list_done("tune")
+    metrics = {record["result"].get("metric") for cell, record in done if cell["grid"] == grid}
     return "" if metrics & {None, *SIGNED} else "points"
 
 
 def _describe_contests(
-    contests: Sequence[Contest],
-    shares: Mapping[str, float],
-    baseline: str,
-    axis: str,
-    unit: str,
+    contests: Sequence[Contest], shares: Mapping[str, float], baseline: str, axis: str, unit: str
 ) -> list[str]:
     """Name what does better than the baseline; if nothing does, what is cheaper and nearest."""
 
+    def write(value: float) -> str:
+        return f"{100 * value:.1f}" if unit else f"{value:.3f}"
+
     def describe(one: Contest) -> str:
-        cost = shares[one.name] / shares[baseline]
-        cost_words = "under 1%" if cost < 0.005 else f"{cost:.0%}"
+        cost, size = shares[one.name] / shares[baseline], write(abs(one.difference.mean))
+        more = "more" if one.difference.mean > 0 else "less"
+        gain = f"{size} {unit} {more}" if unit else f"{size} {more} of the metric"
+        interval = f"no interval: {one.over}"
+        if one.difference.low is not None and one.difference.high is not None:
+            ends = [
+                f"{'−' if end < 0 else '+'}{write(abs(end))}"
+                for end in (one.difference.low, one.difference.high)
+            ]
+            interval = f"95 % interval {' to '.join(ends)}, over {one.over}"
         return (
-            f"{cost_words} of its training FLOPs for {_describe_difference(one, unit)} "
-            f"({_describe_interval(one, unit)})"
+            f"{'under 1%' if cost < 0.005 else f'{cost:.0%}'} of its training FLOPs for "
+            f"{gain if float(size) else 'no difference'} ({interval})"
         )
 
-    ahead = [one for one in contests if (one.difference.low or 0) > 0]
-    if ahead:
+    if ahead := [one for one in contests if (one.difference.low or 0) > 0]:
         best = max(ahead, key=lambda one: one.difference.mean)
         lines = [f"{best.name} beats {baseline}: it takes {describe(best)}."]
         if len(contests) > 1:
@@ -148,77 +209,115 @@ def _describe_contests(
     return [f"{line}."]
 
 
-def _describe_difference(one: Contest, unit: str) -> str:
-    size = _format_size(abs(one.difference.mean), unit)
-    if not float(size):
-        return "no difference"
-    more = "more" if one.difference.mean > 0 else "less"
-    return f"{size} {unit} {more}" if unit else f"{size} {more} of the metric"
-
-
-def _describe_interval(one: Contest, unit: str) -> str:
-    low, high = one.difference.low, one.difference.high
-    if low is None or high is None:
-        return f"no interval: {one.over}"
-    ends = (f"{'−' if end < 0 else '+'}{_format_size(abs(end), unit)}" for end in (low, high))
-    return f"95 % interval {' to '.join(ends)}, over {one.over}"
-
-
-def _format_size(value: float, unit: str) -> str:
-    return f"{100 * value:.1f}" if unit else f"{value:.3f}"
-
-
-def _find_unlearnt(study: StudyContent, grid: str) -> tuple[list[str], bool]:
-    """Name the tasks on which no trial does better than one answer for all, and if others do."""
-    found = select_rows(study.frame, grid, ["metric", "majority"])
-    by: dict[str, dict[str, list[float]]] = {}
-    for row in found.to_dict("records"):
-        task = by.setdefault(format_value(row["task"]), {})
-        task.setdefault(str(row["measure"]), []).append(float(row["value"]))
-    unlearnt = [
-        task
-        for task, values in by.items()
-        if "majority" in values and max(values["metric"]) <= max(values["majority"])
-    ]
-    return unlearnt, len(unlearnt) < len(by)
-
-
-def _describe_unlearnt(study: StudyContent, grid: str, axis: str) -> str:
-    found = select_rows(study.frame, grid, ["metric", "majority"])
-    best, always = (found[found["measure"] == one]["value"].max() for one in ("metric", "majority"))
-    return (
-        f"No {axis} has learnt the task: the best trial reaches {format_rounded(best)}, and always "
-        f"giving the same answer reaches {format_rounded(always)}, so the differences mean nothing."
-    )
-
-
-def _describe_measured(study: StudyContent) -> list[str]:
+def _describe_measured(study: StudyContent) -> str:
     """Say what was run on what, and where its figures stand, where no strategies are compared."""
     parts = []
     for verb, past in VERBS.items():
-        cells = [cell["values"] for cell, _ in study.list_done(verb)]
-        if not cells:
-            continue
-        axes = [
-            _count({str(values[axis]) for values in cells if axis in values}, axis)
-            for axis in ("model", "task")
-        ]
-        parts.append(f"{past} {' on '.join(filter(None, axes))} ({_count(cells, 'trial')})")
+        if cells := [cell["values"] for cell, _ in study.list_done(verb)]:
+            numbers = {
+                axis: len({str(values[axis]) for values in cells if axis in values})
+                for axis in ("model", "task")
+            }
+            on = " on ".join(_count(number, axis) for axis, number in numbers.items() if number)
+            parts.append(f"{past} {on} ({_count(len(cells), 'trial')})")
     if not parts:
-        return ["No trial is done yet, so there is nothing to conclude."]
-    recipe = study.recipe
-    titles = [*(one.title for one in recipe.tables), *(one.title for one in recipe.figures)]
-    look = titles[0] if titles else "Trials"
-    return [
-        f"This study {_join(parts)}. It compares no plans or methods, so it names no winner; look "
-        f'first at "{look}".'
-    ]
+        return "No trial is done yet, so there is nothing to conclude."
+    listed = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+    titles = [one.title for one in (*study.recipe.tables, *study.recipe.figures)]
+    return (
+        f"This study {listed}. It compares no plans or methods, so it names no winner; look first "
+        f'at "{titles[0] if titles else "Trials"}".'
+    )
 
 
-def _count(things: Any, name: str) -> str:
-    number = len(things)
-    return "" if not number else f"{number:,} {name}{'' if number == 1 else 's'}"
+def _count(number: int, name: str) -> str:
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
-def _join(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+def _suggest_tuning(study: StudyContent) -> tuple[str, str] | None:
+    """Say how to tune the best cell again, and write the command; None where nothing was tuned.
+
+    Where that has learnt nothing, the cell that trains most is tuned for longer.
+    """
+    if (best := _find_best_cell(study)) is None:
+        return None
+    plan, record, learnt = best
+    given = record["arguments"]
+    place = _locate_task(record["task"], study.content.get("data"))
+    content = {
+        "model": {"name": record["models"][0]},
+        "settings": {**place, **{k: given[k] for k in ("seed", "max_length") if k in given}},
+    }
+    notation = given.get("plan", {}).get("notation", plan)
+    options = {"plan": "full" if plan == "full" else notation, **_select_options(given)}
+    known = KNOWN.get(place.get("task", ""))
+    if "metric" in given and given["metric"] != (known.metric if known else "accuracy"):
+        options["metric"] = given["metric"]
+    sentence = _describe_step(given)
+    if not learnt:
+        sentence = "Tune for longer and at other learning rates:"
+        options.pop("max_steps", None)
+        options |= train_longer(given.get("epochs", TuneRequest.epochs), given["learning_rate"])
+    return sentence, write_command("tune", content, *write_options(options))
+
+
+def _find_best_cell(study: StudyContent) -> tuple[str, Mapping[str, Any], bool] | None:
+    """Return the plan of the best cell of tune, its first record, and whether it has learnt.
+
+    The best has the largest mean over seeds on the first task; of equals it is the cheapest. Of
+    several tasks the metrics cannot be compared. Where that does no better than one answer for all,
+    it is the cell that trains most.
+    """
+    rows = select_rows(study.frame, None, ["metric"])
+    records = [study.records.get(trial) for trial in rows["trial"]]
+    rows = rows.assign(record=records)
+    rows = rows[[one is not None and one["verb"] == "tune" for one in records]]
+    if rows.empty:
+        return None
+    rows = rows[rows["task"].map(format_value) == format_value(rows["task"].iloc[0])]
+    rows = rows.assign(flops=[one["result"]["flops"]["train"] for one in rows["record"]])
+    left = (*FIXED, *DERIVED, "seed", "learning_rate", "record", "flops")
+    axes = [rows[name].map(format_value) for name in rows if name not in left]
+    cells = rows.groupby(axes, sort=False)
+    means = cells[["value", "flops"]].agg(mean).reset_index(drop=True)
+    ranked = means.sort_values(["value", "flops"], ascending=[False, True], kind="stable")
+    first = cells.head(1).reset_index(drop=True)
+    place = ranked.index[0]
+    majority = first["record"][place]["result"].get("majority")
+    learnt = majority is None or bool(means["value"][place] > majority)
+    best = first.iloc[place if learnt else means["flops"].idxmax()]
+    return format_value(best.get("plan")), best["record"], learnt
+
+
+def _describe_step(given: Mapping[str, Any]) -> str:
+    """Say what the command does, and which examples of the study it cannot read again."""
+    words = ["Tune the best cell again"]
+    if "per_class" in given or "balanced" in given:
+        words.append("on all training examples")
+    elif given.get("sample_seed", given.get("seed")) != given.get("seed"):
+        words.append("on another sample of training examples")
+    if given.get("validation_examples", "all") != "all":
+        words.append("judged on all validation examples")
+    return f"{', '.join(words)}:"
+
+
+def _locate_task(task: Any, data: str | None) -> dict[str, Any]:
+    """Return where the data of a trial are and how they are read, as `settings` of results do."""
+    if isinstance(task, Mapping):
+        return {name: value for name, value in task.items() if name != "name"}
+    if task not in KNOWN:
+        return {"data": task}
+    own = None if data is None else Path(data) / benchmark(task)
+    return {"data": str(own) if own and own.is_dir() else KNOWN[task].hub, "task": task}
+
+
+def _select_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the options of a tuning that are not as usual, in the order of their declarations."""
+    usual = {one.name: one.default for one in fields(TuneRequest) if one.name not in APART}
+    usual = {name: usual[name] for name in options_of(TuneRequest) if name in usual}
+    options = {
+        name: given[name]
+        for name, default in (usual | {"precision": "float32"}).items()
+        if given.get(name, default) != default and given[name] is not False
+    }
+    return options | name_method(given.get("method", "full"), given.get("method_options", {}))

@@ -30,8 +30,7 @@ from layerscout.runtime import (
     read_json,
     write_files,
 )
-from layerscout.studies.conclusions import Conclusion, conclude
-from layerscout.studies.study_content import load_study
+from layerscout.studies.conclusions import Conclusion, conclude, load_study
 from layerscout.studies.study_page import build_study, draw_study, tabulate_study
 from layerscout.studies.summaries import UNLIKE_OURS
 

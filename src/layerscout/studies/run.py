@@ -23,14 +23,13 @@ from layerscout.runtime import (
     write_files,
 )
 from layerscout.studies.backends import Backend, Local, OnTrial
-from layerscout.studies.conclusions import conclude
+from layerscout.studies.conclusions import conclude, load_study
 from layerscout.studies.context import TrialContext
 from layerscout.studies.grid import Cell, group_trials
 from layerscout.studies.loading import load_recipe
 from layerscout.studies.planner import Planner
 from layerscout.studies.recipe import Recipe
 from layerscout.studies.store import Store
-from layerscout.studies.study_content import load_study
 from layerscout.studies.trial import Trial
 
 

@@ -14,10 +14,9 @@ import pandas as pd
 from layerscout.pages import Section, Table, draw_similarity, draw_skips, draw_truncation
 from layerscout.runtime import write_yaml
 from layerscout.studies.charts import COSTS, draw_figure, draw_pareto
-from layerscout.studies.conclusions import Conclusion
+from layerscout.studies.conclusions import Conclusion, StudyContent
 from layerscout.studies.recipe import FigureSpec, Grid, TableSpec, list_names
 from layerscout.studies.regrets import tabulate_regrets
-from layerscout.studies.study_content import StudyContent
 from layerscout.studies.summaries import FIXED
 from layerscout.studies.tables import (
     collect_trials,

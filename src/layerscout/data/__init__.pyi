@@ -1,0 +1,88 @@
+from .batches import (
+    batch_by_length as batch_by_length,
+    shuffle_batches as shuffle_batches,
+    shuffle_plainly as shuffle_plainly,
+)
+from .columns import (
+    Inputs as Inputs,
+    choose_inputs as choose_inputs,
+    render as render,
+)
+from .intervals import (
+    SIGNED as SIGNED,
+    find_difference as find_difference,
+    find_interval as find_interval,
+    half_width as half_width,
+    standard_error as standard_error,
+)
+from .known_tasks import (
+    KNOWN as KNOWN,
+    Kind as Kind,
+    benchmark as benchmark,
+)
+from .labels import (
+    count_classes as count_classes,
+    read_classes as read_classes,
+)
+from .metrics import (
+    METRICS as METRICS,
+    METRICS_OF as METRICS_OF,
+    evaluate as evaluate,
+    evaluate_all as evaluate_all,
+    evaluate_by_name as evaluate_by_name,
+    evaluate_groups as evaluate_groups,
+    evaluate_without as evaluate_without,
+    list_metrics as list_metrics,
+    name_metric as name_metric,
+    pearson_spearman as pearson_spearman,
+    tabulate_confusion as tabulate_confusion,
+)
+from .pairing import (
+    find_row_interval as find_row_interval,
+    pair_predictions as pair_predictions,
+)
+from .predictions import (
+    find_certainty as find_certainty,
+    pick_choices as pick_choices,
+    predict_labels as predict_labels,
+    settle_thresholds as settle_thresholds,
+    tune_thresholds as tune_thresholds,
+    warn_of_one_answer as warn_of_one_answer,
+)
+from .sampling import (
+    Split as Split,
+    concatenate_ranges as concatenate_ranges,
+    deal_labels as deal_labels,
+    draw_words as draw_words,
+    sample as sample,
+    stratify as stratify,
+)
+from .shards import (
+    Shards as Shards,
+)
+from .tables import (
+    Table as Table,
+    join_names as join_names,
+)
+from .targets import (
+    HELD_OUT as HELD_OUT,
+    Targets as Targets,
+    check_choices as check_choices,
+    check_metric as check_metric,
+    describe_kind as describe_kind,
+    draw_examples as draw_examples,
+    ensure_validation as ensure_validation,
+    expand_choices as expand_choices,
+    make_targets as make_targets,
+    require_validation as require_validation,
+    tabulate_predictions as tabulate_predictions,
+)
+from .task import (
+    REPEATED as REPEATED,
+    Task as Task,
+    count_repeated as count_repeated,
+    reload_task as reload_task,
+)
+from .words import (
+    Tags as Tags,
+)

@@ -13,7 +13,7 @@ from layerscout.models.architecture import keep_family, usable_positions
 from layerscout.models.configurations import describe_assumed, read_config
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.families import FAMILIES, Family
-from layerscout.models.guessing import guess_family, note_costs
+from layerscout.models.guessing import guess_family
 from layerscout.models.hub import WEIGHT_FILES, locate_checkpoint
 from layerscout.runtime import InputError, first_line
 
@@ -39,17 +39,11 @@ def load_checkpoint(
     tokenizer = _load_tokenizer(name, folder)
     _check_size(name, folder, config)
     model, unexpected = _load_model(name, folder, config)
-    known, notes = FAMILIES.get(config.model_type), list[str]()
+    known = FAMILIES.get(config.model_type)
     if known is None or known.reads == "last":
         model.config.use_cache = False  # of keys and values, which is for generating text
-    family = known or guess_family(name, model)
+    family, notes = guess_family(name, model) if known is None else (known, [])
     keep_family(model, family)
-    if family.tried:
-        notes.append(
-            f"{name} is of a family that layerscout does not know ({config.model_type}); it was "
-            "only checked on two short inputs"
-        )
-        notes += note_costs(name, model, family)
     if strays := [key for key in unexpected if f"{family.blocks}." in key]:
         raise InputError(
             f"the weights of {name} hold {len(strays)} tensors of blocks that its configuration "

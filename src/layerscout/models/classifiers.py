@@ -23,7 +23,6 @@ from layerscout.models.architecture import (
     train_only,
     tunes,
 )
-from layerscout.models.checkpoints import load_pretrained
 from layerscout.models.devices import quiet_transformers, use_seed, widen
 from layerscout.models.edits import untie_blocks
 from layerscout.models.encoder import Encoder
@@ -236,15 +235,7 @@ def _load_head(
             model = auto.from_config(config, dtype=torch.float32)
             new = set(model.state_dict())
         else:
-            model, report = load_pretrained(
-                auto,
-                encoder.source,
-                revision=encoder.revision,
-                config=config,
-                dtype=torch.float32,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
+            model, report = encoder.load_as(auto, config, ignore_mismatched_sizes=True)
             other = (
                 name if isinstance(name, str) else name[0] for name in report["mismatched_keys"]
             )

@@ -111,10 +111,9 @@ def _find_fault(kind: Any, content: Mapping[str, Any]) -> str | None:
 
 
 def _check_sizes(path: Path, kind: Any, content: Mapping[str, Any]) -> None:
-    """Refuse sizes that no model has; transformers takes some, and fails on others without a name.
+    """Raise if a size is one that no model has.
 
-    Raises:
-        InputError: if there is one.
+    transformers takes some of these, and fails on others without naming them.
     """
     names = {name for size in _SIZES for name in (size, kind.attribute_map.get(size, size))}
     for key, value in content.items():
@@ -138,12 +137,12 @@ def _show(value: Any) -> str:
 
 
 def _check_kind(name: str, family: str, content: Mapping[str, Any]) -> None:
-    """Refuse anything but a single stack of blocks with weights in floating point; say why.
-
-    Raises:
-        InputError: if it is of such an architecture.
-    """
-    from transformers import CONFIG_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    """Raise if it is anything but a single stack of blocks with weights in floating point."""
+    from transformers import (
+        CONFIG_MAPPING,
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+        MODEL_MAPPING,
+    )
 
     if quantized := content.get("quantization_config"):
         known = quantized.get("quant_method") if isinstance(quantized, dict) else None
@@ -164,13 +163,15 @@ def _check_kind(name: str, family: str, content: Mapping[str, Any]) -> None:
         )
     inner = content.get("text_config")
     if isinstance(inner, Mapping) or "text_config" in kind.sub_configs:
-        model = inner.get("model_type") if isinstance(inner, Mapping) else None
+        language = inner.get("model_type") if isinstance(inner, Mapping) else None
         raise InputError(
             f"{name} reads more than text ({family}); save its language model "
-            f"({model or 'text_config'}) as a checkpoint of its own with save_pretrained, and use "
-            "that"
+            f"({language or 'text_config'}) as a checkpoint of its own with save_pretrained, and "
+            "use that"
         )
-    if (read := _read_by(kind)) is not None:
+    model = MODEL_MAPPING.get(kind, None)
+    first = model[0] if isinstance(model, tuple) else model
+    if read := _READ.get(getattr(first, "main_input_name", "")):
         raise InputError(
             f"{name} reads {read} ({family}), and layerscout scores and tunes models of text; use "
             "one that has a tokenizer"
@@ -194,14 +195,3 @@ def _refuse_unknown(name: str, family: str, content: Mapping[str, Any]) -> None:
         f"{name} is of the family {family!r:.60}, whose code is not in transformers "
         f"{version('transformers')}; {guess}upgrade transformers"
     )
-
-
-def _read_by(kind: Any) -> str | None:
-    """Find out what models of a family read, if it is not text."""
-    from transformers import MODEL_MAPPING
-
-    if kind not in MODEL_MAPPING:
-        return None
-    model = MODEL_MAPPING[kind]
-    first = model[0] if isinstance(model, tuple) else model
-    return _READ.get(first.main_input_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -14,8 +15,8 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from layerscout.data import Kind, Split, batch_by_length
-from layerscout.models.architecture import usable_positions
-from layerscout.models.checkpoints import find_dtype, load_checkpoint
+from layerscout.models.architecture import keep_family, usable_positions
+from layerscout.models.checkpoints import find_dtype, load_checkpoint, load_pretrained
 from layerscout.models.configurations import read_config
 from layerscout.models.devices import (
     Computed,
@@ -25,12 +26,12 @@ from layerscout.models.devices import (
     resolve_precision,
 )
 from layerscout.models.families import Family
-from layerscout.models.forward import resume_at, run_until, visit_states
+from layerscout.models.forward import entering_blocks, last_state, resume_at, run_until
 from layerscout.models.hub import locate_checkpoint
 from layerscout.models.shapes import model_shape
 from layerscout.models.tokens import Tokens, make_pooler, tokenize_texts, tokenize_words
 from layerscout.plans import Classifier, EditSpec, ModelShape, Pooling, ReadToken
-from layerscout.runtime import InputError
+from layerscout.runtime import InputError, first_line
 
 # Tokens in one batch, padding included: enough to keep the processor busy, small enough for its
 # caches (or, on an accelerator, its memory).
@@ -114,6 +115,35 @@ class Encoder:
             dtype=dtype,
             notes=notes,
         )
+
+    def load_as(
+        self, kind: Any, config: Any, *, part: str = "weights", **options: Any
+    ) -> tuple[Any, Mapping[str, Any]]:
+        """Load the checkpoint again as a class of transformers, such as one with a head.
+
+        Args:
+            kind: the class.
+            config: what is loaded; it is not changed.
+            part: what cannot be loaded if it fails.
+            options: of `from_pretrained`; `dtype` is float32 unless it is given.
+
+        Returns:
+            The model, and which tensors were missing, unexpected, or of another shape.
+
+        Raises:
+            InputError: if it cannot be loaded.
+        """
+        options = {"dtype": torch.float32, "revision": self.revision} | options
+        try:
+            model, report = load_pretrained(
+                kind, self.source, config=copy.deepcopy(config), output_loading_info=True, **options
+            )
+        except Exception as error:  # a broken file makes the libraries raise errors of all kinds
+            raise InputError(
+                f"cannot load the {part} of {self.name}: {first_line(error)}"
+            ) from error
+        keep_family(model, self.family)
+        return model, report
 
     @property
     def device(self) -> torch.device:
@@ -303,8 +333,8 @@ class Encoder:
             inputs: as `batch` gives them.
             look: is given states (b, T, d), of every token.
         """
-        with self.autocast():
-            last = visit_states(self.model, self.family, inputs, look)
+        with self.autocast(), entering_blocks(self.model, self.family, look):
+            last = last_state(self.model, self.family, inputs)
         look(self.blocks, last)
 
     def cut(self, inputs: Mapping[str, Tensor], block: int) -> Float[Tensor, "b T d"]:

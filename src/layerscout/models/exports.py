@@ -22,7 +22,6 @@ from layerscout.models.architecture import (
     base_of,
     cut_config,
     head_modules,
-    keep_family,
     locate_parameters,
     shared_weights,
     usable_positions,
@@ -114,22 +113,22 @@ def truncate(
     place = Path(folder).expanduser()
     if place.exists():
         check_no_tuning(place.parent, f"{place.name}/")
-    loaded = Encoder.load(model, device="cpu")
-    blocks = int(loaded.model.config.num_hidden_layers)
+    encoder = Encoder.load(model, device="cpu")
+    blocks = encoder.blocks
     head = check_integer("head", head, 1, blocks - 1, remedy=f"{model} has {blocks} blocks")
-    local = loaded.revision is None
-    if local and place.resolve() == Path(loaded.source).resolve():
+    local = encoder.revision is None
+    if local and place.resolve() == Path(encoder.source).resolve():
         raise InputError(f"{folder} holds the model to truncate; choose another folder")
     # As the file says it, which is not how an encoder computes.
-    config = load_pretrained(AutoConfig, loaded.source, revision=loaded.revision)
-    config.pad_token_id = loaded.model.config.pad_token_id  # which may be a borrowed one
+    config = load_pretrained(AutoConfig, encoder.source, revision=encoder.revision)
+    config.pad_token_id = encoder.model.config.pad_token_id  # which may be a borrowed one
     dtype = config.dtype
     if not untie:
         check_tied(Plan((), head), shared_weights(config))
         config = cut_config(config, head)
-    short, missing, warnings = _load_whole(str(model), loaded, config)
+    short, missing, warnings = _load_whole(encoder, config)
     if untie:
-        copy_shared_weights(str(model), base_of(short)[0], loaded.family, head)
+        copy_shared_weights(str(model), base_of(short)[0], encoder.family, head)
     heads = [
         name
         for name in head_modules(short, locate_parameters(short))
@@ -145,39 +144,40 @@ def truncate(
         short.save_pretrained(temporary, state_dict=weights)
         short.config.dtype = dtype  # what the model asks to be computed in, if anything
         short.config.save_pretrained(temporary)
-        save_tokenizer(loaded.tokenizer, short, temporary)
+        save_tokenizer(encoder.tokenizer, short, temporary)
     return tuple(warnings)
 
 
-def _load_whole(name: str, loaded: Encoder, config: Any) -> tuple[Any, set[str], list[str]]:
+def _load_whole(encoder: Encoder, config: Any) -> tuple[Any, set[str], list[str]]:
     """Load a checkpoint with its own head, as `config` shortens it and in the dtype of its file.
 
     Returns:
         The model; the tensors that it has and the file does not, which are random; warnings.
     """
-    wanted, warnings = _architecture(name, config)
+    import transformers
+
+    name, warnings = encoder.name, list[str]()
+    named = (config.architectures or [None])[0]
+    kind: Any = getattr(transformers, named or "AutoModel", None)
+    is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+    same = is_model and getattr(kind.config_class, "model_type", None) == config.model_type
+    if named is not None and not same:
+        kind = transformers.AutoModel
+        warnings.append(
+            f"{name} is of the class {named}, which transformers does not have; it is saved as the "
+            "bare encoder"
+        )
     config = copy.deepcopy(config)
     config.dtype = None  # so that the weights themselves are asked
-    try:
-        model, report = load_pretrained(
-            wanted,
-            loaded.source,
-            revision=loaded.revision,
-            config=config,
-            dtype="auto",
-            output_loading_info=True,
-        )
-    except Exception as error:  # a broken file makes the libraries raise errors of all kinds
-        raise InputError(f"cannot load the weights of {name}: {first_line(error)}") from error
-    keep_family(model, loaded.family)
+    model, report = encoder.load_as(kind, config, dtype="auto")
     missing = set(report["missing_keys"])
-    lost = sorted(key for key in missing if "pooler." not in key)
-    if lost:
+    lacking = sorted(key for key in missing if "pooler." not in key)
+    if lacking:
         raise InputError(
-            f"the weights of {name} lack {len(lost)} tensors of a {type(model).__name__}, such as "
-            f"{lost[0]}; the checkpoint is incomplete"
+            f"the weights of {name} lack {len(lacking)} tensors of a {type(model).__name__}, such "
+            f"as {lacking[0]}; the checkpoint is incomplete"
         )
-    dropped = re.compile(rf"(^|\.){re.escape(loaded.family.blocks)}\.")
+    dropped = re.compile(rf"(^|\.){re.escape(encoder.family.blocks)}\.")
     others = sorted(key for key in report["unexpected_keys"] if not dropped.search(key))
     if others:
         warnings.append(
@@ -185,23 +185,6 @@ def _load_whole(name: str, loaded: Encoder, config: Any) -> tuple[Any, set[str],
             f"such as {others[0]}"
         )
     return model, missing, warnings
-
-
-def _architecture(name: str, config: Any) -> tuple[Any, list[str]]:
-    """Find the class of a checkpoint among transformers' own; the bare model's for want of it."""
-    import transformers
-
-    asked = (config.architectures or [None])[0]
-    if asked is None:
-        return transformers.AutoModel, []
-    found: Any = getattr(transformers, asked, None)
-    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    if is_model and getattr(found.config_class, "model_type", None) == config.model_type:
-        return found, []
-    return transformers.AutoModel, [
-        f"{name} is of the class {asked}, which transformers does not have; it is saved as the "
-        "bare encoder"
-    ]
 
 
 def save_tokenizer(
@@ -284,7 +267,8 @@ def add_formats(
 
 def _add_sentence_transformers(folder: Path, base: str | Path | None) -> None:
     config, family = load_config(str(folder))
-    pooling = _find_pooling(base) or {
+    own = None if base is None else locate_checkpoint(str(base)) / POOLING
+    pooling = (own is not None and own.is_file() and read_json(own)) or {
         # The names that all versions of the library read.
         "word_embedding_dimension": config.hidden_size,
         "pooling_mode_mean_tokens": family.reads != "last",
@@ -300,12 +284,6 @@ def _add_sentence_transformers(folder: Path, base: str | Path | None) -> None:
     with replace_files(folder / POOLING, folder / "modules.json") as temporary:
         for file, content in zip(temporary, (pooling, modules), strict=True):
             file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _find_pooling(base: str | Path | None) -> Mapping[str, Any] | None:
-    """Read the pooling of a model that sentence-transformers made; None if it has none."""
-    found = None if base is None else locate_checkpoint(str(base)) / POOLING
-    return None if found is None or not found.is_file() else read_json(found)
 
 
 def _add_onnx(folder: Path, base: str | Path | None) -> None:

@@ -16,25 +16,10 @@ from layerscout.models.architecture import blocks_of
 from layerscout.models.families import Family
 
 
-def visit_states(
-    model: Any, family: Family, inputs: Mapping[str, Tensor], look: Callable[[int, Tensor], None]
-) -> Tensor:
-    """Run a bare model once, call `look(ℓ, state ℓ)` for ℓ = 0..L−1 and give state L.
-
-    Args:
-        model: the bare model.
-        family: its family.
-        inputs: of the model, each (b, T).
-        look: is given states (b, T, d), of every token.
-    """
-    with entering_blocks(model, family, look):
-        return _last_state(model, family, inputs)
-
-
 def run_until(model: Any, family: Family, inputs: Mapping[str, Tensor], block: int) -> Tensor:
     """Run blocks 1..`block` of a bare model only and give the state that comes out, (b, T, d)."""
     if block == model.config.num_hidden_layers:
-        return _last_state(model, family, inputs)
+        return last_state(model, family, inputs)
 
     def stop(passed: int, state: Tensor) -> None:
         if passed == block:
@@ -82,7 +67,7 @@ def entering_blocks(
             handle.remove()
 
 
-def _last_state(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Tensor:
+def last_state(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Tensor:
     """Run the model and give state L: its output, or what its final norm was given."""
     if family.final_norm is None:
         last: Tensor = model(**inputs).last_hidden_state

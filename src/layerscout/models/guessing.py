@@ -78,7 +78,7 @@ def survives_saving(model: Any) -> bool:
 LONGER = 40
 
 
-def guess_family(name: str, model: Any) -> Family:
+def guess_family(name: str, model: Any) -> tuple[Family, list[str]]:
     """Find out how a bare model is built, and try it on two short inputs.
 
     Args:
@@ -86,7 +86,8 @@ def guess_family(name: str, model: Any) -> Family:
         model: the bare model; it is not changed.
 
     Returns:
-        A row as the table's. Where adapters would stand is not known.
+        A row as the table's, in which it is not known where adapters would stand; and what the
+        user should know.
 
     Raises:
         InputError: if its blocks are not in one list, or a pass that is resumed at a state gives
@@ -110,9 +111,9 @@ def guess_family(name: str, model: Any) -> Family:
         _try_resuming(model, family, inputs)
         _try_padding(model, inputs)
         _try_padding(model, make_short_inputs(model, LONGER))
-        family = _look_at_sizes(model, _try_positions(model, family))
+        family, notes = _look_at_sizes(name, model, _try_positions(model, family))
         _try_cutting(model, family, inputs)
-        return _look_at_classifier(model.config, family, inputs)
+        family = _look_at_classifier(model.config, family, inputs)
     except _UnlikeError as error:
         raise InputError(f"{refused}{error}; use a model of another family") from error
     except Exception as error:  # a model may ask for anything: a language, a length, a cache
@@ -120,6 +121,11 @@ def guess_family(name: str, model: Any) -> Family:
             f"{refused}it cannot be run on two short inputs ({first_line(error):.80}); use a model "
             "of another family"
         ) from error
+    tried = (
+        f"{name} is of a family that layerscout does not know ({model.config.model_type}); it was "
+        "only checked on two short inputs"
+    )
+    return family, [tried, *notes]
 
 
 class _UnlikeError(Exception):
@@ -256,31 +262,24 @@ def _try_cutting(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> No
         raise _UnlikeError("its first blocks give something else when used as a shorter model")
 
 
-def _look_at_sizes(model: Any, family: Family) -> Family:
-    """See by how many weights a block has whether a matrix gates, which its costs count."""
-    held = _count_weights(blocks_of(model, family)[-1])
-    either = [replace(family, gated=gated) for gated in (False, True)]
-    return min(either, key=lambda one: abs(_count_costed(model, one) - held))
+def _look_at_sizes(name: str, model: Any, family: Family) -> tuple[Family, list[str]]:
+    """See by how many weights a block has whether a matrix gates, which its costs count.
 
-
-def note_costs(name: str, model: Any, family: Family) -> list[str]:
-    """Say where a model has other matrices than its costs count, such as experts."""
-    held = _count_weights(blocks_of(model, family)[-1])
-    counted = _count_costed(model, family)
-    if abs(counted - held) <= 0.1 * held:
-        return []
-    return [
+    Returns:
+        The family, and a note where a model has other matrices than its costs count, such as
+        experts.
+    """
+    block = blocks_of(model, family)[-1]
+    weights = sum(weight.numel() for weight in block.parameters() if weight.ndim > 1)
+    rows = [replace(family, gated=gated) for gated in (False, True)]
+    counts = [block_weights(model_shape(model.config, 2, family=row)) for row in rows]
+    counted, row = min(zip(counts, rows, strict=True), key=lambda pair: abs(pair[0] - weights))
+    if abs(counted - weights) <= 0.1 * weights:
+        return row, []
+    return row, [
         f"the costs of {name} are rough estimates: they assume {counted:,} weights in the matrices "
-        f"of a block, but it has {held:,}"
+        f"of a block, but it has {weights:,}"
     ]
-
-
-def _count_weights(block: nn.Module) -> int:
-    return sum(weight.numel() for weight in block.parameters() if weight.ndim > 1)
-
-
-def _count_costed(model: Any, family: Family) -> int:
-    return block_weights(model_shape(model.config, 2, family=family))
 
 
 def _look_at_classifier(config: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from layerscout.data import Kind, describe_kind
-from layerscout.models.architecture import ENDINGS, base_of, keep_family
-from layerscout.models.checkpoints import load_pretrained
+from layerscout.models.architecture import ENDINGS, base_of
 from layerscout.models.classifiers import find_read_token, make_classifier
 from layerscout.models.devices import quiet_transformers
 from layerscout.models.encoder import Encoder
 from layerscout.models.shapes import model_class
 from layerscout.plans import Plan, Pooling
-from layerscout.runtime import InputError, first_line
+from layerscout.runtime import InputError
 
 
 class _Passing(nn.Module):
@@ -158,23 +155,12 @@ def load_tuned_classifier(
             f"{encoder.name} is tuned for {asked.replace('_', ' ')}, and the task is one of "
             f"{describe_kind(kind)}; give the data that it was tuned for"
         )
-    try:
-        model, report = load_pretrained(
-            auto,
-            encoder.source,
-            revision=encoder.revision,
-            config=copy.deepcopy(config),
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
-    except Exception as error:  # a broken file makes the libraries raise errors of all kinds
-        raise InputError(f"cannot load the head of {encoder.name}: {first_line(error)}") from error
+    model, report = encoder.load_as(auto, config, part="head")
     if missing := sorted(report["missing_keys"]):
         raise InputError(
             f"{encoder.name} has no tuned head for {describe_kind(kind)} ({missing[0]} is "
             "missing); tune it first with layerscout tune"
         )
-    keep_family(model, encoder.family)
     return model.to(encoder.device).eval(), match_columns(encoder.name, model.config, labels, kind)
 
 

@@ -27,7 +27,6 @@ from layerscout.plans import (
     Plan,
     Settings,
     TuneRequest,
-    WeightInit,
     Work,
     default_learning_rate,
     describe_method,
@@ -253,8 +252,8 @@ def _load_encoder(
     encoder = untie_blocks(encoder) if request.untie else encoder
     if not request.edits:
         return encoder
-    redraw = WeightInit(request.keep_layer_norm, request.as_released)
-    return apply_edits(encoder, EditSpec(request.edits, encoder.blocks, request.seed[0], redraw))
+    spec = EditSpec(request.edits, encoder.blocks, request.seed[0], request.weight_init)
+    return apply_edits(encoder, spec)
 
 
 def _scan_first(

@@ -80,8 +80,7 @@ class TuneSetup:
     @property
     def fresh_head(self) -> bool:
         """Whether the whole head is re-initialised: with blocks too, unless as released."""
-        asked = self.request
-        return asked.fresh_head or (asked.reinitialises and not asked.as_released)
+        return self.request.draws_head
 
     @property
     def saved_as(self) -> Literal["checkpoint", "peft", "ours"]:

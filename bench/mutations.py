@@ -59,8 +59,8 @@ FAULTS = (
     ),
     Fault(
         "studies/regrets.py",
-        "pair.judge(other, second)",
-        "pair.judge(one, first)",
+        "metrics[other][1] for _, other in orders",
+        "metrics[one][0] for one, _ in orders",
         "the best plan is judged by what chose it",
         ("studies/test_regrets.py",),
     ),

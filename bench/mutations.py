@@ -462,14 +462,14 @@ FAULTS = (
         TRAINING,
     ),
     Fault(
-        "studies/store.py",
+        "studies/trial.py",
         'record.get("key") != key',
         "False",
         "the record of another trial is taken",
         STUDIES,
     ),
     Fault(
-        "studies/store.py",
+        "studies/trial.py",
         "return record if kept.is_file() else None",
         "return record",
         "a model that was removed is not made again",

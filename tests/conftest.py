@@ -117,8 +117,10 @@ def write(tmp_path: Path) -> Write:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep what a test caches in a folder of its own; give that folder."""
     monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
-    if speed := sys.modules.get("layerscout.tuning.speed"):  # of which a test wants no good figure
-        monkeypatch.setattr(speed, "SPEED_REPEATS", 1)
+    if machine := sys.modules.get(
+        "layerscout.tuning.machine"
+    ):  # of which a test wants no good figure
+        monkeypatch.setattr(machine, "SPEED_REPEATS", 1)
     return tmp_path / "cache"
 
 

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from layerscout.studies import make_recipe, study
+from layerscout.studies import study
+from layerscout.studies.checking import make_recipe
 
 QUICK = {"epochs": 2, "batch_size": 16, "examples": 32, "sample_seed": 0}
 

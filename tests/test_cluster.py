@@ -10,7 +10,8 @@ import pytest
 from layerscout.runtime import Cluster, InputError, LayerscoutError, run_on_cluster
 from layerscout.scanning import cluster as spreading
 from layerscout.scanning.cluster import scan_shards
-from layerscout.studies import Ray, Store, study
+from layerscout.studies import Ray, study
+from layerscout.studies.store import Store
 from sharded import shards
 from studying import recipe, records, run
 

@@ -54,8 +54,9 @@ def test_the_result_of_another_training_is_not_lost(run, tiny, reviews, tmp_path
     for resume in ((), ("--resume",)):
         code, _, errors = run(*command, "--plan", "head:3", *resume)
         assert code == 2 and "--overwrite replaces it" in errors
-    code, _, errors = run(*command, "--plan", "head:2", "--resume")
+    code, printed, errors = run(*command, "--plan", "head:2", "--resume", "--json")
     assert code == 0 and "there is nothing to resume" in errors
+    assert printed == (out / "result.json").read_text()
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == first
     assert run(*command, "--plan", "head:2")[0] == 0  # the same again
     (out / "result.json").write_text("{")

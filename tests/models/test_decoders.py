@@ -39,7 +39,8 @@ from layerscout.plans import (
     usual_pooling,
 )
 from layerscout.runtime import InputError
-from layerscout.studies import Store, TrialContext
+from layerscout.studies.context import TrialContext
+from layerscout.studies.store import Store
 from telling import telling_task
 from tiny import SENTENCES, tiny_checkpoint, tiny_tokenizer
 from tuned import cheaply

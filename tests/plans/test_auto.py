@@ -74,20 +74,6 @@ def test_auto_says_which_head_did_not_fit():
     assert "no head nearer to state 12 fits the budget, " in choice.reason
 
 
-def test_what_the_scan_took_is_not_there_to_spend():
-    budget, spent = share("(6, 8, 8)") + 0.001, share("(8, 8, 8)") / 2
-    assert choose(bert(), WORK, at(8), budget).plan.notation == "(6, 8, 8)"
-    choice = choose(bert(), WORK, at(8), budget, FULL, spent)
-    assert choice.plan.head == 8 and share(choice.plan.notation) + spent <= budget
-    assert choice.reason.endswith(
-        f"(budget {100 * budget:.1f} % less {100 * spent:.1f} % for the scan)"
-    )
-    with pytest.raises(InputError, match=r"a budget of 0.1 less 0.0999 for the scan; the cheapest"):
-        choose(bert(), WORK, at(8), 0.1, FULL, 0.0999)
-    assert choice == choose(bert(), WORK, at(8), budget, spent=spent)
-    assert len(choice.plan.tuned) < 3
-
-
 def test_the_smallest_budget_is_named_and_works():
     with pytest.raises(InputError, match=r"the cheapest needs 0\.\d+$") as caught:
         choose(bert(), WORK, at(8), 0.001)

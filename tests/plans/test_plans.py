@@ -84,7 +84,8 @@ def test_full_is_full_however_it_is_written():
         plan = make_plan(strategy, 24, best=24)
         assert (plan.embeddings, plan.cut) == (True, None)
     for strategy in ("(1, 14, 14)", "(1, 14, 24)", "(2, 24, 24)", "best-down:all@best", "head:24"):
-        assert make_plan(strategy, 24, best=14).embeddings is False
+        plan = make_plan(strategy, 24, best=14)
+        assert not plan.embeddings and plan.cut is not None
 
 
 @pytest.mark.parametrize(
@@ -303,3 +304,14 @@ def test_a_shape_out_of_range(part, value):
     for broken in ({"head": -1}, {"blocks": [1, -1]}, {"total": None}):
         with pytest.raises(InputError, match="scan again"):
             ModelShape.from_dict(whole | {"parameters": counts | broken})
+
+
+@pytest.mark.parametrize("blocks", [2, 4])
+@pytest.mark.parametrize("tuned", [(), (1,), (2,), (1, 2)])
+def test_plans_that_mean_the_same_are_equal(tuned, blocks):
+    plan = Plan(tuned, 2)
+    full = len(tuned) == blocks
+    same = [plan.on(blocks), plan.on(blocks).on(blocks), Plan(tuned, 2, full).on(blocks)]
+    assert set(same) == {same[0]} and bool(same[0].embeddings) is full
+    # What only a model's depth decides is settled by it.
+    assert (plan == same[0]) is not full

@@ -10,7 +10,7 @@ from layerscout.runtime import InputError, show_progress
 from layerscout.scanning import sampling as module
 from layerscout.scanning.extraction import Extractor
 from layerscout.scanning.sampling import Sampling, keep_sample, stream_sample, tokenize_sample
-from layerscout.scores.estimates import Decision
+from layerscout.scores.decisions import Decision
 from layerscout.scores.quality import Quality
 from telling import numbers_task, telling_task
 

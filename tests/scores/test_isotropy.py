@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layerscout.scores import transferability
+from layerscout.scores import isotropy
 from layerscout.scores.moments import Centred
 from layerscout.scores.transferability import centred_scatter
 from reference import rivals
@@ -11,7 +11,7 @@ from reference import rivals
 
 def by_key(key, H, y):
     states = Centred.of(H, y)
-    return getattr(transferability, key)(states, np.triu(centred_scatter(states)))
+    return getattr(isotropy, key)(states, np.triu(centred_scatter(states)))
 
 
 def examples(n, d, K, seed=0):

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from inputs import expect_refused
 from layerscout.runtime import InputError
-from layerscout.scores import arrays as scores, transferability
+from layerscout.scores import arrays as scores, isotropy, transferability
 from layerscout.scores.folds import score_folds
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.moments import Centred, Moments, class_weights
@@ -221,9 +221,7 @@ def expected_by_key(key, H, y, seed=0):
         case "codelength":
             return codelength(H, y, seed)
         case "loes" | "entropy":
-            return getattr(transferability, key)(
-                states, H.T @ H - len(H) * np.outer(*2 * [H.mean(0)])
-            )
+            return getattr(isotropy, key)(states, H.T @ H - len(H) * np.outer(*2 * [H.mean(0)]))
         case "logme" | "h_score" | "numerical_rank":
             return getattr(transferability, key)(states)
     return getattr(naive, key)(H, y)

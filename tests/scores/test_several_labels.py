@@ -6,14 +6,9 @@ from hypothesis import given, strategies as st
 from sklearn.linear_model import Ridge
 from sklearn.metrics import f1_score
 
-from layerscout.scores import folds, transferability
-from layerscout.scores.grouping import (
-    average_labels,
-    deal_groups,
-    find_rare,
-    find_rare_labels,
-    whiten_labels,
-)
+from layerscout.scores import folds, isotropy, transferability
+from layerscout.scores.grouping import deal_groups, find_rare
+from layerscout.scores.indicators import average_labels, find_rare_labels, whiten_labels
 from layerscout.scores.moments import Centred
 from layerscout.scores.probes import majority
 from layerscout.scores.quality import RIDGE_TERMS, _set_thresholds, cross_fit, measure_quality
@@ -68,7 +63,7 @@ def test_loes_is_that_of_the_formula_and_entropy_sees_no_labels():
     alone = SCORES["entropy"].of_state(State(H, y, deal_groups(y, 0)))
     assert SCORES["entropy"].of_state(state) == pytest.approx(alone, rel=1e-12)
     same = Centred.of(H, np.repeat(Y[5:6], len(H), axis=0))
-    assert transferability.loes(same, transferability.centred_scatter(same)) is None
+    assert isotropy.loes(same, transferability.centred_scatter(same)) is None
 
 
 @given(seed=st.integers(0, 10**6), d=st.sampled_from([3, 200]))
@@ -80,7 +75,7 @@ def test_one_label_an_example_is_a_task_of_classes(seed, d):
         assert score(several) == pytest.approx(score(plain), rel=1e-9, abs=1e-9)
     assert transferability.h_score(several) == pytest.approx(of_classes.h_score(H, y), rel=1e-7)
     scatters = (transferability.centred_scatter(states) for states in (plain, several))
-    loes = [transferability.loes(*pair) for pair in zip((plain, several), scatters, strict=True)]
+    loes = [isotropy.loes(*pair) for pair in zip((plain, several), scatters, strict=True)]
     assert loes[0] == pytest.approx(loes[1], rel=1e-9)
     # Classes of one size weigh alike whether it is they that do or the examples.
     cca = [folds.score_folds(states).cca for states in (plain, several)]

@@ -14,24 +14,16 @@ from conftest import start, truncate
 from inputs import expect_refused
 from layerscout.models import Encoder
 from layerscout.runtime import DiskError, InputError
-from layerscout.studies import (
-    MODELS,
-    Local,
-    Store,
-    Trial,
-    TrialContext,
-    estimate,
-    estimates,
-    make_recipe,
-    report,
-    runners,
-    study,
-    trial as trials,
-)
-from layerscout.studies.cells import group_trials
+from layerscout.studies import Trial, estimate, estimates, report, runners, store as stores, study
+from layerscout.studies.backends import Local
+from layerscout.studies.checking import make_recipe
 from layerscout.studies.conclusions import load_study
+from layerscout.studies.context import TrialContext
+from layerscout.studies.grid import group_trials
+from layerscout.studies.stand_ins import MODELS
+from layerscout.studies.store import Store
 from layerscout.studies.study_page import draw_study
-from layerscout.tuning import outcome
+from layerscout.tuning import result as tuning_result
 from studying import QUICK, recipe, records, run
 
 
@@ -254,7 +246,7 @@ def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypat
 
     def full(store, record):
         if len(list((tmp_path / "trials").glob("*.json"))) == 2:
-            monkeypatch.setattr(trials, "write_files", no_space)
+            monkeypatch.setattr(stores, "write_files", no_space)
         write(store, record)
 
     def no_space(contents):
@@ -501,7 +493,7 @@ def test_blocks_are_passed_as_often_as_the_costs_say(tiny, telling, tmp_path, mo
     """Every trunk once: the forward passes of all strategies are those of the plans alone."""
     counted = Counted(monkeypatch)
     # Measuring the speed passes some examples through again, which no cost counts.
-    monkeypatch.setattr(outcome, "measure_speeds", lambda *_: {"kept_model": 1.0})
+    monkeypatch.setattr(tuning_result, "measure_speeds", lambda *_: {"kept_model": 1.0})
     plans = ["best-down:1@best", "best-down:1@top", "top:1", "top:2", "full"]
     wanted = recipe(tiny, telling, axes={"plan": plans, "seed": [0, 1]})
     found, _ = run(wanted, tmp_path)

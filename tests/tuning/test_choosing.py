@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from inputs import expect_refused
-from layerscout.models import untie_blocks
+from layerscout.models import Encoder
 from layerscout.plans import FULL, Adapter, LoRA, Plan, PrefixTuning, Work
-from layerscout.tuning.choice import PlanContext, check_plan, read_plan, settle_plan
-from tuned import load, task_of
+from layerscout.tuning.choice import Target, choose_plan, read_plan, settle_plan
+from tuned import cheaply, load, task_of
 
 WORK = Work(examples=100, validation=10, tokens=12.0, epochs=3)
 METHODS = [Adapter(4), LoRA(2), PrefixTuning(3)]
@@ -25,8 +25,9 @@ def albert(tmp_path_factory):
     return load(tmp_path_factory.mktemp("albert"), "albert")
 
 
-def context(encoder, method, budget=0.5):
-    return PlanContext(encoder, task_of(), None, "variability_ratio", budget, method)
+def target(encoder, method):
+    shape = encoder.shape(2)
+    return Target(encoder, task_of(), shape, method, None, "variability_ratio")
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -34,46 +35,44 @@ def context(encoder, method, budget=0.5):
     "plan", ["full", "(1, 4, 4)", Plan(range(1, 5), 4), Plan(range(1, 5), 4, embeddings=False)]
 )
 def test_only_full_tunes_the_embeddings(bert, method, plan):
-    check_plan(plan, context(bert, method))
-    choice, warnings = settle_plan(plan, context(bert, method), WORK)
+    choice = settle_plan(plan, target(bert, method))
     assert choice.plan == Plan(range(1, 5), 4, embeddings=False)
-    assert (choice.plan.cut, warnings) == (0, [])
+    assert choice.plan.cut == 0
     if plan == "full":
-        assert settle_plan(plan, context(bert, FULL), WORK)[0].plan.embeddings
+        assert settle_plan(plan, target(bert, FULL)).plan.embeddings
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_auto_goes_by_the_cost_of_the_method(bert, method):
     fits = {
-        kind: len(settle_plan("auto", context(bert, kind, budget=0.5), WORK)[0].plan.tuned)
-        for kind in (FULL, method)
+        kind: len(choose_plan(target(bert, kind), WORK, 0.5).plan.tuned) for kind in (FULL, method)
     }
     assert fits[method] > fits[FULL]
 
 
-@pytest.mark.parametrize("step", [check_plan, lambda plan, on: settle_plan(plan, on, WORK)])
 @pytest.mark.parametrize("plan", ["head:2", Plan([], 2)])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_method_for_blocks_needs_some(bert, step, plan, method):
+def test_a_method_for_blocks_needs_some(bert, plan, method):
     words = f"{method.name} tunes blocks, but head:2 tunes none; use --method full"
-    expect_refused(words, step, plan, context(bert, method))
+    expect_refused(words, settle_plan, plan, target(bert, method))
 
 
-@pytest.mark.parametrize("step", [check_plan, lambda plan, on: settle_plan(plan, on, WORK)])
-@pytest.mark.parametrize("plan", ["auto", "top:1", "full"])
-def test_what_a_model_cannot_have_is_refused(albert, tmp_path, step, plan):
+@pytest.mark.parametrize("plan", ["auto", "top:1", "best-down:1@top"])
+def test_what_a_model_cannot_have_is_refused_before_anything_is_read(
+    albert, tmp_path, monkeypatch, plan
+):
+    monkeypatch.setattr(Encoder, "tokenize", None)
     words = "needs blocks with weights of their own … this albert … --untie"
     for method in (Adapter(4), PrefixTuning(3)):
-        expect_refused(f"{method.name} {words}", step, plan, context(albert, method))
-        step(plan, context(untie_blocks(albert), method, budget=1.0))
+        expect_refused(f"{method.name} {words}", cheaply, albert, task_of(), plan, method=method)
     words = "prefix-tuning needs attention … windows, got mpnet; use --method full"
     mpnet = load(tmp_path / "mpnet", "mpnet")
-    expect_refused(words, step, plan, context(mpnet, PrefixTuning()))
+    expect_refused(words, cheaply, mpnet, task_of(), plan, method=PrefixTuning())
 
 
 def test_lora_keeps_shared_weights_together(albert):
-    assert settle_plan("full", context(albert, LoRA()), WORK)[0].plan.cut == 0
-    expect_refused("must be tuned together … --untie", check_plan, "top:1", context(albert, LoRA()))
+    assert settle_plan("full", target(albert, LoRA())).plan.cut == 0
+    expect_refused("must be tuned together … --untie", settle_plan, "top:1", target(albert, LoRA()))
 
 
 # --- plan.json -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from layerscout.tuning import speed
+from layerscout.tuning import machine
 
 
 def fake_setup(examples):
@@ -17,9 +17,9 @@ def fake_setup(examples):
 @pytest.fixture(autouse=True)
 def numbers_for_batches(monkeypatch):
     """Let a batch be the numbers of its rows."""
-    monkeypatch.setattr(speed, "make_batches", lambda encoder, examples, rows: [rows])
+    monkeypatch.setattr(machine, "make_batches", lambda encoder, examples, rows: [rows])
     monkeypatch.setattr(
-        speed, "make_batch", lambda encoder, examples, rows: {"rows": torch.tensor(rows)}
+        machine, "make_batch", lambda encoder, examples, rows: {"rows": torch.tensor(rows)}
     )
 
 
@@ -41,10 +41,12 @@ def test_measuring_the_speed_takes_about_a_tenth_of_the_training(
         found.append(sum(len(one["rows"]) for one in batches))
         return slow * found[-1]
 
-    monkeypatch.setattr(speed, "SPEED_REPEATS", 3)
-    monkeypatch.setattr(speed, "_time_passes", spend)
+    monkeypatch.setattr(machine, "SPEED_REPEATS", 3)
+    monkeypatch.setattr(machine, "_time_passes", spend)
     setup = fake_setup(1000)
-    assert speed.measure_speeds(setup, "kept", None, trained) == {"kept_model": pytest.approx(rate)}
+    assert machine.measure_speeds(setup, "kept", None, trained) == {
+        "kept_model": pytest.approx(rate)
+    }
     assert found == passes
 
 
@@ -55,7 +57,7 @@ def test_the_full_model_runs_on_the_same_examples(monkeypatch):
         runs.append((model, sum(one["rows"].numel() for one in batches)))
         return {"kept": 0.01, "full": 0.04}[model] * runs[-1][1]
 
-    monkeypatch.setattr(speed, "_time_passes", spend)
-    speeds = speed.measure_speeds(fake_setup(5), "kept", "full", 1.0)
+    monkeypatch.setattr(machine, "_time_passes", spend)
+    speeds = machine.measure_speeds(fake_setup(5), "kept", "full", 1.0)
     assert speeds == {"kept_model": pytest.approx(100), "full_model": pytest.approx(25)}
     assert runs[2:4] == [("kept", 5), ("full", 5)]

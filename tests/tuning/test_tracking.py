@@ -7,7 +7,7 @@ import pytest
 
 from inputs import expect_refused
 from layerscout.runtime import LayerscoutError
-from layerscout.tuning.tracking import TRACKERS, check_tracker, tracking
+from layerscout.tuning.stages import TRACKERS, check_tracker, tracking
 from tuned import cheaply, load, task_of
 
 tensorboard = pytest.mark.skipif(

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
@@ -26,7 +26,7 @@ from layerscout.plans import (
     make_plan,
 )
 from layerscout.runtime import LayerscoutError
-from layerscout.tuning import outcome, setup as setups, sweep, tune
+from layerscout.tuning import result as results, stages, tune
 from layerscout.tuning.runs import Epoch, Run
 from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of
 
@@ -148,7 +148,7 @@ def test_the_default_rate_suits_the_method(method, rate):
 
 @pytest.mark.parametrize("method", ["full", "lora", "adapter", "prefix-tuning"])
 def test_the_head_learns_at_its_own_rate(bert, method, monkeypatch):
-    moved, whole = {}, sweep.train
+    moved, whole = {}, stages.train
 
     def noted(encoder, model, *arguments, **options):
         before = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
@@ -157,7 +157,7 @@ def test_the_head_learns_at_its_own_rate(bert, method, monkeypatch):
         moved.update({n: (after[n] - p).abs().max().item() for n, p in before.items()})
         return found
 
-    monkeypatch.setattr(sweep, "train", noted)
+    monkeypatch.setattr(stages, "train", noted)
     # The first step of AdamW moves a weight by its rate, however large the gradient is.
     step = {"epochs": 1, "batch_size": 12, "warmup": 0, "schedule": "constant"}
     cheaply(bert, task_of(), "top:1", method=method, head_learning_rate=0.05, **step)
@@ -202,7 +202,7 @@ def canned(monkeypatch, outcomes):
         run = Run(learning_rate, seed, curve, stopped, failed, {"train": 1.0, "evaluate": 1.0})
         return run, {"classifier.bias": torch.full((2,), float(number))} if curve else {}
 
-    monkeypatch.setattr(sweep, "train", train)
+    monkeypatch.setattr(stages, "train", train)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_numbers_of_numpy_are_numbers(bert, tmp_path):
     numbers = {"epochs": np.int64(1), "batch_size": np.int32(4), "budget": np.float32(0.5)}
     numbers |= {"learning_rate": np.float32(1e-3), "seed": np.array([3]), "examples": np.int64(10)}
     numbers |= {"max_length": np.int64(16), "cache_limit": 1e6, "warmup": np.float32(0.5)}
-    cheaply(bert, task_of(), "head:2", **numbers).save(tmp_path)
+    cheaply(bert, task_of(), "auto", **numbers).save(tmp_path)
     told = json.loads((tmp_path / "result.json").read_text())["settings"]
     assert (told["epochs"], told["examples"], told["cache_limit"]) == (1, 10, 10**6)
 
@@ -410,8 +410,8 @@ def tokens_run(bert, monkeypatch):
     def watched(*arguments, **options):
         return watch(make_classifier(*arguments, **options), "classifier")
 
-    monkeypatch.setattr(setups, "make_classifier", watched)
-    monkeypatch.setattr(outcome, "measure_speeds", lambda *_: {"kept_model": 1.0})
+    monkeypatch.setattr(stages, "make_classifier", watched)
+    monkeypatch.setattr(results, "measure_speeds", lambda *_: {"kept_model": 1.0})
     watch(bert.model, "encoder")
     yield counts
     for handle in handles:
@@ -456,8 +456,8 @@ def test_settings_are_those_of_the_runs(bert, monkeypatch):
         seen.append(settings)
         return original(*arguments, settings=settings, **options)
 
-    original = sweep.train
-    monkeypatch.setattr(sweep, "train", train)
+    original = stages.train
+    monkeypatch.setattr(stages, "train", train)
     options = {
         "epochs": 1, "batch_size": 3, "warmup": 0.5, "weight_decay": 0.25, "max_grad_norm": 2.0,
         "patience": 7, "keep": "last", "metric": "f1",
@@ -484,9 +484,26 @@ def test_checkpoints_of_epochs_are_of_one_whole_training(bert, tmp_path):
     expect_refused("need a single training", refused, against="full")
     expect_refused("need whole models, which lora", refused, method="lora")
     expect_refused("epochs count from 1", one, checkpoints={0: tmp_path / "0"})
+    words = "epochs of the training, in 1..2, got 3, 9; train for longer, or name other epochs"
+    expect_refused(words, one, checkpoints={n: tmp_path / str(n) for n in (2, 3, 9)})
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
     expect_refused("holds more than a checkpoint", one, checkpoints={1: tmp_path / "full"})
+
+
+def test_an_epoch_that_training_stopped_before_is_not_saved_in_silence(bert, tmp_path):
+    folders = {n: tmp_path / str(n) for n in (1, 9)}
+    options = {"epochs": 9, "patience": 1, "learning_rate": 1e-30, "checkpoints": folders}
+    result = cheaply(bert, task_of(), "head:4", **options)
+    assert folders[1].exists() and not folders[9].exists()
+    assert "the model of epoch 9 was not saved" in " ".join(result.warnings)
+
+
+def test_the_metric_alone_needs_no_pass_of_what_is_compared(bert, monkeypatch):
+    task = replace(task_of(), test=task_of(n=8).train)
+    monkeypatch.setattr(results, "predict", None)
+    content = cheaply(bert, task, "head:2", against="head:3", measure="metric").content
+    assert content["test"] is content["against"]["test"] is None
 
 
 def test_without_measuring_nothing_is_run_again(bert):

@@ -98,16 +98,16 @@ def test_blocks_drawn_anew_may_learn_faster(bert):
 
 
 def test_the_factor_reaches_the_blocks_that_were_drawn(bert, monkeypatch):
-    from layerscout.tuning import sweep
+    from layerscout.tuning import stages
 
     given = []
-    whole = sweep.train
+    whole = stages.train
 
     def noted(*arguments, **options):
         given.append(options["factors"])
         return whole(*arguments, **options)
 
-    monkeypatch.setattr(sweep, "train", noted)
+    monkeypatch.setattr(stages, "train", noted)
     cheaply(bert, TASK, "full", edits="permute:2,1,3,4 + reinit:1", reinit_rate_factor=5, epochs=1)
     assert set(given[0].values()) == {5.0}
     assert all(".layer.0." in name for name in given[0])

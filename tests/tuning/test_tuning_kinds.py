@@ -346,8 +346,8 @@ def test_everything_else_works_too(bert, kind):
 def test_plans_that_a_scan_decides(bert, kind, plan):
     """Without a scan, one is made by a score that the task has."""
     task = numbers_task(60) if kind == "regression" else choices_task(n=30)
-    options = {"budget": 0.9}
     expected = "head_quality"
+    options = {"budget": 0.9, "score": expected} if plan == "auto" else {}
     if plan == "rank:1":
         options["score"] = expected = "weight_snr"
     result = cheaply(bert, task, plan, **options)

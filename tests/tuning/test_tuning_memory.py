@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import layerscout as ls
-from layerscout.tuning import memory
+from layerscout.tuning import machine
 from tuned import task_of
 
 SINGLE = {"plan": "full", "batch_size": 1, "examples": 8}
@@ -41,7 +41,7 @@ def test_several_runs_keep_more_copies(task):
 
 
 def test_too_little_memory_is_warned_of(tiny, monkeypatch):
-    monkeypatch.setattr(memory.os, "sysconf", lambda name: 1)
+    monkeypatch.setattr(machine.os, "sysconf", lambda name: 1)
     found = ls.tune(tiny, task_of(n=32), **OPTIONS).content
     assert "GB of memory, and cpu has 1e-09 GB; lower --batch-size" in found["warnings"][-1]
 
@@ -50,14 +50,14 @@ def test_cuda_is_asked_for_tensors_alone(monkeypatch):
     device, asked = torch.device("cuda", 1), []
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda of: asked.append(of) or 7)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda of: asked.append(of) or (1, 8 * 10**9))
-    gauge = memory.MemoryGauge(device, 9 * 10**9, 5)
+    gauge = machine.MemoryGauge(device, 9 * 10**9, 5)
     assert gauge.as_dict() == {"predicted": 9 * 10**9, "used": 7, "before": 5}
     assert "take 9 GB of memory, and cuda has 8 GB" in gauge.list_warnings()[0]
     assert asked == [device, device]
-    assert memory.MemoryGauge(device, 8 * 10**9, 5).list_warnings() == []
+    assert machine.MemoryGauge(device, 8 * 10**9, 5).list_warnings() == []
 
 
 def test_other_devices_say_nothing():
-    gauge = memory.MemoryGauge(torch.device("meta"), 10**30, None)
+    gauge = machine.MemoryGauge(torch.device("meta"), 10**30, None)
     assert gauge.as_dict() == {"predicted": 10**30, "used": None, "before": None}
     assert gauge.list_warnings() == []

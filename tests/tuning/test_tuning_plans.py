@@ -1,7 +1,6 @@
 """Tuning by every kind of plan: of a scan, from disk, of shared weights; and bad ones."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +50,8 @@ def scans(monkeypatch):
 def test_plans_of_a_scan(bert, scan, scans, plan):
     fixed = replace(scan, scores={k: replace_best(s, 2) for k, s in scan.scores.items()})
     assert fixed.best() == 2
-    result = cheaply(bert, task_of(), plan, scan=fixed, budget=0.9)
+    budget = {"budget": 0.9} if plan == "auto" else {}
+    result = cheaply(bert, task_of(), plan, scan=fixed, **budget)
     assert scans == []
     expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,), "auto": (1, 2, 3)}
     assert result.plan.tuned == expected[plan]
@@ -240,7 +240,8 @@ def test_shared_weights(albert, tmp_path):
 def test_a_scan_made_with_shared_weights_serves_the_untied_model(albert, plan):
     scan = scanning.scan(albert, task_of(), progress=False)
     fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
-    result = cheaply(albert, task_of(), plan, scan=fixed, untie=True, epochs=1, budget=0.6)
+    budget = {"budget": 0.6} if plan == "auto" else {}
+    result = cheaply(albert, task_of(), plan, scan=fixed, untie=True, epochs=1, **budget)
     assert result.plan.head == (3 if plan == "auto" else 4) and 3 in result.plan.tuned
 
 
@@ -312,32 +313,33 @@ def test_plans_of_embeddings_may_follow_from_a_scan(bert):
     assert "reinit:4" in str(cheaply(bert, task_of(), "reinit:4 + emb+top:1").content["model"])
 
 
-def test_a_scan_made_for_the_choice_is_paid_from_the_budget(bert):
-    """A budget that just holds a plan does not hold the scan too; one brought along is free."""
-    made = scanning.scan(bert, task_of(), progress=False)
-    free = cheaply(bert, task_of(), "auto", scan=made, epochs=3, budget=0.9).content
-    full = free["flops"]["full_train"]
-    budget = free["flops"]["train"] / full + 1e-6
-    again = cheaply(bert, task_of(), "auto", scan=made, epochs=3, budget=budget).content
-    assert again["plan"]["notation"] == free["plan"]["notation"]
-    paid = cheaply(bert, task_of(), "auto", epochs=3, budget=budget).content
-    scanned = len(task_of().train) * paid["flops"]["full_inference"]
-    assert paid["flops"]["train"] + scanned <= budget * full < free["flops"]["train"] + scanned
-    assert "% for the scan)" in paid["plan"]["reason"]
+def test_auto_scans_only_for_a_score_and_pays_for_no_scan(bert, scan, scans):
+    """It has the whole budget, whether a scan was brought along, made for it, or not made."""
+    plain, brought, made = (
+        cheaply(bert, task_of(), "auto", epochs=3, budget=0.9, **options).content
+        for options in ({}, {"scan": scan}, {"score": DEFAULT})
+    )
+    assert len(scans) == 1 and made["seconds"]["scan"] > 0
+    assert "scan" not in plain["seconds"] and "scan" not in brought["seconds"]
+    assert plain["plan"]["reason"].startswith("there is no scan: state 3 is at two thirds")
+    assert made["plan"] == brought["plan"] and "(budget 90.0 %)" in made["plan"]["reason"]
+    # A scan that another plan rests on is used, since it is there.
+    cheaply(bert, task_of(), "best-down:1@top", against="auto", epochs=1)
+    assert len(scans) == 2
 
 
-def test_auto_pays_for_what_its_scan_read_and_for_no_scan_of_another_plan(bert, monkeypatch):
-    made = scanning.scan(bert, task_of(), progress=False)
-    half = replace(made, task={**made.task, "examples_used": made.task["examples_available"] // 2})
-    monkeypatch.setattr("layerscout.scanning.scan", lambda *_, **__: half)
-    told = cheaply(bert, task_of(), "auto", epochs=3, budget=0.9).content["plan"]["reason"]
-    (share,) = re.findall(r"less (\S+) % for the scan", told)
-    full = cheaply(bert, task_of(), "full", epochs=3).content["flops"]
-    whole = 100 * len(task_of().train) * full["full_inference"] / full["full_train"]
-    assert float(share) == pytest.approx(whole / 2, abs=0.1)
-    # Too dear for "auto", but "best-down" needs it: "auto" is not charged for that.
-    both = cheaply(bert, task_of(), "best-down:1@top", against="auto", epochs=1, budget=0.3)
-    assert "for the scan" not in both.content["against"]["plan"]["reason"]
+@pytest.mark.parametrize("plan", ["top:1", "blocks:2@3", Plan((4,), 4), "plan.json"])
+def test_options_that_no_plan_depends_on_are_refused(bert, scan, tmp_path, monkeypatch, plan):
+    monkeypatch.chdir(tmp_path)
+    scan.planning("top:1").save(".")
+    name = plan.notation if isinstance(plan, Plan) else plan
+    words = f"`budget` applies only to the plan auto, got {name}; leave it out"
+    expect_refused(words, cheaply, bert, task_of(), plan, budget=0.3)
+    words = f"`score` applies only to plans that follow from a scan, … got {name}; leave it out"
+    expect_refused(words, cheaply, bert, task_of(), plan, score="nc1")
+    expect_refused(words, cheaply, bert, task_of(), plan, score="nc1", scan=scan)
+    words = f"`budget` … got {name} and rank:1; leave it out"
+    expect_refused(words, cheaply, bert, task_of(), plan, against="rank:1", budget=0.3)
 
 
 def test_auto_counts_the_trunk_where_it_is_not_kept(bert, scan):

@@ -26,7 +26,7 @@ from layerscout.cache import Examples, compute_logits, compute_loss, predict
 from layerscout.data import make_targets
 from layerscout.models import load as load_saved, make_classifier
 from layerscout.pages.sections import build_tuned
-from layerscout.tuning import sweep
+from layerscout.tuning import stages
 from layerscout.tuning.card import model_card
 from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.training import Settings, train
@@ -236,13 +236,13 @@ def _steps(seen):
     ],
 )
 def test_the_head_of_labels_learns_faster_than_blocks(bert, kind, plan, options, rate, monkeypatch):
-    factors, whole = [], sweep.train
+    factors, whole = [], stages.train
 
     def noted(encoder, model, *arguments, **given):
         factors.append(given["factors"].get("classifier.weight", 1.0))
         return whole(encoder, model, *arguments, **given)
 
-    monkeypatch.setattr(sweep, "train", noted)
+    monkeypatch.setattr(stages, "train", noted)
     cheaply(bert, {**KINDS, "texts": task_of}[kind](), plan, epochs=1, **options)
     assert 1e-3 * factors[0] == pytest.approx(rate)
 

@@ -125,6 +125,8 @@ def tune(
             write_config("tune", given, output)
     if result is not None:
         terminal.report_tuning(result, output, as_json=printing.json, quiet=printing.quiet)
+    elif printing.json:
+        typer.echo((output / "result.json").read_text(encoding="utf-8"), nl=False)
     with interruptible(resume=True), terminal.loading(printing.quiet):
         models.add_formats(output / "model", formats, base=model)
         terminal.report_formats(output / "model", formats, quiet=printing.quiet)

@@ -13,11 +13,13 @@ from layerscout.plans.auto import (
 )
 from layerscout.plans.costs import (
     Cost,
+    Step,
     Work,
     block_flops,
     block_weights,
     cost,
     full_cost,
+    peak_memory,
     trunk_flops,
 )
 from layerscout.plans.edits import (
@@ -29,13 +31,13 @@ from layerscout.plans.edits import (
     Reinitialize,
     Skip,
     Truncate,
+    WeightInit,
     arrange,
     format_edits,
     make_edits,
     split_edits,
 )
 from layerscout.plans.listing import ListedStrategy, list_strategies
-from layerscout.plans.memory import Memory, Step, peak_memory
 from layerscout.plans.methods import (
     FULL,
     METHODS,
@@ -64,16 +66,6 @@ from layerscout.plans.options import (
     resolve_request,
     types_of,
 )
-from layerscout.plans.papers import (
-    FAMILY_RATE,
-    FAMILY_RATES,
-    PRESETS,
-    WeightInit,
-    default_head_rate,
-    default_learning_rate,
-    preset,
-    preset_rates,
-)
 from layerscout.plans.plan import (
     ModelShape,
     Parameters,
@@ -84,6 +76,15 @@ from layerscout.plans.plan import (
     ranges,
     split_embeddings,
     weight_sets,
+)
+from layerscout.plans.presets import (
+    FAMILY_RATE,
+    FAMILY_RATES,
+    PRESETS,
+    default_head_rate,
+    default_learning_rate,
+    preset,
+    preset_rates,
 )
 from layerscout.plans.request import (
     CompareRequest,

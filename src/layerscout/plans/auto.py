@@ -11,9 +11,10 @@ from layerscout.plans.methods import FULL, Full, Method, apply_method, check_unt
 from layerscout.plans.plan import ModelShape, Plan, check_tied
 from layerscout.runtime import InputError, check_number
 
-# The share of its budget that "auto" spends on a scan at the most. At a tenth and a quarter of full
-# fine-tuning, nothing that a scan showed made up for what it took from the training: two thirds of
-# the depth lost fewer points than any adviser with a scan, see docs/measured/advice.md.
+# The share of its budget that "auto" spent on a scan at the most, as it was measured. At a tenth
+# and a quarter of full fine-tuning, nothing that a scan showed made up for what it took from the
+# training: two thirds of the depth lost fewer points than any adviser with a scan, and at half of
+# it no more, see docs/measured/advice.md. So it makes no scan now.
 SCAN_SHARE = 0.25
 
 
@@ -60,7 +61,7 @@ def name_blindly(blocks: int, because: str) -> Named:
 
 
 def pays_for_scan(share: float, budget: float) -> bool:
-    """Tell whether "auto" scans first, by the FLOPs of the scan and the budget, as shares."""
+    """Return whether "auto" scanned first, by the FLOPs of the scan and the budget, as shares."""
     return share <= SCAN_SHARE * budget
 
 
@@ -70,7 +71,6 @@ def choose(
     named: Named,
     budget: float = 0.5,
     method: Method = FULL,
-    spent: float = 0.0,
 ) -> Choice:
     """Choose a plan by the rule of `auto`.
 
@@ -85,7 +85,6 @@ def choose(
         named: the state that the head should read.
         budget: training FLOPs allowed, as a share of those of full fine-tuning.
         method: how the blocks are tuned; the share is always of full fine-tuning with all weights.
-        spent: what the scan took of the budget, where it was made for this choice.
 
     Raises:
         InputError: if the budget is not in (0, 1], nothing fits into it, or the method needs blocks
@@ -94,21 +93,19 @@ def choose(
     budget = check_budget(budget)
     check_untied(shape.family, shape.weights, method)
     shares = price_plans(shape, work, method)
-    plan = find_nearest(shares, named.state, budget - spent)
+    plan = find_nearest(shares, named.state, budget)
     if plan is None:
         least = ceil(1000 * min(shares.values())) / 1000
         other = "" if isinstance(method, Full) else f" with {method.name}"
-        less = f" less {spent:.3g} for the scan" if spent else ""
         raise InputError(
-            f"no plan that auto considers fits a budget of {budget:g}{less}; the cheapest needs "
+            f"no plan that auto considers fits a budget of {budget:g}; the cheapest needs "
             f"{least:g}{other}"
             + (f", and head:{named.state} tunes no block at all (--method full)" if other else "")
             + ("; --untie allows more plans" if _is_tied(shape) else "")
         )
-    allowed = _percent(budget) + (f" less {_percent(spent)} for the scan" if spent else "")
-    place = f"(budget {allowed})"
+    place = f"(budget {_percent(budget)})"
     if plan.head != named.state:
-        place = f"(no head nearer to state {named.state} fits the budget, {allowed})"
+        place = f"(no head nearer to state {named.state} fits the budget, {_percent(budget)})"
     share = f"{plan.notation} needs {_percent(shares[plan])} of full fine-tuning"
     return Choice(plan, plan.notation, f"{named.because}; {share} {place}")
 

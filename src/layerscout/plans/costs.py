@@ -13,6 +13,7 @@ from layerscout.plans.methods import (
     LoRA,
     Method,
     PrefixTuning,
+    apply_method,
     check_tunes_blocks,
 )
 from layerscout.plans.plan import ModelShape, Plan, make_plan
@@ -47,6 +48,33 @@ class Work:
                 "training needs 1 or more examples, tokens in each, and more than 0 epochs; got "
                 f"{self.examples}, {self.tokens:g} and {self.epochs}"
             )
+
+
+@dataclass(frozen=True)
+class Step:
+    """The largest step of a training on one device, and what a model keeps for its gradients.
+
+    Attributes:
+        texts: of the batch; an example of multiple choice is several.
+        tokens: of the longest text, which the others are padded to.
+        scored: tokens of the largest batch of a validation, padding included.
+        copies: how often the trained parameters are kept: of the best epoch, and of the best runs
+            before.
+        matrices: T × T matrices that attention keeps of each text in each block: the mask where
+            its products are fused, else some for every head.
+        fused: attention keeps what it gives, not what it weighs by.
+        activation: how many tensors of f features the activation function keeps.
+        mask: bytes kept for each number that dropout between layers may drop; 0 without dropout.
+    """
+
+    texts: int
+    tokens: int
+    scored: int = 0
+    copies: int = 1
+    matrices: int = 1
+    fused: bool = True
+    activation: int = 1
+    mask: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,17 +185,87 @@ def block_weights(shape: ModelShape) -> int:
     return 2 * d * (shape.queries + shape.keys) + (3 if shape.gated else 2) * d * f
 
 
-def distinct_parameters(shape: ModelShape, blocks: Iterable[int]) -> int:
-    """Count the parameters of these blocks, those that they share once."""
-    return _distinct(shape, blocks, shape.parameters.blocks)
+def peak_memory(plan: Plan, shape: ModelShape, step: Step, method: Method = FULL) -> int:
+    """Count the bytes that training by a plan takes at the most: four for every number.
 
+    While it trains these are the encoder, copies of what the plan tunes, the head and what the
+    method adds; two moments of each trained parameter, and its kept copies; and gradients or
+    activations, whichever is more, since a step frees these as it makes those. Once it has trained:
+    the encoder and the tuned model with weights of its own.
 
-def new_parameters(plan: Plan, shape: ModelShape, method: Method) -> int:
-    """Count the parameters that the model has more of while it is tuned."""
-    added = _new(plan, shape, method)
+    A token keeps numbers for the gradients wherever they need it. Of a frozen block above a tuned
+    one these are, with d features, q of all queries and f in the feed-forward layer, what its two
+    norms are given (2 d), queries, keys and values (3 q, since keys that heads share are repeated
+    for each), what attention gives (q, if its products are fused), and what goes into the
+    activation function (f; 3 f if the layer is gated). The blocks below the cut keep nothing.
+    Attention keeps `Step.matrices`: where it is not fused, they grow with the square of the length.
+
+    An estimate, for float32; docs/costs.md says how far it was off, and what is not modelled.
+
+    Args:
+        plan: for this model.
+        shape: the model.
+        step: the largest step.
+        method: how the blocks are tuned.
+
+    Raises:
+        InputError: if the plan does not fit the model or the method.
+    """
+    plan = apply_method(plan, method, shape.blocks)
+    check_tunes_blocks(plan, method)
+    counts, d, q = shape.parameters, shape.hidden_size, shape.queries
+    trained = trainable_parameters(plan, shape, method)
+    encoder, left, tuned = (
+        counts.embeddings * whole + _distinct(shape, blocks, counts.blocks)
+        for whole, blocks in (
+            (1, range(1, shape.blocks + 1)),
+            (1, range(1, plan.head + 1)),
+            (bool(plan.embeddings), plan.tuned),
+        )
+    )
+    added = counts.head + _new(plan, shape, method)
     if isinstance(method, LoRA):
         added += method.rank * _distinct(shape, plan.tuned, shape.linear)
-    return added
+    working = max(4 * q, 2 * shape.feed_forward)  # computed and not yet given up
+    computed = step.texts * (_count_kept(plan, shape, step, method) + step.tokens * working)
+    activations = max(computed, step.scored * (2 * d + working))
+    training = tuned + 2 * trained + max(trained, activations)
+    return int(4 * (encoder + added + step.copies * trained + max(training, left)))
+
+
+def _count_kept(plan: Plan, shape: ModelShape, step: Step, method: Method) -> float:
+    """Count the numbers that a step keeps of a text for its gradients."""
+    d, q, normed = shape.hidden_size, shape.queries, shape.first_normed is not None
+    head = 3 * d if normed else d  # a final norm keeps what it is given, normed and gives
+    if not plan.tuned:
+        return head
+    # Where queries and keys are rotated, what they were before stays, since it holds the values.
+    attention = (4 if step.fused else 3) * q + (2 * q if shape.fused and shape.gated else 0)
+    feed_forward = (step.activation + (2 if shape.gated else 0)) * shape.feed_forward
+    dropped = step.mask / 4 * d
+    frozen = 2 * d + attention + feed_forward + 2 * dropped
+    inputs = 2 * d + shape.feed_forward + (0 if step.fused else q)  # of linear layers
+    norms = 2 * d if shape.gated and not shape.fused else 0  # of RMSNorms
+    match method:
+        case Full():
+            more: float = inputs + norms
+        case Adapter(bottleneck=m):
+            more = 2 * (d + 3 * m) + norms
+        case LoRA(rank=r):
+            more = inputs + r * ((2 if shape.fused else 4) + (3 if shape.gated else 2))
+        case PrefixTuning(virtual_tokens=P):
+            more = 2 * P * q / step.tokens
+    # Below the lowest adapter nothing needs a gradient, unless a norm is trained there.
+    spared = isinstance(method, Adapter) and not normed
+    blocks = plan.head - (plan.cut or 0)
+    return step.tokens * (
+        blocks * frozen
+        + len(plan.tuned) * more
+        + (2 * d + dropped if plan.embeddings else 0)
+        + head
+        + (blocks - spared) * step.matrices * step.tokens
+        - spared * attention
+    )
 
 
 def _forward(shape: ModelShape, tokens: float) -> tuple[float, float]:

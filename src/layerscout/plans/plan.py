@@ -158,6 +158,8 @@ class Plan:
         tuned, head = sorted({int(block) for block in self.tuned}), int(self.head)
         object.__setattr__(self, "tuned", tuple(tuned))
         object.__setattr__(self, "head", head)
+        if self.embeddings is None and len(tuned) < head:
+            object.__setattr__(self, "embeddings", False)
         if head < 1:
             raise InputError(f"`head` must be at least 1, got {head}")
         if tuned and not 1 <= tuned[0] <= tuned[-1] <= head:
@@ -165,7 +167,10 @@ class Plan:
             raise _outside(f"{outside:.60}", tuned[-1], head)
 
     def on(self, blocks: int) -> Plan:
-        """Give the plan for a model of L = `blocks` blocks: checked, with `embeddings` settled.
+        """Return the plan for a model of L = `blocks` blocks: checked, with `embeddings` settled.
+
+        Plans that mean the same on that model are equal then. One of blocks 1 to a head below L
+        stays as it is: the embeddings are not in it, whatever the depth.
 
         Raises:
             InputError: if the head is above the model's blocks.
@@ -175,8 +180,11 @@ class Plan:
                 f"`head` must be in 1..{blocks}, the model's blocks, got {self.head}; use "
                 f"{blocks} for the top one"
             )
-        full = len(self.tuned) == self.head == blocks
-        return replace(self, embeddings=full if self.embeddings is None else self.embeddings)
+        if len(self.tuned) < self.head or self.embeddings:
+            return self
+        if self.head < blocks:
+            return self if self.embeddings is None else replace(self, embeddings=None)
+        return self if self.embeddings is False else replace(self, embeddings=True)
 
     def tunes_all(self, blocks: int) -> bool:
         """Whether it is full fine-tuning of an encoder of L = `blocks` blocks."""

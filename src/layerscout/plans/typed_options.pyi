@@ -71,7 +71,7 @@ class TuneOptions(TypedDict, total=False):
     """Score that ranks states or blocks; by default the scan's."""
 
     budget: float
-    """Share of the FLOPs of full fine-tuning that auto may use, including its scan."""
+    """Share of the FLOPs of full fine-tuning that auto may use."""
 
     method: Method | str | None
     """Tune all weights of the blocks, or a few new ones: full, adapter, lora or prefix-tuning."""

@@ -31,7 +31,8 @@ def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
             split,
             task.labels,
             kind=task.kind,
-            mode=context.request.fisher_rule,
+            mode=context.request.fisher_mode,
+            as_released=context.request.as_released,
             seeds=seeds,
             parts=context.request.fisher_parts,
             max_length=context.extractor.max_length,
@@ -49,7 +50,8 @@ def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
         )
     scores = {key: _make_score(key, found[key], len(split)) for key in keys}
     if "fisher" in scores:
-        details = {"mode": context.request.fisher_rule, **scores["fisher"].details}
+        mode = "as_released" if context.request.as_released else context.request.fisher_mode
+        details = {"mode": mode, **scores["fisher"].details}
         scores["fisher"] = replace(scores["fisher"], details=details)
     return scores
 

@@ -192,7 +192,7 @@ def codelength(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0) -
 def loes(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False) -> float | None:
     """Training error of a ridge regression plus a penalty for uneven spread; lower is better.
 
-    Batra et al. 2026, for the first layer.
+    Batra et al. 2026, for the first layer; see `layerscout.scores.isotropy.loes`.
 
     Args and errors: as `cca`.
     """
@@ -204,7 +204,7 @@ def entropy(
 ) -> float | None:
     """Entropy (nats) of the eigenvalues of HHᵀ, as shares; higher is better.
 
-    The labels change nothing. Skean et al. 2025, §3.
+    The labels change nothing. Skean et al. 2025, §3; see `layerscout.scores.isotropy.entropy`.
 
     Args and errors: as `cca`.
     """

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
+    from layerscout.scores.cka import StatesLike
     from layerscout.scores.estimates import Estimate
     from layerscout.scores.moments import Centred, Moments
-    from layerscout.scores.state import State, StatesLike
+    from layerscout.scores.state import State
 
 
 def _late(module: str, name: str) -> Callable[..., Any]:
@@ -33,7 +34,7 @@ def _late(module: str, name: str) -> Callable[..., Any]:
 
 
 codelength = _late("online_code", "codelength")
-entropy, loes = (_late("transferability", name) for name in ("entropy", "loes"))
+entropy, loes = (_late("isotropy", name) for name in ("entropy", "loes"))
 h_score, logme, numerical_rank = (
     _late("transferability", name) for name in ("h_score", "logme", "numerical_rank")
 )

@@ -15,6 +15,7 @@ import pydantic
 from layerscout.plans import make_method
 from layerscout.runtime import InputError, make_unknown_error
 from layerscout.studies.arguments import VERBS, describe_fault, find_fault
+from layerscout.studies.measures import list_places
 from layerscout.studies.recipe import (
     DERIVED,
     MOST_POINTS,
@@ -24,7 +25,6 @@ from layerscout.studies.recipe import (
     Grid,
     Recipe,
     TableSpec,
-    list_places,
 )
 
 # What tables and figures may show beside axes and places: what cells have, and sweeps add.

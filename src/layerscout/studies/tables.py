@@ -178,13 +178,11 @@ def summarise(
     row_numbers, row_titles = _number_titles(found, down)
     column_numbers, column_titles = _number_titles(found, across)
     cells: dict[tuple[int, int], Mean] = {}
-    place: Any
-    for place, some in found.groupby([row_numbers, column_numbers], sort=False):
+    for (row, column), some in found.groupby([row_numbers, column_numbers], sort=False):
         counted = some["measure"].str.startswith(COUNTED).any()
         values = some["value"].astype(float).tolist()
         whole = bool(counted) and len(set(values)) == 1
-        row, column = map(int, place)
-        cells[row, column] = replace(average(values), whole=whole)
+        cells[int(row), int(column)] = replace(average(values), whole=whole)
     return Summary(", ".join(down), row_titles, column_titles, cells, spread)
 
 
@@ -257,7 +255,7 @@ def correlate_values(
     )
     several = rows["model"].nunique() > 1
     agreements = []
-    columns: list[Any] = means.columns.tolist()
+    columns: list[tuple[str, str]] = means.columns.tolist()
     for (model, a), (other, b) in combinations(columns, 2):
         common = means[[(model, a), (other, b)]].dropna()
         if model != other or len(common) < 3 or common.nunique().min() < 2:

@@ -2,5 +2,5 @@
 
 from layerscout.tuning.card import summary
 from layerscout.tuning.choice import needs_scan
-from layerscout.tuning.result import AlreadyDoneError, Result, plain_json
-from layerscout.tuning.run import tune
+from layerscout.tuning.result import Result, plain_json
+from layerscout.tuning.run import AlreadyDoneError, tune

@@ -1,29 +1,53 @@
-"""What a tuning returns: the model, the facts about it, and the files that hold both."""
+"""What a tuning returns: the kept model, what it reaches, and the files that hold both."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from math import isfinite
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from math import isclose, isfinite
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
-from layerscout.plans import Plan
+from layerscout.cache import make_accelerator, predict
+from layerscout.data import Split, require_validation, settle_thresholds
+from layerscout.models import (
+    Equipped,
+    export,
+    holds_exactly,
+    keep_thresholds,
+    round_weights,
+    save_peft,
+    save_trained,
+    unshare_weights,
+)
+from layerscout.plans import Plan, cost, describe_given, describe_method, full_cost
 from layerscout.runtime import (
-    InputError,
-    LayerscoutError,
     make_output_folder,
-    read_json,
     replace_files,
 )
+from layerscout.scanning import (
+    describe_model,
+    describe_task,
+    warn_of_cut_inputs,
+    warn_of_dropped_words,
+)
+from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.tuning.card import model_card
+from layerscout.tuning.machine import measure_speeds
+from layerscout.tuning.resolve import EncodedSplit, Tuning
 from layerscout.tuning.snapshots import Snapshots
+from layerscout.tuning.stages import TunedPlan, start_head
+
+# What is measured of a tuned model: the metric that counts, which its training has computed; also
+# its speed; also its predictions and all metrics; also those of the test split.
+Measure = Literal["metric", "speed", "predictions", "all"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,40 +110,289 @@ class Result:
             self.snapshots.discard()
 
 
-class AlreadyDoneError(LayerscoutError):
-    """There is nothing to resume: the result of the training is there."""
-
-
-def name_training(about: Mapping[str, Any]) -> str:
-    """Name what is trained on what and how, by its hash."""
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def check_earlier_result(folder: Path, training: str, *, resume: bool) -> None:
-    """Refuse a folder with the result of another training, which would be lost.
+def make_result(
+    tuning: Tuning,
+    tuned: Sequence[TunedPlan],
+    training: str | None,
+    warned: Sequence[str],
+    memory: Callable[[], Mapping[str, Any]],
+    *,
+    measure: Measure = "all",
+) -> Result:
+    """Put together all that is known of a tuned plan, and of the one it is compared with.
 
     Args:
-        folder: where the result of this training goes.
-        training: its name; see `name_training`.
-        resume: whether it is to be continued.
-
-    Raises:
-        InputError: if there is the result of another one.
-        AlreadyDoneError: if `resume` is asked for and its own result is there.
+        tuning: what the runs started from.
+        tuned: the plan, and perhaps the other one.
+        training: its name, as of `name_training`, if it has one.
+        warned: what the reader of the figures should know besides.
+        memory: returns what `result.json` holds of the memory that training took.
+        measure: whether the speed of the kept model is measured, and whether it runs on the
+            validation examples once more, for its predictions and all metrics.
     """
-    if not (folder / "result.json").exists():
-        return
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        if read_json(folder / "result.json")["settings"]["training"] == training:
-            if resume:
-                raise AlreadyDoneError(
-                    f"{folder} holds the result of this training; there is nothing to resume"
-                )
-            return
-    raise InputError(
-        f"{folder} holds the result of another training; --overwrite replaces it, or name another "
-        "folder with -o"
-    )
+    ours, metric = tuned[0], tuning.settings.metric
+    run = ours.runs[ours.kept]
+    equipped, model = _load_kept(tuning, ours)
+    used = memory()  # before what only measures the model
+    round_weights(model, tuning.save_dtype)
+    counted = run.choose_epoch(tuning.settings.keep).value
+    judged, thresholds, speeds = EvaluationResult({metric: counted}), None, None
+    tested: dict[str, Any] | None = None
+    predictions: dict[str, Any] = {}
+    if measure in ("predictions", "all"):
+        logits, thresholds = _predict_validation(tuning, ours, model)
+        judged = _judge(
+            tuning, require_validation(tuning.task), tuning.validation, logits, thresholds
+        )
+        keep_thresholds(model, thresholds)
+        predictions = {"split": ["validation"] * len(logits), **judged.predictions}
+    if measure == "all":
+        tested, more = _judge_test(tuning, model, thresholds)
+        if tested is not None:
+            predictions = {name: _join(column, more[name]) for name, column in predictions.items()}
+    if measure != "metric":
+        with make_accelerator().main_process_first():  # so that it is alone
+            full = tuning.encoder.model if measure == "all" else None
+            speeds = measure_speeds(tuning, model, full, sum(run.seconds.values()))
+    warnings = [
+        *tuning.encoder.notes,
+        *tuning.task.warnings,
+        *warned,
+        *_list_warnings(tuning, tuned),
+        *judged.warnings,
+    ]
+    if not isclose(reached := judged.metrics[metric], counted, rel_tol=1e-6, abs_tol=1e-6):
+        warnings.append(
+            f"saving in {tuning.save_dtype} changes the {metric} from {counted:.4g} "
+            f"to {reached:.4g}; --save-dtype float32 avoids this"
+        )
+    content = {
+        "layerscout": version("layerscout"),
+        "verb": "tune",
+        "method": tuning.method.name,
+        "method_options": describe_method(tuning.method),
+        "saved_as": tuning.saved_as,
+        "model": describe_model(tuning.encoder, tuning.task),
+        "task": _describe_task(tuning),
+        "metric": metric,
+        **_describe_plan(tuning, ours),
+        **_describe_judged(tuning, tuning.validation, judged),
+        "test": tested,
+        "thresholds": None
+        if thresholds is None
+        else dict(zip(tuning.task.labels, thresholds.tolist(), strict=True)),
+        "examples_per_second": speeds,
+        "memory": used,
+        "against": _describe_other(tuning, tuned[1], measure) if len(tuned) > 1 else None,
+        "settings": _list_settings(tuning, training),
+        "given": describe_given(tuning.request),
+        "warnings": warnings,
+    }
+    if tuning.scan_seconds is not None:
+        content["seconds"]["scan"] = tuning.scan_seconds
+    write = _choose_writer(tuning, equipped, model)
+    return Result(model, tuning.encoder.tokenizer, content, predictions, write)
+
+
+def _load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[Equipped, Any]:
+    """Return what was trained, with the parameters that count, and the model saved of it."""
+    equipped = start_head(tuning, tuned.plan, tuned.runs[tuned.kept].seed)
+    # Not strict, since what was frozen is not among the parameters: it starts the same every time.
+    unshare_weights(equipped.model).load_state_dict(tuned.parameters, strict=False)
+    as_checkpoint = tuning.method.saved == "merged" and tuning.saved_as == "checkpoint"
+    return equipped, equipped.wrapper.merge_and_unload() if as_checkpoint else equipped.model
+
+
+def _predict_validation(
+    tuning: Tuning, tuned: TunedPlan, model: Any
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the saved model's logits of the validation rows, and the thresholds settled on them.
+
+    It starts from cached states only if what is below the cut is saved unrounded: they are those of
+    the weights before.
+    """
+    exact = holds_exactly(tuning.encoder.model, tuning.save_dtype)
+    examples = tuned.validation if exact else tuning.validation.without_trunk()
+    logits = predict(tuning.encoder, model, examples).numpy()
+    labels = tuning.validation.answers.labels
+    return logits, settle_thresholds(tuning.settings.threshold, labels, logits)
+
+
+def _judge(
+    tuning: Tuning,
+    split: Split,
+    encoded: EncodedSplit,
+    logits: np.ndarray,
+    thresholds: np.ndarray | None,
+) -> EvaluationResult:
+    metric, answers = tuning.settings.metric, encoded.answers
+    return EvaluationResult.of(metric, tuning.task, split, answers, logits, thresholds)
+
+
+def _judge_test(
+    tuning: Tuning, model: Any, thresholds: np.ndarray | None
+) -> tuple[dict[str, Any] | None, Mapping[str, Sequence[Any]]]:
+    """Judge the saved model on the test split, by which nothing was chosen, if there is one.
+
+    Returns:
+        What `result.json` holds of it, and more rows of `predictions.parquet`.
+    """
+    task, encoder = tuning.task, tuning.encoder
+    if task.test is None:
+        return None, {}
+    encoded = EncodedSplit.of(task.test, encoder, task, tuning.request.max_length)
+    logits = predict(encoder, model, encoded.without_trunk()).numpy()
+    judged = _judge(tuning, task.test, encoded, logits, thresholds)
+    described = {"examples": task.test.examples, **_describe_judged(tuning, encoded, judged)}
+    return described, {"split": ["test"] * len(encoded.answers), **judged.predictions}
+
+
+def _describe_judged(
+    tuning: Tuning, encoded: EncodedSplit, judged: EvaluationResult
+) -> dict[str, Any]:
+    kind, metric, training = tuning.task.kind, tuning.settings.metric, tuning.training.answers
+    return {
+        "metrics": judged.metrics,
+        "interval": judged.interval,
+        "majority": judge_majority(kind, metric, training.labels, encoded.answers),
+        "by_name": judged.by_name,
+        "confusion": judged.confusion,
+        "errors": judged.errors,
+    }
+
+
+def _join(column: Any, more: Any) -> Any:
+    arrays = isinstance(column, np.ndarray)
+    return np.concatenate([column, more]) if arrays else [*column, *more]
+
+
+def _describe_other(tuning: Tuning, tuned: TunedPlan, measure: Measure) -> dict[str, Any]:
+    """Describe the plan that the first one is compared with, and judge it on the test split too."""
+    described = _describe_plan(tuning, tuned)
+    if tuning.task.test is None or measure != "all":
+        return described | {"test": None}
+    _, model = _load_kept(tuning, tuned)
+    round_weights(model, tuning.save_dtype)
+    _, thresholds = _predict_validation(tuning, tuned, model)
+    return described | {"test": _judge_test(tuning, model, thresholds)[0]}
+
+
+def _choose_writer(tuning: Tuning, equipped: Equipped, model: Any) -> Callable[[Path, str], None]:
+    """Return what writes the tuned model into a folder, with its card."""
+    encoder, max_length = tuning.encoder, tuning.request.max_length
+    match tuning.saved_as:
+        case "checkpoint":
+            tokenizer, dtype = encoder.tokenizer, tuning.save_dtype
+            return partial(export, model, tokenizer, max_length=max_length, dtype=dtype)
+        case "peft":
+            return partial(save_peft, equipped, encoder, max_length=max_length)
+        case "ours":
+            options: dict[str, Any] = {"kind": tuning.task.kind, "head": tuning.head}
+            return partial(save_trained, equipped, encoder, max_length=max_length, **options)
+
+
+def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
+    return {
+        **tuning.task.origin,
+        **asdict(tuning.settings),
+        "head_learning_rate": tuning.head_learning_rate,
+        "epochs": tuning.settings.passes(len(tuning.training)),
+        "examples": tuning.task.train.examples,
+        "validation_examples": require_validation(tuning.task).examples,
+        **tuning.list_request(),
+        "training": training,
+        "precision": tuning.encoder.precision,
+        "device": tuning.encoder.device.type,
+        "trunk_dropout": tuning.request.trunk_dropout,
+        "fresh_head": tuning.fresh_head,
+        "save_dtype": tuning.save_dtype,
+        "reinit_rate_factor": tuning.request.reinit_rate_factor,
+        "classifier": tuning.head,
+        "threads": torch.get_num_threads(),
+        "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
+    }
+
+
+def _describe_task(tuning: Tuning) -> dict[str, Any]:
+    """Describe the task for `result.json`; an example is all of its choices."""
+    task, training = tuning.task, tuning.training
+    described = describe_task(task, task.train, training.tokens.lengths)
+    described |= {"examples_available": tuning.available}
+    if task.kind == "multiple_choice":
+        described |= {
+            "choices": training.answers.choices,
+            "examples_used": len(training.answers),
+            "validation_examples": len(tuning.validation.answers),
+            "examples_per_class": [],
+            "tokens_per_example": described["tokens_per_example"] * training.answers.choices,
+        }
+    return described
+
+
+def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
+    """Describe one plan and its runs for `result.json`."""
+    keep, trunks, choices = tuning.settings.keep, tuned.trunks, tuning.training.answers.choices
+    kept = all(trunk.kept for trunk in trunks) and not tuning.request.trunk_dropout
+    work = tuning.count_work(cached=kept)
+    costs = cost(tuned.plan, tuning.shape, work, tuning.method)
+    full = full_cost(tuning.shape, work)
+    runs = [run.as_dict(keep) for run in tuned.runs]
+    return {
+        "plan": {
+            **tuned.plan.as_dict(),
+            "strategy": tuned.choice.strategy,
+            "reason": tuned.choice.reason,
+        },
+        "runs": runs,
+        "kept": tuned.kept,
+        "keep": keep,
+        "best": runs[tuned.kept]["best"],
+        "last": runs[tuned.kept]["last"],
+        keep: runs[tuned.kept][keep],
+        "parameters": {"total": costs.total, "trainable": costs.trainable},
+        "flops": {
+            "train": costs.train,
+            "full_train": full.train,
+            "inference": choices * costs.inference,
+            "full_inference": choices * full.inference,
+        },
+        "trunk": {
+            "cut": tuned.plan.cut,
+            "kept": kept and bool(trunks),
+            "cached": bool(trunks) and all(trunk.cached for trunk in trunks),
+            "bytes": sum(trunk.bytes for trunk in trunks),
+        },
+        # The trunk's is what it took to compute, even if an earlier tuning did that.
+        "seconds": {
+            "trunk": sum(trunk.seconds for trunk in trunks),
+            "train": sum(run.seconds["train"] for run in tuned.runs),
+            "evaluate": sum(run.seconds["evaluate"] for run in tuned.runs),
+        },
+    }
+
+
+def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:
+    """List what the reader of the figures should know, each thing once."""
+    warnings, max_length = [], tuning.request.max_length
+    for name, split in (("training", tuning.training), ("validation", tuning.validation)):
+        truncated, inputs = split.tokens.truncated, len(split.tokens)
+        warnings += warn_of_cut_inputs(truncated, inputs, max_length, what=f"{name} inputs")
+        warnings += warn_of_dropped_words(split.tokens, what=f"{name} words")
+    steps, warmup = tuning.settings.steps(len(tuning.training)), tuning.settings.warmup
+    if warmup >= steps:
+        warnings.append(
+            f"the warmup takes {warmup:,.0f} steps (--warmup), but the training has only "
+            f"{steps:,}, so the learning rate never reached its peak"
+        )
+    for one in tuned:
+        warnings += [trunk.warning for trunk in one.trunks if trunk.warning]
+        warnings += [
+            f"{one.plan.notation} with learning rate {run.learning_rate:g} and seed {run.seed} "
+            f"ended early: {run.stopped}"
+            for run in one.runs
+            if run.diverged
+        ]
+    return list(dict.fromkeys(warnings))
 
 
 def plain_json(content: Any) -> Any:

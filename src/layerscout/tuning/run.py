@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import torch
 
-from layerscout.cache import DEFAULT_LIMIT, make_accelerator
+from layerscout.cache import DEFAULT_LIMIT, fingerprint_encoder, hash_content, make_accelerator
 from layerscout.data import Task
 from layerscout.models import Encoder
-from layerscout.plans import Plan, TuneRequest, add_options, resolve_request
+from layerscout.plans import Plan, TuneRequest, add_options, describe_method, resolve_request
 from layerscout.runtime import (
     InputError,
+    LayerscoutError,
     Show,
     check_checkpoint_folder,
     check_integer,
@@ -24,19 +27,32 @@ from layerscout.runtime import (
     lock_folder,
     log_warnings,
     make_unknown_error,
+    read_json,
     show_progress,
 )
 from layerscout.scanning import Scan
-from layerscout.tuning.memory import MemoryGauge
-from layerscout.tuning.outcome import Measure, Tuned, make_result
-from layerscout.tuning.preparation import Prepared, prepare
-from layerscout.tuning.result import Result, check_earlier_result, name_training
+from layerscout.tuning.machine import MemoryGauge
+from layerscout.tuning.resolve import Tuning, resolve
+from layerscout.tuning.result import (
+    Measure,
+    Result,
+    make_result,
+)
 from layerscout.tuning.snapshots import Snapshots
-from layerscout.tuning.sweep import NothingFinishedError, Recording, run_sweep
-from layerscout.tuning.tracking import check_tracker
+from layerscout.tuning.stages import (
+    NothingFinishedError,
+    RunHooks,
+    TunedPlan,
+    check_tracker,
+    tune_plan,
+)
 
 if TYPE_CHECKING:
     from layerscout.plans import TuneOptions
+
+
+class AlreadyDoneError(LayerscoutError):
+    """There is nothing to resume: the result of the training is there."""
 
 
 @add_options(TuneRequest)
@@ -76,7 +92,7 @@ def tune(
         checkpoints: folders by epoch, where the model is saved as it is after that epoch, such as
             for the `checkpoints` of a scan.
         snapshots: a folder where the state of training is saved after every epoch, until the
-            result is saved; None for none.
+            result is saved, and which is locked until then; None for none.
         resume: continue a training that was stopped, from its snapshots.
         track: report every epoch to "tensorboard", "mlflow", "wandb" or "trackio".
         logs: the folder of trackers that write files.
@@ -102,7 +118,8 @@ def tune(
     cache_limit = int(
         check_number("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy)
     )
-    _check_checkpoints(checkpoints or {}, request)
+    checkpoints = checkpoints or {}
+    _check_checkpoints(checkpoints, request)
     if measure not in get_args(Measure):
         raise make_unknown_error("value of `measure`", str(measure), get_args(Measure))
     if resume and snapshots is None:
@@ -110,47 +127,39 @@ def tune(
     if track is not None:
         check_tracker(track)
         check_output_folder(Path(logs))
-    accelerator = make_accelerator()
-    progress = progress if accelerator.is_main_process else False
-    prepared = prepare(request, encoder, task, scan, cache_limit, progress)
-    if checkpoints:
-        prepared.check_whole_checkpoints()
+    first_process = make_accelerator().is_main_process
+    progress = progress if first_process else False
+    tuning = resolve(request, encoder, task, scan, cache_limit, progress)
+    _check_saved_epochs(checkpoints, tuning)
     # It reads all weights and examples, which every trial of a study would pay for.
-    compared = snapshots is not None or output is not None
-    about = prepared.describe() if compared else {}
-    training = name_training(about) if compared else None
+    about = None if snapshots is None and output is None else describe_training(tuning)
+    training = None if about is None else name_training(about)
     if output is not None and training is not None and not overwrite:
         check_earlier_result(Path(output), training, resume=resume)
-    with ExitStack() as holding:
-        show = holding.enter_context(show_progress(progress))
-        gauge = MemoryGauge.start(prepared.setup, prepared.sweeps)
-        opened, notes = None, [*prepared.warnings, *gauge.list_warnings()]
-        if snapshots is not None:
-            if accelerator.is_main_process:
-                holding.enter_context(lock_folder(Path(snapshots)))
-            opened = _open_snapshots(Path(snapshots), prepared, about, resume, overwrite)
-            notes += opened.notes
-        recording = Recording(
-            show, opened, "plan-1-", track, Path(logs), checkpoints or {}, gauge.predicted
-        )
-        tuned, failures = _run_sweeps(prepared, recording)
+    with ExitStack() as stack, ExitStack() as lock:
+        show = stack.enter_context(show_progress(progress))
+        gauge = MemoryGauge.start(tuning)
+        opened, warnings = None, [*tuning.warnings, *gauge.list_warnings()]
+        if snapshots is not None and about is not None:
+            if first_process:
+                lock.enter_context(lock_folder(Path(snapshots)))
+            opened = _open_snapshots(Path(snapshots), tuning, about, resume, overwrite)
+            warnings += opened.notes
+        hooks = RunHooks(show, opened, track, Path(logs), checkpoints, gauge.predicted)
+        tuned, failures = _tune_plans(tuning, hooks)
         show("done" if measure == "metric" else "measuring the speed", 0, 1)
-        result = make_result(
-            prepared.setup,
-            tuned,
-            {**prepared.recorded, "training": training},
-            [*notes, *failures],
-            gauge.as_dict,
-            measure=measure,
-        )
+        warnings += [*failures, *_list_unsaved(checkpoints)]
+        result = make_result(tuning, tuned, training, warnings, gauge.as_dict, measure=measure)
         log_warnings(__name__, result.warnings)
+        if opened is not None:  # locked until the result is saved
+            opened = replace(opened, lock=lock.pop_all())
         return replace(result, snapshots=opened)
 
 
 def _check_checkpoints(checkpoints: Mapping[int, str | Path], request: TuneRequest) -> None:
+    """Refuse checkpoints of several trainings, or where they cannot be written."""
     rates = request.learning_rate or ()
-    several = len(request.seed) > 1 or len(rates) > 1 or request.against is not None
-    if checkpoints and several:
+    if checkpoints and (len(request.seed) > 1 or len(rates) > 1 or request.against is not None):
         raise InputError(
             "`checkpoints` need a single training; give one plan, one learning rate and one seed"
         )
@@ -159,8 +168,93 @@ def _check_checkpoints(checkpoints: Mapping[int, str | Path], request: TuneReque
         check_checkpoint_folder(Path(folder))
 
 
+def _check_saved_epochs(checkpoints: Mapping[int, str | Path], tuning: Tuning) -> None:
+    """Refuse checkpoints of epochs that never end, or of models that are not saved whole."""
+    epochs = tuning.settings.passes(len(tuning.training))
+    if later := [epoch for epoch in checkpoints if epoch > epochs]:
+        raise InputError(
+            f"`checkpoints` must be epochs of the training, in 1..{epochs}, got "
+            f"{', '.join(map(str, later))}; train for longer, or name other epochs"
+        )
+    if checkpoints and (tuning.saved_as != "checkpoint" or tuning.method.saved == "merged"):
+        raise InputError(
+            f"`checkpoints` need whole models, which {tuning.method.name} with the classifier "
+            f"{tuning.head} does not save; use the method full and the family's classifier"
+        )
+
+
+def _list_unsaved(checkpoints: Mapping[int, str | Path]) -> list[str]:
+    """Warn of epochs whose model was to be saved, and which the training never came to."""
+    return [
+        f"the model of epoch {epoch} was not saved: the training ended before that epoch did"
+        for epoch, folder in checkpoints.items()
+        if make_accelerator().is_main_process and not Path(folder).exists()
+    ]
+
+
+def describe_training(tuning: Tuning) -> dict[str, Any]:
+    """Return what is trained on what and how: what must be the same to continue a training."""
+    encoder, request = tuning.encoder, tuning.request
+    fingerprint = fingerprint_encoder(encoder, encoder.blocks)
+    first, *others = tuning.sweeps
+    splits = {
+        f"{name} examples": hash_content(
+            fingerprint, split.tokens, {"labels": split.answers.labels.tolist()}
+        )
+        for name, split in (("training", tuning.training), ("validation", tuning.validation))
+    }
+    return {
+        "plan": first.choice.plan.notation,
+        "second plan": others[0].choice.plan.notation if others else None,
+        "method": {"name": tuning.method.name, **describe_method(tuning.method)},
+        **asdict(tuning.settings),
+        "learning rates": [list(sweep.rates) for sweep in tuning.sweeps],
+        "seeds": list(first.seeds),
+        "trunk dropout": request.trunk_dropout,
+        "fresh head": tuning.fresh_head,
+        "edits": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
+        "rate factor of re-initialised blocks": request.reinit_rate_factor,
+        "classifier": tuning.head,
+        "processes": make_accelerator().num_processes,
+        "model (weights, versions and precision)": fingerprint,
+        **splits,
+    }
+
+
+def name_training(about: Mapping[str, Any]) -> str:
+    """Name what is trained on what and how, by its hash."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_earlier_result(folder: Path, training: str, *, resume: bool) -> None:
+    """Refuse a folder with the result of another training, which would be lost.
+
+    Args:
+        folder: where the result of this training goes.
+        training: its name; see `name_training`.
+        resume: whether it is to be continued.
+
+    Raises:
+        InputError: if there is the result of another one.
+        AlreadyDoneError: if `resume` is requested and its own result is there.
+    """
+    if not (folder / "result.json").exists():
+        return
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        if read_json(folder / "result.json")["settings"]["training"] == training:
+            if resume:
+                raise AlreadyDoneError(
+                    f"{folder} holds the result of this training; there is nothing to resume"
+                )
+            return
+    raise InputError(
+        f"{folder} holds the result of another training; --overwrite replaces it, or name another "
+        "folder with -o"
+    )
+
+
 def _open_snapshots(
-    folder: Path, prepared: Prepared, about: Mapping[str, Any], resume: bool, overwrite: bool
+    folder: Path, tuning: Tuning, about: Mapping[str, Any], resume: bool, overwrite: bool
 ) -> Snapshots:
     """Open the folder of snapshots; the first process does so before the others."""
     accelerator = make_accelerator()
@@ -172,25 +266,25 @@ def _open_snapshots(
             overwrite=overwrite,
             surroundings={
                 "threads": torch.get_num_threads(),
-                "cache_limit": prepared.setup.cache_limit,
+                "cache_limit": tuning.cache_limit,
             },
         )
 
 
-def _run_sweeps(prepared: Prepared, recording: Recording) -> tuple[Sequence[Tuned], list[str]]:
+def _tune_plans(tuning: Tuning, hooks: RunHooks) -> tuple[Sequence[TunedPlan], list[str]]:
     """Tune the plan, and the one to compare with; the comparison may fail, with a warning."""
-    first, *others = prepared.sweeps
+    first, *others = tuning.sweeps
     try:
-        tuned = [run_sweep(prepared.setup, first, recording)]
+        tuned = [tune_plan(tuning, first, replace(hooks, prefix="plan-1-"))]
     except NothingFinishedError:
-        if recording.snapshots is not None:  # nothing in them is worth continuing
-            recording.snapshots.discard()
+        if hooks.snapshots is not None:  # nothing in them is worth continuing
+            hooks.snapshots.discard()
         raise
     failures = []
     for sweep in others:
         try:
-            beside = replace(recording, prefix="plan-2-", checkpoints={})
-            tuned.append(run_sweep(prepared.setup, sweep, beside))
+            second = replace(hooks, prefix="plan-2-", checkpoints={})
+            tuned.append(tune_plan(tuning, sweep, second))
         except NothingFinishedError as error:  # the first plan has come through
             failures.append(f"the plan to compare with failed: {error}")
     return tuned, failures

@@ -5,8 +5,13 @@ import json
 import re
 import shlex
 import shutil
+from types import SimpleNamespace
 
 import pytest
+
+from layerscout.cli.study_terminal import report_study
+from layerscout.pages import Table
+from layerscout.studies import Reported
 
 RECIPE = """
 title: Mine & <b>yours</b>
@@ -271,3 +276,15 @@ def test_tables_of_an_earlier_recipe_go(run, mine, write, tmp_path):
         "01-another.md",
         "01-another.tex",
     ]
+
+
+def test_empty_cells_of_a_table_keep_their_place(monkeypatch, capsys, tmp_path):
+    """Tables were read from their Markdown, where the first and last empty cells are lost."""
+    monkeypatch.setenv("COLUMNS", "80")
+    table = Table("", ["plan", "a|b", "c"], [["", "1", "2"], ["full", "3", ""], ["top", "", "4"]])
+    study = SimpleNamespace(store=SimpleNamespace(folder=tmp_path), cells=())
+    reported = Reported(lines=["It is so."], tables=[table])
+    assert report_study(study, reported, as_json=False, quiet=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == ["plan  a|b  c", "        1  2", "full    3   ", "top        4"]
+    assert lines[5] == "It is so."

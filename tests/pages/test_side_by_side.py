@@ -52,6 +52,19 @@ def test_figures_that_are_not_paired_say_of_which_split_they_are():
     assert line.startswith("test accuracy 0.425 (a) and test accuracy 0.425 (b) are not compared")
 
 
+def test_two_comparisons_are_set_side_by_side():
+    """Their examples are counted elsewhere than those of a scan."""
+    content = {
+        "verb": "compare",
+        "models": [{"name": "a"}],
+        "task": {"kind": "classification", "name": "x"},
+        "settings": {},
+    }
+    both = [content | {"examples": number} for number in (30, 60)]
+    (table,) = [one.table for one in build_side_by_side(both, "ab", None) if one.table]
+    assert table.rows == [("Examples read", "30", "60")]
+
+
 QUALITY = score([0.4, 0.5, 0.6], "higher", details={"metric": "accuracy"})
 OTHER = score([0.4, 0.5, 0.6], "higher", details={"metric": "macro_f1"})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscout.cli.console import EscapingConsole, print_rows, say, say_wrapped
@@ -146,39 +145,30 @@ def print_trial(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
         say(console, line)
 
 
-def report_study(result: Study, told: Reported, *, as_json: bool, quiet: bool) -> int:
+def report_study(result: Study, reported: Reported, *, as_json: bool, quiet: bool) -> int:
     """Print the tables of a study and what it shows, or its `study.json`; count failed trials.
 
     Args:
         result: the study.
-        told: its report.
+        reported: its report.
         as_json: print the file alone.
         quiet: print warnings only.
     """
     folder = result.store.folder
     keys = {cell.trial.key for cell in result.cells if cell.trial is not None}
-    records = (result.store.read(key) for key in keys)
-    failed = sum(1 for record in records if record and record["status"] == "failed")
+    records = map(result.store.read, keys)
+    failed = sum(record is not None and record["status"] == "failed" for record in records)
     refused = Counter(cell.refused for cell in result.cells if cell.refused is not None)
     warnings = [f"{number} could not be run: {why}" for why, number in refused.items()]
     console = open_report(
         {"warnings": warnings}, folder / "study.json", as_json=as_json, quiet=quiet
     )
     if console is not None:
-        for path in sorted((folder / "tables").glob("[0-9][0-9]-*.md")):
-            print_rows(console, *_read_table(path))
+        for table in reported.tables:
+            print_rows(console, table.columns, table.rows)
             console.print()
-        say_wrapped(console, told.lines)
+        say_wrapped(console, reported.lines)
         name = folder / "report.html"
         say(console, f"wrote {name}, summary.csv, study.json and tables beside it")
-        say_next(console, told.command)
+        say_next(console, reported.command)
     return failed
-
-
-def _read_table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Read the headings and the rows of a Markdown table."""
-    head, _, *rows = (
-        [cell.strip() for cell in line.strip("| ").split(" | ")]
-        for line in path.read_text(encoding="utf-8").splitlines()
-    )
-    return head, rows

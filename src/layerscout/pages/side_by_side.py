@@ -184,7 +184,7 @@ def _describe(content: Mapping[str, Any]) -> dict[str, str]:
     found = {
         "Model": ", ".join(str(model["name"]) for model in models),
         "Task": str(content["task"]["name"]),
-        "Examples read": f"{content['task']['examples_used']:,}",
+        "Examples read": f"{content['task'].get('examples_used', content.get('examples')):,}",
     }
     if content["verb"] == "tune":
         run = content["runs"][content["kept"]]

@@ -315,9 +315,9 @@ def _select_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Select the options of a tuning that are not as usual, in the order of their declarations."""
     usual = {one.name: one.default for one in fields(TuneRequest) if one.name not in APART}
     usual = {name: usual[name] for name in options_of(TuneRequest) if name in usual}
+    usual |= {"method": "full", "precision": "float32"}
+    chosen = {name: given.get(name, default) for name, default in usual.items()}
     options = {
-        name: given[name]
-        for name, default in (usual | {"precision": "float32"}).items()
-        if given.get(name, default) != default and given[name] is not False
+        name: value for name, value in chosen.items() if value != usual[name] and value is not False
     }
     return options | name_method(given.get("method", "full"), given.get("method_options", {}))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from layerscout.data import pair_predictions
 from layerscout.pages import (
     Section,
+    Table,
     build_sections,
     build_side_by_side,
     describe_side_by_side,
@@ -30,7 +31,7 @@ from layerscout.runtime import (
     read_json,
     write_files,
 )
-from layerscout.studies.conclusions import Conclusion, conclude, load_study
+from layerscout.studies.conclusions import conclude, load_study
 from layerscout.studies.study_page import build_study, draw_study, tabulate_study
 from layerscout.studies.summaries import UNLIKE_OURS
 
@@ -41,6 +42,23 @@ if TYPE_CHECKING:
 READ = ("study.json", "scan.json", "result.json", "compare.json", "evaluate.json")
 # The names of tables and figures of a study, without the suffix.
 NUMBERED = "[0-9][0-9]-*"
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What a report wrote, and what it says first.
+
+    Attributes:
+        written: the page, and the files beside it.
+        lines: its conclusion in sentences; empty where it has none.
+        command: what to type next, after a single study.
+        tables: of a single study.
+    """
+
+    written: list[Path] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    command: str | None = None
+    tables: list[Table] = field(default_factory=list)
 
 
 @dataclass
@@ -54,42 +72,40 @@ class _Report:
         contents: what the page carries as JSON.
         files: what is written beside the page.
         figures: titles and the charts under each.
-        lines: the conclusion of two results in sentences, for the terminal.
-        pair: how two results compare on the same rows.
-        concluded: what each study shows.
+        side_by_side: of two results, the conclusion and how they compare on the same rows.
+        reported: what is said of it on the terminal.
     """
 
-    names: Mapping[Path, str] = field(default_factory=dict)
+    names: Mapping[Path, str]
     titles: list[str] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     contents: list[Mapping[str, Any]] = field(default_factory=list)
     files: dict[Path, str] = field(default_factory=dict)
     figures: list[tuple[str, Sequence[alt.LayerChart]]] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    pair: Mapping[str, Any] | None = None
-    concluded: list[Conclusion] = field(default_factory=list)
+    side_by_side: dict[str, Any] = field(default_factory=dict)
+    reported: Reported = field(default_factory=Reported)
 
     def begin_side_by_side(
         self, folders: Sequence[Path], contents: Sequence[Mapping[str, Any]]
     ) -> None:
         """Begin with how two results of one verb differ."""
-        if contents[0]["verb"] in ("tune", "evaluate"):
-            self.pair = pair_predictions(folders, contents)
+        paired = contents[0]["verb"] in ("tune", "evaluate")
+        pair = pair_predictions(folders, contents) if paired else None
         names = name_apart(folders)
-        self.lines = describe_side_by_side(contents, names, self.pair)
-        self.sections += build_side_by_side(contents, names, self.pair)
+        self.sections += build_side_by_side(contents, names, pair)
+        self.reported = Reported(lines=describe_side_by_side(contents, names, pair))
+        self.side_by_side = {"conclusion": self.reported.lines, "pair": pair}
 
     def add_study(self, content: Mapping[str, Any], folder: Path, place: Path, start: str) -> None:
         """Add a study, whose tables go to `place` and whose figures' titles begin with `start`."""
         study = load_study(content, folder)
         tables, figures = tabulate_study(study), draw_study(study)
-        found = conclude(study, str(folder))
-        self.titles.append(study.recipe.title)
-        first, *others = build_study(study, tables, figures, found)
-        self.sections += [self._name_part(folder, first), *others]
-        told = {name: content[name] for name in ("layerscout", "verb", "recipe")}
-        self.contents.append({**told, **found.as_dict()})
-        self.concluded.append(found)
+        conclusion = conclude(study, str(folder))
+        self._add_part(folder, study.recipe.title, build_study(study, tables, figures, conclusion))
+        kept = {name: content[name] for name in ("layerscout", "verb", "recipe")}
+        self.contents.append({**kept, **conclusion.as_dict()})
+        shown = [table for _, table in tables]
+        self.reported = Reported([], conclusion.lines, conclusion.step[1], shown)
         rows = study.frame.to_csv(index=False, lineterminator="\n")
         self.files[place / "summary.csv"] = rows
         for number, (title, table) in enumerate(tables, start=1):
@@ -104,29 +120,28 @@ class _Report:
     def add_result(self, content: Mapping[str, Any], folder: Path) -> None:
         """Add what another verb wrote into a folder."""
         title, parts = build_sections(content, str(folder))
-        self.titles.append(title)
-        self.sections += [self._name_part(folder, Section(title, heading=True)), *parts]
+        self._add_part(folder, title, [Section(title, heading=True), *parts])
         self.contents.append(content)
         start = self.names.get(folder, "")
         self.figures += [(f"{start} {part.title}", part.charts) for part in parts if part.charts]
 
-    def _name_part(self, folder: Path, first: Section) -> Section:
-        """Name the folder in the heading of its part: two runs may have the same title."""
-        name = self.names.get(folder)
-        return first if name is None else replace(first, title=f"{name}: {first.title}")
+    def _add_part(self, folder: Path, title: str, sections: Sequence[Section]) -> None:
+        """Add sections, the folder named in the first: two runs may have the same title."""
+        self.titles.append(title)
+        first, *others = sections
+        if (name := self.names.get(folder)) is not None:
+            first = replace(first, title=f"{name}: {first.title}")
+        self.sections += [first, *others]
 
     def render(self) -> str:
         """Render the page."""
         if len(self.titles) == 1:
             return render_page(self.titles[0], self.sections, self.contents[0])
-        content = {"verb": "report", "reports": self.contents}
-        if self.lines:
-            return render_page(
-                " and ".join(dict.fromkeys(self.titles)),
-                self.sections,
-                {**content, "conclusion": self.lines, "pair": self.pair},
-            )
-        return render_page(f"{len(self.titles)} reports", self.sections, content)
+        title = f"{len(self.titles)} reports"
+        if self.side_by_side:
+            title = " and ".join(dict.fromkeys(self.titles))
+        content = {"verb": "report", "reports": self.contents, **self.side_by_side}
+        return render_page(title, self.sections, content)
 
 
 def name_apart(folders: Sequence[Path]) -> list[str]:
@@ -137,21 +152,6 @@ def name_apart(folders: Sequence[Path]) -> list[str]:
         for parts in range(1, max(map(len, paths)) + 1)
         if len(set(names := ["/".join(path[-parts:]) for path in paths])) == len(paths)
     )
-
-
-@dataclass(frozen=True)
-class Reported:
-    """What a report wrote, and what it says first.
-
-    Attributes:
-        written: the page, and the files beside it.
-        lines: its conclusion in sentences; empty where it has none.
-        command: what to type next, after a single study.
-    """
-
-    written: list[Path]
-    lines: list[str]
-    command: str | None = None
 
 
 def report(
@@ -183,7 +183,7 @@ def write_report(
     *,
     figures: Literal["svg", "png", "pdf"] | None = None,
 ) -> Reported:
-    """Write a report as `report` does; give its conclusion too."""
+    """Write a report as `report` does; return its conclusion and the tables of a study too."""
     listed = [folders] if isinstance(folders, str | Path) else list(folders)
     # Path.resolve raises an error of no system for a link that leads to itself.
     places = list({os.path.realpath(at := Path(one).expanduser()): at for one in listed}.values())
@@ -197,58 +197,55 @@ def write_report(
     if figures is not None:
         check_output_folder(output / "figures")
     studies = _name_studies([at for at, content in read if content["verb"] == "study"], output)
-    found = _Report(dict(zip(places, name_apart(places), strict=True)) if len(places) > 1 else {})
-    if len(read) == 2 and len({content["verb"] for _, content in read} - {"study"}) == 1:
+    report = _Report(dict(zip(places, name_apart(places), strict=True)) if len(places) > 1 else {})
+    verbs = {content["verb"] for _, content in read}
+    if len(read) == 2 and len(verbs) == 1 and not studies:
         with _reading(*(folder for folder, _ in read)):
-            found.begin_side_by_side(*map(list, zip(*read, strict=True)))
+            report.begin_side_by_side(*map(list, zip(*read, strict=True)))
     for folder, content in read:
         with _reading(folder):
             if content["verb"] != "study":
-                found.add_result(content, folder)
+                report.add_result(content, folder)
             elif len(studies) == 1:
-                found.add_study(content, folder, output, "")
+                report.add_study(content, folder, output, "")
             else:
                 name = studies[folder]
-                found.add_study(content, folder, output / name, f"{name}: ")
+                report.add_study(content, folder, output / name, f"{name}: ")
     page = output / "report.html"
     with _reading(*places):
-        files = {**found.files, page: found.render()}
+        files = {**report.files, page: report.render()}
     for path in {path.parent for path in files}:
         make_output_folder(path)
     write_files(files)
-    written = [page, *found.files]
+    written = [page, *report.files]
     if figures is not None:
-        written += _save_figures(found.figures, output / "figures", figures)
+        written += _save_figures(report.figures, output / "figures", figures)
     if len(studies) == 1 and output.resolve() == next(iter(studies)).resolve():  # it is ours
         _remove_stale(output / "tables", ("md", "tex"), written)
         if figures is not None:
             _remove_stale(output / "figures", ("svg", "png", "pdf"), written)
-    if len(read) == len(found.concluded) == 1:
-        return Reported(written, found.concluded[0].lines, found.concluded[0].step[1])
-    return Reported(written, found.lines)
+    shown = report.reported if len(read) == 1 or report.side_by_side else Reported()
+    return replace(shown, written=written)
 
 
 @contextmanager
 def _reading(*folders: Path) -> Iterator[None]:
-    """Refuse what is unlike the files that the verbs write."""
+    """Raise InputError where a file is unlike what the verbs write."""
     try:
         yield
     except InputError:
         raise
     except UNLIKE_OURS as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else repr(error)
         raise InputError(
             f"the files in {' or '.join(map(str, folders))} are not what layerscout writes "
-            f"({_name_error(error):.80}); run the command again"
+            f"({reason:.80}); run the command again"
         ) from error
-
-
-def _name_error(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else repr(error)
 
 
 def _read_contents(folder: Path) -> list[dict[str, Any]]:
     """Read what the verbs wrote into a folder."""
-    found = []
+    contents = []
     for path in (folder / name for name in READ):
         if not path.exists():
             continue
@@ -257,12 +254,12 @@ def _read_contents(folder: Path) -> list[dict[str, Any]]:
             content["verb"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is not what layerscout writes; run the verb again") from error
-        found.append(content)
-    if not found:
+        contents.append(content)
+    if not contents:
         raise InputError(
             f"{folder} holds none of {', '.join(READ)}; name an output folder of layerscout"
         )
-    return found
+    return contents
 
 
 def _name_studies(folders: Sequence[Path], output: Path) -> dict[Path, str]:
@@ -283,7 +280,7 @@ def _name_studies(folders: Sequence[Path], output: Path) -> dict[Path, str]:
 def _save_figures(
     figures: Sequence[tuple[str, Sequence[alt.LayerChart]]], folder: Path, kind: str
 ) -> list[Path]:
-    """Write every figure as a file; give the paths."""
+    """Write every figure as a file; return the paths."""
     written = []
     for number, (title, charts) in enumerate(figures, start=1):
         path = make_output_folder(folder) / f"{number:02}-{_slug(title)}.{kind}"

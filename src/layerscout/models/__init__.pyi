@@ -70,6 +70,7 @@ from .hub import (
 from .methods import (
     Equipped as Equipped,
     check_method as check_method,
+    describe_step as describe_step,
     equip as equip,
     lora_config as lora_config,
     unload as unload,
@@ -85,9 +86,6 @@ from .shapes import (
     make_config as make_config,
     model_class as model_class,
     model_shape as model_shape,
-)
-from .steps import (
-    describe_step as describe_step,
 )
 from .tokens import (
     Tokens as Tokens,

@@ -143,7 +143,7 @@ def attend_with_prefix(
         tokens = len(prefix.key)
         attention_mask = nn.functional.pad(attention_mask, (tokens, 0), value=seen)
     attend = AttentionInterface()["sdpa"]
-    found: tuple[Tensor, Tensor | None] = attend(
+    attended: tuple[Tensor, Tensor | None] = attend(
         module,
         query,
         before(key, prefix.key),
@@ -151,7 +151,7 @@ def attend_with_prefix(
         attention_mask,
         **options,
     )
-    return found
+    return attended
 
 
 def check_virtual_tokens(config: Any, method: PrefixTuning) -> None:

@@ -195,11 +195,11 @@ def _start_biases(
     heads: Mapping[str, Tensor], new: Collection[str], shares: np.ndarray, kind: Kind
 ) -> dict[str, Tensor]:
     """Return the biases of a new output layer, which is the last of the head, if it has any."""
-    found = [name for name in heads if name.endswith("bias") and len(heads[name]) == len(shares)]
-    if not found or found[-1] not in new:
+    biases = [name for name in heads if name.endswith("bias") and len(heads[name]) == len(shares)]
+    if not biases or biases[-1] not in new:
         return {}
     rare = 1 - shares if kind == "multi_label_classification" else np.ones(len(shares))
-    return {found[-1]: torch.from_numpy(np.log(shares / rare)).float()}
+    return {biases[-1]: torch.from_numpy(np.log(shares / rare)).float()}
 
 
 # The head that was loaded last for an encoder: a training starts with it, and what is kept of the
@@ -241,5 +241,5 @@ def _load_head(
             )
             new = {*report["missing_keys"], *other}
     keep_family(model, encoder.family)
-    wanted = {name for name, place in locate_parameters(model).items() if place == "head"}
-    return {name: t for name, t in model.state_dict().items() if name in wanted}, new
+    names = {name for name, place in locate_parameters(model).items() if place == "head"}
+    return {name: t for name, t in model.state_dict().items() if name in names}, new

@@ -89,9 +89,9 @@ def _read_content(name: str, path: Path) -> dict[str, Any]:
         )
     family = content.get("model_type")
     if not isinstance(family, str) or not family:
-        found = _show(family) if "model_type" in content else "none"
+        shown = _show(family) if "model_type" in content else "none"
         raise InputError(
-            f"{start}model_type in {path} must be the name of a family such as bert, got {found}"
+            f"{start}model_type in {path} must be the name of a family such as bert, got {shown}"
         )
     return content
 

@@ -37,21 +37,21 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def resolve_precision(asked: Precision, device: torch.device) -> Computed:
+def resolve_precision(precision: Precision, device: torch.device) -> Computed:
     """Choose what "auto" stands for: bfloat16 where the hardware has it and it is faster.
 
     Raises:
         InputError: if there is no such precision, or the processor does not compute it.
     """
     known = ("float32", "bfloat16", "float16", "auto")
-    if asked not in known:
-        raise make_unknown_error("precision", asked, known)
+    if precision not in known:
+        raise make_unknown_error("precision", precision, known)
     cpu: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     half = cpu.get("avx512_fp16") or cpu.get("amx_fp16")
-    if asked == "float16" and device.type == "cpu" and not half:
+    if precision == "float16" and device.type == "cpu" and not half:
         raise InputError("float16 is not computed by this processor; use bfloat16, float32 or auto")
-    if asked != "auto":
-        return asked
+    if precision != "auto":
+        return precision
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
     # Measured: the vector instructions (avx512_bf16) double the speed on AMD's processors; on those

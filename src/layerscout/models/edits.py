@@ -26,7 +26,7 @@ from layerscout.models.architecture import (
 from layerscout.models.devices import widen
 from layerscout.models.encoder import Encoder
 from layerscout.models.families import Family
-from layerscout.models.guessing import survives_saving
+from layerscout.models.guessing import agrees_rebuilt
 from layerscout.plans import (
     Arrangement,
     Edit,
@@ -175,12 +175,21 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
     tensors = chain(encoder.model.parameters(), encoder.model.buffers())
     model = copy.deepcopy(encoder.model, {id(tensor): tensor for tensor in tensors})
     edit(model, spec.edits, seed=spec.seed, weight_init=spec.weight_init)
-    if list(order) != list(range(1, spec.blocks + 1)) and not survives_saving(model):
+    if list(order) != list(range(1, spec.blocks + 1)) and not _survives_saving(
+        model, encoder.family
+    ):
         raise InputError(
             f"{encoder.name} with its blocks in another order would compute something else after "
             f"saving and loading, got {format_edits(spec.edits):.80}; keep the order of the blocks"
         )
     return replace(encoder, model=model.requires_grad_(False), edit_spec=spec)
+
+
+def _survives_saving(model: Any, family: Family) -> bool:
+    try:
+        return agrees_rebuilt(model, family, model.config.num_hidden_layers)
+    except Exception:  # the library refuses configurations in many ways
+        return False
 
 
 def list_reinitialized(model: Any, spec: EditSpec) -> frozenset[str]:
@@ -190,10 +199,10 @@ def list_reinitialized(model: Any, spec: EditSpec) -> frozenset[str]:
         model: of any head, perhaps with adapters in it.
         spec: what was done.
     """
-    fresh, found = spec.fresh, locate_parameters(model)
+    fresh, places = spec.fresh, locate_parameters(model)
     return frozenset(
         name
-        for name, place in found.items()
+        for name, place in places.items()
         if isinstance(place, tuple) and not fresh.isdisjoint(place)
     )
 
@@ -206,22 +215,24 @@ def arrange_blocks(base: Any, edits: Sequence[Edit]) -> Arrangement:
             cannot do what they say.
     """
     sets = shared_weights(base.config)
-    found = arrange(edits, len(sets))
+    arrangement = arrange(edits, len(sets))
     if len(set(sets)) == len(sets):
-        return found
+        return arrangement
     remedy = "in tuning, copy the shared weights first with --untie (in Python: untie=True)"
-    if found.permuted:
+    if arrangement.permuted:
         raise InputError(
             f"blocks that share their weights cannot change places, got {format_edits(edits):.80}; "
             f"{remedy}"
         )
-    groups = [sets[block - 1] for block in found.order]
-    fresh = {groups[at - 1] for at in found.fresh}
-    torn = [at for at, group in enumerate(groups, 1) if group in fresh and at not in found.fresh]
-    if torn:
+    groups = [sets[block - 1] for block in arrangement.order]
+    fresh = {groups[at - 1] for at in arrangement.fresh}
+    partial = [
+        at for at, group in enumerate(groups, 1) if group in fresh and at not in arrangement.fresh
+    ]
+    if partial:
         raise InputError(
             f"blocks that share their weights must be re-initialised together, got "
-            f"{format_edits(edits):.80}, which leaves out {ranges(torn):.60}; {remedy}"
+            f"{format_edits(edits):.80}, which leaves out {ranges(partial):.60}; {remedy}"
         )
     names = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     if tuple(names[group] for group in groups) != weight_sets(len(groups), len(names)):
@@ -229,7 +240,7 @@ def arrange_blocks(base: Any, edits: Sequence[Edit]) -> Arrangement:
             "a model whose blocks share weights can lose blocks only where the shorter model would "
             f"share them in the same way, got {format_edits(edits):.80}; {remedy}"
         )
-    return found
+    return arrangement
 
 
 def _reinitialize_block(

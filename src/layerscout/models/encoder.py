@@ -296,16 +296,16 @@ class Encoder:
     ) -> Float32[Tensor, "P S o d"]:
         inputs = self.batch(tokens, rows)
         poolers = [make_pooler(tokens, rows, pooling, self.device) for pooling in poolings]
-        found: list[Tensor] = []
+        pooled: list[Tensor] = []
         exact = torch.autocast(self.device.type, enabled=False)
 
         def pool(_: int, state: Float[Tensor, "b T d"]) -> None:
             with exact:
-                found.append(torch.stack([pooler(state) for pooler in poolers]))
+                pooled.append(torch.stack([pooler(state) for pooler in poolers]))
 
         with eval_mode(self.model), torch.inference_mode():
             self.visit(inputs, pool)
-        return torch.stack(found, dim=1)
+        return torch.stack(pooled, dim=1)
 
     def states(
         self,

@@ -356,10 +356,10 @@ def _compare(model: Any, inputs: Mapping[str, Tensor], file: Path) -> float:
     from onnxruntime import InferenceSession
 
     session = InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    found = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})[0]
+    outputs = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})[0]
     with torch.no_grad():
         expected = next(iter(model(**inputs).values())).numpy()
-    return float(np.abs(np.asarray(found) - expected).max())
+    return float(np.abs(np.asarray(outputs) - expected).max())
 
 
 FORMATS: Mapping[str, Callable[[Path, str | Path | None], None]] = {

@@ -37,9 +37,9 @@ def make_short_inputs(model: Any, tokens: int = 5) -> dict[str, Tensor]:
     return {"input_ids": ids.to(model.device), "attention_mask": seen.to(model.device)}
 
 
-def agree(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
+def agree(states: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
     """Return whether two ways gave the same states."""
-    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
+    return bool((states - expected).abs().max() <= tolerance * expected.abs().max())
 
 
 def rebuild(model: Any, config: Any) -> Any:
@@ -53,25 +53,27 @@ def rebuild(model: Any, config: Any) -> Any:
     from transformers import AutoModel
 
     again = make_unweighted(AutoModel, type(config).from_dict(config.to_dict()))
-    weights, wanted = model.state_dict(), again.state_dict()
-    for name, tensor in wanted.items():
+    weights, needed = model.state_dict(), again.state_dict()
+    for name, tensor in needed.items():
         if name not in weights or weights[name].shape != tensor.shape:
             raise ValueError(f"{name} would have another shape")
-    again.load_state_dict({name: weights[name] for name in wanted}, assign=True)
+    again.load_state_dict({name: weights[name] for name in needed}, assign=True)
     return again.to(model.device)
 
 
-def survives_saving(model: Any) -> bool:
-    """Return whether a bare model gives the same on two short inputs once saved and loaded."""
-    inputs = make_short_inputs(model)
-    try:
-        again = rebuild(model, model.config)
-    except Exception:  # the library refuses configurations in many ways
-        return False
+def agrees_rebuilt(model: Any, family: Family, blocks: int) -> bool:
+    """Return whether a model of the first `blocks` blocks gives their state, once saved and loaded.
+
+    It is tried on two short inputs.
+
+    Raises:
+        Exception: as `rebuild`.
+    """
+    short, inputs = rebuild(model, cut_config(model.config, blocks)), make_short_inputs(model)
     seen = inputs["attention_mask"].bool()
-    with eval_mode(model), eval_mode(again):
-        found = again(**inputs).last_hidden_state[seen]
-        return agree(found, model(**inputs).last_hidden_state[seen])
+    with eval_mode(model), eval_mode(short):
+        again = run_until(short, family, inputs, blocks)
+        return agree(again[seen], run_until(model, family, inputs, blocks)[seen])
 
 
 # Tokens of an input with which padding is tried a second time: windows may be as short.
@@ -79,7 +81,7 @@ LONGER = 40
 
 
 def guess_family(name: str, model: Any) -> tuple[Family, list[str]]:
-    """Find out how a bare model is built, and try it on two short inputs.
+    """Infer how a bare model is built, and try it on two short inputs.
 
     Args:
         name: of the checkpoint, for messages.
@@ -112,7 +114,7 @@ def guess_family(name: str, model: Any) -> tuple[Family, list[str]]:
         _try_padding(model, inputs)
         _try_padding(model, make_short_inputs(model, LONGER))
         family, notes = _look_at_sizes(name, model, _try_positions(model, family))
-        _try_cutting(model, family, inputs)
+        _try_cutting(model, family)
         family = _look_at_classifier(model.config, family, inputs)
     except _UnlikeError as error:
         raise InputError(f"{refused}{error}; use a model of another family") from error
@@ -133,9 +135,9 @@ class _UnlikeError(Exception):
 
 
 def _look(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
-    """See what blocks are given and give, and which norm follows the last one."""
+    """Observe what blocks take and return, and which norm follows the last one."""
     blocks = blocks_of(model, family)
-    given: list[Any] = []
+    arguments: list[Any] = []
     outputs: list[Any] = []
     norms: list[tuple[str, Tensor, Tensor]] = []
 
@@ -149,7 +151,7 @@ def _look(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
         if is_norm(path.rpartition(".")[2]) and not list(module.children())
     ]
     for block in blocks:
-        handles.append(block.register_forward_pre_hook(lambda _, args: given.append(args)))
+        handles.append(block.register_forward_pre_hook(lambda _, args: arguments.append(args)))
         handles.append(block.register_forward_hook(lambda _, args, out: outputs.append(out)))
     try:
         with eval_mode(model):
@@ -157,8 +159,8 @@ def _look(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
     finally:
         for handle in handles:
             handle.remove()
-    if len(given) != len(blocks) or not all(
-        args and isinstance(args[0], Tensor) and args[0].shape == last.shape for args in given
+    if len(arguments) != len(blocks) or not all(
+        args and isinstance(args[0], Tensor) and args[0].shape == last.shape for args in arguments
     ):
         raise _UnlikeError("its blocks do not each take the state first, once a pass")
     tuples = isinstance(outputs[0], tuple)
@@ -166,17 +168,17 @@ def _look(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
     final = None
     if not torch.equal(top, last):
         inside = f"{family.blocks}."
-        found = [
+        candidates = [
             path
             for path, before, after in norms
             if not path.startswith(inside) and torch.equal(before, top) and torch.equal(after, last)
         ]
-        if len(found) != 1:
+        if len(candidates) != 1:
             raise _UnlikeError("something other than one norm follows its last block")
-        final = found[0]
+        final = candidates[0]
     first = f"{family.blocks}.0."
     normed = any(
-        path.startswith(first) and torch.equal(before, given[0][0]) for path, before, _ in norms
+        path.startswith(first) and torch.equal(before, arguments[0][0]) for path, before, _ in norms
     )
     return replace(
         family,
@@ -204,8 +206,8 @@ def _try_resuming(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> N
         for cut in sorted({0, 1, blocks // 2, blocks - 1, blocks}):
             state = run_until(model, family, inputs, cut)
             with park_embeddings(model), resume_at(model, family, state, cut):
-                found = model(**inputs).last_hidden_state
-            if not agree(found[seen], whole[seen]):
+                resumed = model(**inputs).last_hidden_state
+            if not agree(resumed[seen], whole[seen]):
                 raise _UnlikeError(
                     f"a forward pass that is resumed at state {cut} differs from a whole one"
                 )
@@ -223,7 +225,7 @@ def _try_padding(model: Any, inputs: Mapping[str, Tensor]) -> None:
 
 
 def _try_positions(model: Any, family: Family) -> Family:
-    """Find out how many tokens the table of positions has room for, by embedding so many."""
+    """Infer how many tokens the table of positions has room for, by embedding so many."""
     positions = usable_positions(model.config, family)
     words = model.get_input_embeddings()
     tables = [
@@ -245,25 +247,20 @@ def _try_positions(model: Any, family: Family) -> Family:
     raise _UnlikeError(f"it cannot read the {positions} tokens that its configuration names")
 
 
-def _try_cutting(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> None:
+def _try_cutting(model: Any, family: Family) -> None:
     """Compare a state with what a model of the blocks below gives."""
-    cut = max(1, model.config.num_hidden_layers // 2)
     try:
-        short = rebuild(model, cut_config(model.config, cut))
+        same = agrees_rebuilt(model, family, max(1, model.config.num_hidden_layers // 2))
     except Exception as error:  # the library refuses configurations in many ways
         raise _UnlikeError(
             f"its first blocks cannot be used as a shorter model ({first_line(error):.80})"
         ) from error
-    with eval_mode(model), eval_mode(short):
-        state = run_until(model, family, inputs, cut)
-        found = run_until(short, family, inputs, cut)
-    seen = inputs["attention_mask"].bool()
-    if not agree(found[seen], state[seen]):
+    if not same:
         raise _UnlikeError("its first blocks give something else when used as a shorter model")
 
 
 def _look_at_sizes(name: str, model: Any, family: Family) -> tuple[Family, list[str]]:
-    """See by how many weights a block has whether a matrix gates, which its costs count.
+    """Infer from how many weights a block has whether a matrix gates, which its costs count.
 
     Returns:
         The family, and a note where a model has other matrices than its costs count, such as
@@ -283,7 +280,7 @@ def _look_at_sizes(name: str, model: Any, family: Family) -> tuple[Family, list[
 
 
 def _look_at_classifier(config: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
-    """Find out which token's state a head reads, by its gradients, and how norms start."""
+    """Infer which token's state a head reads, by its gradients, and how norms start."""
     from transformers import AutoModelForSequenceClassification
 
     config = cut_config(config, 1)

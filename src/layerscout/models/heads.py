@@ -19,7 +19,7 @@ from layerscout.plans import Plan, Pooling
 from layerscout.runtime import InputError
 
 
-class _Passing(nn.Module):
+class _IdentityEncoder(nn.Module):
     """Stands for the bare model of a classifier: what it is given is the last state already."""
 
     def __init__(self, pooler: nn.Module | None, norm: nn.Module | None) -> None:
@@ -61,7 +61,7 @@ class Head(nn.Module):
         if isinstance(pooler, nn.Linear):  # ALBERT's, which takes the first token outside of it
             pooler = nn.Sequential(_First(), pooler, bare.pooler_activation)
         final = None if norm is None else bare.get_submodule(norm)
-        setattr(model, prefix.removesuffix("."), _Passing(pooler, final))
+        setattr(model, prefix.removesuffix("."), _IdentityEncoder(pooler, final))
         self.model = model
 
     def forward(self, states: Float[Tensor, "b d"]) -> Float[Tensor, "b K"]:
@@ -149,10 +149,10 @@ def load_tuned_classifier(
             f"{describe_kind(kind)}; tune it first with layerscout tune"
         )
     several = "multi_label_classification"
-    asked = getattr(config, "problem_type", None)
-    if asked is not None and (asked == several) != (kind == several):
+    problem = getattr(config, "problem_type", None)
+    if problem is not None and (problem == several) != (kind == several):
         raise InputError(
-            f"{encoder.name} is tuned for {asked.replace('_', ' ')}, and the task is one of "
+            f"{encoder.name} is tuned for {problem.replace('_', ' ')}, and the task is one of "
             f"{describe_kind(kind)}; give the data that it was tuned for"
         )
     model, report = encoder.load_as(auto, config, part="head")

@@ -30,8 +30,8 @@ def list_checkpoint_files(name: str) -> list[Path]:
         InputError: if there is no such checkpoint.
     """
     folder = locate_checkpoint(name)
-    found = {path for pattern in (*_SETUP, *WEIGHT_FILES) for path in folder.glob(pattern)}
-    return sorted(path for path in found if path.is_file())
+    files = {path for pattern in (*_SETUP, *WEIGHT_FILES) for path in folder.glob(pattern)}
+    return sorted(path for path in files if path.is_file())
 
 
 def locate_checkpoint(name: str) -> Path:
@@ -119,8 +119,8 @@ def check_push(name: str, *, overwrite: bool = False) -> None:
     try:
         api = HfApi()
         account = api.whoami()["name"]
-        wanted = name if "/" in name else f"{account}/{name}"
-        taken = api.repo_exists(wanted)
+        repository = name if "/" in name else f"{account}/{name}"
+        taken = api.repo_exists(repository)
     except errors.HFValidationError as error:
         raise InputError(
             f"a name on the hub is like me/reviews, got {name!r:.80}: {first_line(error)}"
@@ -133,8 +133,8 @@ def check_push(name: str, *, overwrite: bool = False) -> None:
         raise LayerscoutError(f"cannot ask the hub for {name}: {first_line(error)}") from error
     if taken and not overwrite:
         raise InputError(
-            f"the hub already has a model {wanted}; add a new version to it with --overwrite, or "
-            "choose another name"
+            f"the hub already has a model {repository}; add a new version to it with --overwrite, "
+            "or choose another name"
         )
 
 
@@ -156,9 +156,9 @@ def push(folder: str | Path, name: str, *, private: bool = False) -> str:
 
     try:
         api = HfApi()
-        made = api.create_repo(name, private=private, exist_ok=True)
+        address = api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(
-            repo_id=made.repo_id,
+            repo_id=address.repo_id,
             folder_path=folder,
             commit_message="Add a model tuned with layerscout",
         )
@@ -167,4 +167,4 @@ def push(folder: str | Path, name: str, *, private: bool = False) -> str:
             f"cannot push to the hub: {first_line(error)}; the model is in {folder}, and "
             f"`hf upload {name} {folder}` tries again"
         ) from error
-    return str(made)
+    return str(address)

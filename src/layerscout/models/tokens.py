@@ -228,16 +228,16 @@ def tokenize_words(tokenizer: Any, sentences: Sequence[tuple[str, ...]], max_len
     parts, before = [], 0
     for start in range(0, len(sentences), 1000):
         words = [list(row) for row in sentences[start : start + 1000]]
-        part, found, dropped = _tokenize_words(tokenizer, words, max_length)
+        part, word_of, dropped = _tokenize_words(tokenizer, words, max_length)
         if len(dropped):
             _replace_words(words, dropped, tokenizer.unk_token or "?")
-            part, found, still = _tokenize_words(tokenizer, words, max_length)
+            part, word_of, still = _tokenize_words(tokenizer, words, max_length)
             if len(still):
                 raise InputError(
                     f"{len(still)} words have no token in their sentences, such as one of "
                     f"{' '.join(sentences[start])!r:.60}; take them out"
                 )
-        owned = _choose_windows(found, part, sum(map(len, words)))
+        owned = _choose_windows(word_of, part, sum(map(len, words)))
         parts.append(
             replace(part, words=np.where(owned >= 0, owned + before, -1), dropped=len(dropped))
         )
@@ -264,8 +264,8 @@ def _tokenize_words(
     )
     sentence = np.array(batch["overflow_to_sample_mapping"])
     part = replace(_concatenate(batch.encodings, 0), truncated=0, empty=0)
-    found = _find_words(batch.encodings, sentence, words, part)
-    return part, found, np.setdiff1d(np.arange(sum(map(len, words))), found)
+    word_of = _find_words(batch.encodings, sentence, words, part)
+    return part, word_of, np.setdiff1d(np.arange(sum(map(len, words))), word_of)
 
 
 def _replace_words(
@@ -297,29 +297,31 @@ def _find_words(
     starts = np.concatenate([[0], ends])[first[:-1]]  # of the sentences
     last = np.fromiter((end for e in encodings for _, end in e.offsets), dtype=np.int64)
     characters = np.repeat(starts[sentence], tokens.lengths) + last - 1
-    found = np.searchsorted(ends, characters, side="right")
+    word_of = np.searchsorted(ends, characters, side="right")
     # Some tokenizers make a token of a space alone, and one of nothing before the first word.
-    of_word = tokens.ordinary & (last > 0) & (characters < ends[found.clip(max=len(ends) - 1)] - 1)
-    return np.where(of_word, found, -1)
+    of_word = (
+        tokens.ordinary & (last > 0) & (characters < ends[word_of.clip(max=len(ends) - 1)] - 1)
+    )
+    return np.where(of_word, word_of, -1)
 
 
 def _choose_windows(
-    found: Int64[np.ndarray, " t"], tokens: Tokens, words: int
+    word_of: Int64[np.ndarray, " t"], tokens: Tokens, words: int
 ) -> Int64[np.ndarray, " t"]:
     """Leave every word to the window that has most of its context; −1 for tokens of no word here.
 
     A word counts in the window where its first token is furthest from both ends.
     """
     window = np.repeat(np.arange(len(tokens)), tokens.lengths)
-    place = np.arange(len(found)) - tokens.offsets[window]
+    place = np.arange(len(word_of)) - tokens.offsets[window]
     room = np.minimum(place, tokens.lengths[window] - 1 - place)
-    begins = (found >= 0) & ((np.diff(found, prepend=-1) != 0) | (place == 0))
+    begins = (word_of >= 0) & ((np.diff(word_of, prepend=-1) != 0) | (place == 0))
     at = np.flatnonzero(begins)
     # The last of a word's entries, sorted by room, wins; of equal ones the first window.
     at = at[np.lexsort((-window[at], room[at]))]
     own = np.full(words, -1)
-    own[found[at]] = window[at]
-    return np.where((found >= 0) & (own[found] == window), found, -1)
+    own[word_of[at]] = window[at]
+    return np.where((word_of >= 0) & (own[word_of] == window), word_of, -1)
 
 
 def _join(parts: Sequence[Tokens]) -> Tokens:
@@ -392,8 +394,8 @@ def _pool_words(
             counts = torch.bincount(words)[:, None]
 
             def average(state: Float[Tensor, "b T d"]) -> Float32[Tensor, "w d"]:
-                found = torch.zeros(len(counts), state.shape[2], device=device)
-                return found.index_add_(0, words, state[texts, places].float()) / counts
+                sums = torch.zeros(len(counts), state.shape[2], device=device)
+                return sums.index_add_(0, words, state[texts, places].float()) / counts
 
             return average
         case "first":

@@ -134,10 +134,10 @@ def choose_inputs(
     if text_pair is not None and text is None:
         raise InputError("--text-pair needs --text: name both columns")
     if separator is not None and (not separator or len(labels) > 1):
-        found = f"{len(labels)} columns of labels" if separator else "an empty string"
+        value = f"{len(labels)} columns of labels" if separator else "an empty string"
         raise InputError(
             "--label-separator must be the separator of labels in one column, such as '|', got "
-            f"{found}; leave it out"
+            f"{value}; leave it out"
         )
     if task is not None and text is not None and KNOWN[task].kind == "multiple_choice":
         raise InputError(f"the task {task} fixes its columns; leave out --text")
@@ -201,8 +201,8 @@ def _find_words(source: Source, text: str | None, labels: Collection[str]) -> st
         return text if text in holding else None
     # Lists of anything: what is no word among them is refused with its row.
     usual = _by_usual_name([*holding, *(c for c, what in source.columns.items() if what == "list")])
-    found = [column for name in WORD_NAMES for column in usual.get(name, [])]
-    if len(found) != 1:
+    candidates = [column for name in WORD_NAMES for column in usual.get(name, [])]
+    if len(candidates) != 1:
         return None
     # Lists in a column such as "labels" may be those of a text, where there is one.
     others = _by_usual_name(source.columns)
@@ -210,7 +210,7 @@ def _find_words(source: Source, text: str | None, labels: Collection[str]) -> st
     tags = [column for name in names for column in others.get(name, [])]
     if labels:
         tags = [column for column in labels if column in tags or names != TAG_NAMES]
-    return found[0] if any(map(partial(_holds_lists, source), tags)) else None
+    return candidates[0] if any(map(partial(_holds_lists, source), tags)) else None
 
 
 def _holds_lists(source: Source, column: str) -> bool:
@@ -225,13 +225,15 @@ def _guess_label(
     if task is not None and (known := [c for n in KNOWN[task].label for c in usual.get(n, [])]):
         return known[0]
     names = LABEL_NAMES if words is None else (*TAG_NAMES, *LABEL_NAMES)
-    found = [column for name in names for column in usual.get(name, [])]
+    candidates = [column for name in names for column in usual.get(name, [])]
     if words is not None:
-        found = [column for column in found if column != words and _holds_lists(source, column)]
-    if "upos" in found:  # the tags of all languages, beside those of one
-        found = [column for column in found if column != "xpos"]
-    if len(found) == 1:
-        return found[0]
+        candidates = [
+            column for column in candidates if column != words and _holds_lists(source, column)
+        ]
+    if "upos" in candidates:  # the tags of all languages, beside those of one
+        candidates = [column for column in candidates if column != "xpos"]
+    if len(candidates) == 1:
+        return candidates[0]
     remedy = "name it with --label"
     if len(source.columns) == 1:
         remedy = "add a column of labels"
@@ -246,20 +248,20 @@ def _guess_label(
 def _guess_texts(source: Source, labels: Collection[str]) -> list[str]:
     """Find the one column, or pair of columns, with the usual names; else the one with strings."""
     usual = _by_usual_name([column for column in source.columns if column not in labels])
-    found = [
+    candidates = [
         [first, second]
         for one, other in PAIR_NAMES
         for first in usual.get(one, [])
         for second in usual.get(other, [])
     ]
-    paired = {column for pair in found for column in pair}
+    paired = {column for pair in candidates for column in pair}
     singles = [column for name in TEXT_NAMES for column in usual.get(name, [])]
-    found += [[column] for column in singles if column not in paired]
-    if not found:
+    candidates += [[column] for column in singles if column not in paired]
+    if not candidates:
         strings = [column for column, content in source.columns.items() if content == "text"]
-        found = [[column] for column in strings if column not in labels]
-    if len(found) == 1:
-        return found[0]
+        candidates = [[column] for column in strings if column not in labels]
+    if len(candidates) == 1:
+        return candidates[0]
     raise InputError(
         f"cannot tell which column holds the texts: {source.name} has "
         f"{join_names(source.columns)}; name it with --text, and a second one with --text-pair"
@@ -330,8 +332,8 @@ def _texts(table: Table, column: str, values: list[Any], numbers: bool) -> list[
     """Check that the values of a column are whole texts."""
     missing = [row for row, value in enumerate(values) if is_missing(value)]
     if missing:
-        found = f"{len(missing)} null, the first"
-        raise table.fault("every row needs a text", found, column, missing[0], FILL)
+        actual = f"{len(missing)} null, the first"
+        raise table.fault("every row needs a text", actual, column, missing[0], FILL)
     kinds = set(map(type, values))
     if numbers and kinds <= {int, float}:
         return list(map(str, values))
@@ -339,12 +341,12 @@ def _texts(table: Table, column: str, values: list[Any], numbers: bool) -> list[
         values = [str(value) if isinstance(value, str) else value for value in values]
     for row, value in enumerate(values):
         if not isinstance(value, str):
-            found = f"{value!r:.60} ({type(value).__name__})"
+            actual = f"{value!r:.60} ({type(value).__name__})"
             remedy = (
                 "name another column with --text (a column of numbers is accepted if you name it)"
             )
-            raise table.fault("texts must be strings", found, column, row, remedy)
+            raise table.fault("texts must be strings", actual, column, row, remedy)
         if not value.isascii() and SURROGATE.search(value):
-            found = "half of a surrogate pair"
-            raise table.fault("texts must be valid Unicode", found, column, row, "repair the text")
+            actual = "half of a surrogate pair"
+            raise table.fault("texts must be valid Unicode", actual, column, row, "repair the text")
     return values

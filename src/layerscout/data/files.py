@@ -86,10 +86,10 @@ def read_separator(sep: str) -> str:
     Raises:
         InputError: if it is anything else.
     """
-    found = "\t" if sep in ("tab", "\\t") else sep
-    if len(found) != 1 or found in '"\r\n':
+    separator = "\t" if sep in ("tab", "\\t") else sep
+    if len(separator) != 1 or separator in '"\r\n':
         raise InputError(f"`sep` must be one character such as ;, or tab, got {sep!r:.60}")
-    return found
+    return separator
 
 
 def tell_separator(header: str) -> str:
@@ -282,7 +282,7 @@ def find_names(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     Args:
         features: of the columns, as the `datasets` library writes them.
     """
-    found = {}
+    class_names = {}
     for column, feature in features.items():
         if isinstance(feature, dict) and feature.get("_type") in ("List", "LargeList", "Sequence"):
             feature = feature.get("feature")
@@ -290,8 +290,8 @@ def find_names(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
             continue
         names = feature.get("names")
         if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
-            found[column] = tuple(names)
-    return found
+            class_names[column] = tuple(names)
+    return class_names
 
 
 def content_of(arrow: Any) -> Content:

@@ -138,8 +138,8 @@ def _deal(units: np.ndarray, classes: int) -> np.ndarray:
     count = int(place.max()) + 1
     groups = min(GROUPS, count, max(2, CELLS // classes**2))
     dealt = np.random.default_rng(0).permutation(count) % groups
-    found: np.ndarray = dealt[place]
-    return found
+    groups_of_examples: np.ndarray = dealt[place]
+    return groups_of_examples
 
 
 def _score_interval(share: float, examples: float, z: float) -> tuple[float, float]:

@@ -98,9 +98,9 @@ def _read_items(table: Table, inputs: Inputs) -> Items:
     items = lay_out(table, inputs.label, lists, cells=False)
     for item, value in enumerate(items.values):
         if isinstance(value, bool) or not isinstance(value, str | int):
-            found = f"{value!r:.60} ({type(value).__name__})"
+            actual = f"{value!r:.60} ({type(value).__name__})"
             rule = "labels in lists must be strings or integers"
-            raise items.fault(rule, found, item, NAMES)
+            raise items.fault(rule, actual, item, NAMES)
         if value == "" or (isinstance(value, str) and value.isspace()):
             raise items.fault("labels in lists must have a name", repr(value), item, "remove it")
     _refuse_flags(table, inputs.label, lists)
@@ -112,8 +112,8 @@ def _refuse_flags(table: Table, column: str, lists: list[list[Any]]) -> None:
     count = len(lists[0])
     alike = all(len(row) == count and {0, 1}.issuperset(row) for row in lists)
     if alike and any(len(set(row)) < count for row in lists):
-        rule, found = "lists must name the labels of a text", f"{count} times 0 or 1"
-        raise table.fault(rule, found, column, 0, NAMES)
+        rule, actual = "lists must name the labels of a text", f"{count} times 0 or 1"
+        raise table.fault(rule, actual, column, 0, NAMES)
 
 
 def _split_strings(table: Table, column: str, separator: str) -> list[list[Any]]:
@@ -121,12 +121,12 @@ def _split_strings(table: Table, column: str, separator: str) -> list[list[Any]]
     lists = []
     for row, value in enumerate(table.columns[column]):
         if not isinstance(value, str) and not is_missing(value):
-            rule, found = (
+            rule, actual = (
                 "--label-separator splits strings",
                 f"{value!r:.60} ({type(value).__name__})",
             )
             remedy = "leave out --label-separator, or write strings"
-            raise table.fault(rule, found, column, row, remedy)
+            raise table.fault(rule, actual, column, row, remedy)
         parts = [] if is_missing(value) else value.split(separator)
         lists.append([part.strip() for part in parts if part.strip()])
     return lists
@@ -143,9 +143,9 @@ def _read_flags(table: Table, columns: Sequence[str]) -> list[list[Any]]:
                 number = isinstance(value, int | float) and value in (0, 1)  # True and False too
                 flag = bool(value) if number else None
             if flag is None:
-                rule, found = "columns of one label each must hold 0 or 1", f"{value!r:.60}"
+                rule, actual = "columns of one label each must hold 0 or 1", f"{value!r:.60}"
                 remedy = "correct it, or name one column that holds all labels"
-                raise table.fault(rule, found, column, row, remedy)
+                raise table.fault(rule, actual, column, row, remedy)
             if flag:
                 lists[row].append(column)
     return lists

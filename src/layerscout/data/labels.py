@@ -52,14 +52,14 @@ def _list_values(table: Table, column: str, *, unlabelled: bool = False) -> list
             rule = "a label must be one string or number"
             raise table.fault(rule, f"a {type(value).__name__}", column, row, remedy)
         if isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
-            found = "half of a surrogate pair"
-            raise table.fault("labels must be valid Unicode", found, column, row, "repair it")
+            actual = "half of a surrogate pair"
+            raise table.fault("labels must be valid Unicode", actual, column, row, "repair it")
         if table.all_strings and value is not None and re.fullmatch(r"\[.*\]", str(value)):
             rule = "a label must be one string or number"
             raise table.fault(rule, "a list", column, row, SEVERAL)
     if missing := table.find_missing(column, (-1, "-1") if unlabelled else ()):
-        found = f"{len(missing)} missing{' (empty or -1)' if unlabelled else ''}, the first"
-        raise table.fault("every row needs a label", found, column, missing[0], FILL)
+        actual = f"{len(missing)} missing{' (empty or -1)' if unlabelled else ''}, the first"
+        raise table.fault("every row needs a label", actual, column, missing[0], FILL)
     return values
 
 
@@ -69,10 +69,10 @@ def read_numbers(table: Table, column: str) -> np.ndarray:
     targets = np.array([_target(value, table.all_strings) for value in values])
     wrong = np.flatnonzero(~np.isfinite(targets))
     if wrong.size:
-        found = f"{values[wrong[0]]!r:.60}"
+        actual = f"{values[wrong[0]]!r:.60}"
         remedy = "correct it, or leave out --regression for classes"
         rule = "regression needs finite numbers as labels"
-        raise table.fault(rule, found, column, int(wrong[0]), remedy)
+        raise table.fault(rule, actual, column, int(wrong[0]), remedy)
     return targets
 
 
@@ -274,10 +274,10 @@ def settle_classes(
                 f"{len(counts):,} different values in {counts.total():,} rows; is it the column of "
                 "labels? name another with --label"
             )
-        found = f"1 of {_quote(alone[0])}{more}"
+        actual = f"1 of {_quote(alone[0])}{more}"
         remedy = f"drop or merge such classes{remedy}"
         rule = "every class needs at least 2 examples"
-        raise table.fault(rule, found, column, names.index(alone[0]), remedy)
+        raise table.fault(rule, actual, column, names.index(alone[0]), remedy)
     settled = tuple(name for name in order if name in counts)
     if not known:
         rows = {name: counts[name] for name in settled}
@@ -302,13 +302,13 @@ def list_alike(names: Sequence[str] | Mapping[str, int], source: str, what: str)
     rows = names if isinstance(names, Mapping) else {}
     alike: dict[str, list[str]] = {}
     for name in names:
-        told = f"{name!r} ({rows[name]:,} rows)" if rows else repr(name)
-        alike.setdefault(_fold(name), []).append(told)
+        spelling = f"{name!r} ({rows[name]:,} rows)" if rows else repr(name)
+        alike.setdefault(_fold(name), []).append(spelling)
     return [
-        f"{what} of {source} differ only in case or spaces: {', '.join(some):.120}; "
+        f"{what} of {source} differ only in case or spaces: {', '.join(spellings):.120}; "
         "write them alike if they are the same"
-        for some in alike.values()
-        if len(some) > 1
+        for spellings in alike.values()
+        if len(spellings) > 1
     ]
 
 
@@ -318,19 +318,19 @@ def _fold(name: str) -> str:
 
 def _list_doubtful(names: Sequence[str], source: str) -> list[str]:
     """List classes that seem to be none, or several labels in one string."""
-    found = []
+    warnings = []
     none = [name for name in names if _fold(name) in ABSENT]
     if none:
-        found.append(
+        warnings.append(
             f"{none[0]!r} is read as a class of {source}; if it means a missing label, leave the "
             "label empty and use --drop-missing"
         )
     if joined := find_joined(names):
-        found.append(
+        warnings.append(
             f"{joined[0]!r:.60} is read as one class of {source}; for several labels per text use "
             f"--label-separator {joined[1]!r}"
         )
-    return found
+    return warnings
 
 
 def find_joined(names: Sequence[str]) -> tuple[str, str] | None:

@@ -26,8 +26,8 @@ def tabulate(
     group = np.zeros(len(labels), np.int64) if groups is None else groups
     cells = (group * classes + labels) * classes + predicted
     count = int(group.max(initial=0)) + 1
-    found = np.bincount(cells.astype(np.int64), minlength=count * classes**2)
-    return found.reshape(count, classes, classes).astype(np.float64)
+    counts = np.bincount(cells.astype(np.int64), minlength=count * classes**2)
+    return counts.reshape(count, classes, classes).astype(np.float64)
 
 
 # Metrics of classes are computed from their table of counts, (..., K, K), many tables at a time: a
@@ -73,8 +73,8 @@ def _diagonal(table: np.ndarray) -> np.ndarray:
 
 
 def _divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    found: np.ndarray = np.divide(part, whole, out=np.zeros_like(part), where=whole != 0)
-    return found
+    quotient: np.ndarray = np.divide(part, whole, out=np.zeros_like(part), where=whole != 0)
+    return quotient
 
 
 def pearson(targets: np.ndarray, predicted: np.ndarray) -> float:
@@ -102,8 +102,8 @@ def _correlation(of: Callable[..., Any], targets: np.ndarray, predicted: np.ndar
         return 0.0
     with warnings.catch_warnings(), np.errstate(all="ignore"):  # all but constant
         warnings.simplefilter("ignore")
-        found = float(of(*sides).statistic)
-    return found if isfinite(found) else 0.0
+        correlation = float(of(*sides).statistic)
+    return correlation if isfinite(correlation) else 0.0
 
 
 OfTable = Callable[[Float64[np.ndarray, "*G K K"]], Float64[np.ndarray, "*G"]]
@@ -422,8 +422,8 @@ def tabulate_confusion(
     if labels.dtype.kind not in "iu" or not 1 < classes <= LARGEST:
         return None
     [table] = tabulate(labels, logits.argmax(axis=1), classes)
-    found: list[list[int]] = table.astype(np.int64).tolist()
-    return found
+    counts: list[list[int]] = table.astype(np.int64).tolist()
+    return counts
 
 
 def _check_for(metric: str, labels: np.ndarray, tags: Tags | None) -> None:
@@ -463,11 +463,11 @@ def evaluate_all(
     For regression the mean squared error comes besides, of which less is better.
     """
     known = list_metrics(kind, () if tags is None else tags.names)
-    found = {
+    values = {
         metric: evaluate(metric, labels, logits, tags=tags, thresholds=thresholds)
         for metric in known
     }
     if kind == "regression":
         errors = predict_labels(labels, logits).astype(np.float64) - labels
-        found["mean_squared_error"] = float(np.mean(errors**2))
-    return found
+        values["mean_squared_error"] = float(np.mean(errors**2))
+    return values

@@ -45,11 +45,11 @@ def tune_thresholds(
     """
     exact = np.clip(logits.astype(np.float64), -LARGEST, LARGEST)
     common = _find_best(labels.ravel(), exact.ravel())
-    found = [
+    best_logits = [
         _find_best(own, scores) if np.count_nonzero(own) >= ENOUGH else common
         for own, scores in zip(labels.T, exact.T, strict=True)
     ]
-    thresholds: Float64[np.ndarray, " K"] = 1 / (1 + np.exp(-np.array(found)))
+    thresholds: Float64[np.ndarray, " K"] = 1 / (1 + np.exp(-np.array(best_logits)))
     return thresholds
 
 
@@ -86,8 +86,8 @@ def predict_labels(
         least = 0.0 if thresholds is None else np.log(thresholds / (1 - thresholds))
         above: np.ndarray = logits > least
         return above
-    found: np.ndarray = logits[:, 0] if labels.dtype.kind == "f" else logits.argmax(axis=1)
-    return found
+    predicted: np.ndarray = logits[:, 0] if labels.dtype.kind == "f" else logits.argmax(axis=1)
+    return predicted
 
 
 def find_certainty(logits: np.ndarray, *, several: bool = False) -> Float64[np.ndarray, " n"]:
@@ -100,12 +100,12 @@ def find_certainty(logits: np.ndarray, *, several: bool = False) -> Float64[np.n
     from scipy.special import log_expit, softmax
 
     exact = logits.astype(np.float64)
-    found: np.ndarray
+    certainty: np.ndarray
     if several:
-        found = np.exp(log_expit(np.abs(exact)).sum(axis=1))
+        certainty = np.exp(log_expit(np.abs(exact)).sum(axis=1))
     else:
-        found = softmax(exact, axis=1).max(axis=1)
-    return found
+        certainty = softmax(exact, axis=1).max(axis=1)
+    return certainty
 
 
 def pick_choices(

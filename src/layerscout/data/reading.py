@@ -174,8 +174,8 @@ def _tell_kind(
     if regression and known is not None and known.labels:
         raise InputError(f"{name} has classes, not numbers; leave out --regression")
     words = _holds_words(table, inputs)
-    asked = bool(inputs.flags) or inputs.separator is not None
-    several = asked or holds_lists(table, inputs.label)
+    separated_sets = bool(inputs.flags) or inputs.separator is not None
+    several = separated_sets or holds_lists(table, inputs.label)
     kind: Kind
     if regression:
         kind, who = "regression", "--regression"
@@ -189,17 +189,17 @@ def _tell_kind(
         case "token_classification":
             needs, fits = (
                 "a list of words and a list of their tags in each row",
-                words and not asked,
+                words and not separated_sets,
             )
         case "multi_label_classification":
             needs, fits = "lists of labels, or --label-separator for strings of several", several
         case _:
-            needs, fits = "one label in each row", not asked
+            needs, fits = "one label in each row", not separated_sets
     if not fits:
-        found = "several columns" if inputs.flags else f"column {inputs.label!r:.60}"
+        where = "several columns" if inputs.flags else f"column {inputs.label!r:.60}"
         separated = "" if inputs.separator is None else f", split at {inputs.separator!r:.20}"
         raise InputError(
-            f"{who} needs {needs}: the labels of {table.name} are read from {found}{separated}; "
+            f"{who} needs {needs}: the labels of {table.name} are read from {where}{separated}; "
             "name others with --text and --label, or read them as another kind of task"
         )
     return kind

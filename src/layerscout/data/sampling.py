@@ -84,8 +84,8 @@ def concatenate_ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return starts[0]..ends[0] − 1, then starts[1]..ends[1] − 1, and so on, int64."""
     counts = ends - starts
     before = np.cumsum(counts) - counts
-    found: np.ndarray = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
-    return found
+    numbers: np.ndarray = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+    return numbers
 
 
 def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
@@ -179,9 +179,9 @@ def list_indicators(split: Split) -> np.ndarray | None:
     """
     if split.words is None:
         return split.labels if split.labels.dtype.kind == "b" else None
-    found = np.zeros((len(split), int(split.labels.max(initial=0)) + 1), dtype=bool)
-    found[split.sentences, split.labels] = True
-    return found
+    indicators = np.zeros((len(split), int(split.labels.max(initial=0)) + 1), dtype=bool)
+    indicators[split.sentences, split.labels] = True
+    return indicators
 
 
 def deal_labels(indicators: np.ndarray, sizes: np.ndarray, seed: int) -> np.ndarray:
@@ -325,10 +325,10 @@ def _check_exact_counts(
         raise InputError(
             f"--per-class needs a number for each of {len(counts)} classes, got {len(per_class)}"
         )
-    for number, (asked, available) in enumerate(zip(per_class, counts, strict=True)):
-        if not isinstance(asked, Integral) or not 2 <= asked <= available:
+    for number, (examples_wanted, available) in enumerate(zip(per_class, counts, strict=True)):
+        if not isinstance(examples_wanted, Integral) or not 2 <= examples_wanted <= available:
             raise InputError(
-                f"--per-class must be in 2..{available} for class {number}, got {asked}"
+                f"--per-class must be in 2..{available} for class {number}, got {examples_wanted}"
             )
     return np.array(per_class, dtype=np.int64)
 

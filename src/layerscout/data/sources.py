@@ -68,18 +68,18 @@ def open_hub(hub: str) -> dict[str, Source]:
 
     try:
         with _cache_if_unreachable(hub):
-            found = _download(hub.split("/"))
+            available = _download(hub.split("/"))
     except (OSError, ValueError, RuntimeError, HTTPError, DatasetsError) as error:
         raise _hub_error(hub, error) from error
     name = "/".join(hub.split("/")[:2])
-    if "train" not in found:
-        raise InputError(f"a data set needs a split `train`: {name} has {join_names(found)}")
-    splits = {"train": _hub_split(f"{name} (train)", found["train"])}
-    validation = next((split for split in VALIDATION_NAMES if split in found), None)
+    if "train" not in available:
+        raise InputError(f"a data set needs a split `train`: {name} has {join_names(available)}")
+    splits = {"train": _hub_split(f"{name} (train)", available["train"])}
+    validation = next((split for split in VALIDATION_NAMES if split in available), None)
     if validation is not None:
-        splits["validation"] = _hub_split(f"{name} ({validation})", found[validation])
-    if "test" in found:
-        splits["test"] = _hub_split(f"{name} (test)", found["test"])
+        splits["validation"] = _hub_split(f"{name} ({validation})", available[validation])
+    if "test" in available:
+        splits["test"] = _hub_split(f"{name} (test)", available["test"])
     return splits
 
 
@@ -249,22 +249,22 @@ def _folder(path: Path, sep: str | None) -> dict[str, Source]:
     entries = sorted(path.iterdir())
     files = [entry for entry in entries if is_known(entry)]
     names = {"train": ("train",), "validation": VALIDATION_NAMES, "test": ("test",)}
-    found = {
+    matching = {
         split: [file for file in files if _strip(file).lower() in usual]
         for split, usual in names.items()
     }
-    if not found["train"]:
+    if not matching["train"]:
         raise InputError(
             f"a folder of data needs one train file ({', '.join(OPENERS)}): {path} has "
             f"{join_names(entry.name for entry in entries)}; name a file to use it alone"
         )
-    for split, matches in found.items():
+    for split, matches in matching.items():
         if len(matches) > 1:
             raise InputError(
                 f"a folder of data needs one {split} file: {path} has "
                 f"{join_names(file.name for file in matches)}; remove all but one"
             )
-    return {split: _open(split, matches[0], sep) for split, matches in found.items() if matches}
+    return {split: _open(split, matches[0], sep) for split, matches in matching.items() if matches}
 
 
 def _open(split: str, path: Path, sep: str | None) -> Source:

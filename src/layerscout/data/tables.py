@@ -70,13 +70,13 @@ class Table:
         columns = {name: [some[row] for row in kept] for name, some in self.columns.items()}
         return replace(self, columns=columns, rows=[places[row] for row in kept])
 
-    def fault(self, rule: str, found: str, column: str, row: int, remedy: str) -> InputError:
+    def fault(self, rule: str, actual: str, column: str, row: int, remedy: str) -> InputError:
         """Build the error for a value that breaks a rule, saying where it is in the file."""
         row = row if self.rows is None else self.rows[row]
         where = f"line {self.lines[row]}" if self.lines else f"row {row} (counted from 0)"
         where = where if self.located else "a row"
         return InputError(
-            f"{rule}: {self.name} has {found} in {where}, column {column!r}; {remedy}"
+            f"{rule}: {self.name} has {actual} in {where}, column {column!r}; {remedy}"
         )
 
 
@@ -169,8 +169,8 @@ def tell_content(values: Sequence[Any], cells: bool) -> Content:
     """
     if values and all(is_list(value, cells) for value in values):
         lists = [read_cell(value) if cells else value for value in values]
-        found = [item for items in lists if items is not None for item in items]
-        return "words" if all(isinstance(item, str) for item in found) else "list"
+        items_read = [item for items in lists if items is not None for item in items]
+        return "words" if all(isinstance(item, str) for item in items_read) else "list"
     if not values or not all(isinstance(value, str) for value in values):
         return "other"
     return "other" if cells and all(map(NUMBER.fullmatch, values)) else "text"
@@ -182,11 +182,11 @@ def read_cell(cell: str) -> list[Any] | None:
         return None
     for read in (json.loads, ast.literal_eval):
         try:
-            found = read(cell.strip())
+            content = read(cell.strip())
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        if isinstance(found, list):
-            return found
+        if isinstance(content, list):
+            return content
     return None
 
 
@@ -209,16 +209,16 @@ def read_lists(table: Table, column: str, rule: str, remedy: str) -> list[list[A
         if is_missing(value) or (cells and not value.strip())
     ]
     if gaps:
-        found = f"{len(gaps)} missing, the first"
-        raise table.fault(rule, found, column, gaps[0], remedy)
+        actual = f"{len(gaps)} missing, the first"
+        raise table.fault(rule, actual, column, gaps[0], remedy)
     first = is_list(values[0], cells)
     for row, value in enumerate(values):
         if is_list(value, cells) != first:
-            found = f"{value!r:.60} ({type(value).__name__}) beside {values[0]!r:.60}"
-            raise table.fault(rule, found, column, row, "write all of them as lists")
+            actual = f"{value!r:.60} ({type(value).__name__}) beside {values[0]!r:.60}"
+            raise table.fault(rule, actual, column, row, "write all of them as lists")
     if not first:
-        found = f"{values[0]!r:.60} ({type(values[0]).__name__})"
-        raise table.fault(rule, found, column, 0, "name another column")
+        actual = f"{values[0]!r:.60} ({type(values[0]).__name__})"
+        raise table.fault(rule, actual, column, 0, "name another column")
     if not cells:
         return values
     lists = []
@@ -250,10 +250,10 @@ class Items:
         """The m items."""
         return self.table.columns[self.column]
 
-    def fault(self, rule: str, found: str, item: int, remedy: str) -> InputError:
+    def fault(self, rule: str, actual: str, item: int, remedy: str) -> InputError:
         """Build the error for an item that breaks a rule, with its place in its list."""
         place = item - int(np.searchsorted(self.rows, self.rows[item]))
-        return self.table.fault(rule, f"{found} as item {place}", self.column, item, remedy)
+        return self.table.fault(rule, f"{actual} as item {place}", self.column, item, remedy)
 
 
 def lay_out(table: Table, column: str, lists: Sequence[list[Any]], *, cells: bool) -> Items:

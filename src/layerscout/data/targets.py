@@ -97,8 +97,10 @@ def make_targets(split: Split, kind: Kind, names: Sequence[str] = ()) -> Targets
     if several != (kind == "multi_label_classification") or (
         (split.words is not None) != (kind == "token_classification")
     ):
-        found = "several labels" if several else "words" if split.words is not None else "one label"
-        raise InputError(f"a task of {describe_kind(kind)} was given rows with {found}")
+        actual = (
+            "several labels" if several else "words" if split.words is not None else "one label"
+        )
+        raise InputError(f"a task of {describe_kind(kind)} was given rows with {actual}")
     if kind != "multiple_choice":
         rows = np.arange(len(split)) if split.origin is None else split.origin
         if split.words is None:
@@ -168,12 +170,12 @@ def draw_examples(task: Task, examples: int | Literal["all"], seed: int) -> Task
     if task.kind in ("multi_label_classification", "token_classification"):
         rows = sample(task.train, 0, examples=examples, balanced=False, per_class=None, seed=seed)
         return replace(task, train=task.train.take(rows))
-    given = make_targets(task.train, task.kind)
+    targets = make_targets(task.train, task.kind)
     by_class = task.kind == "classification"
     # One row for each example; which of the choices is right says nothing about an example.
-    strata = given.labels if by_class else np.zeros(len(given), dtype=np.float64)
-    one = Split([""] * len(given), None, strata)
-    found = sample(
+    strata = targets.labels if by_class else np.zeros(len(targets), dtype=np.float64)
+    one = Split([""] * len(targets), None, strata)
+    rows = sample(
         one,
         len(task.labels) if by_class else 0,
         examples=examples,
@@ -181,7 +183,7 @@ def draw_examples(task: Task, examples: int | Literal["all"], seed: int) -> Task
         per_class=None,
         seed=seed,
     )
-    return replace(task, train=task.train.take(expand_choices(found, given.choices)))
+    return replace(task, train=task.train.take(expand_choices(rows, targets.choices)))
 
 
 def expand_choices(examples: np.ndarray, choices: int) -> np.ndarray:
@@ -192,7 +194,7 @@ def expand_choices(examples: np.ndarray, choices: int) -> np.ndarray:
 def tabulate_predictions(
     task: Task,
     split: Split,
-    given: Targets,
+    targets: Targets,
     logits: np.ndarray,
     thresholds: np.ndarray | None = None,
 ) -> dict[str, Any]:
@@ -204,11 +206,11 @@ def tabulate_predictions(
     Args:
         task: names the classes.
         split: the rows.
-        given: what is right for its n examples.
+        targets: what is right for its n examples.
         logits: (n, K).
         thresholds: as for `predict_labels`.
     """
-    columns: list[Any] = [given.labels, predict_labels(given.labels, logits, thresholds)]
+    columns: list[Any] = [targets.labels, predict_labels(targets.labels, logits, thresholds)]
     if task.kind in ("classification", "token_classification"):
         columns = [[task.labels[number] for number in ids] for ids in columns]
     if task.kind == "multi_label_classification":
@@ -216,21 +218,21 @@ def tabulate_predictions(
             [[task.labels[k] for k in np.flatnonzero(row)] for row in rows] for rows in columns
         ]
     label, prediction = columns
-    texts: dict[str, Any] = {"text": list(split.texts[:: given.choices])}
-    if given.tags is not None:
+    texts: dict[str, Any] = {"text": list(split.texts[:: targets.choices])}
+    if targets.tags is not None:
         assert split.words is not None, "its words have tags"
-        starts = np.searchsorted(given.tags.sentences, given.tags.sentences)
+        starts = np.searchsorted(targets.tags.sentences, targets.tags.sentences)
         texts = {
-            "word": np.arange(len(given)) - starts,
+            "word": np.arange(len(targets)) - starts,
             "text": [word for words in split.words for word in words],
         }
-    elif split.pairs is not None and given.choices == 1:
+    elif split.pairs is not None and targets.choices == 1:
         texts["text_pair"] = list(split.pairs)
     elif split.pairs is not None:
-        ends = range(given.choices, len(split) + 1, given.choices)
-        texts["choices"] = [list(split.pairs[end - given.choices : end]) for end in ends]
+        ends = range(targets.choices, len(split) + 1, targets.choices)
+        texts["choices"] = [list(split.pairs[end - targets.choices : end]) for end in ends]
     return {
-        "row": given.rows,
+        "row": targets.rows,
         **texts,
         "label": label,
         "prediction": prediction,

@@ -111,8 +111,8 @@ class Task:
         if validation is not None:
             sources.pop("validation", None)
             if fraction is None:
-                given = {"validation": open_file(Path(str(validation)), sep)}
-                sources = {"train": sources["train"], **given, **sources}
+                held_out = {"validation": open_file(Path(str(validation)), sep)}
+                sources = {"train": sources["train"], **held_out, **sources}
         if test is False:
             sources.pop("test", None)
         elif test is not None:
@@ -238,10 +238,10 @@ def reload_task(origin: Mapping[str, Any]) -> Task | None:
     if data is None or not (data == "demo" or Path(data).exists()):  # never from the hub, unasked
         return None
     names = ("validation", "task", "text", "text_pair", "label", "label_separator", "regression")
-    given: dict[str, Any] = {n: origin.get(n) for n in (*names, "drop_missing", "sep")}
+    options: dict[str, Any] = {n: origin.get(n) for n in (*names, "drop_missing", "sep")}
     seed = origin.get("validation_seed") or 0
     with suppress(LayerscoutError):
-        return Task.load(data, **given, test=False, seed=seed)
+        return Task.load(data, **options, test=False, seed=seed)
     return None
 
 
@@ -305,18 +305,18 @@ def _list_repeated(splits: Mapping[str, Split]) -> list[str]:
     Validation rows choose the epoch.
     """
     compared = [("validation", "train"), ("test", "train"), ("test", "validation")]
-    found = []
+    warnings = []
     for which, other in compared:
         if which not in splits or other not in splits:
             continue
         split, name = splits[which], "training" if other == "train" else other
         count = count_repeated(split, splits[other])
         if count > REPEATED * len(split):
-            found.append(
+            warnings.append(
                 f"{count:,} of {len(split):,} {which} rows are also {name} rows, so the "
                 f"{which} figures are too good; remove them from {name}"
             )
-    return found
+    return warnings
 
 
 def count_repeated(split: Split, other: Split) -> int:

@@ -47,8 +47,8 @@ class Tags:
     @property
     def _parts(self) -> list[tuple[str, str]]:
         """The prefix and the type of each tag; of "O", itself and nothing."""
-        found = [_IN_SPAN.fullmatch(name) for name in self.names]
-        return [(one[1], one[2]) if one else (OUTSIDE, "") for one in found]
+        matches = [_IN_SPAN.fullmatch(name) for name in self.names]
+        return [(one[1], one[2]) if one else (OUTSIDE, "") for one in matches]
 
     def _have(self, prefixes: str) -> np.ndarray:
         """Return which tags have one of some prefixes."""
@@ -121,18 +121,20 @@ def count_spans(
     """
     group = np.zeros(len(tags), np.int64) if groups is None else groups
     shape = int(group.max(initial=0)) + 1, len(tags.types)
-    true, found = find_spans(tags, labels), find_spans(tags, predicted)
+    true, predicted_spans = find_spans(tags, labels), find_spans(tags, predicted)
     # At most one span begins at a word.
     ends = np.full((2, len(tags)), -1)
-    for side, spans in zip(ends, (true, found), strict=True):
+    for side, spans in zip(ends, (true, predicted_spans), strict=True):
         side[spans.first] = spans.last * len(tags.types) + spans.types
-    right = (ends[0] == ends[1])[found.first]
+    right = (ends[0] == ends[1])[predicted_spans.first]
 
     def count(spans: Spans, which: np.ndarray | slice = slice(None)) -> np.ndarray:
         cells = group[spans.first] * shape[1] + spans.types
         return np.bincount(cells[which], minlength=shape[0] * shape[1]).reshape(shape)
 
-    return np.stack([count(found, right), count(found), count(true)], axis=-1).astype(np.float64)
+    return np.stack(
+        [count(predicted_spans, right), count(predicted_spans), count(true)], axis=-1
+    ).astype(np.float64)
 
 
 def _read(tags: Tags, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -182,8 +184,8 @@ def read_sentences(table: Table, text: str, label: str, warnings: list[str]) -> 
     tags = read_lists(table, label, "every row must have a list of tags", remedy)
     for row, (some, theirs) in enumerate(zip(words, tags, strict=True)):
         if len(some) != len(theirs):
-            found = f"{len(some)} words and {len(theirs)} tags"
-            raise table.fault("every word must have a tag", found, label, row, "correct the row")
+            actual = f"{len(some)} words and {len(theirs)} tags"
+            raise table.fault("every word must have a tag", actual, label, row, "correct the row")
     _check_words(lay_out(table, text, words, cells=False))
     kept = np.flatnonzero([len(some) for some in words])
     if not len(kept):
@@ -203,20 +205,20 @@ def _check_words(items: Items) -> None:
     """Raise unless words are strings."""
     for item, value in enumerate(items.values):
         if not isinstance(value, str):
-            found = f"{value!r:.60} ({type(value).__name__})"
-            raise items.fault("words must be strings", found, item, "write it as a string")
+            actual = f"{value!r:.60} ({type(value).__name__})"
+            raise items.fault("words must be strings", actual, item, "write it as a string")
         if not value.isascii() and SURROGATE.search(value):
-            found = "half of a surrogate pair"
-            raise items.fault("words must be valid Unicode", found, item, "repair the word")
+            actual = "half of a surrogate pair"
+            raise items.fault("words must be valid Unicode", actual, item, "repair the word")
 
 
 def _check_tags(items: Items) -> None:
     """Raise unless tags are strings or integers that stand for a tag."""
     for item, value in enumerate(items.values):
         if isinstance(value, bool) or not isinstance(value, str | int):
-            found = f"{value!r:.60} ({type(value).__name__})"
+            actual = f"{value!r:.60} ({type(value).__name__})"
             remedy = "write its name or number"
-            raise items.fault("tags must be strings or integers", found, item, remedy)
+            raise items.fault("tags must be strings or integers", actual, item, remedy)
         if value in (-100, "-100"):
             remedy = "write one tag for each word; words are split into tokens later"
             raise items.fault("every word must have a tag", "-100", item, remedy)

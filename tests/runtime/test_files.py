@@ -7,6 +7,8 @@ import os
 import shutil
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +26,7 @@ from layerscout.runtime import (
     find_cached,
     is_half_written,
     list_cache,
+    lock_folder,
     make_output_folder,
     make_unknown_error,
     remove_folder,
@@ -33,6 +36,7 @@ from layerscout.runtime import (
     write_files,
 )
 from layerscout.runtime.files import STALE
+from layerscout.studies.store import Store
 
 
 def test_writes_what_it_is_given(tmp_path):
@@ -124,6 +128,60 @@ def test_files_that_belong_together_are_of_one_write(tmp_path):
         raise OSError(28, "No space left on device")
     assert [path.read_text() for path in paths] == ["old", "old"]
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("changes", range(5))
+def test_a_kill_while_files_are_moved_mixes_no_two_writes(tmp_path, monkeypatch, changes):
+    """Some may be missing then; the first one is there only if all are."""
+    paths, true = [tmp_path / name for name in "abc"], Path.replace
+    write_files(dict.fromkeys(paths, "old"))
+
+    def killed(self, target):
+        if len([path for path in paths if path.exists()]) == changes:
+            raise KeyboardInterrupt
+        return true(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with suppress(KeyboardInterrupt):
+        write_files(dict.fromkeys(paths, "new"))
+    contents = [path.read_text() for path in paths if path.exists()]
+    assert contents == ["new"] * min(changes, 3)
+    assert paths[0].exists() == (len(contents) == 3)
+
+
+LOCKS = {
+    "folder": lambda place: lock_folder(place / "work"),
+    "trial": lambda place: Store(place).lock("work"),
+}
+
+
+@pytest.mark.parametrize("kind", LOCKS)
+def test_a_lock_has_one_holder(tmp_path, kind):
+    """Also where another process opened its file before it was released, and asks only now."""
+    fcntl = pytest.importorskip("fcntl")
+    with LOCKS[kind](tmp_path):
+        [path] = tmp_path.rglob("*.lock")
+        early = path.open("r+b")
+    with early, LOCKS[kind](tmp_path), pytest.raises(BlockingIOError):
+        fcntl.flock(early, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize("kind", LOCKS)
+def test_threads_that_want_a_lock_have_it_one_at_a_time(tmp_path, kind):
+    holders, most = [], []
+
+    def hold(number):
+        for _ in range(50):
+            with suppress(InputError), LOCKS[kind](tmp_path) as ours:
+                if ours is False:
+                    continue
+                holders.append(number)
+                most.append(len(holders))
+                holders.remove(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(hold, range(4)))
+    assert set(most) == {1}
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):

@@ -1,7 +1,12 @@
 """Trainings that were stopped and go on: to the same bit as if nothing had happened."""
 
+import gc
 import json
+from contextlib import suppress
 from dataclasses import replace
+from functools import partialmethod
+from itertools import count
+from pathlib import Path
 
 import pytest
 import torch
@@ -216,14 +221,63 @@ def test_a_second_plan_that_diverges_leaves_the_first(bert, tmp_path, monkeypatc
     assert any("the plan to compare with failed" in warning for warning in result.warnings)
 
 
-def test_two_trainings_cannot_share_a_folder(bert, tmp_path):
+def test_two_trainings_cannot_share_a_folder_until_the_result_is_saved(bert, tmp_path):
     folder, task = tmp_path / "out" / "snapshots", task_of()
+    refused = "another process is using … name another folder"
     with lock_folder(folder):
-        expect_refused(
-            "another process is using … name another folder",
-            *(cheaply, bert, task, "top:1"),
-            snapshots=folder,
-        )
+        expect_refused(refused, cheaply, bert, task, "top:1", snapshots=folder)
         assert not folder.exists()
-    cheaply(bert, task, "top:1", snapshots=folder)
-    assert [path.name for path in folder.parent.iterdir()] == ["snapshots"]
+    result = cheaply(bert, task, "top:1", snapshots=folder)
+    expect_refused(refused, cheaply, bert, task, "top:1", snapshots=folder, resume=True)
+    result.save(tmp_path / "out")
+    assert not folder.exists()
+    with lock_folder(folder):
+        pass
+    result = cheaply(bert, task, "top:1", snapshots=folder)
+    del result  # without a result to save, nobody needs the lock
+    gc.collect()
+    with lock_folder(folder):
+        pass
+
+
+def test_a_kill_while_a_result_is_saved_leaves_no_result_of_another_model(
+    bert, tmp_path, monkeypatch
+):
+    """Stopped before the first change of a file or folder, the second and so on, until the end."""
+    rates = (1e-3, 1e-2)
+    first, second = (
+        cheaply(bert, task_of(), "top:1", learning_rate=rate, measure="predictions")
+        for rate in rates
+    )
+    true = {name: getattr(Path, name) for name in ("replace", "rename", "unlink")}
+    second.save(tmp_path / "whole")
+    weights = (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+
+    def rate_of(folder):
+        content = json.loads((folder / "result.json").read_text())
+        return content["runs"][0]["learning_rate"]
+
+    pairs = []
+    for moment in count():
+        folder, calls = tmp_path / str(moment), []
+        first.save(folder)
+
+        def change(path, name, *arguments, calls=calls, moment=moment, **options):
+            if len(calls) >= moment:  # whatever is cleared up after a fault, a kill does not
+                raise KeyboardInterrupt
+            calls.append(name)
+            return true[name](path, *arguments, **options)
+
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            for name in true:
+                patch.setattr(Path, name, partialmethod(change, name))
+            second.save(folder)
+            break
+        model = folder / "model" / "model.safetensors"
+        is_second = model.exists() and model.read_bytes() == weights
+        rate = rate_of(folder) if (folder / "result.json").exists() else None
+        pairs.append((rate, is_second))
+        if rate is not None:
+            assert (rate == rates[1]) == is_second
+            assert (folder / "predictions.parquet").exists()
+    assert rate_of(folder) == rates[1] and (None, True) in pairs and (rates[0], False) in pairs

@@ -1,8 +1,13 @@
-"""Errors in one line: the rule, the value seen, the remedy."""
+"""Errors in one line: the rule, the value seen, the remedy; and checks of numbers from users."""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from math import isfinite, isinf, nan
+from numbers import Integral, Real
+from typing import Any
 
 # Characters that move the cursor, colour the terminal or reverse the text: file names and labels in
 # a message may hold them.
@@ -11,7 +16,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udff
 
 def escape_controls(text: str) -> str:
     """Replace control characters, line ends among them, by their escapes."""
-    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
+    return _CONTROL.sub(lambda match: repr(match.group())[1:-1], text)
 
 
 class LayerscoutError(Exception):
@@ -63,3 +68,41 @@ def first_line(error: Exception) -> str:
     if not lines:
         return type(error).__name__
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+
+
+def check_integer(
+    name: str, value: Any, low: int, high: int | None = None, remedy: str = ""
+) -> int:
+    """Return a whole number from `low` to `high` as an `int`.
+
+    Raises:
+        InputError: if it is anything else.
+    """
+    fits = isinstance(value, Integral) and not isinstance(value, bool)
+    if not fits or value < low or (high is not None and value > high):
+        span = f"from {low} on" if high is None else f"in {low}..{high}"
+        raise _refusal(name, f"a whole number {span}", value, remedy)
+    return int(value)
+
+
+def check_number(
+    name: str, value: Any, rule: str, fits: Callable[[float], bool], remedy: str = ""
+) -> float:
+    """Return a finite number that `fits` as a `float`; `rule` says in words which ones do.
+
+    Raises:
+        InputError: if it is anything else.
+    """
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else nan
+    except OverflowError:
+        number = nan
+    if not isfinite(number) or not fits(number):
+        rule = f"finite and {rule}" if isinf(number) else rule
+        raise _refusal(name, rule, value, remedy)
+    return number
+
+
+def _refusal(name: str, rule: str, value: Any, remedy: str) -> InputError:
+    message = f"`{name}` must be {rule}, got {value!r:.60}"
+    return InputError(f"{message}; {remedy}" if remedy else message)

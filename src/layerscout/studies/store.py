@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,9 +103,7 @@ class Store:
             return
         try:
             yield True
-        finally:
-            with suppress(OSError):
-                Path(lock.lock_file).unlink()
+        finally:  # the file stays: see `lock_folder`
             lock.release()
 
 

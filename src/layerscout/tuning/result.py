@@ -31,6 +31,7 @@ from layerscout.plans import Plan, cost, describe_given, describe_method, full_c
 from layerscout.runtime import (
     make_output_folder,
     replace_files,
+    replace_folder,
 )
 from layerscout.scanning import (
     describe_model,
@@ -101,10 +102,15 @@ class Result:
         written = json.dumps(plain_json(self.content), indent=1, allow_nan=False) + "\n"
         # All files exist under other names before any takes its place, so that a disk that fills up
         # half-way cannot leave a new result.json beside an old model.
-        with replace_files(folder / "result.json", folder / "predictions.parquet") as temporary:
+        with (
+            replace_files(folder / "result.json", folder / "predictions.parquet") as temporary,
+            replace_folder(folder / "model") as model,
+        ):
             temporary[0].write_text(written, encoding="utf-8")
             pd.DataFrame(self.predictions).to_parquet(temporary[1], index=False)
-            self.write(folder / "model", model_card(self.content))
+            self.write(model, model_card(self.content))
+            # A kill between here and the end leaves no result.json, rather than another model's.
+            (folder / "result.json").unlink(missing_ok=True)
         (folder / "run.yaml").unlink(missing_ok=True)  # it repeats an earlier run on the terminal
         if self.snapshots is not None:
             self.snapshots.discard()

@@ -12,6 +12,7 @@ import pytest
 from layerscout.cli.study_terminal import report_study
 from layerscout.pages import Table
 from layerscout.studies import Reported
+from layerscout.studies.store import Store
 
 RECIPE = """
 title: Mine & <b>yours</b>
@@ -282,7 +283,7 @@ def test_empty_cells_of_a_table_keep_their_place(monkeypatch, capsys, tmp_path):
     """Tables were read from their Markdown, where the first and last empty cells are lost."""
     monkeypatch.setenv("COLUMNS", "80")
     table = Table("", ["plan", "a|b", "c"], [["", "1", "2"], ["full", "3", ""], ["top", "", "4"]])
-    study = SimpleNamespace(store=SimpleNamespace(folder=tmp_path), cells=())
+    study = SimpleNamespace(store=Store(tmp_path), cells=())
     reported = Reported(lines=["It is so."], tables=[table])
     assert report_study(study, reported, as_json=False, quiet=False) == 0
     lines = capsys.readouterr().out.splitlines()

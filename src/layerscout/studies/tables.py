@@ -316,7 +316,7 @@ def compare_with_baseline(
     rest = [str(name) for name in rows if name not in apart]
     trials = rows[["value", "trial"]].assign(
         name=rows[axis].map(str),
-        seed=rows["seed"].map(str),
+        seed=rows["seed"].map(str) if "seed" in rows else "",
         **{name: rows[name].map(format_value) for name in rest},
     )
     trials = trials.drop_duplicates(["name", "seed", *rest], keep="last")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from conftest import shell, whole_only
 from layerscout.cli import app
@@ -65,7 +66,7 @@ def test_every_public_name_is_in_the_python_reference():
 
 
 def test_every_verb_has_a_page():
-    verbs = {command.name or command.callback.__name__ for command in app.registered_commands}
+    verbs = get_command(app).commands
     told = "".join(path.read_text() for path in DOCS.glob("*.md") if path.name != "cli.md")
     assert [verb for verb in sorted(verbs) if not re.search(rf"layerscout\*? {verb}\b", told)] == []
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 import typer
 
-from layerscout.cli import options
+from layerscout.cli import groups
 from layerscout.runtime import DiskError, files
 from layerscout.scanning.result import Scan
 
@@ -31,7 +31,7 @@ def test_ctrl_c_names_the_command_that_continues(case, tmp_path, monkeypatch, ca
     (tmp_path / "run-0" / "state.json").touch()
     monkeypatch.setattr(sys, "argv", ["/bin/layerscout", *words])
     snapshots = tmp_path if words[0] in ("tune", "demo") else None
-    with pytest.raises(typer.Exit) as ended, options.interruptible(snapshots):
+    with pytest.raises(typer.Exit) as ended, groups.interruptible(snapshots):
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130
     told = capsys.readouterr().err
@@ -43,7 +43,7 @@ def test_ctrl_c_names_the_command_that_continues(case, tmp_path, monkeypatch, ca
 
 def test_without_snapshots_there_is_nothing_to_resume(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["layerscout", "tune", "a", "b"])
-    with pytest.raises(typer.Exit), options.interruptible(tmp_path / "none"):
+    with pytest.raises(typer.Exit), groups.interruptible(tmp_path / "none"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err.endswith("run: layerscout tune a b\n")
 
@@ -54,7 +54,7 @@ def test_a_full_disk_while_tuning_says_how_to_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["layerscout", "tune", "a", "b"])
     with (
         pytest.raises(DiskError, match="make room and run it again: layerscout tune a b --resume"),
-        options.interruptible(tmp_path),
+        groups.interruptible(tmp_path),
     ):
         raise DiskError("make room and run it again")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from layerscout.cli.terminal import report_cache, show_scan
+from layerscout.cli.scan import show_scan
 from layerscout.pages import describe_side_by_side
 from layerscout.runtime import cache_path, write_entry
 from scan_content import CURVE, full, scan, score, without_quality
@@ -266,7 +266,7 @@ def test_the_stability_is_one_row_for_each_score():
     assert row(table[:5], "fisher") == ["fisher", "12", "10", "5", "0.67", "0.88"]
 
 
-def test_the_cache_lists_what_each_entry_is(tmp_path, monkeypatch, capsys):
+def test_the_cache_lists_what_each_entry_is(run, tmp_path, monkeypatch):
     monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path))
     abouts = {
         "a": '{"kind": "trunk", "model": "m", "cut": 3, "texts": 20}',
@@ -277,8 +277,7 @@ def test_the_cache_lists_what_each_entry_is(tmp_path, monkeypatch, capsys):
         with write_entry(cache_path("kept", letter * 64), 100, 10**6) as (data, sidecar):
             data.write_bytes(bytes(100))
             sidecar.write_text(about)
-    report_cache(as_json=False)
-    printed = capsys.readouterr().out
+    _, printed, _ = run("cache", "list")
     assert "trunk   state 3, 20 texts" in printed
     assert "states  mean of all states, 2,000 texts" in printed
     assert "3 entries" in printed

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import layerscout as ls
@@ -48,8 +49,7 @@ NOT_IN_STUDIES = {"tune": {"against", "budget", "keep_adapter"}}
 
 def flags(verb):
     """Name the options of a verb of the command line by the names of their parameters."""
-    (command,) = [c for c in app.registered_commands if c.callback.__name__ == verb]
-    return set(inspect.signature(command.callback).parameters)
+    return {parameter.name for parameter in get_command(app).get_command(None, verb).params}
 
 
 @pytest.mark.parametrize("verb", REQUESTS)

@@ -2,32 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from datetime import datetime
+from json import dumps
+from typing import Annotated, Any
 
 import typer
 
+from layerscout.cli.console import EscapingConsole, print_rows, say
 from layerscout.cli.groups import Quiet
+from layerscout.runtime import cache_folder, clear_cache, count_unfinished, list_cache
 
-cache = typer.Typer(help="Manage the states that are cached on disk.", no_args_is_help=True)
+cache = typer.Typer(
+    name="cache",
+    help="Manage the states that are cached on disk.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @cache.command("list")
-def list_cache(
+def list_entries(
     json: Annotated[
         bool, typer.Option("--json", metavar="", help="Print JSON, and nothing else.")
     ] = False,
 ) -> None:
     """List what is cached, most recently used first."""
-    from layerscout.cli import terminal
-
-    terminal.report_cache(as_json=json)
+    entries = list_cache()
+    if json:
+        listed = [
+            {"path": str(e.path), "bytes": e.bytes, "used": e.used, **e.about} for e in entries
+        ]
+        print(dumps(listed, indent=1), flush=True)
+        return
+    console = EscapingConsole()
+    rows = [
+        [
+            datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M"),
+            f"{entry.bytes / 1e6:,.1f}",
+            str(entry.about.get("kind", "?")),
+            _describe_entry(entry.about),
+            str(entry.about.get("model", "?")),
+        ]
+        for entry in entries
+    ]
+    if rows:
+        columns = ["used", "MB", "kind", "what", "of"]
+        print_rows(console, columns, rows, words=(2, 3, 4))
+    total = sum(entry.bytes for entry in entries) / 1e6
+    counted = "1 entry" if len(entries) == 1 else f"{len(entries)} entries"
+    files, size = count_unfinished()
+    left = "1 unfinished file" if files == 1 else f"{files} unfinished files"
+    more = f" and {left}, {size / 1e6:,.1f} MB," if files else ""
+    say(console, f"{counted}, {total:,.1f} MB,{more} in {cache_folder()}")
 
 
 @cache.command("clear")
-def clear_cache(quiet: Quiet = False) -> None:
+def clear(quiet: Quiet = False) -> None:
     """Empty the cache; later runs compute again what they need."""
-    from layerscout.runtime import cache_folder, clear_cache
-
     freed = clear_cache()
     if not quiet:
         typer.echo(f"removed {freed / 1e6:,.1f} MB from {cache_folder()}")
+
+
+def _describe_entry(about: Mapping[str, Any]) -> str:
+    """Say in a few words what an entry of the cache holds."""
+    texts = f"{about['texts']:,} texts" if isinstance(about.get("texts"), int) else "? texts"
+    match about.get("kind"):
+        case "trunk":
+            return f"state {about.get('cut', '?')}, {texts}"
+        case "states":
+            return f"{about.get('pooling', '?')} of all states, {texts}"
+        case _:
+            return "?"

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
+from layerscout.cli.console import (
+    close_report,
+    loading,
+    open_report,
+    say,
+    say_wrapped,
+    suggest_command,
+)
 from layerscout.cli.groups import (
     Caching,
     Columns,
@@ -18,6 +28,9 @@ from layerscout.cli.groups import (
 )
 from layerscout.plans import CompareRequest
 from layerscout.runtime import InputError
+
+if TYPE_CHECKING:
+    from layerscout.analysis import Comparison
 
 
 def compare(
@@ -41,13 +54,11 @@ def compare(
     printing: Printing,
 ) -> None:
     """Compare the hidden states of one or several models by linear CKA."""
-    from layerscout.cli import terminal
-
     *models, data = models_and_data
     if not models:
         raise InputError(f"compare takes models and then the data, got only {data!r}; add a model")
     limit = caching.bytes
-    with interruptible(), terminal.loading(printing.quiet):
+    with interruptible(), loading(printing.quiet):
         check_outputs(output, "compare.json", "compare.html", plot=plot)
         task = columns.load(data, request.seed)
         # Heavy imports come after what may be refused.
@@ -66,4 +77,40 @@ def compare(
         result.save(output)
         if plot is not None:
             pages.plot(result, plot)
-    terminal.report_comparison(result, output, plot, as_json=printing.json, quiet=printing.quiet)
+    _report(result, output, plot, printing)
+
+
+def _report(result: Comparison, folder: Path, plot: Path | None, printing: Printing) -> None:
+    """Print a comparison for a person, or its JSON for a program."""
+    from layerscout import pages
+
+    content = result.as_dict()
+    console = open_report(content, folder / "compare.json", printing)
+    if console is None:
+        return
+    say(console, f"{pages.count_compared(content)} of {content['task']['name']}")
+    key = pages.choose_estimate(content)
+    estimate = pages.name_estimate(key)
+    for name, one in zip(pages.name_maps(content), content["maps"], strict=True):
+        console.print()
+        say(console, f"{name}: {estimate}", "bold")
+        _print_map(console, one, key)
+    console.print()
+    say_wrapped(console, pages.describe_clusters(content))
+    written = [folder / "compare.json", folder / "compare.html", plot]
+    close_report(console, content, written, suggest_command(content, folder))
+
+
+def _print_map(console: Console, one: Mapping[str, Any], key: str) -> None:
+    """Draw a map in shades, its states counted from the lower left, if it is not too wide."""
+    shades = " ░▒▓█"
+    if 2 * len(one["columns"]) + 6 > console.width:
+        say(console, "too wide for this terminal; see the page")
+        return
+    for state, line in reversed(list(zip(one["rows"], one[key], strict=True))):
+        cells = (2 * ("·" if v is None else shades[min(4, int(5 * max(v, 0)))]) for v in line)
+        say(console, f"{state:>3} {''.join(cells)}")
+    marks = "".join(f"{column:<4}" for column in one["columns"][::2])
+    say(console, f"    {marks.rstrip()}")
+    listed = (f"{shade} {at / 5}" for at, shade in enumerate(shades[1:], start=1))
+    say(console, f"    from: {', '.join(listed)}; · undefined", "dim")

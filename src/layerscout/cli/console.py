@@ -1,9 +1,11 @@
-"""The terminal as a renderer: sentences, tables, curves and maps, by `rich`."""
+"""The terminal as a renderer, by `rich`: sentences, tables, and what frames every report."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,10 +16,9 @@ from rich.text import Text
 from layerscout.runtime import escape_controls
 
 if TYPE_CHECKING:
+    from layerscout.cli.groups import Printing
     from layerscout.pages import Table
 
-# Characters of the longest bar, so that every curve fits in 80.
-BAR = 32
 # What stands for a character that a terminal's encoding lacks.
 PLAIN = {"ν": "nu", "τ": "tau", "±": "+-", "ℓ": "l"}
 PLAIN |= dict(zip("–−·≈◀◆↑↓▁▂▃▄▅▆▇█░▒▓", "---~<*^v.:-=+*%#.:+", strict=True))
@@ -43,13 +44,13 @@ class EscapingConsole(Console):
 
 def say(console: Console, line: str, style: str = "") -> None:
     """Print a line as it is: no markup, and no breaks inside a path or because of one."""
-    console.print(Text(_encode(console, line), style=style), soft_wrap=True)
+    console.print(Text(encode(console, line), style=style), soft_wrap=True)
 
 
 def say_wrapped(console: Console, lines: Iterable[str]) -> None:
     """Print sentences, each wrapped to the width of the terminal."""
     for line in lines:
-        encoded, width = _encode(console, line), console.width
+        encoded, width = encode(console, line), console.width
         for part in textwrap.wrap(encoded, width, subsequent_indent="  ", break_on_hyphens=False):
             say(console, part)
 
@@ -61,7 +62,7 @@ def warn(warnings: Iterable[str]) -> None:
         say(errors, f"warning: {warning}", "yellow")
 
 
-def _encode(console: Console, text: str) -> str:
+def encode(console: Console, text: str) -> str:
     """Write what the terminal has no character for in another way."""
     text = escape_controls(text)
     if console.encoding.startswith("utf"):
@@ -91,89 +92,80 @@ def print_rows(
     counted = all(row[0].isdigit() for row in rows)
     for number, name in enumerate(columns):
         left = number in words or (number == 0 and not counted)
-        heading = Text(_encode(console, name), overflow="fold")
+        heading = Text(encode(console, name), overflow="fold")
         grid.add_column(heading, justify="left" if left else "right", overflow="fold")
     if marked and mark:
         grid.add_column("")
     for number, row in enumerate(rows):
-        cells = [Text(_encode(console, cell)) for cell in row]
+        cells = [Text(encode(console, cell)) for cell in row]
         if number in marked and mark:
-            cells.append(Text(_encode(console, f"◀ {mark}")))
+            cells.append(Text(encode(console, f"◀ {mark}")))
         style = "bold green" if number in marked else "" if any(row[1:]) else "dim"
         grid.add_row(*cells, style=style)
     console.print(grid)
 
 
-def print_curves(console: Console, scan: Mapping[str, Any], keys: Sequence[str]) -> None:
-    """Draw the curves of some scores, a row per entry, with the best marked."""
-    from layerscout.pages import find_tied, format_number, get_details
-
-    def text(line: str, style: str = "") -> Text:
-        return Text(_encode(console, line), style=style)
-
-    first = "block" if scan["scores"][keys[0]]["of"] == "blocks" else "state"
-    grid = Grid(box=None, header_style="bold", pad_edge=False)
-    grid.add_column(first, justify="right")
-    tied = {key: find_tied(scan, key) for key in keys}
-    for key in keys:
-        score = scan["scores"][key]
-        grid.add_column("value", justify="right")
-        if score.get("low"):
-            level = get_details(score).get("level")
-            grid.add_column(f"{level:.0%} interval" if level else "interval", justify="right")
-        grid.add_column(key, no_wrap=True)
-    for entry in range(scan["model"]["blocks"] + 1):
-        cells = [text(str(entry))]
-        for key in keys:
-            score, best = scan["scores"][key], entry == scan["best"].get(key)
-            style = "bold green" if best else ""
-            cells.append(text(format_number(score["values"][entry]), style))
-            if score.get("low"):
-                ends = score["low"][entry], score["high"][entry]
-                both = "" if None in ends else " – ".join(map(format_number, ends))
-                cells.append(text(both, style))
-            mark = " ◀ best" if best else " ≈ best" if entry in tied[key] else ""
-            cells.append(text(_draw_bar(score, entry, BAR // len(keys)) + mark, style or "blue"))
-        grid.add_row(*cells)
-    console.print(grid)
-    turned = ", ".join(key for key in keys if scan["scores"][key]["better"] == "lower")
-    if first == "state":
-        say_wrapped(console, ["a state is the output of its block, state 0 that of the embeddings"])
-    lower = f" (for {turned}: lower values)" if turned else ""
-    say_wrapped(console, [f"longer bars are better{lower}"])
-
-
-def _draw_bar(score: Mapping[str, Any], entry: int, width: int) -> str:
-    """Draw a value so that longer is better: where lower is, its share is that of 1 / value.
-
-    Where some are negative, bars start at the worst value.
-    """
-    known: list[float] = [value for value in score["values"] if value is not None]
-    value: float | None = score["values"][entry]
-    if value is None:
-        return ""
-    worst, best = min(known), max(known)
-    if score["better"] == "lower":
-        worst, best = best, worst
-        share = best / value if best > 0 else (worst - value) / ((worst - best) or 1.0)
-    else:
-        floor = min(0.0, worst)
-        share = (value - floor) / ((best - floor) or 1.0)
-        if value == floor == 0:
-            return ""
-    return "█" * max(1, round(width * share))
-
-
-def print_map(console: Console, one: Mapping[str, Any], key: str) -> None:
-    """Draw a map in shades, its states counted from the lower left, if it is not too wide."""
-    shades = " ░▒▓█"
-    if 2 * len(one["columns"]) + 6 > console.width:
-        say(console, "too wide for this terminal; see the page")
+@contextmanager
+def loading(quiet: bool) -> Iterator[None]:
+    """Show a spinner while libraries, data and model load."""
+    console = EscapingConsole(stderr=True, quiet=quiet)
+    if not console.is_terminal:
+        yield
         return
-    for state, line in reversed(list(zip(one["rows"], one[key], strict=True))):
-        cells = (2 * ("·" if v is None else shades[min(4, int(5 * max(v, 0)))]) for v in line)
-        say(console, f"{state:>3} {''.join(cells)}")
-    marks = "".join(f"{column:<4}" for column in one["columns"][::2])
-    say(console, f"    {marks.rstrip()}")
-    listed = (f"{shade} {at / 5}" for at, shade in enumerate(shades[1:], start=1))
-    say(console, f"    from: {', '.join(listed)}; · undefined", "dim")
+    with console.status("loading the data and the model"):
+        yield
+
+
+def open_report(content: Mapping[str, Any], path: Path, printing: Printing) -> Console | None:
+    """Print warnings, and the JSON file if asked; return a console if there is more to say."""
+    warn(content.get("warnings", ()))
+    if printing.json:
+        print(path.read_text(encoding="utf-8"), end="", flush=True)
+    return None if printing.json or printing.quiet else EscapingConsole()
+
+
+def close_report(
+    console: Console,
+    content: Mapping[str, Any],
+    written: Sequence[Path | None],
+    command: str | None,
+) -> None:
+    """Say how long it took and what was written, and then what to type next, if anything."""
+    files = ", ".join(str(path) for path in written if path is not None)
+    say(console, f"{sum(content['seconds'].values()):.1f} s; wrote {files}")
+    say_next(console, command)
+
+
+def say_next(console: Console, command: str | None) -> None:
+    """Print what to type next, the last line of a verb, if anything follows."""
+    if command is not None:
+        say(console, f"next: {command}")
+
+
+def say_heading(console: Console, content: Mapping[str, Any]) -> None:
+    """Say which model and which task it is about."""
+    model, task = content["model"], content["task"]
+    say(console, f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
+
+
+def suggest_command(content: Mapping[str, Any], folder: Path) -> str | None:
+    """Return the command that comes next after a verb, if there is one."""
+    from layerscout.pages import suggest_step
+
+    step = suggest_step(content, str(folder))
+    return None if step is None else step[1]
+
+
+def print_by_name(console: Console, content: Mapping[str, Any]) -> None:
+    """Print how well a model does on every label by itself, if its answers are labels."""
+    from layerscout.pages import tabulate_by_name
+
+    if (table := tabulate_by_name(content)) is not None:
+        console.print()
+        print_table(console, table)
+
+
+def report_formats(folder: Path, formats: Sequence[str], *, quiet: bool) -> None:
+    """Say which formats a checkpoint has besides its own; on standard error, as --json asks."""
+    if formats and not quiet:
+        say(EscapingConsole(stderr=True), f"added to {folder}: {', '.join(formats)}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from layerscout.cli.console import EscapingConsole, say
 from layerscout.cli.groups import Plot, Quiet, check_checkpoint, check_outputs
 from layerscout.cli.options import flatten
 from layerscout.cli.plan import plan
@@ -26,22 +27,25 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Scan, plan and tune a small encoder on a small task that ships with layerscout, offline."""
-    from layerscout.cli import terminal
 
-    def say(command: str) -> None:
+    def announce(command: str) -> None:
         if not quiet:
-            terminal.say_command(f"layerscout {command} -o {output}")
+            console = EscapingConsole()
+            console.print()
+            say(console, f"$ layerscout {command} -o {output}", "bold")
 
     # Of six blocks, little fits into half the cost. Half of the sentences show as much, sooner.
     budget, epochs, examples = 0.7, 3, "1000"
     chosen = str(output / "plan.json")
     check_outputs(output, "plan.json", "result.json", "predictions.parquet", plot=plot)
     check_checkpoint(output / "model")
-    say("scan demo demo")
+    announce("scan demo demo")
     flatten(scan)("demo", "demo", output=output, plot=plot, threads=threads, quiet=quiet)
-    say(f"plan {output} --budget {budget} --epochs {epochs}")
+    announce(f"plan {output} --budget {budget} --epochs {epochs}")
     flatten(plan)(output, budget=budget, epochs=epochs, quiet=quiet)
-    say(f"tune demo demo --plan {chosen} --examples {examples} --epochs {epochs} --against full")
+    announce(
+        f"tune demo demo --plan {chosen} --examples {examples} --epochs {epochs} --against full"
+    )
     flatten(tune)(
         "demo",
         "demo",

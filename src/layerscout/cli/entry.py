@@ -5,25 +5,50 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from layerscout.cli.cache import cache
-from layerscout.cli.compare import compare
-from layerscout.cli.demo import demo
-from layerscout.cli.evaluate import evaluate
-from layerscout.cli.options import flatten
-from layerscout.cli.plan import plan
-from layerscout.cli.report import report
-from layerscout.cli.scan import scan
-from layerscout.cli.study import study
-from layerscout.cli.truncate import truncate
-from layerscout.cli.tune import tune
 from layerscout.runtime import InputError, LayerscoutError, wait_passively
 
+# In the order of --help; each is the name of its module and of what that offers.
+VERBS = (
+    *("scan", "plan", "tune", "compare", "evaluate", "truncate", "study", "report"),
+    *("demo", "cache"),
+)
+
+
+class Verbs(TyperGroup):
+    """The commands by name; the module of one is imported when the command is read."""
+
+    def __init__(self, **options: Any) -> None:
+        """Take the options of `TyperGroup`."""
+        super().__init__(**options)
+        self.commands = dict.fromkeys(VERBS)  # type: ignore[assignment]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, or None if there is none of this name."""
+        if self.commands.get(cmd_name, True) is None:
+            self.commands[cmd_name] = _make_command(cmd_name)
+        return self.commands.get(cmd_name)
+
+
+def _make_command(name: str) -> Any:
+    from layerscout.cli.options import flatten
+
+    verb = getattr(import_module(f"layerscout.cli.{name}"), name)
+    if not isinstance(verb, typer.Typer):
+        command, verb = flatten(verb), typer.Typer(add_completion=False)
+        verb.command(name)(command)
+    return get_command(verb)
+
+
 app = typer.Typer(
+    cls=Verbs,
     name="layerscout",
     help="Find out which layers of a pretrained text model are worth tuning, before you tune.",
     no_args_is_help=True,
@@ -91,9 +116,3 @@ def _options(
     ] = False,
 ) -> None:
     """Take the options that belong to no verb."""
-
-
-for verb in (scan, plan, tune, compare, evaluate, truncate, study, report):
-    app.command()(flatten(verb))
-app.add_typer(cache, name="cache")
-app.command()(demo)

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerscout.cli.console import (
+    close_report,
+    loading,
+    open_report,
+    print_by_name,
+    print_table,
+    say,
+    say_heading,
+    say_wrapped,
+    suggest_command,
+)
 from layerscout.cli.groups import (
     Caching,
     Columns,
@@ -21,6 +32,9 @@ from layerscout.cli.groups import (
 from layerscout.cli.options import Config
 from layerscout.plans import EvaluateRequest
 from layerscout.runtime import InputError, check_no_tuning
+
+if TYPE_CHECKING:
+    from layerscout.analysis import Evaluation
 
 
 def evaluate(
@@ -45,14 +59,12 @@ def evaluate(
     printing: Printing,
 ) -> None:
     """Evaluate a tuned MODEL truncated at each layer, with blocks skipped, or under other edits."""
-    from layerscout.cli import terminal
-
     limit = caching.bytes
     if plot is not None and not {"truncate", "skip"} & set(request.edits):
         raise InputError(
             "--plot draws only the edits truncate and skip; add one of them, or leave out --plot"
         )
-    with interruptible(), terminal.loading(printing.quiet):
+    with interruptible(), loading(printing.quiet):
         names = ("evaluate.json", "evaluate.html", "predictions.parquet")
         check_outputs(output, *names, plot=plot)
         check_no_tuning(output, "predictions.parquet")
@@ -75,4 +87,28 @@ def evaluate(
         result.save(output)
         if plot is not None:
             pages.plot(result, plot)
-    terminal.report_evaluation(result, output, plot, as_json=printing.json, quiet=printing.quiet)
+    _report(result, output, plot, printing)
+
+
+def _report(result: Evaluation, folder: Path, plot: Path | None, printing: Printing) -> None:
+    """Print an evaluation for a person, or its JSON for a program."""
+    from layerscout import pages
+
+    content = result.as_dict()
+    console = open_report(content, folder / "evaluate.json", printing)
+    if console is None:
+        return
+    say_heading(console, content)
+    say(console, f"validation: {pages.count_examples(content['task'])}")
+    if content["truncation"]:
+        console.print()
+        print_table(console, pages.tabulate_truncation(content))
+    if content["edits"]:
+        console.print()
+        print_table(console, pages.tabulate_edits(content))
+    print_by_name(console, content)
+    console.print()
+    say_wrapped(console, pages.describe_evaluation(content))
+    names = ("evaluate.json", "evaluate.html", "predictions.parquet")
+    written = [*(folder / name for name in names), plot]
+    close_report(console, content, written, suggest_command(content, folder))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerscout.cli.console import loading, open_report, print_table, say, say_heading, say_next
 from layerscout.cli.groups import Printing, check_outputs, interruptible
 from layerscout.plans import PlanRequest
+
+if TYPE_CHECKING:
+    from layerscout.scanning import Planning
 
 
 def plan(
@@ -24,13 +28,33 @@ def plan(
     printing: Printing,
 ) -> None:
     """List possible plans for a scanned model, with the cost of each, and choose one."""
-    from layerscout.cli import terminal
-
     output = output or (folder.parent if folder.is_file() else folder)
-    with interruptible(), terminal.loading(printing.quiet):
+    with interruptible(), loading(printing.quiet):
         check_outputs(output, "plan.json")
         from layerscout.scanning import Scan
 
         result = Scan.load(folder).planning(request)
         result.save(output)
-    terminal.report_planning(result, output, as_json=printing.json, quiet=printing.quiet)
+    _report(result, output, printing)
+
+
+def _report(result: Planning, folder: Path, printing: Printing) -> None:
+    """Print the strategies, the plan chosen and what to type next, or the JSON for a program."""
+    from layerscout import pages
+
+    content = result.as_dict()
+    console = open_report(content, folder / "plan.json", printing)
+    if console is None:
+        return
+    say_heading(console, content)
+    for line in pages.describe_work(content):
+        say(console, line)
+    print_table(console, pages.tabulate_plans(content, vars(result.full)))
+    shown = result.basis.shown
+    for line in pages.explain_plans(None if shown is None else shown[0]):
+        say(console, line)
+    say(console, f"plan {content['plan']['notation']}: {content['reason']}", "bold green")
+    for line in pages.describe_untying(content):
+        say(console, line)
+    say(console, f"wrote {folder / 'plan.json'}")
+    say_next(console, pages.write_next_command(content, result.scan))

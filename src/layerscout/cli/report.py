@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from layerscout.cli.console import EscapingConsole, loading, say, say_next, say_wrapped
 from layerscout.cli.groups import Figures, Quiet, interruptible
 
 
@@ -31,11 +32,12 @@ def report(
 
     Two results of the same command are compared: what changed, and which predictions flip.
     """
-    from layerscout.cli import terminal
-
-    with interruptible(), terminal.loading(quiet):
+    with interruptible(), loading(quiet):
         from layerscout import studies
 
-        found = studies.write_report(folders, output, figures=figures)
+        report = studies.write_report(folders, output, figures=figures)
     if not quiet:
-        terminal.report_report(found)
+        console = EscapingConsole()
+        say_wrapped(console, report.lines)
+        say(console, f"wrote {', '.join(map(str, report.written))}")
+        say_next(console, report.command)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from layerscout.cli.console import loading
 from layerscout.cli.groups import (
     Caching,
     Figures,
@@ -113,10 +114,10 @@ def study(
 
 
 def _estimate(recipe: str, folder: Path, options: StudyOptions, printing: Printing) -> None:
-    from layerscout.cli import study_terminal, terminal
+    from layerscout.cli import study_terminal
 
     with interruptible():
-        with terminal.loading(printing.quiet):
+        with loading(printing.quiet):
             from layerscout.studies import estimate
 
             loaded = options.load(recipe)
@@ -157,7 +158,7 @@ def _run(
             on_trial=None if printing.quiet else study_terminal.print_trial,
         )
         told = studies.write_report(folder, figures=figures)
-    failed = study_terminal.report_study(result, told, as_json=printing.json, quiet=printing.quiet)
+    failed = study_terminal.report_study(result, told, printing)
     if failed:
         raise LayerscoutError(
             f"{failed} trials failed, and the others are done; see the records in "

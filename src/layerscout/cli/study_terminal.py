@@ -7,10 +7,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from layerscout.cli.console import EscapingConsole, print_rows, say, say_wrapped
-from layerscout.cli.terminal import open_report, say_next
+from layerscout.cli.console import (
+    EscapingConsole,
+    open_report,
+    print_rows,
+    say,
+    say_next,
+    say_wrapped,
+)
 
 if TYPE_CHECKING:
+    from layerscout.cli.groups import Printing
     from layerscout.studies import Estimate, Recipe, Reported, Study, Trial
 
 # The axes that tell the rows of an estimate apart, and their headings.
@@ -145,14 +152,13 @@ def print_trial(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
         say(console, line)
 
 
-def report_study(result: Study, reported: Reported, *, as_json: bool, quiet: bool) -> int:
+def report_study(result: Study, reported: Reported, printing: Printing) -> int:
     """Print the tables of a study and what it shows, or its `study.json`; count failed trials.
 
     Args:
         result: the study.
         reported: its report.
-        as_json: print the file alone.
-        quiet: print warnings only.
+        printing: what is printed.
     """
     folder = result.store.folder
     keys = {cell.trial.key for cell in result.cells if cell.trial is not None}
@@ -160,9 +166,7 @@ def report_study(result: Study, reported: Reported, *, as_json: bool, quiet: boo
     failed = sum(record is not None and record["status"] == "failed" for record in records)
     refused = Counter(cell.refused for cell in result.cells if cell.refused is not None)
     warnings = [f"{number} could not be run: {why}" for why, number in refused.items()]
-    console = open_report(
-        {"warnings": warnings}, folder / "study.json", as_json=as_json, quiet=quiet
-    )
+    console = open_report({"warnings": warnings}, folder / "study.json", printing)
     if console is not None:
         for table in reported.tables:
             print_rows(console, table.columns, table.rows)

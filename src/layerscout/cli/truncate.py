@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from layerscout.cli.console import EscapingConsole, loading, report_formats, say, warn
 from layerscout.cli.groups import Model, Quiet, check_checkpoint, interruptible
 
 
@@ -34,15 +35,15 @@ def truncate(
     quiet: Quiet = False,
 ) -> None:
     """Remove the blocks of MODEL above a state and save the shorter checkpoint."""
-    from layerscout.cli import terminal
-
-    with interruptible(), terminal.loading(quiet):
+    with interruptible(), loading(quiet):
         check_checkpoint(output)
         from layerscout import models
 
         formats = models.check_formats(export.split(",") if export else ())
         warnings = models.truncate(model, head, output, untie=untie)
-    terminal.report_truncation(output, warnings, quiet=quiet)
-    with interruptible(), terminal.loading(quiet):
+    warn(warnings)
+    if not quiet:
+        say(EscapingConsole(), f"wrote {output}")
+    with interruptible(), loading(quiet):
         models.add_formats(output, formats, base=model)
-    terminal.report_formats(output, formats, quiet=quiet)
+    report_formats(output, formats, quiet=quiet)

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerscout.cli.console import (
+    EscapingConsole,
+    loading,
+    open_report,
+    print_by_name,
+    print_table,
+    report_formats,
+    say,
+    say_heading,
+    say_next,
+    suggest_command,
+)
 from layerscout.cli.groups import (
     Caching,
     Columns,
@@ -30,6 +42,9 @@ from layerscout.plans import (
     option,
 )
 from layerscout.runtime import InputError
+
+if TYPE_CHECKING:
+    from layerscout.tuning import Result
 
 
 @dataclass(frozen=True)
@@ -79,10 +94,8 @@ def tune(
     printing: Printing,
 ) -> None:
     """Tune the blocks that a plan names; the blocks below them are computed once."""
-    from layerscout.cli import terminal
-
     limit = caching.bytes
-    with interruptible(), terminal.loading(printing.quiet):
+    with interruptible(), loading(printing.quiet):
         check_outputs(output, "result.json", "predictions.parquet")
         check_checkpoint(output / "model")
         task = columns.load(data, request.seed[0], test=running.test)
@@ -124,17 +137,18 @@ def tune(
             result.save(output)
             write_config("tune", given, output)
     if result is not None:
-        terminal.report_tuning(result, output, as_json=printing.json, quiet=printing.quiet)
+        _report(result, output, printing)
     elif printing.json:
         typer.echo((output / "result.json").read_text(encoding="utf-8"), nl=False)
-    with interruptible(resume=True), terminal.loading(printing.quiet):
+    with interruptible(resume=True), loading(printing.quiet):
         models.add_formats(output / "model", formats, base=model)
-        terminal.report_formats(output / "model", formats, quiet=printing.quiet)
+        report_formats(output / "model", formats, quiet=printing.quiet)
         if running.push_to_hub is not None:
             address = models.push(output / "model", running.push_to_hub, private=running.private)
-            terminal.report_push(address, quiet=printing.quiet)
-    if result is not None:
-        terminal.report_after_tuning(result, output, as_json=printing.json, quiet=printing.quiet)
+            if not printing.quiet:  # on standard error, as --json asks
+                say(EscapingConsole(stderr=True), f"pushed to {address}")
+    if result is not None and not (printing.json or printing.quiet):
+        _report_next(result, output)
 
 
 def _check_saved_whole(formats: Sequence[str], request: TuneRequest) -> None:
@@ -146,3 +160,40 @@ def _check_saved_whole(formats: Sequence[str], request: TuneRequest) -> None:
             "--export needs a whole checkpoint, but this tuning saves only the trained "
             "parameters; leave it out"
         )
+
+
+def _report(result: Result, folder: Path, printing: Printing) -> None:
+    """Print what tuning gave, or its JSON for a program."""
+    from layerscout import pages
+    from layerscout.tuning import summary
+
+    content = result.content
+    console = open_report(content, folder / "result.json", printing)
+    if console is None:
+        return
+    say_heading(console, content)
+    for line in pages.describe_training(content):
+        say(console, line)
+    if len(content["runs"]) > 1:
+        print_table(console, pages.tabulate_runs(content))
+    print_table(console, pages.tabulate_epochs(content))
+    print_by_name(console, content)
+    say(console, summary(content), "bold green")
+    seconds = content["seconds"]
+    say(console, f"speed: {pages.describe_speed(content)}")
+    say(console, f"page: {pages.write_report_command(str(folder))}")
+    again = " (found in the cache)" if content["trunk"]["cached"] else ""
+    say(
+        console,
+        f"trunk {seconds['trunk']:.1f} s{again}, training {seconds['train']:.1f} s, validation "
+        f"{seconds['evaluate']:.1f} s; wrote {folder / 'model'}, {folder / 'result.json'}, "
+        f"{folder / 'predictions.parquet'}, {folder / 'run.yaml'}",
+    )
+
+
+def _report_next(result: Result, folder: Path) -> None:
+    """Print what comes after a tuning, once its model is also in other formats and on the hub."""
+    from layerscout.pages import write_report_command
+
+    command = suggest_command(result.content, folder) or write_report_command(str(folder))
+    say_next(EscapingConsole(), command)

@@ -14,7 +14,7 @@ import layerscout as ls
 from layerscout.cache import DEFAULT_LIMIT, States, pool_states
 from layerscout.data import Split
 from layerscout.models import Encoder, Tokens
-from layerscout.scanning.scoring import Sample, score_states
+from layerscout.scanning import Sample, score_states
 from layerscout.scores.grouping import deal_groups
 from measuring import drawn, synchronize
 

@@ -28,7 +28,6 @@ from transformers import AutoModelForSequenceClassification
 
 import layerscout as ls
 from layerscout.runtime import Cluster, clear_cache
-from layerscout.scanning.cluster import scan_shards
 from measuring import (
     Section,
     given,
@@ -327,7 +326,14 @@ def million(folder: Path, tokenizer: Path) -> Section:
             pq.write_table(shard, data / f"train-{number:03}.parquet")
         started = time.perf_counter()
         with watched() as largest:
-            found = scan_shards(model, data, cluster=Cluster(cpus=1), progress=False)
+            found = ls.scan(
+                model,
+                data,
+                scores=("variability_ratio", "nc1"),
+                examples="all",
+                cluster=Cluster(cpus=1),
+                progress=False,
+            )
         seconds = time.perf_counter() - started
         lines.append(
             [

@@ -26,7 +26,7 @@ from layerscout.data import Split, sample
 from layerscout.models import Encoder, fisher, locate_parameters, make_classifier
 from layerscout.plans import Plan
 from layerscout.runtime import clear_cache
-from layerscout.scanning.result import Scan
+from layerscout.scanning import Scan
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.probes import Probes
 from layerscout.scores.score import DEFAULT

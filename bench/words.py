@@ -30,7 +30,7 @@ from layerscout.models import Encoder, make_classifier
 from layerscout.pages.charts import save_chart
 from layerscout.plans import Settings, make_plan
 from layerscout.runtime import clear_cache
-from layerscout.scanning.advice import name_head
+from layerscout.scanning import name_head
 from layerscout.scores import DEFAULT, SCORES, Score
 from layerscout.tuning.training import train
 from measuring import Section, given, in_turns, measure_peak, options, ratio, table, write_page

@@ -1,6 +1,7 @@
 """A cluster of two machines on this one: the same results, whichever machine dies."""
 
 import os
+import shutil
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from layerscout.runtime import Cluster, InputError, LayerscoutError, run_on_cluster
-from layerscout.scanning import cluster as spreading
-from layerscout.scanning.cluster import scan_shards
+from layerscout.scanning import scan
 from layerscout.studies import Ray, study
 from layerscout.studies.store import Store
 from sharded import shards
@@ -180,16 +180,20 @@ def test_work_that_no_machine_has_room_for_is_refused(machines):
 @pytest.mark.whole
 def test_a_machine_that_dies_leaves_a_scan_as_it_is(tiny, tmp_path, machines, monkeypatch):
     folder, _ = shards(tmp_path / "shards", "parquet", [50] * 6)
-    options = {"cluster": Cluster(cpus=1), "progress": False}
-    whole = scan_shards(tiny, folder, **options)
+    options = {"scores": ["nc1", "ridge"], "cluster": Cluster(cpus=1), "progress": False}
+    local = scan(str(tiny), folder, **options | {"cluster": None})
+    whole = scan(str(tiny), folder, **options)
+    for key, score in whole.scores.items():
+        assert score.values == pytest.approx(local.scores[key].values, rel=1e-4), key
     mortal = machines.add_node(num_cpus=1)
+    shutil.rmtree(os.environ["LAYERSCOUT_CACHE"])
 
     def spread_until_one_dies(*given, **options):
         for number, result in enumerate(run_on_cluster(*given, **options)):
             yield result
-            if number == 0 and "gpus" in options:  # while the other machine adds up
+            if number == 0:  # while the other machine reads
                 machines.remove_node(mortal, allow_graceful=False)
 
-    monkeypatch.setattr(spreading, "run_on_cluster", spread_until_one_dies)
-    assert scan_shards(tiny, folder, **options).scores == whole.scores
+    monkeypatch.setattr("layerscout.scanning.cluster.run_on_cluster", spread_until_one_dies)
+    assert scan(str(tiny), folder, **options).scores == whole.scores
     assert not mortal.any_processes_alive()

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from pyarrow import parquet
 
-from layerscout.data import Shards, Task
+from layerscout.data import Task
 from layerscout.models import Encoder
 from layerscout.plans import make_edits, make_plan
 from layerscout.runtime import InputError
-from layerscout.scanning.result import Scan
+from layerscout.scanning import Scan
 from layerscout.studies import load_recipe, read_recipe_text
 from layerscout.studies.checking import make_recipe
 
@@ -154,11 +154,9 @@ def test_values(tmp_path_factory, texts, labels, options, cells):
 @fuzzed
 @given(changes=changes)
 def test_shards(tmp_path_factory, kind, changes):
-    path = tmp_path_factory.mktemp("shards") / f"train.{kind}"
+    path = tmp_path_factory.mktemp("shards") / f"part-0.{kind}"
     path.write_bytes(changed(valid(kind, path), changes))
-    found = Shards.find(path.parent)
-    refused_or_not(lambda: found.source)
-    refused_or_not(lambda: list(found.tables(found.paths[0], ["text", "label"], 4)))
+    refused_or_not(lambda: Task.load(path.parent, text="text", label="label"))
     shutil.rmtree(path.parent)
 
 
@@ -236,7 +234,7 @@ def test_recipes_of_any_shape(content):
 
 @pytest.fixture(scope="module")
 def scanned(tiny, reviews, tmp_path_factory):
-    from layerscout.scanning.run import scan
+    from layerscout.scanning import scan
 
     folder = tmp_path_factory.mktemp("scan")
     scan(tiny, Task.load(reviews), examples="all", cache_limit=0, progress=False).save(folder)

@@ -168,10 +168,7 @@ MISTAKES = {
     "numbers": (["MODEL", "NUMBERS"], "--regression"),
     "misspelt label": (["MODEL", "DATA", "--label", "label,txt"], "did you mean 'text'"),
     "no separator": (["MODEL", "DATA", "--label-separator", ""], "got an empty string"),
-    "several labels on a cluster": (
-        ["MODEL", "DATA", "--backend", "ray", "--label-separator", "|"],
-        "--label-separator cannot be combined with --backend ray",
-    ),
+    "no model for a cluster": (["MISSING", "DATA", "--backend", "ray"], "there is no model folder"),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import real
 from layerscout.plans import Adapter, Plan, make_method, make_plan
 from layerscout.runtime import InputError
-from layerscout.scanning.run import Scan, scan
+from layerscout.scanning import Scan, scan
 from layerscout.scores import DEFAULT
 from layerscout.tuning.choice import read_plan
 from tiny import tiny_checkpoint

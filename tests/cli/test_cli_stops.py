@@ -10,7 +10,7 @@ import typer
 
 from layerscout.cli import groups
 from layerscout.runtime import DiskError, files
-from layerscout.scanning.result import Scan
+from layerscout.scanning import Scan
 
 COMMANDS = {
     "scan": (["scan", "my model", "it's.csv"], "layerscout scan 'my model' 'it'\"'\"'s.csv'"),

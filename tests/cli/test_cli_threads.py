@@ -29,9 +29,9 @@ def test_fewer_threads_are_advised_in_one_line(run, busy, tiny, reviews, tmp_pat
     assert ADVICE not in errors
 
 
-def test_nothing_is_advised_for_what_a_cluster_computes(run, busy, tmp_path):
-    _, _, errors = run("scan", tmp_path / "none", tmp_path, "--backend", "ray", "--balanced")
-    assert "--balanced cannot be combined with --backend ray" in errors
+def test_nothing_is_advised_for_what_a_cluster_computes(run, busy, reviews, tmp_path):
+    _, _, errors = run("scan", tmp_path / "none", reviews, "--backend", "ray")
+    assert "there is no model folder" in errors
     assert ADVICE not in errors
 
 

@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from layerscout.data import Task
-from layerscout.scanning import planning
-from layerscout.scanning.advice import name_head
-from layerscout.scanning.run import Scan, scan
+from layerscout.scanning import Scan, name_head, planning, scan
 from layerscout.scores import DEFAULT, Score
 from telling import telling_task
 

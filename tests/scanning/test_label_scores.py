@@ -8,8 +8,7 @@ from layerscout.cache import States
 from layerscout.data import Split
 from layerscout.models import Encoder
 from layerscout.runtime import InputError
-from layerscout.scanning.sample import Sample
-from layerscout.scanning.scoring import score_states, warn_of_rare_classes
+from layerscout.scanning import Sample, score_states, warn_of_rare_classes
 from layerscout.scores import deal_groups
 from layerscout.scores.table import SCORES
 from telling import WORDS

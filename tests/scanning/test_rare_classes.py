@@ -7,12 +7,13 @@ import layerscout as ls
 from layerscout.cache import States
 from layerscout.models import Encoder
 from layerscout.runtime import InputError
-from layerscout.scanning import sampling as module
-from layerscout.scanning.extraction import Extractor
-from layerscout.scanning.sampling import Sampling, keep_sample
-from layerscout.scanning.scoring import (
+from layerscout.scanning import (
+    Extractor,
     Sample,
+    ScanContext,
+    draw_sample,
     estimate_states,
+    sampling as module,
     score_states,
     warn_of_rare_classes,
 )
@@ -171,7 +172,7 @@ def skewed(counts):
     return ls.Task.from_lists(texts_of(y, 1.0, 0), names, name="skewed")
 
 
-def look(encoder, task, monkeypatch, **options):
+def look(encoder, task, monkeypatch, decide):
     """Read as "auto" does; give also what was left out, and of how many rows, at each look."""
     seen = []
     estimate = module.estimate_states
@@ -182,15 +183,15 @@ def look(encoder, task, monkeypatch, **options):
 
     monkeypatch.setattr(module, "estimate_states", watched)
     extractor = Extractor(encoder, ("mean",), 128, 10**9, lambda *_: None)
-    return keep_sample(extractor, Sampling(task, ls.plans.ScanRequest()), **options), seen
+    return draw_sample(ScanContext(task, [decide], ls.plans.ScanRequest(), extractor)), seen
 
 
 def test_looks_leave_out_classes_that_are_rare_in_all_data(encoder, monkeypatch):
     found, seen = look(encoder, skewed((700, 7, 700)), monkeypatch, decide=DEBIASED)
     # Not to the end, as for want of class 1.
     assert seen == [(500, (1,)), (707, (1,)), (1000, (1,))]
-    assert found.because.endswith("lie within 2% of it")
-    H = np.stack(list(found.states["mean"]))
+    assert found.reason.endswith("lie within 2% of it")
+    H = np.stack(list(found.extracted.states["mean"]))
     expected = estimate_states(DEBIASED, *without(H, found.sample, [1]))
     for one, other in zip(found.known[DEBIASED], expected, strict=True):
         assert one.value == other.value
@@ -202,14 +203,16 @@ def test_looks_read_on_where_more_data_has_enough_of_a_class(encoder, monkeypatc
     found, seen = look(encoder, skewed((700, 20, 700)), monkeypatch, decide=DEBIASED)
     assert seen[:3] == [(500, ()), (707, ()), (1000, ())]
     assert np.bincount(found.sample.labels)[1] >= 8 and found.known
-    scores, _ = score_states(found.states["mean"], found.sample, [DEBIASED], known=found.known)
+    scores, _ = score_states(
+        found.extracted.states["mean"], found.sample, [DEBIASED], known=found.known
+    )
     assert "left_out" not in scores[DEBIASED].details
 
 
 def test_two_classes_of_which_one_is_rare_are_read_to_the_end(encoder, monkeypatch):
     found, seen = look(encoder, skewed((700, 7)), monkeypatch, decide=DEBIASED)
     assert seen == [(500, ()), (707, ())] and not found.known
-    assert found.because == "these are all there are"
+    assert found.reason == "these are all there are"
 
 
 def test_scores_that_need_no_number_of_a_class_decide_with_all(encoder, monkeypatch):

@@ -7,11 +7,8 @@ from inputs import expect_refused
 from layerscout.models import Encoder
 from layerscout.plans import ScanRequest
 from layerscout.runtime import InputError, show_progress
-from layerscout.scanning import sampling as module
-from layerscout.scanning.extraction import Extractor
-from layerscout.scanning.sampling import Sampling, keep_sample, stream_sample, tokenize_sample
-from layerscout.scores.decisions import Decision
-from layerscout.scores.quality import Quality
+from layerscout.scanning import Extractor, ScanContext, draw_sample
+from layerscout.scores import Decision, Quality
 from telling import numbers_task, telling_task
 
 DEBIASED = "variability_ratio_debiased"
@@ -49,9 +46,17 @@ def make_extractor(encoder, poolings=("mean",), limit=LIMIT, show=lambda *_: Non
     return Extractor(encoder, poolings, 128, limit, show)
 
 
-def sampling(task, examples="auto", balanced=False, per_class=None, seed=0):
+def sampling(
+    task, examples="auto", balanced=False, per_class=None, seed=0, keys=(), extractor=None
+):
     request = ScanRequest(examples=examples, balanced=balanced, per_class=per_class, seed=seed)
-    return Sampling(task, request)
+    return ScanContext(task, keys, request, extractor)
+
+
+def read(extractor, task, *options, decide=None, keys=("knn",), **more):
+    """Read a task as far as some scores need it; "auto" has enough by `decide`."""
+    keys = keys if decide is None else (decide,)
+    return draw_sample(sampling(task, *options, keys=keys, extractor=extractor, **more))
 
 
 # --- Which examples -----------------------------------------------------------------------------
@@ -64,7 +69,7 @@ def test_auto_grows_until_all_is_read():
 
 
 def test_many_classes_start_with_more(monkeypatch):
-    monkeypatch.setattr(module, "FIRST_LOOK", 20)
+    monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 20)
     # 8 of a class are the fewest that can be judged.
     assert sampling(telling_task(n=100, classes=5)).list_sizes() == [40, 56, 80, 100]
 
@@ -84,14 +89,14 @@ def test_a_given_number_does_not_grow():
 def test_auto_without_a_score_to_decide_by_is_a_fixed_number(monkeypatch):
     task = telling_task(n=90)
     assert len(sampling(task).draw_fixed()) == 90
-    monkeypatch.setattr(module, "AUTO_EXAMPLES", 30)
+    monkeypatch.setattr("layerscout.scanning.sampling.AUTO_EXAMPLES", 30)
     assert len(sampling(task).draw_fixed()) == 30
     many = telling_task(n=90, classes=20)
     assert np.bincount(many.train.labels[sampling(many).draw_fixed()]).tolist() == [2] * 20
 
 
 def test_balanced_grows_as_far_as_the_smallest_class(monkeypatch):
-    monkeypatch.setattr(module, "FIRST_LOOK", 20)
+    monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 20)
     task = telling_task(n=100)
     rows = np.flatnonzero((task.train.labels == 0) | (np.arange(100) < 60))
     skewed = sampling(
@@ -119,24 +124,24 @@ def test_more_rows_contain_the_fewer():
 
 def test_streams_and_kept_states_hold_the_same(encoder, extractor, forwarded):
     task = telling_task(n=300)
-    sums = stream_sample(extractor, sampling(task, 200)).moments
-    kept = keep_sample(extractor, sampling(task, 200), decide=None)
+    sums = read(extractor, task, 200, keys=("nc1",)).extracted.moments
+    kept = read(extractor, task, 200)
     assert sum(forwarded) == 400
-    for s, state in enumerate(kept.states["mean"]):
+    for s, state in enumerate(kept.extracted.states["mean"]):
         for k in range(2):
             total = sums.total[s, k] + sums.count[k] * sums.reference[s]
             expected = state[kept.split.labels == k].astype(np.float64).sum(axis=0)
             np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-4)
     assert sums.count.sum() == len(kept.split) == 200
-    assert kept.moments is None and kept.because is None and kept.looks == 1
+    assert kept.extracted.moments is None and kept.reason is None and kept.looks == 1
 
 
 def test_rows_and_states_belong_together(encoder, extractor):
     task = telling_task(n=300)
-    kept = keep_sample(extractor, sampling(task, 100, seed=3), decide=None)
+    kept = read(extractor, task, 100, seed=3)
     expected = encoder.states(kept.split.texts, pooling="mean").numpy()
-    np.testing.assert_allclose(np.stack(list(kept.states["mean"])), expected, atol=2e-5)
-    assert kept.lengths.tolist() == encoder.tokenize(kept.split.texts).lengths.tolist()
+    np.testing.assert_allclose(np.stack(list(kept.extracted.states["mean"])), expected, atol=2e-5)
+    assert kept.extracted.lengths.tolist() == encoder.tokenize(kept.split.texts).lengths.tolist()
     assert (kept.sample.labels == kept.split.labels).all()
     assert kept.sample.first == 0 and kept.sample.examples is None
     rows = sampling(task, 100, seed=3).draw_fixed()
@@ -145,44 +150,42 @@ def test_rows_and_states_belong_together(encoder, extractor):
 
 def test_tokens_alone_run_nothing(extractor, forwarded):
     task = telling_task(n=60)
-    found = tokenize_sample(extractor, sampling(task))
+    found = read(extractor, task, keys=("fisher",))
     assert not forwarded
-    assert len(found.split) == len(found.lengths) == 60
-    assert (found.moments, found.states, found.sample) == (None, {}, None)
+    assert len(found.split) == len(found.extracted.lengths) == 60
+    assert (found.extracted.moments, found.extracted.states, found.sample) == (None, {}, None)
 
 
 def test_both_poolings_come_from_one_pass(encoder, forwarded):
     extractor = make_extractor(encoder, ("cls", "mean"))
-    kept = keep_sample(extractor, sampling(telling_task(n=60)), decide=None)
+    kept = read(extractor, telling_task(n=60))
     assert sum(forwarded) == 60
-    assert set(kept.states) == {"mean", "cls"}
+    assert set(kept.extracted.states) == {"mean", "cls"}
     assert kept.sample.first == 1  # of the first pooling, which is scored
 
 
 def test_what_was_read_is_found_again(encoder, forwarded):
     task = telling_task(n=60)
-    first = keep_sample(make_extractor(encoder), sampling(task), decide=None)
+    first = read(make_extractor(encoder), task)
     assert sum(forwarded) == 60
-    again = keep_sample(make_extractor(encoder), sampling(task), decide=None)
+    again = read(make_extractor(encoder), task)
     assert sum(forwarded) == 60
-    assert (first.states["mean"][3] == again.states["mean"][3]).all()
-    keep_sample(make_extractor(encoder, limit=0), sampling(task), decide=None)
+    assert (first.extracted.states["mean"][3] == again.extracted.states["mean"][3]).all()
+    read(make_extractor(encoder, limit=0), task)
     assert sum(forwarded) == 120
 
 
 def test_nothing_is_kept_without_room(encoder, cache):
     extractor = make_extractor(encoder, limit=0)
     assert extractor.fingerprint is None
-    keep_sample(extractor, sampling(telling_task(n=60)), decide=None)
+    read(extractor, telling_task(n=60))
     assert not cache.exists() or not [p for p in cache.rglob("*") if p.is_file()]
-    tight = keep_sample(
-        make_extractor(encoder, limit=100), sampling(telling_task(n=60)), decide=None
-    )
-    assert len(tight.notes) == 1 and "held in memory" in tight.notes[0]
+    tight = read(make_extractor(encoder, limit=100), telling_task(n=60))
+    assert len(tight.extracted.warnings) == 1 and "held in memory" in tight.extracted.warnings[0]
 
 
 def test_times_and_progress_are_told(extractor, shown):
-    keep_sample(extractor, sampling(telling_task(n=60)), decide=DEBIASED)
+    read(extractor, telling_task(n=60), decide=DEBIASED)
     assert {"tokenize", "forward", "scores"} == set(extractor.seconds)
     assert min(extractor.seconds.values()) > 0
     stages = [what[0] for what in shown]
@@ -196,33 +199,35 @@ def test_times_and_progress_are_told(extractor, shown):
 
 
 def test_a_clear_best_state_is_enough(extractor, forwarded):
-    found = keep_sample(extractor, sampling(telling_task(n=2300, signal=1.0)), decide=DEBIASED)
-    assert found.because == "state 1 differs from all others beyond noise"
+    found = read(extractor, telling_task(n=2300, signal=1.0), decide=DEBIASED)
+    assert found.reason == "state 1 differs from all others beyond noise"
     assert len(found.split) == sum(forwarded) == 500
     assert found.looks == 6  # that there could have been
 
 
 def test_noise_is_read_to_the_end_and_every_row_once(extractor, forwarded, monkeypatch):
-    monkeypatch.setattr(module, "FIRST_LOOK", 100)
-    found = keep_sample(extractor, sampling(telling_task(n=700, signal=0.0)), decide=DEBIASED)
-    assert found.because == "these are all there are"
+    monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 100)
+    found = read(extractor, telling_task(n=700, signal=0.0), decide=DEBIASED)
+    assert found.reason == "these are all there are"
     assert len(found.split) == sum(forwarded) == 700
-    assert len(np.unique(found.states["mean"].rows)) == 700
+    assert len(np.unique(found.extracted.states["mean"].rows)) == 700
     assert found.looks == 7
 
 
 def test_rows_that_were_read_in_turns_are_in_their_place(encoder, extractor, monkeypatch):
-    monkeypatch.setattr(module, "FIRST_LOOK", 50)
+    monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 50)
     task = telling_task(n=330, signal=0.0)
-    grown = keep_sample(extractor, sampling(task), decide=DEBIASED)
-    whole = keep_sample(make_extractor(encoder, limit=0), sampling(task, "all"), decide=None)
+    grown = read(extractor, task, decide=DEBIASED)
+    whole = read(make_extractor(encoder, limit=0), task, "all")
     assert grown.split.texts == whole.split.texts == task.train.texts
-    assert len(grown.states["mean"].parts) == 7
+    assert len(grown.extracted.states["mean"].parts) == 7
     np.testing.assert_allclose(
-        np.stack(list(grown.states["mean"])), np.stack(list(whole.states["mean"])), atol=2e-5
+        np.stack(list(grown.extracted.states["mean"])),
+        np.stack(list(whole.extracted.states["mean"])),
+        atol=2e-5,
     )
     assert (grown.sample.groups == whole.sample.groups).all()
-    assert grown.lengths.tolist() == whole.lengths.tolist()
+    assert grown.extracted.lengths.tolist() == whole.extracted.lengths.tolist()
 
 
 def decisions(monkeypatch, *found):
@@ -233,8 +238,8 @@ def decisions(monkeypatch, *found):
         asked.append((len(results), looks, tolerance))
         return next(left)
 
-    monkeypatch.setattr(module, "decide_best", decide)
-    monkeypatch.setattr(module, "FIRST_LOOK", 50)
+    monkeypatch.setattr("layerscout.scanning.sampling.decide_best", decide)
+    monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 50)
     return asked
 
 
@@ -256,38 +261,45 @@ NONE = Decision(None, decided=False, close=False, rest=())
 )
 def test_reading_stops_at_the_first_look_that_decides(monkeypatch, extractor, found, size, because):
     asked = decisions(monkeypatch, *found)
-    got = keep_sample(extractor, sampling(telling_task(n=240)), decide=DEBIASED)
-    assert len(got.split) == size and because in got.because
+    got = read(extractor, telling_task(n=240), decide=DEBIASED)
+    assert len(got.split) == size and because in got.reason
     assert set(asked) == {(5, 6, 0.02)}  # 5 states, as many looks as there may be, 2 %
     assert got.looks == 6
 
 
-@pytest.mark.parametrize(("value", "close"), [(0.9, False), (0.93, True)])
-def test_heads_that_all_give_the_majority_s_answer_are_no_reason_to_stop(value, close):
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (0.9, "these are all there are"),
+        (0.93, "none of states 1–3 can be more than 1 point above state 1"),
+    ],
+)
+def test_heads_that_all_give_the_majority_s_answer_are_no_reason_to_stop(
+    extractor, monkeypatch, value, reason
+):
     # Without any spread, no interval is wide: 20 groups without one of which nothing changes.
     heads = [Quality(value, np.full(20, value), 0.9, "accuracy")] * 4
-    found, words = module._decide(heads, 6, 1.0)
-    assert (found.decided, found.close) == (False, close)
-    assert words == "none of states 1–3 can be more than 1 point above state 1"
+    monkeypatch.setattr("layerscout.scanning.sampling.estimate_states", lambda *_: heads)
+    assert read(extractor, telling_task(n=600), decide="head_quality").reason == reason
 
 
 def test_too_few_of_a_class_do_not_stop_the_reading(extractor, forwarded):
     task = telling_task(n=240)
     rows = np.flatnonzero((task.train.labels == 0) | (np.arange(240) < 6))
     scarce = task.__class__(**vars(task) | {"train": task.train.take(rows)})
-    found = keep_sample(extractor, sampling(scarce), decide=DEBIASED)
-    assert found.because == "these are all there are"
+    found = read(extractor, scarce, decide=DEBIASED)
+    assert found.reason == "these are all there are"
     assert np.bincount(found.split.labels).tolist() == [120, 3]
-    found = keep_sample(extractor, sampling(scarce, balanced=True), decide=DEBIASED)
-    assert found.because == "the rarest class has no more"
+    found = read(extractor, scarce, balanced=True, decide=DEBIASED)
+    assert found.reason == "the rarest class has no more"
 
 
 def test_numbers_are_read_without_a_decision(extractor):
-    found = keep_sample(extractor, sampling(numbers_task(n=60)), decide=None)
+    found = read(extractor, numbers_task(n=60))
     assert found.sample.labels.dtype == np.float64
     assert len(np.unique(found.sample.groups)) == 20
 
 
 def test_a_split_that_cannot_be_drawn_is_refused(extractor):
     with pytest.raises(InputError, match="at most 60"):
-        keep_sample(extractor, sampling(telling_task(n=60), 61), decide=None)
+        read(extractor, telling_task(n=60), 61)

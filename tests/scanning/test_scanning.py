@@ -11,7 +11,7 @@ import layerscout as ls
 from conftest import MODELS, real
 from layerscout.models import Encoder, encoder as encoder_module
 from layerscout.runtime import InputError
-from layerscout.scanning.result import Scan
+from layerscout.scanning import Scan
 from reference import naive
 from tiny import SENTENCES, tiny_checkpoint
 

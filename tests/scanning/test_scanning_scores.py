@@ -12,8 +12,7 @@ from conftest import MODELS, real, whole_only
 from inputs import expect_refused
 from layerscout.models import Encoder, fisher
 from layerscout.plans import ScanRequest
-from layerscout.scanning.block_scores import GRADIENT_EXAMPLES
-from layerscout.scanning.result import Scan
+from layerscout.scanning import GRADIENT_EXAMPLES, Scan
 from layerscout.scores import arrays
 from layerscout.scores.spectra import weight_snr
 from layerscout.scores.table import SCORES

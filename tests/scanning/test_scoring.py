@@ -9,8 +9,7 @@ import torch
 
 from layerscout.cache import States
 from layerscout.runtime import InputError
-from layerscout.scanning import scoring
-from layerscout.scanning.scoring import Sample, estimate_states, refuse_score, score_states
+from layerscout.scanning import Sample, estimate_states, score_states
 from layerscout.scores import arrays
 from layerscout.scores.cka import cka
 from layerscout.scores.decisions import find_separable
@@ -120,17 +119,11 @@ def test_a_score_that_refuses_says_why_and_leaves_the_others_alone():
         assert found[key].best() is None
         with pytest.raises(InputError) as reason:
             getattr(arrays, key)(states[0], sample.labels)
-        assert found[key].details["refused"] == str(reason.value)
+        assert found[key].details == {"refused": str(reason.value)}
     for key in set(ALL) - refusing:
         assert None not in found[key].values[1:]
     with pytest.raises(InputError, match="class 1 has 3"):
         estimate_states(DEBIASED, states, sample)
-
-
-def test_a_refusal_has_as_many_entries_as_there_are_states():
-    score = refuse_score("fisher", 4, InputError("because"))
-    assert score.values == (None,) * 5
-    assert (score.of, score.better, score.details) == ("blocks", "higher", {"refused": "because"})
 
 
 def test_states_that_are_not_finite_are_named_and_the_others_scored():
@@ -210,7 +203,7 @@ def test_states_are_scored_on_several_threads_of_one_each(threads, monkeypatch):
         return arrays.variability_ratio(state.states, state.labels)
 
     row = replace(SCORES["numerical_rank"], from_state=watched)
-    monkeypatch.setitem(scoring.SCORES, "numerical_rank", row)
+    monkeypatch.setitem(SCORES, "numerical_rank", row)
     score_states(states, sample, ["numerical_rank"])
     assert len(seen) == threads and set(seen.values()) == {1}
     assert threading.get_ident() not in seen

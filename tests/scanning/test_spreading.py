@@ -1,5 +1,8 @@
-"""Scans of many files: what one file gives, and what is no such data is refused."""
+"""Scans that machines share: what one machine gives, for every score, task and option."""
 
+import os
+import pickle
+import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -8,54 +11,107 @@ import numpy as np
 import pytest
 import torch
 
-from layerscout.data import Shards
+from inputs import as_csv
+from layerscout.data import Task
 from layerscout.models import Encoder
 from layerscout.runtime import Cluster, InputError
-from layerscout.scanning import cluster as spreading, shard_moments
-from layerscout.scanning.cluster import scan_shards
-from layerscout.scanning.run import scan
+from layerscout.scanning import scan
+from layerscout.scores import SCORES
 from sharded import shards
+from telling import numbers_task
+from tuned import choices_task
+
+SUMS = ["variability_ratio", "nc1"]
 
 
 @pytest.fixture
-def here(monkeypatch):
-    """Let this process stand in for the machines of a cluster."""
+def parts(monkeypatch):
+    """Let this process stand in for the machines of a cluster; give how many rows parts had."""
+    rows = []
 
-    def spread(_, work, items, **__):
-        yield from map(work, items)
+    def run(_, work, items, **__):
+        for item in items:
+            rows.append(len(item.rows))
+            sent = pickle.loads(pickle.dumps((work, item)))
+            yield pickle.loads(pickle.dumps(sent[0](sent[1])))
 
     monkeypatch.setattr(Cluster, "join", lambda _: nullcontext())
     monkeypatch.setattr(Cluster, "gpus_of_task", lambda *_: 0)
-    monkeypatch.setattr(spreading, "run_on_cluster", spread)
+    monkeypatch.setattr("layerscout.scanning.cluster.run_on_cluster", run)
+    return rows
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_shards_give_what_one_file_gives(tiny, tmp_path, here, monkeypatch, kind):
-    monkeypatch.setattr(shard_moments, "ROWS", 40)
-    folder, whole = shards(tmp_path / kind, kind, [70, 0, 30, 120, 1, 0])
-    found = scan_shards(tiny, f"file://{folder}", progress=False)
-    wanted = scan(
-        tiny, whole, scores=spreading.SCORED, examples="all", cache_limit=0, progress=False
+def both(model, task, **options):
+    """Scan on a cluster and here; the forward pass rounds otherwise in other batches."""
+    spread, local = (
+        scan(str(model), task, cluster=cluster, progress=False, **options)
+        for cluster in (Cluster(), None)
     )
-    # The forward pass rounds otherwise in other batches; an AMD EPYC came to 1.06e-5.
-    for key in spreading.SCORED:
-        assert found.scores[key].values == pytest.approx(wanted.scores[key].values, rel=1e-4)
-    same = ("labels", "metric", "columns", "examples_used", "examples_per_class")
-    assert {n: found.task[n] for n in same} == {n: wanted.task[n] for n in same}
-    assert found.task["tokens_per_example"] == pytest.approx(wanted.task["tokens_per_example"])
-    assert found.model == wanted.model and found.best() == wanted.best()
-    assert found.settings.keys() - wanted.settings.keys() == {"files"}
-    assert found.settings["device"] == "cpu" and found.settings["precision"] == "float32"
-    found.save(tmp_path / "out")
+    for key, score in local.scores.items():
+        pair = [np.array(one.values, float) for one in (spread.scores[key], score)]
+        # An AMD EPYC came to 1.06e-5 on a ratio.
+        np.testing.assert_allclose(*pair, rtol=1e-4, atol=1e-5, err_msg=key)
+    assert spread.task == local.task and spread.model == local.model
+    assert spread.settings == local.settings
+    return spread, local
 
 
-def test_files_without_rows_are_refused(tiny, tmp_path, here):
-    folder, _ = shards(tmp_path / "shards", "parquet", [0, 0])
-    with pytest.raises(InputError, match="shards has no rows"):
-        scan_shards(tiny, folder, progress=False)
+def test_scores_of_every_source_are_what_one_machine_computes(tiny, tmp_path, parts):
+    folder, whole = shards(tmp_path / "shards", "parquet", [70, 0, 30, 120, 1, 0])
+    options = {"examples": 150, "probe_seeds": 1, "head_seeds": 1}
+    of_each_source = {row.source: key for key, row in SCORES.items()}
+    assert len(of_each_source) == 6
+    scores = ["head_quality", *of_each_source.values()]
+    spread, _ = both(tiny, Task.load(whole, validation=0.2), scores=scores, **options)
+    assert parts[:3] == [64, 64, 22]
+    assert not [key for key, score in spread.scores.items() if "refused" in score.details]
+    of_files = scan(str(tiny), folder, cluster=Cluster(), scores=SUMS, progress=False)
+    of_file = scan(str(tiny), whole, scores=SUMS, progress=False)
+    assert of_files.scores["nc1"].values == pytest.approx(of_file.scores["nc1"].values, rel=1e-4)
+    assert of_files.task["examples_per_class"] == of_file.task["examples_per_class"]
+    of_files.save(tmp_path / "out")
 
 
-def test_sums_of_parts_are_the_sums_of_all(tiny, tmp_path, here, monkeypatch):
+@pytest.mark.parametrize(
+    "options", [{}, {"balanced": True}, {"per_class": (30, 50, 60)}, {"examples": "all"}]
+)
+def test_more_and_more_rows_are_read_until_there_are_enough(
+    tiny, tmp_path, parts, options, monkeypatch
+):
+    monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 100)
+    _, whole = shards(tmp_path / "shards", "jsonl", [220])
+    both(tiny, whole, **options)
+
+
+def test_rows_without_a_text_or_a_label_are_left_out(tiny, write, parts):
+    rows = {"text": ["good", "", "bad film", "fine"] * 20, "label": ["a", "b", "b", ""] * 20}
+    task = Task.load(write("gaps.csv", as_csv(rows)), drop_missing=True)
+    spread, _ = both(tiny, task, scores=SUMS)
+    assert spread.task["examples_used"] == 40
+    assert any("40 of 80 rows" in warning for warning in spread.warnings)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "choices", "words", "several"])
+def test_tasks_of_other_kinds_are_scanned(tiny, parts, kind):
+    words = [["good", "film", "very"], ["bad", "plot"]] * 40
+    tasks = {
+        "numbers": numbers_task,
+        "choices": lambda: choices_task(n=30, held=9),
+        "words": lambda: Task.from_lists(words, [["A", "O", "O"], ["O", "B"]] * 40),
+        "several": lambda: Task.from_lists(
+            ["good", "bad film", "good film", "plot"] * 30, [["x"], ["y"], ["x", "y"], []] * 30
+        ),
+    }
+    both(tiny, tasks[kind](), examples=70 if kind == "words" else "all")
+
+
+def test_checkpoints_are_spread_too(tiny, tmp_path, parts):
+    _, whole = shards(tmp_path / "shards", "jsonl", [100])
+    spread, local = both(tiny, whole, scores=SUMS, checkpoints=[str(tiny)])
+    assert spread.stability["checkpoints"] == local.stability["checkpoints"]
+
+
+def test_sums_of_parts_are_the_sums_of_all(tiny, tmp_path, parts, monkeypatch):
     def pool(self, tokens, rows, pooling="mean"):
         """Give states that no rounding of other batches changes."""
         sums = np.array([tokens.ids[a:b].sum() for a, b in pairwise(tokens.offsets)])[rows]
@@ -63,125 +119,49 @@ def test_sums_of_parts_are_the_sums_of_all(tiny, tmp_path, here, monkeypatch):
         return torch.from_numpy(np.sin(sums[None, :, None] * waves).astype(np.float32))
 
     monkeypatch.setattr(Encoder, "pool", pool)
-    monkeypatch.setattr(shard_moments, "ROWS", 40)
-    folder, whole = shards(tmp_path / "shards", "jsonl", [70, 0, 30, 120, 1])
-    found = scan_shards(tiny, folder, progress=False)
-    wanted = scan(
-        tiny, whole, scores=spreading.SCORED, examples="all", cache_limit=0, progress=False
-    )
-    for key in spreading.SCORED:
-        assert found.scores[key].values == pytest.approx(wanted.scores[key].values, rel=1e-9)
+    _, whole = shards(tmp_path / "shards", "jsonl", [221])
+    spread, local = both(tiny, whole, scores=SUMS, examples="all")
+    assert len(parts) == 4
+    for key in SUMS:
+        assert spread.scores[key].values == pytest.approx(local.scores[key].values, rel=1e-9)
 
 
-def test_machines_that_settle_on_other_precisions_are_told(tiny, tmp_path, here, monkeypatch):
-    folder, _ = shards(tmp_path / "shards", "jsonl", [40, 40])
-    sums, settled = spreading.sum_moments, iter(["bfloat16", "float32"])
+def test_states_that_are_not_kept_are_sent(tiny, tmp_path, parts):
+    _, whole = shards(tmp_path / "shards", "jsonl", [100])
+    both(tiny, whole, scores="ridge", cache_limit=0)
 
-    def mixed(work, path):
-        moments, read = sums(work, path)
-        return moments, replace(read, precisions=frozenset([next(settled)]))
 
-    monkeypatch.setattr(spreading, "sum_moments", mixed)
-    closed = []
+def test_a_cluster_whose_cache_is_not_seen_here_is_told(tiny, tmp_path, parts, monkeypatch):
+    def run(_, work, items, **__):
+        for sent in map(work, items):
+            shutil.rmtree(os.environ["LAYERSCOUT_CACHE"])
+            yield sent
 
-    def spread(_, work, items, **__):
+    monkeypatch.setattr("layerscout.scanning.cluster.run_on_cluster", run)
+    _, whole = shards(tmp_path / "shards", "jsonl", [100])
+    options = {"scores": "h_score", "cluster": Cluster(), "progress": False}
+    with pytest.raises(InputError, match="must be visible here.*LAYERSCOUT_CACHE"):
+        scan(str(tiny), whole, **options)
+
+
+def test_what_a_cluster_cannot_load_is_refused(tiny, tmp_path, parts):
+    _, whole = shards(tmp_path / "shards", "jsonl", [100])
+    with pytest.raises(InputError, match="load the model by its name"):
+        scan(Encoder.load(tiny), whole, cluster=Cluster(), progress=False)
+
+
+def test_machines_that_settle_on_other_precisions_are_told(tiny, tmp_path, parts, monkeypatch):
+    _, whole = shards(tmp_path / "shards", "jsonl", [200])
+    settled, closed = iter(["bfloat16", "float32"]), []
+
+    def run(_, work, items, **__):
         try:
-            yield from map(work, items)
+            for item in items:
+                yield replace(work(item), machines=frozenset([("cpu", next(settled))]))
         finally:
             closed.append(True)
 
-    monkeypatch.setattr(spreading, "run_on_cluster", spread)
+    monkeypatch.setattr("layerscout.scanning.cluster.run_on_cluster", run)
     with pytest.raises(InputError, match="chose bfloat16, float32 on different ones"):
-        scan_shards(tiny, folder, precision="auto", progress=False)
-    assert closed == [True] * 2, "other machines go on, and a cluster starts to stop them"
-
-
-class OddError(Exception):
-    """What a file system may raise."""
-
-
-def test_whatever_a_file_system_raises_is_told_in_a_line(tiny, tmp_path, here, monkeypatch):
-    from fsspec.implementations.local import LocalFileSystem
-
-    def fails(*_, **__):
-        raise OddError("no credentials")
-
-    folder, _ = shards(tmp_path / "shards", "jsonl", [40])
-    found = Shards.find(folder)
-    monkeypatch.setattr(LocalFileSystem, "open", fails)
-    for work in (lambda: found.source, lambda: list(found.tables(found.paths[0], ["text"], 9))):
-        with pytest.raises(InputError, match=r"cannot read .*train-0.jsonl: no credentials"):
-            work()
-    monkeypatch.setattr(LocalFileSystem, "isdir", fails)
-    with pytest.raises(InputError, match="cannot read .*shards: no credentials"):
-        Shards.find(folder)
-
-
-@pytest.mark.parametrize(
-    ("files", "options", "told"),
-    [
-        ({}, {}, "reads .parquet and .jsonl files: .* has none"),
-        ({"a.csv": "text,label\n"}, {}, "reads .parquet and .jsonl files: .* has a.csv"),
-        ({"a.jsonl": "{}", "b.parquet": ""}, {}, "must be of one kind"),
-        ({"a.parquet": "no"}, {}, "cannot read .*a.parquet"),
-        ({"a.jsonl": "1\n"}, {}, "one JSON object per line, line 1 is a number"),
-        ({"a.jsonl": "{\n"}, {}, "line 1 is not JSON"),
-        ({"a.jsonl": '{"text": "a", "label": 1}'}, {"label": "lable"}, "did you mean 'label'"),
-        ({"a.jsonl": '{"text": "a", "label": 1}'}, {"scores": "cca"}, "a cluster computes"),
-        ({"a.jsonl": '{"text": "a", "label": 1}'}, {"task": "stsb"}, "stsb needs the columns"),
-        (
-            {"a.jsonl": '{"sentence1": "a", "sentence2": "a", "label": 1}'},
-            {"task": "stsb"},
-            "scans only classification",
-        ),
-        ({"a.jsonl": '{"text": "a", "label": 1}'}, {"pooling": "max"}, "unknown pooling"),
-        (
-            {"a.jsonl": '{"text": "a", "labels": ["x"]}'},
-            {},
-            "a cluster scans texts with one label each, got lists in column 'labels' of shards; "
-            "leave out --backend ray for several labels per text and for labels of words",
-        ),
-        (
-            {"a.jsonl": '{"tokens": ["a"], "tags": [1]}'},
-            {},
-            "one label each, got lists in column 'tokens'",
-        ),
-        (
-            {"a.jsonl": '{"text": "a", "x": 1, "y": 0}'},
-            {"label": "x,y"},
-            "one label each, got columns x, y of shards",
-        ),
-        (
-            {"a.jsonl": '{"text": "a", "labels": ["joy"]}'},
-            {"task": "go_emotions"},
-            "scans only classification, got go_emotions",
-        ),
-    ],
-)
-def test_shards_that_cannot_be_scanned_are_refused(tiny, tmp_path, here, files, options, told):
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    with pytest.raises(InputError, match=told):
-        scan_shards(tiny, folder, progress=False, **options)
-
-
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        (['{"text": "a", "label": []}'], "a label must be one string or number: .* in line 4"),
-        (['{"text": "a", "label": null}'], "every row needs a label: .* in a row"),
-        (['{"text": "a", "label": true}'] * 2, "labels must be of one type"),
-        (['{"text": "a"}'], "every row must have the column 'label'"),
-        (['{"text": 3, "label": 1}'], "line 4"),
-        (['{"text": "a", "label": 7}'], "every class needs at least 2 examples"),
-    ],
-)
-def test_rows_that_cannot_be_read_are_told(tiny, tmp_path, here, rows, told):
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    good = ['{"text": "a", "label": 0}', "", '{"text": "b", "label": 1}']
-    (folder / "a.jsonl").write_text("\n".join([*good, *rows, *good]))
-    with pytest.raises(InputError, match=told):
-        scan_shards(tiny, folder, progress=False)
+        scan(str(tiny), whole, cluster=Cluster(), scores=SUMS, precision="auto", progress=False)
+    assert closed == [True], "other machines go on"

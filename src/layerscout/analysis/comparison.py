@@ -209,11 +209,10 @@ def _read(
 ) -> _Read:
     encoder = model if isinstance(model, Encoder) else Encoder.load(model)
     extractor = Extractor(encoder, (pooling,), max_length, cache_limit, show, seconds)
-    tokens = extractor.tokenize(split)
-    found = extractor.extract(tokens, f"reading with {encoder.name}")
-    warnings = [*encoder.notes, *([found.warning] if found.warning else [])]
+    extracted = extractor.read(split, None, f"reading with {encoder.name}", keep=True)
+    warnings = [*encoder.notes, *extracted.warnings]
     warnings += warn_of_cut_inputs(
-        tokens.truncated, len(tokens), max_length, by=f" for {encoder.name}"
+        extracted.truncated, len(extracted.lengths), max_length, by=f" for {encoder.name}"
     )
     described = {
         "name": encoder.name,
@@ -226,7 +225,7 @@ def _read(
         "precision": encoder.precision,
         "device": encoder.device.type,
     }
-    states = found.states[pooling]
+    states = extracted.states[pooling]
     if broken := [s for s, state in enumerate(states) if not np.isfinite(state).all()]:
         warnings.append(f"states {broken} of {encoder.name} hold values that are not finite")
     return _Read(states, described, tuple(warnings))

@@ -86,9 +86,7 @@ def tune_heads(
     pooling = choose_head_pooling(extractor.encoder)
     extractor = replace(extractor, poolings=(pooling,))
     states = [
-        read_states(
-            extractor.extract(extractor.tokenize(split), f"reading with {name}").states[pooling]
-        )
+        read_states(extractor.read(split, None, f"reading with {name}", keep=True).states[pooling])
         for split in (task.train, validation)
     ]
     targets, right = (

@@ -69,87 +69,35 @@ def scan(
     printing: Printing,
 ) -> None:
     """Score every layer of MODEL on DATA without training, and find the best one."""
-    limit = caching.bytes
+    limit, on_cluster = caching.bytes, placement.backend == "ray"
+    if on_cluster and machine.threads is not None:
+        raise InputError("--threads cannot be combined with --backend ray; use --cpus N")
     with interruptible(), loading(printing.quiet):
         check_outputs(output, "scan.json", "scan.html", plot=plot)
-        if placement.backend == "local":
-            task = columns.load(data, request.seed)
+        task = columns.load(data, request.seed)
         # Heavy imports are part of what the spinner stands for, and come after what may be refused.
         from layerscout import pages, scanning
         from layerscout.models import Encoder
 
-        if placement.backend == "local":
+        encoder: Encoder | str = model
+        if not on_cluster:
             machine.settle_threads(quiet=printing.quiet)
             encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
     with interruptible():
-        if placement.backend == "local":
-            result = scanning.scan(
-                encoder,
-                task,
-                request=request,
-                checkpoints=checkpoints or (),
-                cache_limit=limit,
-                progress=not printing.quiet,
-            )
-        else:
-            _check_cluster(columns, request, machine, checkpoints)
-            result = _scan_on_cluster(
-                model, data, columns, request, machine, placement, printing.quiet
-            )
+        result = scanning.scan(
+            encoder,
+            task,
+            request=request,
+            checkpoints=checkpoints or (),
+            cluster=placement.cluster(machine.device) if on_cluster else None,
+            precision=machine.precision,
+            cache_limit=limit,
+            progress=not printing.quiet,
+        )
         result.save(output)
         if plot is not None:
             pages.plot(result, plot)
     _report(result, output, plot, printing)
-
-
-def _check_cluster(
-    columns: Columns, request: ScanRequest, machine: Machine, checkpoints: list[str] | None
-) -> None:
-    """Refuse what a cluster does not do: it sums over all rows of tasks with classes."""
-    others = {
-        "--regression": columns.regression,
-        "--label-separator": columns.label_separator,
-        "--sep": columns.sep,
-        "--validation": columns.validation,
-        "--examples": request.examples not in ("auto", "all"),
-        "--balanced": request.balanced,
-        "--per-class": request.per_class,
-        "--checkpoint": checkpoints,
-    }
-    if machine.threads is not None:
-        raise InputError("--threads cannot be combined with --backend ray; use --cpus N")
-    if given := [name for name, value in others.items() if value]:
-        raise InputError(
-            f"{given[0]} cannot be combined with --backend ray, which reads all rows of a "
-            "classification task; leave one out"
-        )
-
-
-def _scan_on_cluster(
-    model: str,
-    data: str,
-    columns: Columns,
-    request: ScanRequest,
-    machine: Machine,
-    placement: Placement,
-    quiet: bool,
-) -> Any:
-    from layerscout.scanning import scan_shards
-
-    return scan_shards(
-        model,
-        data,
-        task=columns.task,
-        text=columns.text,
-        text_pair=columns.text_pair,
-        label=columns.label,
-        scores=request.scores,
-        pooling=request.pooling,
-        max_length=request.max_length,
-        precision=machine.precision,
-        cluster=placement.cluster(machine.device),
-        progress=not quiet,
-    )
 
 
 def _report(result: Scan, folder: Path, plot: Path | None, printing: Printing) -> None:

@@ -57,9 +57,6 @@ from .sampling import (
     sample as sample,
     stratify as stratify,
 )
-from .shards import (
-    Shards as Shards,
-)
 from .tables import (
     Table as Table,
     join_names as join_names,

@@ -1,10 +1,9 @@
-"""Data in many files, here or wherever fsspec reaches, of which no machine holds all."""
+"""Data in many files, here or wherever fsspec reaches, read as one split."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,140 +20,120 @@ from layerscout.data.tables import Content, Source, Table, join_names, tell_cont
 from layerscout.runtime import InputError, first_line
 
 
-@dataclass(frozen=True)
-class Shards:
-    """Files with the same columns, in the order in which they are read.
+def find_shards(data: str | Path) -> Source:
+    """Find the files of a folder, a pattern or a URL that fsspec knows: one split in many parts.
 
-    Attributes:
-        name: what messages call the data.
-        paths: of the files, as the file system has them.
-        kind: "parquet", or "jsonl" with one object a line.
-        filesystem: of fsspec.
+    Where some files are named train..., those are taken alone. The columns are those of the first
+    file.
+
+    Args:
+        data: such as `folder`, `folder/train-*.parquet` or `s3://bucket/folder`.
+
+    Raises:
+        InputError: if there are none, they are of several kinds, or the first cannot be read.
     """
+    import fsspec
 
-    name: str
-    paths: tuple[str, ...]
-    kind: str
-    filesystem: Any = field(repr=False)
+    name = str(data)
+    with _reading(name, "; check the address"):
+        filesystem, path = fsspec.core.url_to_fs(name)
+        if filesystem.isdir(path):
+            files = filesystem.find(path, maxdepth=1)
+        else:
+            files = filesystem.glob(path) if "*" in path else [path]
+            files = [one for one in files if filesystem.isfile(one)]
+    kinds = {
+        ending: sorted(one for one in files if one.lower().endswith(ending))
+        for ending in (PARQUET, JSON_LINES)
+    }
+    training = {
+        ending: [one for one in some if one.rpartition("/")[2].lower().startswith("train")]
+        for ending, some in kinds.items()
+    }
+    kinds = training if any(training.values()) else kinds
+    if not any(kinds.values()):
+        names = join_names(one.rpartition("/")[2] for one in files)
+        raise InputError(
+            f"data in many files must be .parquet or .jsonl: {name} has {names}; convert the data"
+        )
+    if all(kinds.values()):
+        raise InputError(
+            f"files must be of one kind: {name} has .parquet and .jsonl; name some, such as "
+            f"{name.rstrip('/')}/*.parquet"
+        )
+    [(ending, paths)] = [(ending, some) for ending, some in kinds.items() if some]
+    glance, read_file = (
+        (_glance_parquet, _read_parquet) if ending == PARQUET else (_glance_lines, _read_lines)
+    )
+    short = name.rstrip("/").rpartition("/")[2]
 
-    @classmethod
-    def find(cls, data: str | Path) -> Shards:
-        """Find the files of a folder, a pattern or a URL that fsspec knows.
+    def read(wanted: Sequence[str]) -> Table:
+        columns: dict[str, list[Any]] = {column: [] for column in wanted}
+        lines: list[int] | None = None
+        for path in paths:
+            with _reading(path), filesystem.open(path, "rb") as file:
+                part, lines = read_file(file, path, wanted)
+            for column, values in part.items():
+                columns[column] += values
+        whole = len(paths) == 1
+        return Table(short, columns, lines if whole else None, located=whole)
 
-        Where some files are named train..., those are taken alone.
-
-        Args:
-            data: such as `folder`, `folder/train-*.parquet` or `s3://bucket/folder`.
-
-        Raises:
-            InputError: if there are none, or of several kinds.
-        """
-        import fsspec
-
-        given = str(data)
-        try:
-            files, path = fsspec.core.url_to_fs(given)
-            if files.isdir(path):
-                found = files.find(path, maxdepth=1)
-            else:
-                found = files.glob(path) if "*" in path else [path] if files.isfile(path) else []
-        except Exception as error:  # of many kinds: each file system has its own
-            raise InputError(
-                f"cannot read {given}: {first_line(error):.200}; check the address"
-            ) from error
-        kinds = {
-            "parquet": sorted(one for one in found if one.lower().endswith(PARQUET)),
-            "jsonl": sorted(one for one in found if one.lower().endswith(JSON_LINES)),
-        }
-        named = {
-            kind: [one for one in some if one.rpartition("/")[2].lower().startswith("train")]
-            for kind, some in kinds.items()
-        }
-        kinds = named if any(named.values()) else kinds
-        if not any(kinds.values()):
-            has = join_names(one.rpartition("/")[2] for one in found)
-            raise InputError(
-                f"a cluster reads .parquet and .jsonl files: {given} has {has}; convert the data, "
-                "or leave out --backend ray"
-            )
-        if all(kinds.values()):
-            raise InputError(
-                f"files must be of one kind: {given} has .parquet and .jsonl; name some, such as "
-                f"{given.rstrip('/')}/*.parquet"
-            )
-        kind = next(kind for kind, some in kinds.items() if some)
-        name = given.rstrip("/").rpartition("/")[2]
-        return cls(name, tuple(kinds[kind]), kind, files)
-
-    @cached_property
-    def source(self) -> Source:
-        """The columns, by the first of the files; it cannot be read as a whole.
-
-        Raises:
-            InputError: if that file cannot be read.
-        """
-        path = self.paths[0]
-        columns: Mapping[str, Content]
-        try:
-            with self.filesystem.open(path, "rb") as file:
-                if self.kind == "parquet":
-                    from pyarrow.parquet import read_schema
-
-                    schema = read_schema(file)
-                    columns = {column.name: content_of(column.type) for column in schema}
-                    return Source(self.name, columns, _unread, class_names_in(schema.metadata))
-                first = islice(enumerate(file, 1), GLANCE)
-                rows = [json_record(line, path, number) for number, line in first if line.strip()]
-        except InputError:
-            raise
-        except Exception as error:  # of many kinds: formats and file systems have their own
-            raise InputError(f"cannot read {path}: {first_line(error):.200}") from error
-        names = dict.fromkeys(name for row in rows if row for name in row)
-        columns = {
-            name: tell_content([row.get(name) for row in rows if row], False) for name in names
-        }
-        return Source(self.name, columns, _unread)
-
-    def tables(self, path: str, wanted: Sequence[str], rows: int) -> Iterator[Table]:
-        """Read columns of one of the files, some rows at a time.
-
-        Args:
-            path: of the file.
-            wanted: the columns.
-            rows: at a time, at the most.
-
-        Raises:
-            InputError: if it cannot be read, or lacks a column.
-        """
-        read = self._parquet if self.kind == "parquet" else self._lines
-        try:
-            with self.filesystem.open(path, "rb") as file:
-                yield from read(file, path, list(wanted), rows)
-        except InputError:
-            raise
-        except Exception as error:  # of many kinds: formats and file systems have their own
-            raise InputError(f"cannot read {path}: {first_line(error):.200}") from error
-
-    def _parquet(self, file: Any, path: str, wanted: list[str], rows: int) -> Iterator[Table]:
-        from pyarrow.parquet import ParquetFile
-
-        with ParquetFile(file) as opened:
-            _check_columns(path, wanted, opened.schema_arrow.names)
-            for batch in opened.iter_batches(rows, columns=wanted):
-                yield Table(path, {n: batch[n].to_pylist() for n in wanted}, located=False)
-
-    def _lines(self, file: Any, path: str, wanted: list[str], rows: int) -> Iterator[Table]:
-        numbered = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-        while some := list(islice(numbered, rows)):
-            found = [json_record(line, path, number) for number, line in some]
-            for row in found:
-                _check_columns(path, wanted, row)
-            columns = {name: [row[name] for row in found] for name in wanted}
-            yield Table(path, columns, [number for number, _ in some])
+    with _reading(paths[0]), filesystem.open(paths[0], "rb") as file:
+        contents, classes = glance(file, paths[0])
+    return Source(short, contents, read, classes)
 
 
-def _unread(_: Any) -> Table:
-    raise AssertionError("shards are read piece by piece")
+@contextmanager
+def _reading(path: str, remedy: str = "") -> Iterator[None]:
+    """Turn errors, of many kinds as formats and file systems have their own, into one line."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"cannot read {path}: {first_line(error):.200}{remedy}") from error
+
+
+Columns = tuple[Mapping[str, Content], Mapping[str, tuple[str, ...]]]
+Values = tuple[Mapping[str, list[Any]], list[int] | None]
+
+
+def _glance_parquet(file: Any, _: str) -> Columns:
+    """Return what the columns hold, and the class names that the data bring along."""
+    from pyarrow.parquet import read_schema
+
+    schema = read_schema(file)
+    return {one.name: content_of(one.type) for one in schema}, class_names_in(schema.metadata)
+
+
+def _read_parquet(file: Any, path: str, wanted: Sequence[str]) -> Values:
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(file) as opened:
+        _check_columns(path, wanted, opened.schema_arrow.names)
+        table = opened.read(columns=list(wanted))
+        return {column: table[column].to_pylist() for column in wanted}, None
+
+
+def _glance_lines(file: Any, path: str) -> Columns:
+    first = islice(enumerate(file, 1), GLANCE)
+    rows = [json_record(line, path, number) for number, line in first if line.strip()]
+    names = dict.fromkeys(name for row in rows for name in row)
+    contents = {name: tell_content([r.get(name) for r in rows if r], False) for name in names}
+    return contents, {}
+
+
+def _read_lines(file: Any, path: str, wanted: Sequence[str]) -> Values:
+    columns: dict[str, list[Any]] = {column: [] for column in wanted}
+    lines = []
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            row = json_record(line, path, number)
+            _check_columns(path, wanted, row)
+            lines.append(number)
+            for column, values in columns.items():
+                values.append(row[column])
+    return columns, lines
 
 
 def _check_columns(path: str, wanted: Sequence[str], there: Iterable[str]) -> None:

@@ -18,6 +18,7 @@ from layerscout.data.conll import open_conll, open_conllu
 from layerscout.data.files import (
     DELIMITED,
     JSON,
+    JSON_LINES,
     PARQUET,
     _open_parquet,
     _open_text,
@@ -28,6 +29,7 @@ from layerscout.data.files import (
     reading,
     tell_separator,
 )
+from layerscout.data.shards import find_shards
 from layerscout.data.tables import Source, Table, from_memory, join_names
 from layerscout.runtime import InputError
 
@@ -231,12 +233,16 @@ def find(data: str | Path, sep: str | None = None) -> tuple[str, str | None, dic
         if path.is_file():
             return _strip(path), None, {"train": open_file(path, sep)}
         there = path.is_symlink() or path.exists()
+    many = not there and any(mark in str(data) for mark in ("*", "://"))
     hub = None if there or isinstance(data, Path) else parse_hub_name(data)
-    if hub is None:
+    if hub is None and not many:
         raise no_such_file(path)
     if sep is not None:
         raise refuse_separator(data)
-    return str(data), hub, open_hub(hub)
+    if hub is not None:
+        return str(data), hub, open_hub(hub)
+    shards = find_shards(data)
+    return shards.name, None, {"train": shards}
 
 
 def _strip(path: Path) -> str:
@@ -245,7 +251,10 @@ def _strip(path: Path) -> str:
 
 
 def _folder(path: Path, sep: str | None) -> dict[str, Source]:
-    """Open the splits of a folder with `train.*` and perhaps `validation.*` and `test.*`."""
+    """Open the splits of a folder with `train.*` and perhaps `validation.*` and `test.*`.
+
+    Without any of these, files of one kind are parts of the training split.
+    """
     entries = sorted(path.iterdir())
     files = [entry for entry in entries if is_known(entry)]
     names = {"train": ("train",), "validation": VALIDATION_NAMES, "test": ("test",)}
@@ -253,6 +262,9 @@ def _folder(path: Path, sep: str | None) -> dict[str, Source]:
         split: [file for file in files if _strip(file).lower() in usual]
         for split, usual in names.items()
     }
+    parts = [file for file in files if find_suffix(file) in (*PARQUET, *JSON_LINES)]
+    if parts and not any(matching.values()) and len(parts) == len(files):
+        return {"train": find_shards(path)}
     if not matching["train"]:
         raise InputError(
             f"a folder of data needs one train file ({', '.join(OPENERS)}): {path} has "

@@ -76,8 +76,10 @@ class Task:
             data: a .csv, .tsv, .json, .jsonl, .ndjson, .parquet, .conll, .iob, .bio or .conllu
                 file, all but .parquet also compressed (.csv.gz); "-" for standard input, whose
                 content tells whether it is CSV, TSV, JSON or Parquet; a folder with one `train.*`
-                and perhaps `validation.*` and `test.*`; the word "demo" (`./demo` for a folder of
-                that name); or a hub data set as `name[/config]`. A path that exists goes first.
+                and perhaps `validation.*` and `test.*`, or with many .parquet or .jsonl files; a
+                pattern of such files, or a URL that fsspec knows; the word "demo" (`./demo` for a
+                folder of that name); or a hub data set as `name[/config]`. A path that exists goes
+                first.
             task: a key of `KNOWN`; data sets on the hub imply theirs, names of files never do.
             text: the column of the texts, or of lists of words; guessed from the usual names when
                 not given.

@@ -1,8 +1,8 @@
-"""Pooled states of texts: one forward pass, kept on disk or added up as they come."""
+"""Reading rows with an encoder: tokens, and pooled states, kept or added up as they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from layerscout.cache import PooledStates, fingerprint_encoder, pool_states
+from layerscout.cache import States, fingerprint_encoder, pool_states
 from layerscout.data import Split
 from layerscout.models import Encoder, Tokens
 from layerscout.plans import Pooling
@@ -20,6 +20,48 @@ from layerscout.scores import Moments
 
 # Examples whose pooled states are held until they enter the moments together.
 CHUNK = 512
+
+# The class ids of some rows, (n,), and the weights of `Moments`.
+Classes = tuple[np.ndarray, torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Extracted:
+    """What reading some rows gave; the sum of two is what reading both gives.
+
+    Attributes:
+        lengths: tokens of each text; where words are read, of the texts that they are in.
+        truncated, empty, dropped: as in `Tokens`.
+        machines: the device and the precision of each machine that read some.
+        states: by pooling, where they were kept.
+        moments: where they were added up.
+        warnings: what the reader of the scores should know.
+    """
+
+    lengths: np.ndarray
+    truncated: int
+    empty: int
+    dropped: int
+    machines: frozenset[tuple[str, str]]
+    states: Mapping[Pooling, States] = field(default_factory=dict)
+    moments: Moments | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __add__(self, other: Extracted) -> Extracted:
+        """Return what was read of the rows of this, followed by those of the other."""
+        moments = self.moments
+        if moments is not None and other.moments is not None:
+            moments = moments + other.moments
+        return Extracted(
+            np.concatenate([self.lengths, other.lengths]),
+            self.truncated + other.truncated,
+            self.empty + other.empty,
+            self.dropped + other.dropped,
+            self.machines | other.machines,
+            {pooling: states + other.states[pooling] for pooling, states in self.states.items()},
+            moments,
+            tuple(dict.fromkeys(self.warnings + other.warnings)),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,17 +94,77 @@ class Extractor:
         """The hash of the encoder, which takes a while; None where nothing is kept on disk."""
         return fingerprint_encoder(self.encoder, self.encoder.blocks) if self.cache_limit else None
 
-    def extract(self, tokens: Tokens, stage: str) -> PooledStates:
-        """Pool the states of some texts, in all poolings, and keep them for the next scan."""
-        with _show_progress(tokens, self.show, stage) as advance, self.timed("forward"):
-            return pool_states(
-                self.encoder,
-                tokens,
-                self.poolings,
-                limit=self.cache_limit,
-                fingerprint=self.fingerprint,
-                progress=advance,
-            )
+    def read(
+        self,
+        split: Split,
+        rows: np.ndarray | None,
+        stage: str,
+        *,
+        classes: Classes | None = None,
+        keep: bool = False,
+    ) -> Extracted:
+        """Read rows of a split; the encoder runs only to keep states or to add up moments.
+
+        Args:
+            split: texts, or sentences of labelled words.
+            rows: of the texts, or of all words, ascending; None for all.
+            stage: what the progress calls it.
+            classes: of the rows, whose moments are added up.
+            keep: keep the states in all poolings for the next scan.
+        """
+        if rows is not None:
+            split, rows = narrow(split, rows)
+        tokens = self.tokenize(split)
+        if rows is not None and split.words is not None:
+            tokens = tokens.select(rows)
+        states: Mapping[Pooling, States] = {}
+        moments, warnings = None, tuple[str, ...]()
+        if keep:
+            with _show_progress(tokens, self.show, stage) as advance, self.timed("forward"):
+                pooled = pool_states(
+                    self.encoder,
+                    tokens,
+                    self.poolings,
+                    limit=self.cache_limit,
+                    fingerprint=self.fingerprint,
+                    progress=advance,
+                )
+            states, warnings = pooled.states, (pooled.warning,) if pooled.warning else ()
+        elif classes is not None:
+            moments = self._add_up(tokens, classes, stage)
+        return Extracted(
+            tokens.lengths,
+            tokens.truncated,
+            tokens.empty,
+            tokens.dropped,
+            frozenset([(self.encoder.device.type, self.encoder.precision)]),
+            states,
+            moments,
+            warnings,
+        )
+
+    def _add_up(self, tokens: Tokens, classes: Classes, stage: str) -> Moments:
+        """Add up the moments of one or more texts, or of the words that are labelled in them."""
+        moments, encoder, (labels, weights) = None, self.encoder, classes
+        with _show_progress(tokens, self.show, stage) as advance:
+            for chunk in _group_batches(encoder.batches(tokens)):
+                with self.timed("forward"):
+                    parts = []
+                    for rows in chunk:
+                        parts.append(encoder.pool(tokens, rows, self.poolings[0]))
+                        advance(rows)
+                    states = torch.cat(parts, dim=1)
+                    if encoder.device.type == "cuda":  # or its time would be counted elsewhere
+                        torch.cuda.synchronize(encoder.device)
+                if encoder.device.type == "mps":  # which has no float64
+                    states = states.cpu()
+                with self.timed("scores"):
+                    if moments is None:
+                        moments = Moments.empty(states.mean(dim=1), weights)
+                    rows = np.concatenate([tokens.find_outputs(some) for some in chunk])
+                    moments.add_(states, torch.from_numpy(labels[rows]))
+        assert moments is not None, "there are texts"
+        return moments
 
     @contextmanager
     def timed(self, kind: str) -> Iterator[None]:
@@ -74,37 +176,19 @@ class Extractor:
             self.seconds[kind] = self.seconds.get(kind, 0.0) + perf_counter() - started
 
 
-def stream_moments(
-    extractor: Extractor, tokens: Tokens, labels: np.ndarray, weights: torch.Tensor
-) -> Moments:
-    """Add up the moments of some texts.
+def narrow(split: Split, rows: np.ndarray) -> tuple[Split, np.ndarray]:
+    """Return the texts, or sentences, that some rows are of, and the rows' numbers among these.
 
     Args:
-        extractor: of whose poolings the first counts.
-        tokens: of n texts, 1 or more, or of texts in which n words are labelled.
-        labels: the class ids of these, (n,).
-        weights: as of `Moments`.
+        split: texts, or sentences of labelled words.
+        rows: of the texts, or of all words, ascending.
     """
-    moments, encoder = None, extractor.encoder
-    with _show_progress(tokens, extractor.show, "scanning") as advance:
-        for chunk in _group_batches(encoder.batches(tokens)):
-            with extractor.timed("forward"):
-                parts = []
-                for rows in chunk:
-                    parts.append(encoder.pool(tokens, rows, extractor.poolings[0]))
-                    advance(rows)
-                states = torch.cat(parts, dim=1)
-                if encoder.device.type == "cuda":  # or its time would be counted elsewhere
-                    torch.cuda.synchronize(encoder.device)
-            if encoder.device.type == "mps":  # which has no float64
-                states = states.cpu()
-            with extractor.timed("scores"):
-                if moments is None:
-                    moments = Moments.empty(states.mean(dim=1), weights)
-                rows = np.concatenate([tokens.find_outputs(some) for some in chunk])
-                moments.add_(states, torch.from_numpy(labels[rows]))
-    assert moments is not None, "there are texts"
-    return moments
+    if split.words is None:
+        return split.take(rows), np.arange(len(rows))
+    of_words = split.sentences[rows]
+    sentences, own = np.unique(of_words, return_inverse=True)
+    part = split.take(sentences)
+    return part, rows - split.bounds[of_words] + part.bounds[own.reshape(-1)]
 
 
 def warn_of_cut_inputs(
@@ -119,7 +203,7 @@ def warn_of_cut_inputs(
     ]
 
 
-def warn_of_dropped_words(tokens: Tokens, *, what: str = "words") -> list[str]:
+def warn_of_dropped_words(tokens: Tokens | Extracted, *, what: str = "words") -> list[str]:
     """Warn of labelled words that the tokenizer makes nothing of; nothing where there was none."""
     if not tokens.dropped:
         return []

@@ -11,6 +11,8 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
+
 from layerscout.plans import (
     Named,
     Plan,
@@ -27,13 +29,14 @@ from layerscout.runtime import (
     read_json,
     write_files,
 )
-from layerscout.scanning.advice import name_head
-from layerscout.scanning.planning import Basis, Planning, compare_strategies
+from layerscout.scanning.planning import Basis, Planning, compare_strategies, name_head
 from layerscout.scores import DEFAULT, Score
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from layerscout.data import Split, Task
+    from layerscout.models import Encoder
     from layerscout.plans import PlanOptions
 
 
@@ -265,3 +268,49 @@ class Scan:
             raise InputError(f"{path} is not a scan: it lacks {error}; scan again") from error
         except (ValueError, TypeError, AttributeError, InputError) as error:
             raise InputError(f"{path} is not a scan: {error!s:.300}; scan again") from error
+
+
+def describe_model(encoder: Encoder, task: Task) -> dict[str, Any]:
+    """Give what the JSON files hold of a model."""
+    # A head for multiple choice has one output, read for each choice; one for numbers has one too.
+    outputs = 1 if task.kind in ("regression", "multiple_choice") else len(task.labels)
+    return {
+        "name": encoder.name,
+        "source": encoder.source,
+        "revision": encoder.revision,
+        "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
+        "reads": encoder.family.reads,
+        **asdict(encoder.shape(outputs)),
+    }
+
+
+def describe_task(task: Task, split: Split, lengths: np.ndarray) -> dict[str, Any]:
+    """Give what the JSON files hold of a task of which `split` was read, in so many tokens.
+
+    Where words are labelled, the examples are sentences, and the split may be of single words.
+    """
+    words = {}
+    if task.kind == "token_classification":
+        words = {"words_used": len(split.labels), "words_available": len(task.train.labels)}
+    used = len(split) if split.groups is None or not words else len(np.unique(split.groups))
+    return {
+        "name": task.name,
+        "kind": task.kind,
+        "labels": list(task.labels),
+        "metric": task.metric,
+        "columns": dict(task.columns),
+        "examples_used": used,
+        "examples_available": len(task.train),
+        **words,
+        "validation_examples": None if task.validation is None else len(task.validation),
+        "examples_per_class": _count_classes(task, split.labels),
+        "tokens_per_example": float(lengths.mean()),
+    }
+
+
+def _count_classes(task: Task, labels: np.ndarray) -> list[int]:
+    if task.kind == "regression":
+        return []
+    if task.kind == "multi_label_classification":
+        return [int(count) for count in labels.sum(axis=0)]
+    return [int(count) for count in np.bincount(labels, minlength=len(task.labels))]

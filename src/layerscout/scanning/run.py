@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 
 from layerscout.cache import DEFAULT_LIMIT
 from layerscout.data import HELD_OUT, Task
-from layerscout.models import Encoder
+from layerscout.models import Encoder, Precision
 from layerscout.pages import name_labels
 from layerscout.plans import (
     Pooling,
@@ -23,20 +23,16 @@ from layerscout.plans import (
     resolve_request,
     usual_pooling,
 )
-from layerscout.runtime import InputError, Show, log_warnings, show_progress
-from layerscout.scanning.block_scores import score_gradients, score_weights
-from layerscout.scanning.context import ScanContext
-from layerscout.scanning.description import describe_model, describe_task, diagnose
-from layerscout.scanning.extraction import Extractor, warn_of_cut_inputs
-from layerscout.scanning.probing import choose_probe_pooling, train_probes
-from layerscout.scanning.result import Scan
-from layerscout.scanning.sampling import (
-    Sampled,
-    Sampling,
-    keep_sample,
-    stream_sample,
-    tokenize_sample,
+from layerscout.runtime import Cluster, InputError, Show, log_warnings, show_progress
+from layerscout.scanning.extraction import Extractor, warn_of_cut_inputs, warn_of_dropped_words
+from layerscout.scanning.model_scores import (
+    choose_probe_pooling,
+    score_gradients,
+    score_weights,
+    train_probes,
 )
+from layerscout.scanning.result import Scan, describe_model, describe_task
+from layerscout.scanning.sampling import Sampled, ScanContext, draw_sample
 from layerscout.scanning.scoring import (
     refuse_score,
     score_moments,
@@ -48,8 +44,11 @@ from layerscout.scores import (
     SCORES,
     Score,
     Source,
+    against_probe,
+    agreement,
     applicable,
     rank_movement,
+    smoothness,
     usual_scores,
 )
 
@@ -71,6 +70,8 @@ def scan(
     *,
     request: ScanRequest | None = None,
     checkpoints: Sequence[Encoder | str | Path] = (),
+    cluster: Cluster | None = None,
+    precision: Precision = "float32",
     cache_limit: int = DEFAULT_LIMIT,
     progress: bool | Show = True,
     **options: Unpack[ScanOptions],
@@ -87,115 +88,115 @@ def scan(
     Args:
         encoder: an `Encoder`, or what `Encoder.load` takes.
         task: a `Task`, or what `Task.load` takes.
-        request: what is asked for, as one value in place of `options`.
+        request: the options as one value, in place of `options`.
         checkpoints: further checkpoints of the same model, in the order of its training; their
             scores show how the ranks of states and blocks move.
+        cluster: whose machines share the forward pass. They load the encoder by its name, and
+            keep states in a cache that all of them, and this machine, must see.
+        precision: as for `Encoder.load`, where an encoder is loaded.
         cache_limit: bytes that the cache may take on disk; 0 keeps nothing there.
         progress: show a bar on the terminal; or a function, which is called in its place with the
             stage of the work, how much of it is done, of how much, and a note.
-        **options: everything else that may be asked for, such as `scores` or `examples`: the
-            attributes of `layerscout.plans.ScanRequest`.
+        **options: all other options, such as `scores` or `examples`: the attributes of
+            `layerscout.plans.ScanRequest`.
 
     Raises:
-        InputError: if the model or the data cannot be used as asked.
+        InputError: if the model or the data cannot be used as requested.
     """
-    asked = resolve_request(ScanRequest, request, options)
+    request = resolve_request(ScanRequest, request, options)
     task = task if isinstance(task, Task) else Task.load(task)
+    keys = _choose_scores(request, task)
+    if task.validation is None and any(SCORES[key].held_out for key in keys):
+        with suppress(InputError):  # the scores that do without are computed all the same
+            task = task.hold_out(HELD_OUT, request.seed)
+    first = _load_first(encoder, precision, on_cluster=cluster is not None)
+    for checkpoint in checkpoints:  # before the work that one of them could spoil
+        _load_checkpoint(checkpoint, first)
+    scans: list[Scan] = []
+    with show_progress(progress) as show, _share(cluster, precision) as share:
+        for model in (first, *checkpoints):
+            encoder = _load_checkpoint(model, first)
+            poolings = _choose_poolings(encoder, task, keys, request)
+            extractor = share(Extractor(encoder, poolings, request.max_length, cache_limit, show))
+            context = ScanContext(task, keys, replace(request, pooling=poolings[0]), extractor)
+            sampled = draw_sample(context)
+            scores, broken = _compute_scores(context, sampled)
+            scans.append(_conclude(context, sampled, scores, broken))
+            log_warnings(__name__, scans[-1].warnings)
+            if not scans[1:] and checkpoints:
+                request = _repeat_examples(request, scans[0])
+    return replace(scans[0], stability=_compare_ranks(scans, keys)) if checkpoints else scans[0]
+
+
+def _choose_scores(request: ScanRequest, task: Task) -> list[str]:
+    """Return the keys of the scores that are requested, or usual, and can be computed.
+
+    Raises:
+        InputError: if one of them cannot.
+    """
     numbers = task.kind == "regression"
     if numbers and np.abs(task.train.labels).max() > LARGEST:
         raise InputError(f"the numbers of {task.name} must be below {LARGEST:g}; scale them")
-    keys = applicable(asked.scores or usual_scores(numbers=numbers), numbers=numbers)
-    if task.validation is None and any(SCORES[key].held_out for key in keys):
-        with suppress(InputError):  # the scores that do without are computed all the same
-            task = task.hold_out(HELD_OUT, asked.seed)
-    encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
-    for checkpoint in checkpoints:  # before the work that one of them could spoil
-        _load_checkpoint(checkpoint, encoder)
-    found = _scan_encoder(encoder, task, keys, asked, cache_limit, progress)
-    if not checkpoints:
-        return found
-    same = replace(asked, examples=found.task.get("words_used", found.task["examples_used"]))
-    if asked.per_class is not None:
-        same = replace(asked, examples="all")
-    others = [
-        _scan_encoder(_load_checkpoint(each, encoder), task, keys, same, cache_limit, progress)
-        for each in checkpoints
-    ]
-    return replace(found, stability=_compare_ranks([found, *others], keys))
+    return applicable(request.scores or usual_scores(numbers=numbers), numbers=numbers)
 
 
-def _scan_encoder(
-    encoder: Encoder,
-    task: Task,
-    keys: Sequence[str],
-    request: ScanRequest,
-    cache_limit: int,
-    progress: bool | Show,
-) -> Scan:
+def _load_first(
+    encoder: Encoder | str | Path, precision: Precision, *, on_cluster: bool
+) -> Encoder:
+    if isinstance(encoder, Encoder) and not on_cluster:
+        return encoder
+    if isinstance(encoder, Encoder):
+        raise InputError(
+            "the machines of a cluster load the model by its name, got an Encoder; give its folder "
+            "or hub id"
+        )
+    if on_cluster:
+        return Encoder.load(encoder, device="cpu")
+    return Encoder.load(encoder, precision=precision)
+
+
+def _load_checkpoint(checkpoint: Encoder | str | Path, first: Encoder) -> Encoder:
+    """Load another checkpoint of a model as the first one was loaded."""
+    other = checkpoint
+    if not isinstance(other, Encoder):
+        other = Encoder.load(other, device=str(first.device), precision=first.precision)
+    kinds = [(each.model.config.model_type, each.blocks) for each in (first, other)]
+    if kinds[0] != kinds[1]:
+        models = [
+            f"{each.name} ({family}, {blocks} blocks)"
+            for each, (family, blocks) in zip((first, other), kinds, strict=True)
+        ]
+        raise InputError(
+            f"checkpoints must be of one model, got {models[0]} and {models[1]}; scan them one by "
+            "one"
+        )
+    return other
+
+
+@contextmanager
+def _share(
+    cluster: Cluster | None, precision: Precision
+) -> Iterator[Callable[[Extractor], Extractor]]:
+    """Yield what makes an extractor that shares its rows with a cluster, if there is one."""
+    if cluster is None:
+        yield lambda extractor: extractor
+        return
+    from layerscout.scanning.cluster import join_cluster
+
+    with join_cluster(cluster, precision) as share:
+        yield share
+
+
+def _choose_poolings(
+    encoder: Encoder, task: Task, keys: Sequence[str], request: ScanRequest
+) -> tuple[Pooling, ...]:
+    """Choose how states are pooled for the scores, and for probes if that is another way."""
     words = task.kind == "token_classification"
     pooling = request.pooling or usual_pooling(encoder.family.reads, words=words)
-    request = replace(request, pooling=pooling)
-    poolings: tuple[Pooling, ...] = (pooling,)
-    if any(SCORES[key].source == "probes" for key in keys):
-        read = choose_probe_pooling(request, encoder, task.kind) or pooling
-        poolings = tuple(dict.fromkeys((pooling, read)))
-    with show_progress(progress) as show:
-        extractor = Extractor(encoder, poolings, request.max_length, cache_limit, show)
-        context = ScanContext(task, keys, request, extractor)
-        sampled = _draw_sample(context)
-        if sampled.sample is not None:
-            sampled = replace(sampled, sample=replace(sampled.sample, clusters=request.clusters))
-        scores, broken = _compute_scores(context, sampled)
-    result = Scan(
-        model=describe_model(encoder, task),
-        task=describe_task(task, sampled.split, sampled.lengths),
-        settings={
-            **task.origin,
-            **record_request(request),
-            "precision": encoder.precision,
-            "device": encoder.device.type,
-            "examples_because": sampled.because,
-            "examples_available": Sampling(task, request).available,
-            "versions": {name: version(name) for name in ("torch", "transformers")},
-        },
-        scores=scores,
-        warnings=(
-            *encoder.notes,
-            *task.warnings,
-            *_collect_warnings(context, sampled, scores, broken),
-        ),
-        seconds={"tokenize": 0.0, "forward": 0.0, "scores": 0.0} | extractor.seconds,
-        diagnostics=diagnose(scores),
-    )
-    log_warnings(__name__, result.warnings)
-    return result
-
-
-def record_request(request: ScanRequest) -> dict[str, Any]:
-    """Return what `settings` of `scan.json` holds of a request."""
-    found = {name: getattr(request, name) for name in options_of(ScanRequest) if name != "scores"}
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
-
-
-def _draw_sample(context: ScanContext) -> Sampled:
-    """Read the training examples as far as the scores need it."""
-    sampling = Sampling(context.task, context.request)
-    # Sums over classes do not tell the labels of an example apart.
-    several = context.task.kind == "multi_label_classification"
-    kept = ("moments",) if several else ()
-    if context.select("state", "states", "probes", *kept):
-        decide = next(
-            (
-                key
-                for key in context.keys
-                if SCORES[key].jackknife and (SCORES[key].together or not several)
-            ),
-            None,
-        )
-        return keep_sample(context.extractor, sampling, decide=decide)
-    if context.select("moments"):
-        return stream_sample(context.extractor, sampling)
-    return tokenize_sample(context.extractor, sampling)
+    if not any(SCORES[key].source == "probes" for key in keys):
+        return (pooling,)
+    probed = choose_probe_pooling(request, encoder, task.kind) or pooling
+    return (pooling,) if probed == pooling else (pooling, probed)
 
 
 def _compute_scores(context: ScanContext, sampled: Sampled) -> tuple[dict[str, Score], list[int]]:
@@ -207,56 +208,129 @@ def _compute_scores(context: ScanContext, sampled: Sampled) -> tuple[dict[str, S
     Raises:
         InputError: if every score refuses.
     """
-    with context.extractor.timed("scores"):
-        found, broken = _score_states(context, sampled)
+    extractor = context.extractor
+    with extractor.timed("scores"):
+        scores, broken = _score_states(context, sampled)
     for source, compute in WITH_MODEL.items():
         if keys := context.select(source):
-            with context.extractor.timed(source):
+            with extractor.timed(source):
                 try:
-                    found |= compute(context, sampled)
+                    scores |= compute(context, sampled)
                 except InputError as reason:
-                    found |= {key: refuse_score(key, context.blocks, reason) for key in keys}
-    reasons = [score.details.get("refused") for score in found.values()]
+                    blocks = extractor.encoder.blocks
+                    scores |= {key: refuse_score(key, blocks, reason) for key in keys}
+    reasons = [score.details.get("refused") for score in scores.values()]
     if all(reasons):
         raise InputError(str(reasons[0]))
-    return {key: found[key] for key in context.keys}, broken
+    return {key: scores[key] for key in context.keys}, broken
 
 
 def _score_states(context: ScanContext, sampled: Sampled) -> tuple[dict[str, Score], list[int]]:
-    pooling, keys = context.extractor.poolings[0], context.select("moments", "state", "states")
+    extractor, extracted = context.extractor, sampled.extracted
+    pooling, keys = extractor.poolings[0], context.select("moments", "state", "states")
     if sampled.sample is not None:
         return score_states(
-            sampled.states[pooling],
+            extracted.states[pooling],
             sampled.sample,
             keys,
             looks=sampled.looks,
             known=sampled.known,
-            progress=lambda done, total: context.extractor.show("scoring", done, total, "states"),
+            progress=lambda done, total: extractor.show("scoring", done, total, "states"),
         )
-    if sampled.moments is None:
+    if extracted.moments is None:
         return {}, []
-    return score_moments(sampled.moments, keys, pooling)
+    return score_moments(extracted.moments, keys, pooling)
 
 
-def _load_checkpoint(checkpoint: Encoder | str | Path, first: Encoder) -> Encoder:
-    """Load another checkpoint of a model as the first one was loaded."""
-    other = checkpoint
-    if not isinstance(other, Encoder):
-        other = Encoder.load(other, device=str(first.device), precision=first.precision)
-    kinds = [(each.model.config.model_type, each.blocks) for each in (first, other)]
-    if kinds[0] != kinds[1]:
-        told = [
-            f"{each.name} ({family}, {blocks} blocks)"
-            for each, (family, blocks) in zip((first, other), kinds, strict=True)
-        ]
-        raise InputError(
-            f"checkpoints must be of one model, got {told[0]} and {told[1]}; scan them one by one"
+def _conclude(
+    context: ScanContext, sampled: Sampled, scores: Mapping[str, Score], broken: Sequence[int]
+) -> Scan:
+    task, request, extractor = context.task, context.request, context.extractor
+    devices, precisions = zip(*sorted(sampled.extracted.machines), strict=True)
+    options = {name: getattr(request, name) for name in options_of(ScanRequest) if name != "scores"}
+    return Scan(
+        model=describe_model(extractor.encoder, task),
+        task=describe_task(task, sampled.split, sampled.extracted.lengths),
+        settings={
+            **task.origin,
+            **{name: list(v) if isinstance(v, tuple) else v for name, v in options.items()},
+            "precision": precisions[0],
+            "device": ", ".join(devices),
+            "examples_because": sampled.reason,
+            "examples_available": context.available,
+            "versions": {name: version(name) for name in ("torch", "transformers")},
+        },
+        scores=scores,
+        warnings=(
+            *extractor.encoder.notes,
+            *task.warnings,
+            *_collect_warnings(context, sampled, scores, broken),
+        ),
+        seconds={"tokenize": 0.0, "forward": 0.0, "scores": 0.0} | extractor.seconds,
+        diagnostics=_diagnose(scores),
+    )
+
+
+def _collect_warnings(
+    context: ScanContext, sampled: Sampled, scores: Mapping[str, Score], broken: Sequence[int]
+) -> list[str]:
+    extracted, used = sampled.extracted, len(sampled.split)
+    warnings = [*extracted.warnings, *warn_of_dropped_words(extracted)]
+    warnings += warn_of_cut_inputs(extracted.truncated, used, context.extractor.max_length)
+    if extracted.empty:
+        warnings.append(
+            f"{extracted.empty:,} of {used:,} inputs have no ordinary token; the tokenizer's "
+            "special tokens are read instead"
         )
-    return other
+    if broken:
+        warnings.append(f"states {broken} hold values that are not finite and have no score")
+    warnings += warn_of_rare_classes(scores, context.task.labels, name_labels(context.task.kind))
+    for key, score in scores.items():
+        if "refused" in score.details:
+            warnings.append(f"{key} was left out: {score.details['refused']}")
+        warnings += [f"{key}: {note}" for note in score.details.get("warnings", ())]
+    plug_in = [scores[key] for key in context.select("moments")]
+    if not broken and any(
+        score.best() is None and "refused" not in score.details for score in plug_in
+    ):
+        warnings.append(
+            "the class means are the same at every state, so no state separates the classes; "
+            "check the labels and the column that is read as text"
+        )
+    return warnings
+
+
+def _diagnose(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Tell how smooth the curves are, and how the scores agree with each other and the probe."""
+    of_states = {key: score for key, score in scores.items() if score.of == "states"}
+    diagnostics: dict[str, Any] = {
+        "smoothness": {key: smoothness(score.values) for key, score in of_states.items()}
+    }
+    for of in ("states", "blocks"):
+        if sum(score.of == of for score in scores.values()) > 1:
+            agreed = agreement(scores, of)
+            diagnostics[f"agreement_of_{of}"] = {
+                "best": dict(agreed.best),
+                "kendall": {key: dict(row) for key, row in agreed.kendall.items()},
+            }
+    if "probe" in scores:
+        diagnostics["against_probe"] = {
+            key: asdict(against_probe(score.values, scores["probe"].values))
+            for key, score in of_states.items()
+            if key != "probe"
+        }
+    return diagnostics
+
+
+def _repeat_examples(request: ScanRequest, scan: Scan) -> ScanRequest:
+    """Return the request for as many examples as a scan read."""
+    if request.per_class is not None:
+        return replace(request, examples="all")
+    return replace(request, examples=scan.task.get("words_used", scan.task["examples_used"]))
 
 
 def _compare_ranks(scans: Sequence[Scan], keys: Sequence[str]) -> dict[str, Any]:
-    """Tell how the ranks move over scans of several checkpoints of a model."""
+    """Return how the ranks move over scans of several checkpoints of a model."""
     moved = {
         key: rank_movement([scan.scores[key].values for scan in scans], SCORES[key].better)
         for key in keys
@@ -268,31 +342,3 @@ def _compare_ranks(scans: Sequence[Scan], keys: Sequence[str]) -> dict[str, Any]
             for key, movement in moved.items()
         },
     }
-
-
-def _collect_warnings(
-    context: ScanContext, sampled: Sampled, scores: Mapping[str, Score], broken: Sequence[int]
-) -> list[str]:
-    found, used = list(sampled.notes), len(sampled.split)
-    found += warn_of_cut_inputs(sampled.truncated, used, context.extractor.max_length)
-    if sampled.empty:
-        found.append(
-            f"{sampled.empty:,} of {used:,} inputs have no ordinary token; the tokenizer's special "
-            "tokens are read instead"
-        )
-    if broken:
-        found.append(f"states {broken} hold values that are not finite and have no score")
-    found += warn_of_rare_classes(scores, context.task.labels, name_labels(context.task.kind))
-    for key, score in scores.items():
-        if "refused" in score.details:
-            found.append(f"{key} was left out: {score.details['refused']}")
-        found += [f"{key}: {note}" for note in score.details.get("warnings", ())]
-    plug_in = [scores[key] for key in context.select("moments")]
-    if not broken and any(
-        score.best() is None and "refused" not in score.details for score in plug_in
-    ):
-        found.append(
-            "the class means are the same at every state, so no state separates the classes; "
-            "check the labels and the column that is read as text"
-        )
-    return found

@@ -9,25 +9,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from layerscout.cache import States
 from layerscout.data import Split, Task, draw_words, sample
-from layerscout.models import Tokens
-from layerscout.plans import Pooling, ScanRequest, first_state
+from layerscout.plans import ScanRequest, first_state
 from layerscout.runtime import InputError
-from layerscout.scanning.extraction import (
-    Extractor,
-    stream_moments,
-    warn_of_dropped_words,
-)
-from layerscout.scanning.rows import choose_row_metric, count_rows, take_rows, tokenize_rows
+from layerscout.scanning.extraction import Extracted, Extractor
 from layerscout.scanning.scoring import Sample, estimate_states
 from layerscout.scores import (
     SCORES,
     Debiased,
     Decision,
     Estimate,
-    Moments,
     Quality,
+    Source,
     class_weights,
     deal_groups,
     decide_best,
@@ -46,17 +39,47 @@ FIRST_LOOK, GROWTH = 500, 2**0.5
 # States this close to the best one are as good.
 CLOSE = 0.02
 
+# Held-out words that probes are judged by at the most, drawn like those that are scanned: `O` would
+# drown the rest.
+HELD_OUT_WORDS = 5000
 
-@dataclass(frozen=True)
-class Sampling:
-    """Which of the training examples of a task are read."""
+
+@dataclass(frozen=True, eq=False)
+class ScanContext:
+    """What the scores of a scan are computed from.
+
+    Attributes:
+        task: the task.
+        keys: of the scores.
+        request: the options.
+        extractor: the encoder, and how it reads.
+    """
 
     task: Task
+    keys: Sequence[str]
     request: ScanRequest
+    extractor: Extractor
+
+    def select(self, *sources: Source) -> list[str]:
+        """Return the keys of the scores that are computed from these sources."""
+        return [key for key in self.keys if SCORES[key].source in sources]
+
+    def held_out(self) -> Split:
+        """Return the held-out examples.
+
+        Raises:
+            InputError: if there are none.
+        """
+        if self.task.validation is None:
+            raise InputError(
+                f"{self.task.name} has no held-out examples, and too few to set a tenth aside (at "
+                "least 2 examples of each class always stay in training); use --validation FILE"
+            )
+        return self.task.validation
 
     @property
     def available(self) -> int:
-        """Count the examples that could be drawn."""
+        """How many training examples could be drawn."""
         train = self.task.train
         if not self.request.balanced or train.labels.ndim == 2 or train.words:
             return count_rows(train)
@@ -67,32 +90,33 @@ class Sampling:
 
         Where words are labelled, they are what is drawn, with a balance over their tags.
         """
+        request = self.request
         if self.task.train.words is not None:
-            if self.request.balanced or self.request.per_class is not None:
+            if request.balanced or request.per_class is not None:
                 raise InputError(
                     "words are always drawn in balance over their tags; leave out --balanced "
                     "and --per-class"
                 )
-            return draw_words(self.task.train, size, self.request.seed)
+            return draw_words(self.task.train, size, request.seed)
         return sample(
             self.task.train,
             len(self.task.labels),
             examples=size,
-            balanced=self.request.balanced,
-            per_class=self.request.per_class,
-            seed=self.request.seed,
+            balanced=request.balanced,
+            per_class=request.per_class,
+            seed=request.seed,
         )
 
     def draw_fixed(self) -> np.ndarray:
-        """Draw what was asked for, where "auto" means a fixed number."""
-        if self.request.examples != "auto" or self.request.per_class is not None:
-            size = self.request.examples
+        """Draw as many as were requested, where "auto" means a fixed number."""
+        size = self.request.examples
+        if size != "auto" or self.request.per_class is not None:
             return self.draw(None if isinstance(size, str) else size)
         least = 2 * len(self.task.labels)
         return self.draw(min(max(AUTO_EXAMPLES, least), self.available))
 
     def list_sizes(self) -> Sequence[int] | None:
-        """List the sizes that "auto" goes through; None if the size is given."""
+        """Return the sizes that "auto" goes through; None if the size is given."""
         if self.request.examples != "auto" or self.request.per_class is not None:
             return None
         first = max(FIRST_LOOK, 8 * len(self.task.labels))
@@ -110,109 +134,92 @@ class Sampled:
 
     Attributes:
         split: the examples, as of `take_rows`.
-        lengths: tokens of each; where examples are words, of the texts that they are in.
-        truncated, empty: as in `Tokens`, of all that was tokenised.
-        moments: where they were added up as they came.
-        states: where they were kept, by pooling.
+        extracted: tokens, moments or kept states.
         sample: what belongs to the kept states.
         known: by key, the score by which "auto" had enough, as of `score_states`.
         looks: how often "auto" looks at the most.
-        because: why there are so many.
-        notes: warnings.
+        reason: why there are so many.
     """
 
     split: Split
-    lengths: np.ndarray
-    truncated: int
-    empty: int
-    moments: Moments | None = None
-    states: Mapping[Pooling, States] = field(default_factory=dict)
+    extracted: Extracted
     sample: Sample | None = None
     known: Mapping[str, Sequence[Estimate | None]] = field(default_factory=dict)
     looks: int = 1
-    because: str | None = None
-    notes: tuple[str, ...] = ()
+    reason: str | None = None
 
 
-def tokenize_sample(extractor: Extractor, sampling: Sampling) -> Sampled:
-    """Read the examples without running the encoder, for scores that do not look at states."""
-    train, rows = sampling.task.train, sampling.draw_fixed()
-    tokens = tokenize_rows(extractor, train, rows)
-    return _describe(take_rows(train, rows), tokens)
+def draw_sample(context: ScanContext) -> Sampled:
+    """Read the training examples as far as the scores need it: their states, sums or tokens."""
+    # Sums over classes do not tell the labels of an example apart.
+    several = context.task.kind == "multi_label_classification"
+    kept = ("moments",) if several else ()
+    if context.select("state", "states", "probes", *kept):
+        return _keep_sample(context, several=several)
+    rows, train = context.draw_fixed(), context.task.train
+    split, classes = take_rows(train, rows), None
+    if context.select("moments"):
+        # Of the tags of words some may be missing.
+        labels = np.unique(split.labels, return_inverse=True)[1].reshape(-1)
+        classes = labels, class_weights(torch.from_numpy(np.bincount(labels)))
+    return Sampled(split, context.extractor.read(train, rows, "scanning", classes=classes))
 
 
-def stream_sample(extractor: Extractor, sampling: Sampling) -> Sampled:
-    """Add up the moments of the examples as they come, in memory that does not grow with them."""
-    rows = sampling.draw_fixed()
-    split = take_rows(sampling.task.train, rows)
-    tokens = tokenize_rows(extractor, sampling.task.train, rows)
-    # Of the tags of words some may be missing.
-    labels = np.unique(split.labels, return_inverse=True)[1].reshape(-1)
-    weights = class_weights(torch.from_numpy(np.bincount(labels)))
-    moments = stream_moments(extractor, tokens, labels, weights)
-    return replace(_describe(split, tokens), moments=moments)
-
-
-def _describe(split: Split, tokens: Tokens) -> Sampled:
-    notes = tuple(warn_of_dropped_words(tokens))
-    return Sampled(split, tokens.lengths, tokens.truncated, tokens.empty, notes=notes)
-
-
-def keep_sample(extractor: Extractor, sampling: Sampling, *, decide: str | None) -> Sampled:
-    """Keep the pooled states of the examples.
+def _keep_sample(context: ScanContext, *, several: bool) -> Sampled:
+    """Keep the states of the examples; "auto" reads more until a score says there are enough.
 
     Args:
-        extractor: what reads them.
-        sampling: which ones; "auto" looks at more and more of them.
-        decide: the score with replicates by which "auto" has enough; None for a fixed number.
+        context: of the scan.
+        several: whether an example may have several labels.
     """
-    sizes = None if decide is None else sampling.list_sizes()
-    grown = _GrowingSample(extractor, sampling.task)
+    growing, sizes = _GrowingSample(context), context.list_sizes()
+    scores = ((key, SCORES[key]) for key in context.keys)
+    decide = next((k for k, row in scores if row.jackknife and (row.together or not several)), None)
     if decide is None or sizes is None:
-        return grown.extend(sampling.draw_fixed(), sampling.request.seed)
+        return growing.extend(context.draw_fixed())
     # More reading brings enough examples of all classes but these.
-    train = sampling.task.train
+    train = context.task.train
     groups = train.groups if train.words is None else train.sentences
     rare = find_rare(train.labels, groups, SCORES[decide].fewest)
     for size in sizes:
-        sampled = grown.extend(sampling.draw(size), sampling.request.seed)
+        sampled = growing.extend(context.draw(size))
         assert sampled.sample is not None, "its states were kept"
-        found, close = None, ""
-        with extractor.timed("scores"), suppress(InputError):  # with more examples there are enough
-            states = sampled.states[extractor.poolings[0]]
+        decision, close = None, ""
+        with context.extractor.timed("scores"), suppress(InputError):  # with more there are enough
+            states = sampled.extracted.states[context.extractor.poolings[0]]
             results = estimate_states(decide, states, sampled.sample, rare)
             sampled = replace(sampled, known={decide: results})
-            found, close = _decide(results, len(sizes), sampling.request.within)
-        if found is not None and found.decided:
-            because = f"state {found.best} differs from all others beyond noise"
-        elif found is not None and found.close:
-            because = close
+            decision, close = _decide(results, len(sizes), context.request.within)
+        if decision is not None and decision.decided:
+            reason = f"state {decision.best} differs from all others beyond noise"
+        elif decision is not None and decision.close:
+            reason = close
         elif size == sizes[-1]:
-            balanced = sampling.available < count_rows(train)
-            because = "the rarest class has no more" if balanced else "these are all there are"
+            balanced = context.available < count_rows(train)
+            reason = "the rarest class has no more" if balanced else "these are all there are"
         else:
             continue
-        return replace(sampled, looks=len(sizes), because=because)
+        return replace(sampled, looks=len(sizes), reason=reason)
     raise AssertionError("the last size ends the loop")
 
 
 def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> tuple[Decision, str]:
     """Find the best state, and say what "close" means for this kind of score."""
     if any(isinstance(result, Debiased) for result in results):
-        found = decide_best(results, looks, tolerance=CLOSE)
-        words = f"the states that are tied with state {found.best} lie within {CLOSE:.0%} of it"
-        return found, words
-    found = decide_within(results, looks, within / 100)
+        decision = decide_best(results, looks, tolerance=CLOSE)
+        best = decision.best
+        return decision, f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"
+    decision = decide_within(results, looks, within / 100)
     points, last = f"{within:g} point{'' if within == 1 else 's'}", len(results) - 1
-    if found.best is not None and not _beats_majority(results[found.best]):
+    if decision.best is not None and not _beats_majority(results[decision.best]):
         # All heads may give the majority's answer until more examples teach them something.
-        found = replace(found, close=False)
-    words = f"none of states 1–{last} can be more than {points} above state {found.best}"
-    return found, words
+        decision = replace(decision, close=False)
+    close = f"none of states 1–{last} can be more than {points} above state {decision.best}"
+    return decision, close
 
 
 def _beats_majority(result: Estimate | None) -> bool:
-    """Tell whether a head reads more than the majority class, if it is one."""
+    """Return whether a head reads more than the majority class, if it is one."""
     if not isinstance(result, Quality) or result.value is None or result.majority is None:
         return True
     return result.value > result.majority
@@ -221,49 +228,75 @@ def _beats_majority(result: Estimate | None) -> bool:
 class _GrowingSample:
     """The kept states of the rows that were read so far; each row is read once."""
 
-    def __init__(self, extractor: Extractor, task: Task) -> None:
-        self._extractor, self._task = extractor, task
+    def __init__(self, context: ScanContext) -> None:
+        self._context = context
         self._rows = np.empty(0, np.int64)
-        self._lengths = np.empty(0, np.int64)
-        self._truncated = self._empty = 0
-        self._states: dict[Pooling, States] = {}
-        self._warnings: dict[str, None] = {}
+        self._extracted: Extracted | None = None
 
-    def extend(self, rows: np.ndarray, seed: int) -> Sampled:
-        """Read those of `rows` that are new, and give what was kept of all of them."""
-        extractor = self._extractor
+    def extend(self, rows: np.ndarray) -> Sampled:
+        """Read those of `rows` that are new, and return what was kept of all of them."""
+        task, request, extractor = (
+            self._context.task,
+            self._context.request,
+            self._context.extractor,
+        )
         new = np.setdiff1d(rows, self._rows)
         if len(new):
-            tokens = tokenize_rows(extractor, self._task.train, new)
-            found = extractor.extract(tokens, f"scanning {len(rows):,}")
-            for pooling, states in found.states.items():
-                before = self._states.get(pooling)
-                self._states[pooling] = states if before is None else before + states
-            if found.warning:
-                self._warnings[found.warning] = None
+            more = extractor.read(task.train, new, f"scanning {len(rows):,}", keep=True)
+            self._extracted = more if self._extracted is None else self._extracted + more
             self._rows = np.concatenate([self._rows, new])
-            self._lengths = np.concatenate([self._lengths, tokens.lengths])
-            self._truncated += tokens.truncated
-            self._empty += tokens.empty
-            self._warnings |= dict.fromkeys(warn_of_dropped_words(tokens))
+        assert self._extracted is not None, "there are rows"
         by_row = np.argsort(self._rows, kind="stable")
         order = by_row[np.searchsorted(self._rows[by_row], rows)]
-        split = take_rows(self._task.train, rows)
-        words = self._task.train.words is not None
-        return Sampled(
-            split,
-            self._lengths if words else self._lengths[order],
-            self._truncated,
-            self._empty,
-            states={pooling: states.take(order) for pooling, states in self._states.items()},
-            sample=Sample(
-                split.labels,
-                deal_groups(split.labels, seed, split.groups),
-                seed,
-                split.groups,
-                first=first_state(extractor.poolings[0]),
-                metric=choose_row_metric(self._task),
-                picks=self._task.kind == "multiple_choice",
-            ),
-            notes=tuple(self._warnings),
+        split, lengths = take_rows(task.train, rows), self._extracted.lengths
+        states = {p: states.take(order) for p, states in self._extracted.states.items()}
+        lengths = lengths if task.train.words is not None else lengths[order]
+        shared = Sample(
+            split.labels,
+            deal_groups(split.labels, request.seed, split.groups),
+            request.seed,
+            split.groups,
+            first=first_state(extractor.poolings[0]),
+            metric=choose_row_metric(task),
+            picks=task.kind == "multiple_choice",
+            clusters=request.clusters,
         )
+        return Sampled(split, replace(self._extracted, lengths=lengths, states=states), shared)
+
+
+def take_rows(split: Split, rows: np.ndarray) -> Split:
+    """Return rows of a split, or words of its sentences, as a split with a label for each.
+
+    Words of one sentence are a group, which no fold tears apart.
+
+    Args:
+        split: texts, or sentences of labelled words.
+        rows: of the texts, or of all words, ascending.
+    """
+    if split.words is None:
+        return split.take(rows)
+    sentences = split.sentences[rows]
+    places = rows - split.bounds[sentences]
+    words = [split.words[s][place] for s, place in zip(sentences, places, strict=True)]
+    return Split(words, None, split.labels[rows], groups=sentences)
+
+
+def draw_held_out(split: Split, seed: int) -> np.ndarray:
+    """Return the held-out rows that probes are judged by: all texts, or some words."""
+    if split.words is None:
+        return np.arange(len(split))
+    size = None if count_rows(split) <= HELD_OUT_WORDS else HELD_OUT_WORDS
+    return draw_words(split, size, seed)
+
+
+def count_rows(split: Split) -> int:
+    """Count the texts, or words, that could be drawn."""
+    return len(split) if split.words is None else len(split.labels)
+
+
+def choose_row_metric(task: Task) -> str:
+    """Choose what heads on single rows are judged by: the task's metric, if it is of rows.
+
+    Spans are of sentences, of which a scan reads some words; every tag then counts alike.
+    """
+    return "macro_f1" if task.metric.startswith("entity") else task.metric

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from jaxtyping import Int64
 
 from layerscout.cache import States
 from layerscout.plans import Pooling, first_state, name_state
 from layerscout.runtime import InputError
-from layerscout.scanning.label_scores import ByLabel, LabelScores
-from layerscout.scanning.sample import Entry, Sample, refuse_score, score_entry
 from layerscout.scores import (
     SCORES,
     Debiased,
@@ -22,7 +22,11 @@ from layerscout.scores import (
     Moments,
     Quality,
     Score,
+    State,
+    average_labels,
+    deal_groups,
     find_rare,
+    find_rare_labels,
     find_separable,
     measure_gaps,
 )
@@ -31,6 +35,171 @@ from layerscout.scores import (
 NAMED = 5
 
 T = TypeVar("T")
+
+# An entry of a score: its value, alone or with its replicates, None where it is undefined, or why
+# the whole score is refused.
+Entry = Estimate | float | InputError | None
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What the examples of a scan have in common, whatever the state.
+
+    Attributes:
+        labels: class ids, int64 (n,), or targets, float64 (n,), or which of K labels each example
+            has, bool (n, K).
+        groups: (n,), the groups of `grouping.deal_groups`.
+        seed: of what a score draws.
+        examples: (n,), or None; rows with the same number are the choices of one example.
+        first: the first state that is scored: 1 where state 0 is the same for every example.
+        metric: of the task.
+        picks: the rows are choices, and the metric is of the ones picked.
+        clusters: as for `mutual_information`.
+    """
+
+    labels: np.ndarray
+    groups: Int64[np.ndarray, " n"]
+    seed: int
+    examples: Int64[np.ndarray, " n"] | None
+    first: int
+    metric: str | None = None
+    picks: bool = False
+    clusters: int | None = None
+
+    @property
+    def several(self) -> bool:
+        """Whether an example may have several labels."""
+        return self.labels.dtype.kind == "b"
+
+    def state(self, states: States, s: int) -> State | None:
+        """Give state s; None if it is not scored or holds values that are not finite."""
+        if s < self.first:
+            return None
+        found = states[s]
+        if not np.isfinite(found).all():
+            return None
+        return State(
+            found,
+            self.labels,
+            self.groups,
+            self.seed,
+            self.examples,
+            self.metric,
+            self.picks,
+            self.clusters,
+        )
+
+    def leave_out(self, classes: Sequence[int]) -> Callable[[State], State]:
+        """Make what takes the rows of some classes out of a state of the sample.
+
+        The other classes are numbered anew, and their examples dealt into groups anew. Without
+        classes it gives the state itself, so that scores share what they compute of it.
+        """
+        if not classes:
+            return lambda state: state
+        rows = np.flatnonzero(~np.isin(self.labels, classes))
+        labels = np.unique(self.labels[rows], return_inverse=True)[1].reshape(-1)
+        examples = None if self.examples is None else self.examples[rows]
+        groups = deal_groups(labels, self.seed, examples)
+        return lambda state: replace(
+            state, states=state.states[rows], labels=labels, groups=groups, examples=examples
+        )
+
+    def take_label(self, label: int) -> Callable[[State], State]:
+        """Make what reads a state of the sample for the classes of having a label, 1, or not, 0."""
+        labels = self.labels[:, label].astype(np.int64)
+        groups = deal_groups(labels, self.seed, self.examples)
+        return lambda state: replace(state, labels=labels, groups=groups, metric=None)
+
+
+def score_entry(key: str, state: State) -> Entry:
+    """Compute a score of one state."""
+    row = SCORES[key]
+    try:
+        return row.of_state(state) if row.jackknife is None else row.jackknife(state)
+    except InputError as reason:
+        return reason
+    except np.linalg.LinAlgError:  # which odd states may drive a decomposition to
+        return None
+
+
+def refuse_score(key: str, blocks: int, reason: InputError) -> Score:
+    """Make the score that has no values and says why."""
+    return SCORES[key].score([None] * (blocks + 1), {"refused": str(reason)})
+
+
+# Entries of one state, by the score's key and by label.
+ByLabel = Mapping[str, Mapping[int, Entry]]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelScores:
+    """Scores of examples that may have several labels, computed label by label and averaged.
+
+    Attributes:
+        rare: by key, the labels that the score is computed without.
+        selections: what reads a state for the classes of each other label.
+    """
+
+    rare: Mapping[str, tuple[int, ...]]
+    selections: Mapping[int, Callable[[State], State]]
+
+    @classmethod
+    def of(cls, sample: Sample, keys: Sequence[str]) -> LabelScores:
+        """Choose the labels of each score, by key."""
+        rare = {
+            key: find_rare_labels(sample.labels, sample.examples, SCORES[key].fewest)
+            for key in keys
+        }
+        labels = range(sample.labels.shape[1] if keys else 0)
+        asked = [label for label in labels if any(label not in rare[key] for key in keys)]
+        return cls(rare, {label: sample.take_label(label) for label in asked})
+
+    def score(self, state: State) -> ByLabel:
+        """Compute the scores of one state."""
+        found: dict[str, dict[int, Entry]] = {key: {} for key in self.rare}
+        for label, select in self.selections.items():
+            classes = select(state)
+            for key, rare in self.rare.items():
+                if label not in rare:
+                    found[key][label] = score_entry(key, classes)
+        return found
+
+    def average(self, rows: Sequence[ByLabel]) -> dict[str, Score]:
+        """Average over the labels that have a value at every state that is scored.
+
+        There is no interval: labels share their examples, and each has groups of its own.
+
+        Args:
+            rows: what `score` gave of each state; nothing of states that are not scored.
+        """
+        return {key: self._average(key, [row.get(key) for row in rows]) for key in self.rare}
+
+    def _average(self, key: str, by_state: Sequence[Mapping[int, Entry] | None]) -> Score:
+        blocks, fewest = len(by_state) - 1, max(2, SCORES[key].fewest)
+        if set(self.selections) <= set(self.rare[key]):
+            reason = InputError(
+                f"no label has {fewest} or more examples with it and as many without it; use more"
+            )
+            return refuse_score(key, blocks, reason)
+        values: list[dict[int, float | None] | None] = []
+        for entries in by_state:
+            known: dict[int, float | None] = {}
+            for label, entry in (entries or {}).items():
+                if isinstance(entry, InputError):
+                    return refuse_score(key, blocks, entry)
+                known[label] = entry.value if isinstance(entry, Estimate) else entry
+            values.append(None if entries is None else known)
+        means, defined, undefined = average_labels(values)
+        if undefined and not defined:
+            reason = InputError("no label has a value at every state; use more examples")
+            return refuse_score(key, blocks, reason)
+        details: dict[str, Any] = {"labels": len(defined)}
+        if self.rare[key]:
+            details["left_out"] = list(self.rare[key])
+        if undefined:
+            details["undefined"] = undefined
+        return SCORES[key].score(means, details)
 
 
 def estimate_states(

@@ -23,6 +23,7 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 from inputs import Write, writer
+from tiny import EACH_FAMILY, tiny_checkpoint
 
 # The modules with shapes in their signatures are found, not listed: a list does not move with them.
 # Tests hand wrong words to these on purpose, whose own checks are what must refuse them.
@@ -223,3 +224,17 @@ def telling(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = (f"{text},{('bad', 'good')[label]}\n" for text, label in rows)
     path.write_text("text,label\n" + "".join(lines))
     return path
+
+
+@pytest.fixture(scope="session", params=EACH_FAMILY)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a tiny random checkpoint of each family; no test changes it."""
+    return tiny_checkpoint(tmp_path_factory.mktemp("families") / request.param, request.param)
+
+
+@pytest.fixture(scope="session")
+def encoder(folder: Path) -> Any:
+    """Give its encoder, which a test leaves as it was."""
+    from layerscout.models import Encoder
+
+    return Encoder.load(folder, device="cpu")

@@ -1,11 +1,13 @@
 """Tiny random checkpoints of every supported family, with tokenizers made on the spot."""
 
+import json
 import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import (
@@ -383,3 +385,26 @@ def _post_processor(row: _Family) -> processors.PostProcessor:
         pair=f"{first} $A {between} $B:{second} {last}:{second}",
         special_tokens=[(first, first_id), (last, last_id)],
     )
+
+
+def inputs_of(encoder: Any, texts: int = 5) -> dict[str, torch.Tensor]:
+    """Make a batch of the first sentences for a model."""
+    return encoder.batch(encoder.tokenize(SENTENCES[:texts]), np.arange(texts))
+
+
+def logits_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Run a classifier in eval mode."""
+    with torch.no_grad():
+        return model.eval()(**batch).logits
+
+
+def trains(model: Any) -> set[str]:
+    """Name the parameters that ask for gradients."""
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def change_json(path: Path, **entries: Any) -> Path:
+    """Write other entries into a JSON file; `...` leaves one out. Return its folder."""
+    content = json.loads(path.read_text()) | entries
+    path.write_text(json.dumps({k: v for k, v in content.items() if v is not ...}))
+    return path.parent

@@ -7,16 +7,10 @@ import torch
 from layerscout.data import make_targets
 from layerscout.models import Encoder, make_classifier
 from layerscout.plans import make_plan
-from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
+from tiny import inputs_of, tiny_checkpoint
 from tuned import NAMES, cheaply, several_task, task_of, words_task
 
 SHARES = np.array([0.9, 0.06, 0.04])
-
-
-@pytest.fixture(scope="module", params=EACH_FAMILY)
-def encoder(request, tmp_path_factory):
-    folder = tiny_checkpoint(tmp_path_factory.mktemp("of") / request.param, request.param)
-    return Encoder.load(folder, device="cpu")
 
 
 @pytest.mark.parametrize("kind", ["multi_label_classification", "token_classification"])
@@ -43,7 +37,7 @@ def test_a_new_head_starts_from_how_often_labels_occur(encoder, kind):
     weight = model.get_parameter(bias.removesuffix("bias") + "weight")
     with torch.no_grad():
         weight.zero_()
-        logits = model(**encoder.batch(encoder.tokenize(SENTENCES[:2]), np.arange(2))).logits
+        logits = model(**inputs_of(encoder, 2)).logits
     several = kind == "multi_label_classification"
     found = logits.sigmoid() if several else logits.softmax(dim=-1)
     np.testing.assert_allclose(found.numpy(), np.broadcast_to(SHARES, found.shape), rtol=1e-5)

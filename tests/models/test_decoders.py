@@ -42,7 +42,7 @@ from layerscout.runtime import InputError
 from layerscout.studies.context import TrialContext
 from layerscout.studies.store import Store
 from telling import telling_task
-from tiny import SENTENCES, tiny_checkpoint, tiny_tokenizer
+from tiny import SENTENCES, change_json, tiny_checkpoint, tiny_tokenizer
 from tuned import cheaply
 
 
@@ -54,13 +54,6 @@ def folder(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def encoder(folder):
     return Encoder.load(folder, device="cpu")
-
-
-def change(folder, name, **entries):
-    """Write other entries into a JSON file of a checkpoint; None leaves one out."""
-    content = json.loads((folder / name).read_text()) | entries
-    kept = {k: v for k, v in content.items() if v is not None}
-    (folder / name).write_text(json.dumps(kept))
 
 
 # The last token
@@ -116,8 +109,8 @@ def test_find_read_skips_padding_tokens_at_the_end(encoder):
 
 def test_a_missing_padding_token_is_borrowed_and_exported(tmp_path):
     folder = tiny_checkpoint(tmp_path / "poor", "llama")
-    change(folder, "tokenizer_config.json", pad_token=None)
-    change(folder, "config.json", pad_token_id=None)
+    change_json(folder / "tokenizer_config.json", pad_token=...)
+    change_json(folder / "config.json", pad_token_id=...)
     encoder = Encoder.load(folder)
     assert (
         len(encoder.notes) == 1
@@ -141,7 +134,7 @@ def test_a_missing_padding_token_is_borrowed_and_exported(tmp_path):
 
 def test_without_padding_and_end(tmp_path):
     folder = tiny_checkpoint(tmp_path / "poorer", "llama")
-    change(folder, "tokenizer_config.json", pad_token=None, eos_token=None)
+    change_json(folder / "tokenizer_config.json", pad_token=..., eos_token=...)
     with pytest.raises(InputError, match="neither a padding token nor an end-of-text token"):
         Encoder.load(folder)
 
@@ -163,7 +156,7 @@ def test_a_line_break_stands_between_the_texts_of_a_pair(family, tmp_path):
 def test_a_tokenizer_class_with_pairs_of_its_own_is_exported_as_a_plain_one(tmp_path):
     """GPTNeoXTokenizer makes what is between the texts anew whenever it is loaded."""
     folder = tiny_checkpoint(tmp_path / "base", "gpt_neox")
-    change(folder, "tokenizer_config.json", tokenizer_class="GPTNeoXTokenizer")
+    change_json(folder / "tokenizer_config.json", tokenizer_class="GPTNeoXTokenizer")
     expected = Encoder.load(folder).tokenizer("a cat", "a dog")
     truncate(folder, 2, tmp_path / "short")
     again = AutoTokenizer.from_pretrained(tmp_path / "short")
@@ -178,8 +171,8 @@ def test_a_tokenizer_class_with_pairs_of_its_own_is_exported_as_a_plain_one(tmp_
 )
 def test_a_small_folder_has_the_tokenizer_that_it_was_trained_with(options, tmp_path):
     folder = tiny_checkpoint(tmp_path / "poor", "llama")
-    change(folder, "tokenizer_config.json", pad_token=None)
-    change(folder, "config.json", pad_token_id=None)
+    change_json(folder / "tokenizer_config.json", pad_token=...)
+    change_json(folder / "config.json", pad_token_id=...)
     encoder, task = Encoder.load(folder), telling_task(n=40)
     result = cheaply(encoder, task, "(2, 3, 3)", epochs=1, **options)
     result.save(tmp_path / "out")
@@ -215,7 +208,7 @@ def test_a_language_model_with_tied_embeddings_is_truncated(tmp_path):
     config.tie_word_embeddings = True
     torch.manual_seed(0)
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    change(folder, "config.json", use_cache=True)
+    change_json(folder / "config.json", use_cache=True)
     whole = LlamaForCausalLM.from_pretrained(folder)
     with torch.no_grad():
         inputs = tiny_tokenizer("llama")(SENTENCES[0], return_tensors="pt")
@@ -250,7 +243,7 @@ def test_a_language_model_with_tied_embeddings_is_truncated(tmp_path):
 )
 def test_what_is_no_stack_of_blocks_in_floating_point(entries, message, tmp_path):
     folder = tiny_checkpoint(tmp_path / "other", "llama")
-    change(folder, "config.json", **entries)
+    change_json(folder / "config.json", **entries)
     with pytest.raises(InputError, match=message) as refused:
         Encoder.load(folder)
     assert "\n" not in str(refused.value)
@@ -382,7 +375,7 @@ def test_an_unlike_family_is_refused_with_the_reason(family, settings, message, 
 
 def test_positions_that_are_counted_after_the_padding_token(unknown):
     folder = unknown("data2vec-text")
-    change(folder, "tokenizer_config.json", model_max_length=10**6)
+    change_json(folder / "tokenizer_config.json", model_max_length=10**6)
     encoder = Encoder.load(folder)
     assert encoder.family.positions_after_padding
     longest = 160 - encoder.tokenizer.pad_token_id - 1

@@ -1,27 +1,16 @@
 """Every family: states against the library's own, cutting and resuming, tokens, faults."""
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification
 
 from conftest import MODELS, real
 from inputs import expect_refused
 from layerscout.models import Encoder, encoder as encoder_module
-from layerscout.models.forward import entering_blocks
 from layerscout.runtime import InputError
-from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
+from tiny import SENTENCES, change_json, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "   ", "unseen ☃ glyphs ﷽ and [SEP] </s> [CLS] typed by hand", "a " * 300)
-
-
-@pytest.fixture(scope="module", params=EACH_FAMILY)
-def family(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("families") / request.param
-    return Encoder.load(tiny_checkpoint(folder, request.param))
 
 
 def plain_states(encoder, text, pair=None, max_length=128):
@@ -51,11 +40,11 @@ def plain_states(encoder, text, pair=None, max_length=128):
     return [state[0] for state in states], special
 
 
-def test_states_are_the_library_s_pooled_over_ordinary_tokens(family):
-    found = family.states(TEXTS)
-    assert found.shape == (family.blocks + 1, len(TEXTS), 16)
+def test_states_are_the_library_s_pooled_over_ordinary_tokens(encoder):
+    found = encoder.states(TEXTS)
+    assert found.shape == (encoder.blocks + 1, len(TEXTS), 16)
     for row, text in enumerate(TEXTS):
-        states, special = plain_states(family, text)
+        states, special = plain_states(encoder, text)
         ordinary = ~special if (~special).any() else special
         for level, state in enumerate(states):
             torch.testing.assert_close(
@@ -63,34 +52,34 @@ def test_states_are_the_library_s_pooled_over_ordinary_tokens(family):
             )
 
 
-def test_states_of_pairs(family):
+def test_states_of_pairs(encoder):
     firsts, seconds = list(SENTENCES[:6]), list(SENTENCES[6:12])
-    found = family.states(firsts, seconds, max_length=24)
+    found = encoder.states(firsts, seconds, max_length=24)
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        states, special = plain_states(family, first, second, max_length=24)
+        states, special = plain_states(encoder, first, second, max_length=24)
         torch.testing.assert_close(
             found[-1, row], states[-1][~special].mean(0), rtol=1e-4, atol=2e-5
         )
 
 
-def test_first_token_pooling(family):
-    found = family.states(TEXTS[:5], pooling="cls")
+def test_first_token_pooling(encoder):
+    found = encoder.states(TEXTS[:5], pooling="cls")
     for row, text in enumerate(TEXTS[:5]):
-        states, _ = plain_states(family, text)
-        for level in range(1, family.blocks + 1):
+        states, _ = plain_states(encoder, text)
+        for level in range(1, encoder.blocks + 1):
             torch.testing.assert_close(found[level, row], states[level][0], rtol=1e-4, atol=2e-5)
 
 
-def test_one_pass_pools_in_several_ways(family):
-    tokens, rows = family.tokenize(TEXTS), np.array([3, 17, 0, 18])
+def test_one_pass_pools_in_several_ways(encoder):
+    tokens, rows = encoder.tokenize(TEXTS), np.array([3, 17, 0, 18])
     passes = []
-    handle = family.model.register_forward_pre_hook(lambda *_: passes.append(1))
-    mean, first, again = family.pool_each(tokens, rows, ("mean", "cls", "mean"))
+    handle = encoder.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    mean, first, again = encoder.pool_each(tokens, rows, ("mean", "cls", "mean"))
     handle.remove()
     assert len(passes) == 1
     assert torch.equal(mean, again)
-    assert torch.equal(mean, family.pool(tokens, rows))
-    assert torch.equal(first, family.pool(tokens, rows, "cls"))
+    assert torch.equal(mean, encoder.pool(tokens, rows))
+    assert torch.equal(first, encoder.pool(tokens, rows, "cls"))
     assert not torch.equal(mean, first)
 
 
@@ -103,78 +92,59 @@ def test_pooling_does_without_dropout_whatever_mode_the_model_is_in(tiny):
     assert encoder.model.training and not encoder.model.pooler.training
 
 
-def test_batching_does_not_matter_and_order_is_kept(family, monkeypatch):
-    together = family.states(TEXTS)
+def test_batching_does_not_matter_and_order_is_kept(encoder, monkeypatch):
+    together = encoder.states(TEXTS)
     monkeypatch.setattr(encoder_module, "CPU_TOKENS", 1)  # each text alone, without padding
-    torch.testing.assert_close(family.states(TEXTS), together, rtol=1e-4, atol=2e-5)
-    backwards = family.states(TEXTS[::-1])
+    torch.testing.assert_close(encoder.states(TEXTS), together, rtol=1e-4, atol=2e-5)
+    backwards = encoder.states(TEXTS[::-1])
     torch.testing.assert_close(backwards.flip(1), together, rtol=1e-4, atol=2e-5)
 
 
-def test_resuming_at_every_cut_gives_the_full_model(family):
-    tokens = family.tokenize(TEXTS[:8])
-    inputs = family.batch(tokens, np.arange(8))
-    full = family.model(**inputs).last_hidden_state
-    for block in range(family.blocks + 1):
-        state = family.cut(inputs, block)
-        assert torch.equal(family.resume(inputs, state, block), full), block
-    assert torch.equal(family.model(**inputs).last_hidden_state, full)  # all is put back
+def test_resuming_at_every_cut_gives_the_full_model(encoder):
+    tokens = encoder.tokenize(TEXTS[:8])
+    inputs = encoder.batch(tokens, np.arange(8))
+    full = encoder.model(**inputs).last_hidden_state
+    for block in range(encoder.blocks + 1):
+        state = encoder.cut(inputs, block)
+        assert torch.equal(encoder.resume(inputs, state, block), full), block
+    assert torch.equal(encoder.model(**inputs).last_hidden_state, full)  # all is put back
 
 
-def test_resuming_computes_from_the_state_alone_with_gradients(family):
-    tokens = family.tokenize(TEXTS[:8])
-    inputs = family.batch(tokens, np.arange(8))
-    for block in range(family.blocks):
-        state = torch.randn_like(family.cut(inputs, block)).requires_grad_()
+def test_resuming_computes_from_the_state_alone_with_gradients(encoder):
+    tokens = encoder.tokenize(TEXTS[:8])
+    inputs = encoder.batch(tokens, np.arange(8))
+    for block in range(encoder.blocks):
+        state = torch.randn_like(encoder.cut(inputs, block)).requires_grad_()
         if block > 0:  # what the embeddings read is then of no consequence
             other = inputs | {"input_ids": inputs["input_ids"].flip(0)}
             torch.testing.assert_close(
-                family.resume(other, state, block), family.resume(inputs, state, block)
+                encoder.resume(other, state, block), encoder.resume(inputs, state, block)
             )
-        family.resume(inputs, state, block).square().sum().backward()
+        encoder.resume(inputs, state, block).square().sum().backward()
         assert state.grad is not None and state.grad.abs().sum() > 0
 
 
-def test_blocks_below_and_above_a_cut_do_not_run(family, monkeypatch):
-    tokens = family.tokenize(TEXTS[:2])
-    inputs = family.batch(tokens, np.arange(2))
-    state = family.cut(inputs, 2)
+def test_blocks_below_and_above_a_cut_do_not_run(encoder, monkeypatch):
+    tokens = encoder.tokenize(TEXTS[:2])
+    inputs = encoder.batch(tokens, np.arange(2))
+    state = encoder.cut(inputs, 2)
     ran = []
     inner = [
         module
-        for name, module in family.model.named_modules()
+        for name, module in encoder.model.named_modules()
         if name.endswith(("attention", "attn")) and not name.endswith("attention.self")
     ]
     assert inner
     handles = [m.register_forward_hook(lambda *_: ran.append(1)) for m in inner]
-    family.model(**inputs)
+    encoder.model(**inputs)
     whole, _ = len(ran), ran.clear()
-    family.cut(inputs, 2)
+    encoder.cut(inputs, 2)
     below, _ = len(ran), ran.clear()
-    family.resume(inputs, state, 2)
+    encoder.resume(inputs, state, 2)
     above = len(ran)
     for handle in handles:
         handle.remove()
     assert below == above == whole // 2
-
-
-def test_one_pass_runs_every_block_once(family):
-    tokens = family.tokenize(TEXTS[:4])
-    entered = []
-    with entering_blocks(family.model, family.family, lambda level, _: entered.append(level)):
-        family.pool(tokens, np.arange(4))
-    assert entered == list(range(family.blocks))
-
-
-def test_a_truncated_load_gives_the_same_states(family):
-    folder, found = family.name, family.states(TEXTS[:6])
-    for head in range(1, family.blocks):
-        depth = {"n_layers" if "distilbert" in folder else "num_hidden_layers": head}
-        if "modernbert" in folder:
-            depth["layer_types"] = family.model.config.layer_types[:head]
-        cut = AutoModelForSequenceClassification.from_pretrained(folder, **depth).eval()
-        short = replace(family, model=getattr(cut, cut.base_model_prefix))
-        torch.testing.assert_close(short.states(TEXTS[:6]), found[: head + 1])
 
 
 def test_unknown_tokens_count_and_typed_special_tokens_do_not_hide(tiny):
@@ -201,11 +171,10 @@ def test_maximal_length_must_fit_the_model(tiny, length):
 
 
 def test_positions_after_padding_are_not_used(tmp_path):
-    tokenizer = tiny_checkpoint(tmp_path / "roberta", "roberta") / "tokenizer_config.json"
-    content = json.loads(tokenizer.read_text())
-    content["model_max_length"] = 10**30  # so that the position table is the limit
-    tokenizer.write_text(json.dumps(content))
-    encoder = Encoder.load(tmp_path / "roberta")
+    folder = tiny_checkpoint(tmp_path / "roberta", "roberta")
+    # So that the position table is the limit.
+    change_json(folder / "tokenizer_config.json", model_max_length=10**30)
+    encoder = Encoder.load(folder)
     assert encoder.states(["the cat " * 200], max_length=160).isfinite().all()
     with pytest.raises(InputError, match=r"\.\.160"):
         encoder.states(["the cat"], max_length=161)

@@ -18,18 +18,9 @@ from conftest import real
 from inputs import expect_refused
 from layerscout.models import Encoder, build, export, truncate
 from layerscout.runtime import DiskError, InputError, replace_folder
-from tiny import EACH_FAMILY, FAMILIES, SENTENCES, tiny_checkpoint
+from tiny import FAMILIES, SENTENCES, change_json, inputs_of, tiny_checkpoint
 
 LABELS = ["bad", "très “good”"]
-
-
-@pytest.fixture(scope="module", params=EACH_FAMILY)
-def folder(request, tmp_path_factory):
-    return tiny_checkpoint(tmp_path_factory.mktemp("families") / request.param, request.param)
-
-
-def inputs(encoder):
-    return encoder.batch(encoder.tokenize(SENTENCES[:5]), torch.arange(5).numpy())
 
 
 # truncate
@@ -42,7 +33,7 @@ def test_a_truncated_checkpoint_gives_the_state_of_its_head(folder, tmp_path, ca
         said = truncate(folder, 3, tmp_path / "short")
     assert capfd.readouterr() == ("", "")
     short = Encoder.load(tmp_path / "short", device="cpu")
-    batch = inputs(whole)
+    batch = inputs_of(whole)
     expected, found = whole.cut(batch, 3), short.cut(batch, 3)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
     assert type(short.model) is type(whole.model)
@@ -101,13 +92,6 @@ def test_the_architecture_is_kept(kind, tmp_path):
     assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.state_dict().items())
 
 
-def edited(folder, **values):
-    path = folder / "config.json"
-    content = json.loads(path.read_text()) | values
-    path.write_text(json.dumps({k: v for k, v in content.items() if v is not ...}))
-    return folder
-
-
 @pytest.mark.parametrize(
     ("architectures", "expected", "said"),
     [
@@ -119,7 +103,9 @@ def edited(folder, **values):
     ],
 )
 def test_classes_that_cannot_be_had(architectures, expected, said, tmp_path):
-    whole = edited(tiny_checkpoint(tmp_path / "whole", "bert"), architectures=architectures)
+    whole = change_json(
+        tiny_checkpoint(tmp_path / "whole", "bert") / "config.json", architectures=architectures
+    )
     warned = truncate(whole, 2, tmp_path / "short")
     assert AutoConfig.from_pretrained(tmp_path / "short").architectures == [expected]
     assert all(part in line for part, line in zip(said, warned, strict=False))
@@ -130,7 +116,7 @@ def test_classes_that_cannot_be_had(architectures, expected, said, tmp_path):
 def test_the_dtypes_of_file_and_configuration_are_kept(named, tmp_path):
     whole = tiny_checkpoint(tmp_path / "whole", "bert")
     AutoModel.from_pretrained(whole, dtype=torch.float16).save_pretrained(whole)
-    truncate(edited(whole, dtype=named), 2, tmp_path / "short")
+    truncate(change_json(whole / "config.json", dtype=named), 2, tmp_path / "short")
     weights = load_file(tmp_path / "short" / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
     config = json.loads((tmp_path / "short" / "config.json").read_text())
@@ -155,7 +141,7 @@ def test_what_the_class_does_not_have_is_left_out_and_said(tmp_path):
 
 def test_a_head_that_the_file_lacks_is_an_error(tmp_path):
     whole = tiny_checkpoint(tmp_path / "whole", "bert")
-    edited(whole, architectures=["BertForMaskedLM"])
+    change_json(whole / "config.json", architectures=["BertForMaskedLM"])
     with pytest.raises(InputError, match="lack 6 tensors of a BertForMaskedLM, such as cls.pred"):
         truncate(whole, 2, tmp_path / "short")
     assert not (tmp_path / "short").exists()
@@ -169,7 +155,7 @@ def test_shared_blocks(tmp_path):
     for head, untie, groups in ((3, False, 1), (4, True, 4)):
         truncate(whole, head, tmp_path / "short", untie=untie)
         short = Encoder.load(tmp_path / "short")
-        batch = inputs(encoder)
+        batch = inputs_of(encoder)
         assert torch.equal(short.cut(batch, head), encoder.cut(batch, head))
         assert short.model.config.num_hidden_groups == groups
     with pytest.raises(InputError, match="share no weights"):
@@ -181,7 +167,7 @@ def test_a_real_checkpoint_stays_small(tmp_path):
     source = real("models", "all-MiniLM-L6-v2")
     assert len(truncate(source, 3, tmp_path / "short")) == 1
     whole, short = Encoder.load(source), Encoder.load(tmp_path / "short")
-    batch = inputs(whole)
+    batch = inputs_of(whole)
     torch.testing.assert_close(short.cut(batch, 3), whole.cut(batch, 3), rtol=0, atol=0)
     halves = 3 * (12 * 384**2 + 13 * 384) * 2  # bytes of three blocks in float16
     files = [path / "model.safetensors" for path in (source, tmp_path / "short")]
@@ -271,7 +257,7 @@ def test_pipelines_answer_without_layerscout(tmp_path):
         model = build(encoder, "head:2", labels=LABELS)
         export(model, encoder.tokenizer, tmp_path / family, "", max_length=128)
         with torch.no_grad():
-            expected.append(model(**inputs(encoder)).logits)
+            expected.append(model(**inputs_of(encoder)).logits)
     done = subprocess.run(
         [sys.executable, "-c", ANSWER, json.dumps(SENTENCES[:5]), *FAMILIES],
         cwd=tmp_path,

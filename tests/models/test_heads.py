@@ -5,15 +5,13 @@ import torch
 
 from layerscout.models import Encoder, Head, make_classifier, make_family_head
 from layerscout.plans import Plan
-from tiny import EACH_FAMILY, SENTENCES
+from tiny import SENTENCES
 from tuned import load
 
 NAMES = ("bad", "fair", "good")
 
 
-@pytest.mark.parametrize("family", EACH_FAMILY)
-def test_equals_the_head_of_the_classifier(family, tmp_path):
-    encoder = load(tmp_path, family)
+def test_equals_the_head_of_the_classifier(encoder):
     tokens = encoder.tokenize(SENTENCES[:5])
     inputs = encoder.batch(tokens, torch.arange(5).numpy())
     whole = make_classifier(encoder, Plan((), encoder.blocks), NAMES, seed=3)

@@ -211,62 +211,6 @@ def test_the_fake_hub_speaks_like_the_real_one(tmp_path: Path) -> None:
     assert running.requests[0] == "GET /org/name/resolve/main/a/b.txt"
 
 
-@pytest.mark.whole
-def test_transformers_loads_from_the_fake_hub(served: Served, tmp_path: Path) -> None:
-    code = f"""
-import torch
-from transformers import AutoModel, AutoTokenizer
-local = AutoModel.from_pretrained({str(served.models["org/safe"])!r}).state_dict()
-for name in ("org/safe", "org/both"):
-    remote = AutoModel.from_pretrained(name).state_dict()
-    answers[name] = all(torch.equal(local[key], remote[key]) for key in local | remote)
-answers["ids"] = AutoTokenizer.from_pretrained("org/safe")("the old cat")["input_ids"]
-answers["local ids"] = AutoTokenizer.from_pretrained(
-    {str(served.models["org/safe"])!r})("the old cat")["input_ids"]
-answers["missing"] = refusal(AutoModel.from_pretrained, "org/nothing")
-answers["gated"] = refusal(AutoModel.from_pretrained, "org/gated")
-answers["revision"] = refusal(AutoModel.from_pretrained, "org/safe", revision="v2")
-answers["malicious"] = refusal(AutoModel.from_pretrained, "org/malicious")
-"""
-    answers = ask(served.hub.environment(tmp_path), code)
-    assert answers["org/safe"] and answers["org/both"]
-    assert answers["ids"] == answers["local ids"]
-    assert "not a valid model identifier" in answers["missing"][1]
-    assert "gated repo" in answers["gated"][1]
-    assert "not a valid git identifier" in answers["revision"][1]
-    assert answers["malicious"] and not served.trace.exists()
-    assert answers["elsewhere"] == []
-
-
-@pytest.mark.whole
-def test_datasets_loads_from_the_fake_hub(served: Served, tmp_path: Path) -> None:
-    code = """
-from datasets import load_dataset
-glue = load_dataset("nyu-mll/glue", "sst2")
-answers["rows"] = {name: split["label"][:] for name, split in glue.items()}
-answers["first"] = glue["train"]["sentence"][0]
-answers["names"] = glue["train"].features["label"].names
-answers["reviews"] = load_dataset("org/reviews", split="train")["label"][:]
-answers["missing"] = refusal(load_dataset, "org/nothing")
-answers["config"] = refusal(load_dataset, "nyu-mll/glue", "sst3")
-answers["gated"] = refusal(load_dataset, "org/gated")
-"""
-    answers = ask(served.hub.environment(tmp_path), code)
-    assert answers["rows"] == {
-        "train": [0, 1, 1] * 10,
-        "validation": [0, 1] * 5,
-        "test": [-1] * 4,
-    }
-    assert answers["first"] == SENTENCES[0] + " (0)"
-    assert answers["names"] == ["negative", "positive"]
-    assert answers["reviews"] == [0, 1, 2] * 8
-    assert answers["missing"][0] == "DatasetNotFoundError"
-    assert "sst2" in answers["config"][1]
-    assert "gated" in answers["gated"][1]
-    # The data set viewer's address is derived from the hub's.
-    assert set(answers["elsewhere"]) <= {"datasets-server.127.0.0.1"}
-
-
 @dataclass(frozen=True)
 class Online:
     """What one process got through layerscout, where it keeps its cache, and what it asked."""

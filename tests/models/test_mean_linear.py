@@ -7,15 +7,10 @@ import torch
 from inputs import expect_refused
 from layerscout.cache import Examples, compute_logits
 from layerscout.data import Targets
-from layerscout.models import Encoder, load as load_saved, locate_parameters, make_classifier
+from layerscout.models import load as load_saved, locate_parameters, make_classifier
 from layerscout.plans import make_plan
-from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
+from tiny import SENTENCES
 from tuned import NAMES, cheaply, choices_task, copied, differing, fitted, labels_for, load, task_of
-
-
-@pytest.fixture(scope="module", params=EACH_FAMILY)
-def encoder(request, tmp_path_factory):
-    return Encoder.load(tiny_checkpoint(tmp_path_factory.mktemp(request.param), request.param))
 
 
 @pytest.mark.parametrize("notation", ["(3, 3, 3)", "full"])

@@ -7,8 +7,8 @@ import pytest
 from layerscout.data import METRICS, name_metric
 from layerscout.pages.comparison import count_compared
 from layerscout.pages.evaluation import SHOWN, describe_evaluation, tabulate_by_name
-from layerscout.pages.html import build_sections
 from layerscout.pages.scores import describe_no_signal, describe_scan, list_notes
+from layerscout.pages.sections import build_sections
 from layerscout.pages.words import (
     count_examples,
     count_labels,

@@ -6,7 +6,6 @@ import pytest
 
 from layerscout.pages.charts import LEAST_SPAN, draw_skips
 from layerscout.pages.evaluation import describe_evaluation
-from layerscout.pages.html import build_sections
 from layerscout.pages.next_steps import (
     choose_output,
     suggest_step,
@@ -14,7 +13,7 @@ from layerscout.pages.next_steps import (
     write_command,
     write_next_command,
 )
-from layerscout.pages.sections import build_tuned
+from layerscout.pages.sections import build_sections
 from scan_content import scan
 
 SKIPS = [[0.5, 0.5, 0.5], [None, 0.5, 0.5], [None, None, 0.5]]
@@ -188,7 +187,7 @@ def test_more_rows_are_advised_where_more_epochs_cannot_help():
         "layerscout tune base r.csv --plan '(2, 3, 3)' --validation 0.3 --epochs 10 "
         "--learning-rate 3e-05 -o out-more-rows",
     )
-    assert build_tuned(content)[1][0].paragraphs[1].startswith(early)
+    assert build_sections(content)[1][0].paragraphs[1].startswith(early)
     # A third of the rows is set aside already, or they come from a file of their own.
     for given in (0.3, "held.csv", None):
         again = tuned(settings=content["settings"] | {"validation": given})
@@ -196,7 +195,7 @@ def test_more_rows_are_advised_where_more_epochs_cannot_help():
     late = {"best": {"epoch": 7, "value": 0.6}}
     step = suggest_step(tuned(**late), "out")
     assert step is not None and "--epochs 20" in step[1] and step[1].endswith("-o out-longer")
-    assert len(build_tuned(tuned(**late))[1][0].paragraphs) == 1
+    assert len(build_sections(tuned(**late))[1][0].paragraphs) == 1
     # Where nothing was learnt, it is not rows that are missing.
     step = suggest_step(tuned(metrics={"accuracy": 0.4}), "out")
     assert step is not None and step[1].endswith("-o out-longer")

@@ -25,7 +25,7 @@ from layerscout.analysis import evaluate
 from layerscout.cache import Examples, compute_logits, compute_loss, predict
 from layerscout.data import make_targets
 from layerscout.models import load as load_saved, make_classifier
-from layerscout.pages.sections import build_tuned
+from layerscout.pages.sections import build_sections
 from layerscout.tuning import stages
 from layerscout.tuning.card import model_card
 from layerscout.tuning.snapshots import Snapshots
@@ -265,7 +265,7 @@ def test_words_are_saved_with_their_tags_and_answer_in_a_pipeline(bert, tmp_path
     assert content["task"]["words_used"] == len(task.train.labels)
     assert set(content["metrics"]) >= {"entity_f1", "entity_precision", "entity_recall"}
     assert set(content["by_name"]) == {"long"}
-    facts = dict(build_tuned(content)[1][-1].facts)
+    facts = dict(build_sections(content)[1][-1].facts)
     assert facts["Validated on"] == f"{len(task.validation)} sentences"
     table = pd.read_parquet(tmp_path / "tuned" / "predictions.parquet")
     assert len(table) == len(task.validation.labels)

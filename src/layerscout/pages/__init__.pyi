@@ -35,7 +35,6 @@ from .evaluation import (
     tabulate_truncation as tabulate_truncation,
 )
 from .html import (
-    build_sections as build_sections,
     render_page as render_page,
     render_result as render_result,
 )
@@ -69,6 +68,7 @@ from .scores import (
     list_scores as list_scores,
     title_score as title_score,
 )
+from .sections import build_sections as build_sections
 from .side_by_side import (
     build_side_by_side as build_side_by_side,
     describe_side_by_side as describe_side_by_side,

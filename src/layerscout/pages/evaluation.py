@@ -223,3 +223,22 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
     columns = [start_line(name), "Precision", "Recall", "F1", "Support"]
     columns += ["Threshold"] if thresholds else []
     return Table(caption, columns, rows)
+
+
+def tabulate_confusion(content: Mapping[str, Any]) -> Table | None:
+    """Tabulate which classes were taken for which, shaded by the share of the row."""
+    table, names = choose_split(content).get("confusion"), content["task"].get("labels") or ()
+    if not table or len(names) > SHOWN:
+        return None
+    shades = {
+        (row, column + 1): count / max(1, sum(counts))
+        for row, counts in enumerate(table)
+        for column, count in enumerate(counts)
+    }
+    rows = [
+        [name, *(f"{count:,}" for count in counts)]
+        for name, counts in zip(names, table, strict=True)
+    ]
+    word = name_label(content["task"]["kind"])
+    caption = f"Rows: the true {word}; columns: the predicted one. Shading: the share of the row."
+    return Table(caption, ["", *names], rows, shades=shades)

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -17,30 +16,9 @@ from markupsafe import Markup, escape
 
 from layerscout.pages.charts import fit_page
 from layerscout.pages.content import Section
-from layerscout.pages.next_steps import suggest_step
-from layerscout.pages.sections import build_comparison, build_evaluation, build_scan, build_tuned
-
-# By the "verb" of a JSON file; a scan has commands of its own.
-BUILDERS = {
-    "compare": build_comparison,
-    "evaluate": build_evaluation,
-    "tune": build_tuned,
-}
-
-
-def build_sections(content: Mapping[str, Any], folder: str = ".") -> tuple[str, list[Section]]:
-    """Give the title and the sections of what a verb wrote as JSON.
-
-    Args:
-        content: of the file.
-        folder: where it is, as commands name it.
-    """
-    if content["verb"] == "scan":
-        return build_scan(content, folder)
-    title, sections = BUILDERS[content["verb"]](content)
-    if step := suggest_step(content, folder):
-        sections[0] = replace(sections[0], commands=[step])
-    return title, sections
+from layerscout.pages.sections import (
+    build_sections,
+)
 
 
 def render_result(content: Mapping[str, Any], folder: str = ".") -> str:

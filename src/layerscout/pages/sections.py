@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from layerscout.pages.charts import (
@@ -23,13 +24,12 @@ from layerscout.pages.comparison import (
     tabulate_clusters,
     tabulate_map,
 )
-from layerscout.pages.content import Section, Table
+from layerscout.pages.content import Section
 from layerscout.pages.evaluation import (
-    SHOWN,
     advise_more_rows,
-    choose_split,
     describe_evaluation,
     tabulate_by_name,
+    tabulate_confusion,
     tabulate_edits,
     tabulate_spans,
     tabulate_truncation,
@@ -37,6 +37,7 @@ from layerscout.pages.evaluation import (
 from layerscout.pages.next_steps import (
     describe_tuning,
     find_usual_pooling,
+    suggest_step,
     write_advice,
     write_command,
 )
@@ -57,18 +58,16 @@ from layerscout.pages.scores import (
     list_scores,
     title_score,
 )
-from layerscout.pages.tuned import tabulate_epochs, tabulate_runs
+from layerscout.pages.tuned import tabulate_epochs, tabulate_errors, tabulate_runs
 from layerscout.pages.words import (
     count_examples,
     count_read,
     describe_reached,
     describe_speed,
-    format_decimals,
     list_circumstances,
     list_model,
     list_task,
     name_examples,
-    name_label,
     name_majority,
     name_measure,
     read_more,
@@ -84,25 +83,38 @@ NO_ACCURACY = (
 )
 
 
-def build_scan(scan: Mapping[str, Any], folder: str) -> tuple[str, list[Section]]:
-    """Give the title and the sections of a scan."""
-    scores = scan["scores"]
+Content = Mapping[str, Any]
+# The title, what was found, the sections between the warnings and the facts, and the facts.
+Parts = tuple[str, Section, list[Section], list[tuple[str, str]]]
+
+
+def build_sections(content: Content, folder: str = ".") -> tuple[str, list[Section]]:
+    """Return the title and the sections of what a verb wrote as JSON.
+
+    Args:
+        content: of the file.
+        folder: where it is, as commands name it.
+    """
+    title, first, parts, facts = BUILDERS[content["verb"]](content, folder)
+    advice = [_show_advice(content)] if content["verb"] == "scan" else []
+    if step := suggest_step(content, folder):
+        first = replace(first, commands=[step])
+    warnings = Section("Warnings", content.get("warnings", []))
+    return title, [*advice, first, warnings, *parts, Section("Facts", facts=facts)]
+
+
+def _build_scan(scan: Content, folder: str) -> Parts:
+    scores, model, task = scan["scores"], scan["model"], scan["task"]
     first = choose_leading(scan) or next(iter(scores))
     fitted = (scan.get("diagnostics") or {}).get("against_probe")
+    smooth = "Smoothness and the probe" if fitted else "Smoothness"
     meanings = [(title_score(key), SCORES[key].meaning) for key in scores if key in SCORES]
-    sections = [
-        _show_advice(scan),
-        Section("Found", describe_scan(scan, [first], "(hollow)"), [draw_panel(scan, first)]),
-        Section("Warnings", scan.get("warnings", [])),
+    parts = [
         *(_show_scores(scan) if len(scores) > 1 else ()),
-        Section(
-            "Smoothness and the probe" if fitted else "Smoothness", table=tabulate_diagnostics(scan)
-        ),
-        *(
-            Section(f"Agreement on the {of}", table=tabulate_agreement(scan, of))
-            for of in ("states", "blocks")
-        ),
-        _show_stability(scan),
+        Section(smooth, table=tabulate_diagnostics(scan)),
+        Section("Agreement on the states", table=tabulate_agreement(scan, "states")),
+        Section("Agreement on the blocks", table=tabulate_agreement(scan, "blocks")),
+        *([_show_stability(scan)] if scan.get("stability") else ()),
         Section("All values", table=tabulate_values(scan, folded=len(scores) > FEW)),
         *(
             Section(f"{title_score(key)} by part", table=tabulate_parts(scan, key))
@@ -110,19 +122,29 @@ def build_scan(scan: Mapping[str, Any], folder: str) -> tuple[str, list[Section]
         ),
         Section("What the numbers mean", [NO_ACCURACY], facts=meanings),
         Section("What to do next", commands=_list_commands(scan, folder)),
-        Section("Facts", facts=_list_facts(scan)),
     ]
-    return f"{scan['model']['name']} on {scan['task']['name']}", sections
+    facts = [
+        ("Model", f"{model['name']} ({model['family']})"),
+        ("Size", f"{model['blocks']} blocks, {model['hidden_size']} wide"),
+        ("Parameters", f"{model['parameters']['total']:,}"),
+        ("Task", list_task(task)),
+        ("Labels", ", ".join(map(str, task.get("labels") or ())) or "none"),
+        ("Read", count_read(task)),
+        ("Tokens per input", f"{task['tokens_per_example']:.1f}"),
+        *list_circumstances(scan),
+    ]
+    lines, charts = describe_scan(scan, [first], "(hollow)"), [draw_panel(scan, first)]
+    return f"{model['name']} on {task['name']}", Section("Found", lines, charts), parts, facts
 
 
-def _show_advice(scan: Mapping[str, Any]) -> Section:
+def _show_advice(scan: Content) -> Section:
     """Show what to do, before what it rests on."""
     command = write_advice(scan)
     commands = [] if command is None else [("Tune this plan:", command)]
     return Section("Advice", describe_advice(scan), commands=commands)
 
 
-def _show_scores(scan: Mapping[str, Any]) -> list[Section]:
+def _show_scores(scan: Content) -> list[Section]:
     """Show all scores in one table, and their curves, those of states and of blocks apart."""
     sections = [Section("All scores", table=tabulate_scores(scan))]
     for of in ("states", "blocks"):
@@ -141,10 +163,8 @@ def _show_scores(scan: Mapping[str, Any]) -> list[Section]:
     return sections
 
 
-def _show_stability(scan: Mapping[str, Any]) -> Section:
+def _show_stability(scan: Content) -> Section:
     """Show how the ranks move over the checkpoints of the model."""
-    if not scan.get("stability"):
-        return Section("Stability")
     text = (
         f"The same model at {len(scan['stability']['checkpoints'])} checkpoints: each line is one "
         "state or block, numbered on the right; those that were best at some checkpoint are "
@@ -164,7 +184,7 @@ _WORDS = {
 }
 
 
-def _list_commands(scan: Mapping[str, Any], folder: str) -> list[tuple[str, str]]:
+def _list_commands(scan: Content, folder: str) -> list[tuple[str, str]]:
     """List what is worth trying after this scan; only what it did not do already."""
     settings = scan["settings"]
     commands = [
@@ -188,21 +208,6 @@ def _list_commands(scan: Mapping[str, Any], folder: str) -> list[tuple[str, str]
         sentence = "Compute in bfloat16, in about half the time if the processor supports it:"
         commands.append((sentence, write_command("scan", scan, "--precision", "auto")))
     return commands
-
-
-def _list_facts(scan: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """List what was scanned, and how."""
-    model, task = scan["model"], scan["task"]
-    return [
-        ("Model", f"{model['name']} ({model['family']})"),
-        ("Size", f"{model['blocks']} blocks, {model['hidden_size']} wide"),
-        ("Parameters", f"{model['parameters']['total']:,}"),
-        ("Task", list_task(task)),
-        ("Labels", ", ".join(map(str, task.get("labels") or ())) or "none"),
-        ("Read", count_read(task)),
-        ("Tokens per input", f"{task['tokens_per_example']:.1f}"),
-        *list_circumstances(scan),
-    ]
 
 
 BLOCK_DIAGONAL = (
@@ -233,174 +238,105 @@ MEANINGS = [
 ]
 
 
-def build_comparison(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
-    """Give the title and the sections of a comparison."""
-    names = shorten_names(content)
-    small = len(content["maps"]) > 1
-    key = choose_estimate(content)
+def _build_comparison(content: Content, folder: str) -> Parts:
+    names, small, key = shorten_names(content), len(content["maps"]) > 1, choose_estimate(content)
     title, text = OTHERS[key]
-    models = zip(names, content["models"], strict=True)
-    sections = [
-        Section(
-            "Found",
-            [*describe_clusters(content), BLOCK_DIAGONAL],
-            draw_similarity(content, key),
-            small=small,
-        ),
-        Section("Warnings", content["warnings"]),
+    other = "cka_debiased" if key == "cka" else "cka"
+    lines = [*describe_clusters(content), BLOCK_DIAGONAL]
+    first = Section("Found", lines, draw_similarity(content, key), small=small)
+    parts = [
         Section("Two clusters", table=tabulate_clusters(content)),
-        Section(
-            title,
-            [text],
-            draw_similarity(content, "cka_debiased" if key == "cka" else "cka"),
-            small=small,
-        ),
+        Section(title, [text], draw_similarity(content, other), small=small),
         *(
             Section(f"Values: {name}", table=tabulate_map(one, name, key))
             for name, one in zip(name_maps(content), content["maps"], strict=True)
         ),
         Section("What the numbers mean", facts=MEANINGS),
-        Section(
-            "Facts",
-            facts=[
-                *((f"Model {name}", list_model(model)) for name, model in models),
-                ("Task", list_task(content["task"])),
-                ("Compared on", count_compared(content)),
-                *list_circumstances(content),
-            ],
-        ),
     ]
-    return f"{' and '.join(names)} on {content['task']['name']}", sections
+    models = zip(names, content["models"], strict=True)
+    facts = [
+        *((f"Model {name}", list_model(model)) for name, model in models),
+        ("Task", list_task(content["task"])),
+        ("Compared on", count_compared(content)),
+        *list_circumstances(content),
+    ]
+    return f"{' and '.join(names)} on {content['task']['name']}", first, parts, facts
 
 
-def build_evaluation(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
-    """Give the title and the sections of an evaluation."""
+def _build_evaluation(content: Content, folder: str) -> Parts:
     model, task, metric = content["model"], content["task"], name_measure(content)
-    sections = [
-        Section("Found", describe_evaluation(content)),
-        Section("Warnings", content["warnings"]),
-        Section("Truncated at every state"),
-        Section("Skipped spans of blocks"),
-        Section("Edits"),
-        show_by_name(content),
-        show_confusion(content),
-        Section(
-            "Facts",
-            facts=[
-                ("Model", list_model(model)),
-                *([("Untuned", content["original"]["name"])] if content["original"] else []),
-                ("Task", list_task(task)),
-                ("Validated on", count_examples(task)),
-                *list_circumstances(content),
-            ],
-        ),
-    ]
+    parts = []
     if content["truncation"]:
         text = (
             f"The {metric} when the head reads the output of a block and all blocks above it are "
             f"removed. Dashed: always predicting {name_majority(task['kind'])}."
         )
-        table = tabulate_truncation(content)
-        sections[2] = Section(sections[2].title, [text], [draw_truncation(content)], table)
+        charts, table = [draw_truncation(content)], tabulate_truncation(content)
+        parts.append(Section("Truncated at every state", [text], charts, table))
     if content["skips"]:
         text = (
             f"The {metric} without a span of blocks, from its first (horizontal axis) to its last "
             "(vertical axis). The top row is the model truncated below the first one."
         )
-        table = tabulate_spans(content)
-        sections[3] = Section(sections[3].title, [text], [draw_skips(content)], table)
+        charts, table = [draw_skips(content)], tabulate_spans(content)
+        parts.append(Section("Skipped spans of blocks", [text], charts, table))
     if content["edits"]:
-        sections[4] = Section(sections[4].title, table=tabulate_edits(content))
-    return f"{model['name']} on {task['name']}", sections
+        parts.append(Section("Edits", table=tabulate_edits(content)))
+    facts = [
+        ("Model", list_model(model)),
+        *([("Untuned", content["original"]["name"])] if content["original"] else []),
+        ("Task", list_task(task)),
+        ("Validated on", count_examples(task)),
+        *list_circumstances(content),
+    ]
+    first = Section("Found", describe_evaluation(content))
+    return f"{model['name']} on {task['name']}", first, [*parts, *_show_names(content)], facts
 
 
-def build_tuned(content: Mapping[str, Any]) -> tuple[str, list[Section]]:
-    """Give the title and the sections of a tuned model."""
+def _build_tuned(content: Content, folder: str) -> Parts:
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
-    found = f"{plan['notation']} ({content['method']}): {describe_reached(content)}."
-    advice = advise_more_rows({**content, "tuning": describe_tuning(content)})
-    share, test = flops["train"] / flops["full_train"], content.get("test")
-    examples = name_examples(task["kind"])
-    sections = [
-        Section("Found", [found] if advice is None else [found, advice]),
-        Section("Warnings", content["warnings"]),
+    lines = [f"{plan['notation']} ({content['method']}): {describe_reached(content)}."]
+    if advice := advise_more_rows({**content, "tuning": describe_tuning(content)}):
+        lines.append(advice)
+    parts = [
         Section("Runs", table=tabulate_runs(content)),
         Section("Epochs", charts=[draw_epochs(content)], table=tabulate_epochs(content)),
-        show_by_name(content),
-        show_confusion(content),
-        _show_errors(content),
-        Section(
-            "Facts",
-            facts=[
-                ("Model", list_model(model)),
-                ("Task", list_task(task)),
-                ("Trained on", count_examples(task)),
-                ("Validated on", f"{content['settings']['validation_examples']:,} {examples}"),
-                *([("Tested on", f"{test['examples']:,} {examples}")] if test else []),
-                ("Training FLOPs", f"{share:.0%} of full fine-tuning"),
-                ("Parameters", f"{content['parameters']['total']:,}"),
-                ("Trained", f"{content['parameters']['trainable']:,}"),
-                *_list_costs(content),
-            ],
-        ),
+        *_show_names(content),
+        Section("Errors", table=tabulate_errors(content)),
     ]
-    return f"{model['name']} tuned on {task['name']}", sections
-
-
-def _show_errors(content: Mapping[str, Any]) -> Section:
-    """Show the wrong predictions that the model is surest of."""
-    found = choose_split(content).get("errors") or []
-    rows = [
-        [
-            f"{one['row']:,}",
-            one["label"],
-            one["prediction"],
-            format_decimals(one["probability"]),
-            one["text"] + (f" / {one['text_pair']}" if "text_pair" in one else ""),
-        ]
-        for one in found
+    seconds, used, speed = (
+        content["seconds"],
+        content["memory"].get("used"),
+        describe_speed(content),
+    )
+    listed = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
+    test, examples = content.get("test"), name_examples(task["kind"])
+    facts = [
+        ("Model", list_model(model)),
+        ("Task", list_task(task)),
+        ("Trained on", count_examples(task)),
+        ("Validated on", f"{content['settings']['validation_examples']:,} {examples}"),
+        *([("Tested on", f"{test['examples']:,} {examples}")] if test else []),
+        ("Training FLOPs", f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning"),
+        ("Parameters", f"{content['parameters']['total']:,}"),
+        ("Trained", f"{content['parameters']['trainable']:,}"),
+        ("Time", f"{sum(seconds.values()):.1f} s: {listed}"),
+        *([] if used is None else [("Memory", f"{used / 1e9:.2f} GB at most")]),
+        *([("Speed of the model", speed)] if speed else []),
     ]
-    columns = ["Row", "Label", "Predicted", "Probability", "Text"]
-    caption = "The wrong predictions of which the model is most sure; rows are counted from 0."
-    table = Table(caption, columns, rows, words=frozenset({1, 2, 4}), texts=True)
-    return Section("Errors", table=table if rows else None)
+    return f"{model['name']} tuned on {task['name']}", Section("Found", lines), parts, facts
 
 
-def _list_costs(content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """List the time and the memory that the training took, and the speed of the model."""
-    seconds, memory = content["seconds"], content["memory"].get("used")
-    found = [("Time", f"{sum(seconds.values()):.1f} s: " + _join_seconds(seconds))]
-    if memory is not None:
-        found.append(("Memory", f"{memory / 1e9:.2f} GB at most"))
-    if speed := describe_speed(content):
-        found.append(("Speed of the model", speed))
-    return found
-
-
-def _join_seconds(seconds: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
-
-
-def show_by_name(content: Mapping[str, Any]) -> Section:
-    """Show that table on a page."""
+def _show_names(content: Content) -> list[Section]:
+    """Show how well a model does on every label by itself, and which were taken for which."""
     table = tabulate_by_name(content)
-    return Section("By name" if table is None else f"By {table.columns[0].lower()}", table=table)
+    title = "By name" if table is None else f"By {table.columns[0].lower()}"
+    return [Section(title, table=table), Section("Confusions", table=tabulate_confusion(content))]
 
 
-def show_confusion(content: Mapping[str, Any]) -> Section:
-    """Show which classes were taken for which, shaded by the share of the row; if that is known."""
-    table, names = choose_split(content).get("confusion"), content["task"].get("labels") or ()
-    if not table or len(names) > SHOWN:
-        return Section("Confusions")
-    shades = {
-        (row, column + 1): count / max(1, sum(counts))
-        for row, counts in enumerate(table)
-        for column, count in enumerate(counts)
-    }
-    rows = [
-        [name, *(f"{count:,}" for count in counts)]
-        for name, counts in zip(names, table, strict=True)
-    ]
-    word = name_label(content["task"]["kind"])
-    caption = f"Rows: the true {word}; columns: the predicted one. Shading: the share of the row."
-    return Section("Confusions", table=Table(caption, ["", *names], rows, shades=shades))
+BUILDERS = {
+    "scan": _build_scan,
+    "compare": _build_comparison,
+    "evaluate": _build_evaluation,
+    "tune": _build_tuned,
+}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from layerscout.pages.content import Table
+from layerscout.pages.evaluation import choose_split
 from layerscout.pages.words import (
     format_decimals,
     name_measure,
@@ -60,3 +61,21 @@ def describe_training(content: Mapping[str, Any]) -> list[str]:
     if removed:
         line += f"; {removed} block{'s' if removed > 1 else ''} above the head removed"
     return [f"plan {plan['notation']}: {plan['reason']}", line]
+
+
+def tabulate_errors(content: Mapping[str, Any]) -> Table | None:
+    """Tabulate the wrong predictions that the model is surest of."""
+    rows = [
+        [
+            f"{one['row']:,}",
+            one["label"],
+            one["prediction"],
+            format_decimals(one["probability"]),
+            one["text"] + (f" / {one['text_pair']}" if "text_pair" in one else ""),
+        ]
+        for one in choose_split(content).get("errors") or ()
+    ]
+    columns = ["Row", "Label", "Predicted", "Probability", "Text"]
+    caption = "The wrong predictions of which the model is most sure; rows are counted from 0."
+    table = Table(caption, columns, rows, words=frozenset({1, 2, 4}), texts=True)
+    return table if rows else None

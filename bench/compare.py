@@ -31,7 +31,7 @@ from layerscout.data import make_targets, require_validation
 from layerscout.models import Encoder, base_of, edit, make_classifier
 from layerscout.plans import Plan
 from layerscout.runtime import clear_cache, show_progress
-from layerscout.scores.similarity_maps import cka_map
+from layerscout.scores.cka import cka_map
 from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
 
 REPEATS, EXAMPLES = 5, 400

@@ -51,7 +51,7 @@ FAULTS = (
         DECISIONS,
     ),
     Fault(
-        "scores/decisions.py",
+        "scores/estimates.py",
         "gap.half_width - gap.difference <= within",
         "-gap.difference <= within",
         "a stop within points takes the gaps for certain",
@@ -107,7 +107,7 @@ FAULTS = (
         SCORES,
     ),
     Fault(
-        "scores/estimates.py",
+        "data/intervals.py",
         "np.sqrt((B - 1) * replicates.var())",
         "np.sqrt(replicates.var())",
         "the jackknife's error is too small",
@@ -121,14 +121,14 @@ FAULTS = (
         SCORES,
     ),
     Fault(
-        "scores/decisions.py",
+        "scores/estimates.py",
         "chance = level / max(1, compared * looks)",
         "chance = level",
         "looks and comparisons are not paid for",
         DECISIONS,
     ),
     Fault(
-        "scores/decisions.py",
+        "scores/estimates.py",
         "if state > 0}",
         "}",
         "the embeddings may be the best state",
@@ -181,8 +181,8 @@ FAULTS = (
     ),
     Fault(
         "scores/folds.py",
-        "found.append(on_first[_best(on_second)])",
-        "found.append(on_first.max())",
+        "results.append(on_first[_best(on_second)])",
+        "results.append(on_first.max())",
         "the best ridge term by the test",
         SCORES,
     ),
@@ -195,8 +195,8 @@ FAULTS = (
     ),
     Fault(
         "scores/cka.py",
-        "values.append(None if alike.biased is None else 1 - alike.biased)",
-        "values.append(alike.biased)",
+        "values.append(None if biased is None else 1 - biased)",
+        "values.append(biased)",
         "a change is a likeness",
         SCORES,
     ),

@@ -8,8 +8,7 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 
-from layerscout.scores.decisions import decide_within, measure_gaps
-from layerscout.scores.estimates import Estimate
+from layerscout.scores.estimates import Estimate, decide_within, measure_gaps
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.quality import RIDGE_TERMS, cross_fit, measure_quality
 

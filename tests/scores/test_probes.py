@@ -17,7 +17,7 @@ from conftest import whole_only
 from layerscout.data import evaluate, pearson_spearman
 from layerscout.plans import FAMILY_RATE, FAMILY_RATES
 from layerscout.runtime import InputError
-from layerscout.scores import family_probes, linear_probes, neighbours, probes
+from layerscout.scores import family_probes, grouping, linear_probes, neighbours, probes
 from layerscout.scores.family_probes import train_family_probes
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.neighbours import knn, mutual_information
@@ -249,7 +249,6 @@ def test_mutual_information_with_fewer_different_rows_than_clusters():
 @pytest.mark.parametrize(
     ("y", "rule"),
     [
-        (np.arange(80) / 80, "labels are numbers; use knn or probe"),
         (np.arange(80) % 5, "about 20 rows of every class.*got 16 of the smallest"),
         (np.arange(80), "about 20 rows of every class.*got 1 of the smallest"),
         (np.arange(1000), "takes at most 200 classes, got 1000"),
@@ -266,7 +265,7 @@ def test_mutual_information_refuses(y, rule):
 @given(seed=st.integers(0, 10**6), n=st.integers(12, 400), K=st.integers(2, 11))
 def test_a_tenth_is_even_over_the_classes_and_never_takes_the_only_row(seed, n, K):
     _, y = examples(seed, n, K=K)
-    drawn = neighbours.tenth(y, None, np.random.default_rng(seed))
+    drawn = grouping.tenth(y, None, np.random.default_rng(seed))
     counts = np.bincount(y)
     assert (np.bincount(y[drawn], minlength=K) <= np.ceil(counts / 10)).all()
     assert (np.bincount(y[drawn], minlength=K) >= counts // 10)[counts > 1].all()
@@ -278,7 +277,7 @@ def test_a_tenth_is_even_over_the_classes_and_never_takes_the_only_row(seed, n, 
 def test_a_tenth_of_the_examples_is_whole(seed, n):
     rng = np.random.default_rng(seed)
     own = rng.integers(0, n, 3 * n)
-    drawn = neighbours.tenth(rng.integers(0, 2, 3 * n), own, rng)
+    drawn = grouping.tenth(rng.integers(0, 2, 3 * n), own, rng)
     assert not set(own[drawn]) & set(own[~drawn])
     assert len(set(own[drawn])) == pytest.approx(len(set(own)) / 10, abs=1)
 
@@ -287,14 +286,14 @@ def test_a_tenth_of_the_examples_is_whole(seed, n):
 def test_a_tenth_leaves_a_row_of_each_label(seed, n):
     rng = np.random.default_rng(seed)
     Y = rng.random((n, 6)) < np.array([0.5, 0.2, 0.1, 2 / n, 1 / n, 0.0])
-    aside = neighbours.tenth(Y, None, np.random.default_rng(seed))
+    aside = grouping.tenth(Y, None, np.random.default_rng(seed))
     assert 0 < aside.sum() <= np.ceil(n / 10)
     assert (Y[~aside].any(axis=0) == Y.any(axis=0)).all()
 
 
 def test_a_tenth_of_numbers_is_spread_over_their_range():
     y = np.random.default_rng(0).permutation(1000).astype(float)
-    drawn = neighbours.tenth(y, None, np.random.default_rng(1))
+    drawn = grouping.tenth(y, None, np.random.default_rng(1))
     assert np.histogram(y[drawn], bins=10)[0].tolist() == [10] * 10
 
 
@@ -307,7 +306,7 @@ def test_a_linear_probe_is_what_a_plain_loop_trains(kind, paper):
     train, y, _, _ = split_states(0, S=2, n=203, numbers=kind == "numbers")
     y = several_labels(y) if kind == "several" else y
     draws = [np.random.default_rng([0, number]) for number in range(2)]
-    aside = np.stack([neighbours.tenth(y, None, draw) for draw in draws], axis=1)
+    aside = np.stack([grouping.tenth(y, None, draw) for draw in draws], axis=1)
     problem = linear_probes._Problem.of(y, aside, paper)
     start = problem.start(train.shape[2])
     if kind == "numbers":

@@ -9,15 +9,16 @@ from hypothesis import given, strategies as st
 
 from inputs import expect_refused
 from layerscout.runtime import InputError
-from layerscout.scores import arrays as scores, isotropy, transferability
-from layerscout.scores.folds import score_folds
-from layerscout.scores.grouping import deal_groups
-from layerscout.scores.moments import Centred, Moments, class_weights
-from layerscout.scores.neighbours import knn, mutual_information
-from layerscout.scores.online_code import codelength
-from layerscout.scores.score import Score
-from layerscout.scores.table import SCORES, applicable
-from layerscout.scores.variability import estimate_debiased
+from layerscout.scores import (
+    SCORES,
+    Moments,
+    Score,
+    State,
+    applicable,
+    arrays as scores,
+    class_weights,
+    deal_groups,
+)
 from reference import naive
 
 DEBIASED = "variability_ratio_debiased"
@@ -207,50 +208,18 @@ def test_refuses_numbers_without_an_answer(key, H, y, rule):
     assert "\n" not in str(refused.value)
 
 
-def expected_by_key(key, H, y, seed=0):
-    states = Centred.of(H, y, deal_groups(y, seed))
-    match key:
-        case "variability_ratio_debiased":
-            return estimate_debiased(states).value
-        case "cca" | "ridge":
-            return getattr(score_folds(states), key)
-        case "mutual_information":
-            return mutual_information(H, y, seed)
-        case "knn":
-            return knn(H, y)
-        case "codelength":
-            return codelength(H, y, seed)
-        case "loes" | "entropy":
-            return getattr(isotropy, key)(states, H.T @ H - len(H) * np.outer(*2 * [H.mean(0)]))
-        case "logme" | "h_score" | "numerical_rank":
-            return getattr(transferability, key)(states)
-    return getattr(naive, key)(H, y)
-
-
-@pytest.mark.parametrize("key", ON_ARRAYS)
-@pytest.mark.parametrize("seed", [0, 3])
-def test_an_array_gives_what_the_module_gives(key, seed):
-    H, y = examples(1, n=900, K=3, skew=True, signal=4.0)
-    given = {"seed": seed} if key in SEEDED else {}
-    value = getattr(scores, key)(H, y, **given)
-    assert isinstance(value, float)
-    assert value == pytest.approx(expected_by_key(key, H, y, seed), rel=1e-9)
-
-
 @pytest.mark.parametrize("key", OF_NUMBERS)
 def test_numbers_are_predicted(key):
     H, _ = examples(1, n=150)
     y = H @ np.arange(6) + np.random.default_rng(0).normal(size=150)
-    value = getattr(scores, key)(H, y, regression=True)
-    assert value == pytest.approx(expected_by_key(key, H, y), rel=1e-9)
+    score = getattr(scores, key)
+    state = State(H, y, deal_groups(y, 0))
+    assert score(H, y, regression=True) == pytest.approx(SCORES[key].of_state(state), rel=1e-12)
     # Whole numbers are numbers too where regression is asked for, and classes where it is not.
     whole = np.round(y / np.ptp(y) * 3).astype(int)
-    assert getattr(scores, key)(H, whole, regression=True) == pytest.approx(
-        expected_by_key(key, H, whole.astype(float)), rel=1e-9
-    )
-    assert getattr(scores, key)(H, whole, regression=True) != pytest.approx(
-        getattr(scores, key)(H, whole % 2), rel=1e-3
-    )
+    found = score(H, whole, regression=True)
+    assert found == pytest.approx(score(H, whole.astype(float), regression=True), rel=1e-12)
+    assert found != pytest.approx(score(H, whole % 2), rel=1e-3)
 
 
 @pytest.mark.parametrize("key", SEEDED)

@@ -5,8 +5,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from layerscout.runtime import InputError
-from layerscout.scores.spectra import block_snr, weight_snr
+from layerscout.scores import SCORES
+from layerscout.scores.spectra import weight_snr
 from reference import spectra as naive
+
+
+def score(matrices):
+    return SCORES["weight_snr"].of_weights(matrices)
 
 
 def with_values(values, m, k, seed=0):
@@ -104,15 +109,11 @@ def test_nothing_above_the_edge_is_no_signal():
     assert naive.weight_snr(with_values([10, 9, 8, 7, 0.1, 0.1, 0.1], 7, 7)) == 0
 
 
-def test_refuses_what_is_no_matrix():
-    with pytest.raises(InputError, match=r"got shape \(3,\)"):
-        weight_snr(np.ones(3))
+def test_refuses_what_is_not_finite():
     with pytest.raises(InputError, match="finite"):
         weight_snr(np.array([[1.0, np.nan], [0.0, 1.0]]))
     with pytest.raises(InputError, match="block 2, key: weights must be finite"):
-        block_snr({(1, "key"): noisy(0), (2, "key"): np.full((3, 3), np.inf)})
-    with pytest.raises(InputError, match="counted from 1, got 0"):
-        block_snr({(0, "key"): noisy(0)})
+        score({(1, "key"): noisy(0), (2, "key"): np.full((3, 3), np.inf)})
 
 
 @given(st.integers(0, 10**6))
@@ -123,36 +124,37 @@ def test_blocks_stand_as_counted(seed):
         for block in range(1, 6)
         for kind, scale in (("query", 1.0), ("key", 1e-3), ("dense", 50.0))
     }
-    found = block_snr(matrices)
+    found = score(matrices)
     assert found.values[0] is None
     for block, expected in naive.block_snr(matrices).items():
         assert found.values[block] == pytest.approx(expected)
-    assert found.ratios["key"][3] == pytest.approx(naive.weight_snr(matrices[3, "key"]), rel=1e-6)
+    assert found.details["by_type"]["key"][3] == pytest.approx(
+        naive.weight_snr(matrices[3, "key"]), rel=1e-6
+    )
 
 
 def test_types_count_alike_whatever_their_scale():
     ordered = sorted((noisy(seed) for seed in range(3)), key=weight_snr)
     matrices = {(b, "query"): W for b, W in enumerate(ordered, start=1)}
     matrices |= {(b, "dense"): 1e-9 * W for b, W in enumerate(ordered[::-1], start=1)}
-    found = block_snr(matrices)
-    assert found.standings == {"query": (None, 0, 0.5, 1), "dense": (None, 1, 0.5, 0)}
+    found = score(matrices)
     assert found.values == (None, 0.5, 0.5, 0.5)
+    assert score({key: W for key, W in matrices.items() if key[1] == "query"}).values == (
+        None, 0, 0.5, 1,
+    )  # fmt: skip
 
 
 def test_shared_blocks_stand_alike():
     W = noisy(0)
-    found = block_snr({(block, "query"): W.copy() for block in range(1, 13)})
+    found = score({(block, "query"): W.copy() for block in range(1, 13)})
     assert found.values == (None, *[1.0] * 12)
-    assert len(set(found.ratios["query"][1:])) == 1
+    assert len(set(found.details["by_type"]["query"][1:])) == 1
 
 
 def test_what_is_missing_or_undefined_does_not_count():
     a, b = sorted((noisy(0), noisy(1)), key=weight_snr)
-    found = block_snr({(1, "query"): a, (2, "query"): b, (4, "query"): np.eye(4), (2, "dense"): a})
-    assert found.standings == {
-        "query": (None, 0, 1, None, None),
-        "dense": (None, None, 1, None, None),
-    }
+    found = score({(1, "query"): a, (2, "query"): b, (4, "query"): np.eye(4), (2, "dense"): a})
     assert found.values == (None, 0, 1, None, None)
-    assert block_snr({}).values == (None,)
-    assert block_snr({(1, "query"): np.eye(3)}).values == (None, None)
+    assert found.details["by_type"]["dense"] == [None, None, weight_snr(a), None, None]
+    assert score({}).values == (None,)
+    assert score({(1, "query"): np.eye(3)}).values == (None, None)

@@ -1,4 +1,4 @@
-"""LogME, H-score and numerical rank against the formulas, and what must not change them."""
+"""LogME, H-score, numerical rank, LOES and entropy against the formulas."""
 
 from functools import partial
 
@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given, strategies as st
 
-from layerscout.runtime import InputError
-from layerscout.scores import transferability
-from layerscout.scores.folds import score_folds
-from layerscout.scores.moments import Centred
-from layerscout.scores.transferability import centred_scatter
-from reference import transferability as naive
+import layerscout as ls
+from layerscout.scores import SCORES, State
+from reference import rivals, transferability as naive
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -29,8 +26,9 @@ def examples(seed, n=40, d=6, K=3, signal=1.0, shift=1.0, conditioned=0.0, skew=
     return H, y.astype(np.int64)
 
 
-def by_key(key, H, y, **more):
-    return getattr(transferability, key)(Centred.of(H, y), **more)
+def by_key(key, H, y):
+    numbers = {"regression": True} if y.dtype.kind == "f" else {}
+    return getattr(ls.scores, key)(H, y, **numbers)
 
 
 logme = partial(by_key, "logme")
@@ -122,28 +120,15 @@ def test_logme_of_perfect_fits_is_finite_and_high():
     assert np.isfinite(logme(np.repeat(wide, 2, axis=0), np.repeat(np.arange(10) % 2, 2)))
 
 
-@given(st.integers(0, 10**6), st.sampled_from([5, 40, 90]))
-def test_a_given_scatter_changes_nothing(seed, d):
-    H, y = examples(seed, n=40, d=d, shift=10.0)
-    scatter = centred_scatter(Centred.of(H, y))
-    for given_ in (scatter, np.triu(scatter)):
-        before = given_.copy()
-        for key in ("logme", "h_score"):
-            assert by_key(key, H, y, scatter=given_) == pytest.approx(by_key(key, H, y), rel=1e-6)
-        assert np.array_equal(given_, before)
-
-
 @pytest.mark.parametrize("size", [1.0, 1e-9, 0.0])
 def test_scatters_of_the_classes_change_nothing(size):
     H, y = examples(0, n=1000, d=6, K=2, shift=10.0)
     H[y == 0] *= size
-    states = Centred.of(H, y, np.arange(1000) % 5)
-    scatters = score_folds(states).class_scatters
-    total = scatters.sum(axis=0)
+    state = State(H, y, np.arange(1000) % 5)
+    assert state.folds.class_scatters is not None  # which the others then take
     for key in ("logme", "h_score"):
-        found = getattr(transferability, key)(states, scatter=total)
-        assert found == pytest.approx(by_key(key, H, y), rel=1e-9)
-    found = transferability.numerical_rank(states, scatters=scatters)
+        assert SCORES[key].of_state(state) == pytest.approx(by_key(key, H, y), rel=1e-9)
+    found = SCORES["numerical_rank"].of_state(state)
     assert found == (pytest.approx(naive.numerical_rank(H, y), rel=1e-5) if size else None)
 
 
@@ -229,13 +214,51 @@ def test_a_score_of_two_points_is_one():
 @pytest.mark.parametrize("key", KEYS)
 def test_many_and_tiny_classes_have_an_answer(key):
     H, _ = examples(0, n=1200, d=8)
-    assert np.isfinite(by_key(key, H, np.arange(1200) % 1000))
-    assert np.isfinite(by_key(key, H[:30], np.arange(30)))
-    assert np.isfinite(by_key(key, H[:30], np.r_[0, np.ones(29, np.int64)]))
+    assert np.isfinite(by_key(key, np.r_[H, H[:800]], np.arange(2000) % 1000))
+    for y in (np.arange(30), np.r_[0, np.ones(29, np.int64)]):
+        assert np.isfinite(SCORES[key].of_state(State(H[:30], y, np.zeros(30, np.int64))))
 
 
-@pytest.mark.parametrize("key", ["h_score", "numerical_rank"])
-def test_refuses_numbers_naming_what_takes_them(key):
-    H, _ = examples(0)
-    with pytest.raises(InputError, match=rf"`{key}` needs classes, got numbers; .*logme, ridge"):
-        by_key(key, H, H[:, 0])
+# --- LOES and entropy ----------------------------------------------------------------------------
+
+
+def spread(n, d, K, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(K).repeat(2), rng.integers(0, K, n - 2 * K)])
+    H = rng.normal(size=(n, d)) * np.logspace(0, -2, d) + rng.normal(size=(K, d))[y] + 3
+    return H, y
+
+
+@pytest.mark.parametrize("shape", [(60, 8, 2), (60, 8, 5), (20, 30, 3)])
+def test_loes_and_entropy_equal_the_formulas(shape):
+    H, y = spread(*shape)
+    assert by_key("loes", H, y) == pytest.approx(rivals.loes(H, y), rel=1e-8)
+    assert by_key("entropy", H, y) == pytest.approx(rivals.entropy(H), rel=1e-8)
+    numbers = H @ np.arange(shape[1]) + np.random.default_rng(1).normal(size=shape[0])
+    assert by_key("loes", H, numbers) == pytest.approx(rivals.loes(H, numbers), rel=1e-6)
+
+
+def test_what_loes_and_entropy_do_not_see():
+    H, y = spread(80, 6, 3)
+    turn = np.linalg.qr(np.random.default_rng(2).normal(size=(6, 6)))[0]
+    for key in ("loes", "entropy"):
+        assert by_key(key, H @ turn, y) == pytest.approx(by_key(key, H, y), rel=1e-8)
+    assert by_key("loes", H + 5, y) == pytest.approx(by_key("loes", H, y), rel=1e-6)
+    assert by_key("entropy", 7 * H, y) == pytest.approx(by_key("entropy", H, y), rel=1e-8)
+    # n directions that are alike hold log n; one holds nothing.
+    assert by_key("entropy", np.eye(9), np.arange(9) % 2) == pytest.approx(np.log(9), rel=1e-8)
+    assert by_key("entropy", np.outer(np.arange(9.0), [1, 2]), np.arange(9) % 2) == pytest.approx(0)
+
+
+def test_labels_that_fit_better_are_better_by_loes():
+    H, y = spread(200, 6, 3)
+    assert by_key("loes", H, y) < by_key("loes", H, np.random.default_rng(3).permutation(y))
+
+
+def test_loes_and_entropy_without_a_value():
+    y = np.arange(10) % 2
+    assert by_key("loes", np.ones((10, 3)), y) is None
+    assert by_key("loes", np.arange(10.0)[:, None], y) is None
+    assert by_key("loes", np.eye(10)[:, :4], np.full(10, 0.1)) is None
+    assert by_key("entropy", np.zeros((10, 3)), y) is None
+    assert by_key("entropy", np.ones((10, 3)), y) is None

@@ -54,7 +54,7 @@ class Comparison:
         maps: one for each pair of models, a model with itself included: the numbers of the two
             (`of`), the states in its rows and columns, and CKA by both estimators, in rows.
         clusters: by model, then by estimator: its states in two clusters, see
-            `layerscout.scores.clusters.Clusters`; None where it has too few states.
+            `layerscout.scores.cka.Clusters`; None where it has too few states.
         warnings: what the reader of the numbers should know.
         seconds: time spent tokenising, in the forward passes and on CKA.
     """

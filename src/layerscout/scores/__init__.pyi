@@ -15,24 +15,27 @@ from .arrays import (
     variability_ratio as variability_ratio,
     variability_ratio_debiased as variability_ratio_debiased,
 )
-from .clusters import find_clusters as find_clusters
-from .decisions import (
-    Decision as Decision,
-    Gap as Gap,
-    decide_best as decide_best,
-    decide_within as decide_within,
-    find_separable as find_separable,
-    measure_gaps as measure_gaps,
+from .cka import (
+    SimilarityMap as SimilarityMap,
+    cka_map as cka_map,
+    find_clusters as find_clusters,
+    small_sample_warning as small_sample_warning,
 )
 from .diagnostics import (
     against_probe as against_probe,
     agreement as agreement,
     rank_movement as rank_movement,
     ranks as ranks,
-    small_sample_warning as small_sample_warning,
     smoothness as smoothness,
 )
-from .estimates import Estimate as Estimate
+from .estimates import (
+    Decision as Decision,
+    Estimate as Estimate,
+    decide_best as decide_best,
+    decide_within as decide_within,
+    find_separable as find_separable,
+    measure_gaps as measure_gaps,
+)
 from .evaluation_result import EvaluationResult as EvaluationResult
 from .family_probes import train_family_probes as train_family_probes
 from .gradients import (
@@ -43,8 +46,12 @@ from .gradients import (
     score_blocks as score_blocks,
     sum_of_roots as sum_of_roots,
 )
-from .grouping import deal_groups as deal_groups, find_rare as find_rare
-from .indicators import average_labels as average_labels, find_rare_labels as find_rare_labels
+from .grouping import (
+    average_labels as average_labels,
+    deal_groups as deal_groups,
+    find_rare as find_rare,
+    find_rare_labels as find_rare_labels,
+)
 from .linear_probes import train_linear_probes as train_linear_probes
 from .moments import Moments as Moments, class_weights as class_weights
 from .probes import (
@@ -56,7 +63,6 @@ from .probes import (
 )
 from .quality import Quality as Quality
 from .score import DEFAULT as DEFAULT, Score as Score
-from .similarity_maps import SimilarityMap as SimilarityMap, cka_map as cka_map
 from .state import State as State
 from .table import (
     SCORES as SCORES,

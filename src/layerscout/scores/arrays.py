@@ -192,7 +192,7 @@ def codelength(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0) -
 def loes(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False) -> float | None:
     """Training error of a ridge regression plus a penalty for uneven spread; lower is better.
 
-    Batra et al. 2026, for the first layer; see `layerscout.scores.isotropy.loes`.
+    Batra et al. 2026, for the first layer.
 
     Args and errors: as `cca`.
     """
@@ -204,7 +204,7 @@ def entropy(
 ) -> float | None:
     """Entropy (nats) of the eigenvalues of HHᵀ, as shares; higher is better.
 
-    The labels change nothing. Skean et al. 2025, §3; see `layerscout.scores.isotropy.entropy`.
+    The labels change nothing. Skean et al. 2025, §3.
 
     Args and errors: as `cca`.
     """
@@ -236,8 +236,8 @@ def _on_arrays(
         )
     if not np.isfinite(states).all():
         raise InputError("states must be finite, got NaN or infinity; drop those rows")
-    for kind, found in (("states", states), ("targets", labels)):
-        largest = float(np.abs(found).max())
+    for kind, array in (("states", states), ("targets", labels)):
+        largest = float(np.abs(array).max())
         if largest and not 1 / LARGEST <= largest <= LARGEST:
             raise InputError(
                 f"{kind} must be of a size below {LARGEST:g} and above "
@@ -252,16 +252,16 @@ def _read(values: ArrayLike | Tensor) -> np.ndarray:
     if not isinstance(values, Tensor):
         return np.asarray(values)
     values = values.detach().cpu()
-    found: np.ndarray = (values.double() if values.is_floating_point() else values).numpy()
-    return found
+    array: np.ndarray = (values.double() if values.is_floating_point() else values).numpy()
+    return array
 
 
 def _numbers(kind: str, values: ArrayLike | Tensor) -> np.ndarray:
     try:
-        found = _read(values)
-        if found.dtype.kind == "c":
+        array = _read(values)
+        if array.dtype.kind == "c":
             raise TypeError("complex numbers")
-        return found.astype(np.float64)
+        return array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{kind} must be an array of real numbers: {error}") from error
 

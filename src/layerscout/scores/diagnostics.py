@@ -150,10 +150,8 @@ def ranks(values: Values, better: Better) -> tuple[int | None, ...]:
     """
     sign = 1.0 if better == "lower" else -1.0
     order = sorted((sign * v, i) for i, v in enumerate(values) if v is not None and i > 0)
-    found: list[int | None] = [None] * len(values)
-    for rank, (_, i) in enumerate(order, start=1):
-        found[i] = rank
-    return tuple(found)
+    rank_of = {i: rank for rank, (_, i) in enumerate(order, start=1)}
+    return tuple(rank_of.get(i) for i in range(len(values)))
 
 
 def rank_movement(checkpoints: Sequence[Values], better: Better) -> RankMovement:
@@ -190,7 +188,7 @@ def rank_movement(checkpoints: Sequence[Values], better: Better) -> RankMovement
 def _both_defined(
     a: Values, b: Values
 ) -> tuple[Float64[np.ndarray, " c"], Float64[np.ndarray, " c"]]:
-    """Give the entries from 1 on where both are defined."""
+    """Return the entries from 1 on where both are defined."""
     if len(a) != len(b):
         raise InputError(
             f"curves of one model have as many entries each, got {len(a)} and {len(b)}; "
@@ -202,7 +200,7 @@ def _both_defined(
 
 
 def _spread(x: Float64[np.ndarray, " c"]) -> Float64[np.ndarray, " c"] | None:
-    """Give the deviations from the mean in units of the range; None if all values are the same.
+    """Return the deviations from the mean in units of the range; None if all values are the same.
 
     In these units no square overflows or vanishes.
     """
@@ -224,17 +222,3 @@ def _kendall(x: Float64[np.ndarray, " c"], y: Float64[np.ndarray, " c"]) -> floa
 
     tau = float(np.round(kendalltau(x, y).statistic, 12))  # which is else just below 1
     return tau if np.isfinite(tau) else None
-
-
-def small_sample_warning(n: int, d: int) -> str | None:
-    """Say so if the biased CKA of n examples of d features is mostly a matter of n; else None."""
-    if n >= 10 * d:
-        return None
-    # Of independent Gaussians: tr(W_X W_Y) over the root of tr(W_X²) tr(W_Y²), in expectation,
-    # where W are Wishart matrices with n − 1 degrees of freedom. At n = 60 and d = 768 noise was
-    # seen to score 0.93.
-    noise = d / (d + max(n, 1))
-    return (
-        f"CKA is biased upwards unless there are many more examples than features: with {n} "
-        f"examples of {d} features, independent noise scores {noise:.2f}; use the debiased values"
-    )

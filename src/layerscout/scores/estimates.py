@@ -1,13 +1,22 @@
-"""Values of states with the replicates that say how sure they and their differences are."""
+"""Values of states with the replicates that say how sure they are, and which state is best.
+
+More examples may change which one it is: that is decided by differences, on the same examples.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64
+from numpy.typing import NDArray
+from scipy.special import stdtrit
 
-from layerscout.data import half_width
+from layerscout.data import half_width, standard_error
+from layerscout.runtime import InputError
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +37,152 @@ class Estimate:
         return self.value
 
     def interval(self, level: float = 0.95) -> tuple[float | None, float | None]:
-        """Give the ends of a confidence interval; (None, None) where the value is undefined."""
+        """Return the ends of a confidence interval; (None, None) where the value is undefined."""
         if self.value is None or self.replicates is None:
             return None, None
         half = half_width(self.replicates, level)
         return self.value - half, self.value + half
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether the best state is known.
+
+    Attributes:
+        best: the state among 1..L that is best; None where none has a value.
+        decided: whether every other state is separable from it.
+        close: whether no state that is not separable can matter, by the tolerance.
+        rest: the states among 1..L that are not separable from the best.
+    """
+
+    best: int | None
+    decided: bool
+    close: bool
+    rest: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far a state falls behind the best one, on the scale on which states are compared.
+
+    Attributes:
+        difference: of the best state's position from this one's.
+        half_width: of the interval around it.
+    """
+
+    difference: float
+    half_width: float
+
+
+def find_separable(
+    results: Sequence[Estimate | None], best: int, looks: int = 1, level: float = 0.05
+) -> list[bool | None]:
+    """Return which states differ from the best one by more than chance; None where undefined.
+
+    Two-sided, by the intervals of `measure_gaps`.
+
+    Args:
+        results: of states 0..L, over the same groups; None for a state that is not scored.
+        best: the state that the others are compared with, itself never separable.
+        looks: how many times such a decision may be taken.
+        level: the chance of any false separation.
+
+    Raises:
+        InputError: if the best state is undefined.
+    """
+    gaps = measure_gaps(results, best, looks, level)
+    return [None if gap is None else abs(gap.difference) > gap.half_width for gap in gaps]
+
+
+def measure_gaps(
+    results: Sequence[Estimate | None], best: int, looks: int = 1, level: float = 0.05
+) -> list[Gap | None]:
+    """Measure how far each state falls behind the best one; None where it is undefined.
+
+    Paired jackknife of the difference of their positions (for a ratio, the logarithm). The
+    intervals hold together, with a chance of 1 − `level`: they are adjusted (Bonferroni) for the
+    number of states among 1..L that are compared and for the number of looks at growing data.
+
+    Args:
+        results: as for `find_separable`, and so are the others.
+        best: the state that the others are compared with.
+        looks: how many times such gaps may be looked at.
+        level: the chance that any of the intervals misses.
+
+    Raises:
+        InputError: if the best state is undefined.
+    """
+    defined = _select_defined(results)
+    if best not in defined:
+        raise InputError(f"state {best} has no value to compare with; choose a defined state")
+    place, without = defined[best]
+    compared = sum(state not in (0, best) for state in defined)
+    chance = level / max(1, compared * looks)
+    limit = float(stdtrit(len(without) - 1, 1 - chance / 2))
+    gaps: list[Gap | None] = [None] * len(results)
+    for state, (other, replicates) in defined.items():
+        gaps[state] = Gap(place - other, limit * standard_error(without - replicates))
+    return gaps
+
+
+def decide_within(
+    results: Sequence[Estimate | None], looks: int = 1, within: float = 0.01
+) -> Decision:
+    """Find the state among 1..L that reads the most, and whether it may be far from the best.
+
+    It is close to the best where no other state can be more than `within` above it, by intervals
+    that hold together over all states and looks with a chance of 95 %. Ties go to the lower state.
+
+    Args:
+        results: of states 0..L, over the same examples; None for a state that is not scored.
+        looks: as for `find_separable`.
+        within: in units of the score: 0.01 is a point of accuracy.
+    """
+    places = _place_states(results)
+    if not places:
+        return Decision(None, decided=False, close=False, rest=())
+    best = max(places, key=lambda state: places[state])
+    gaps = measure_gaps(results, best, looks)
+    others = {state: gap for state in places if state != best and (gap := gaps[state]) is not None}
+    rest = tuple(state for state, gap in others.items() if gap.difference <= gap.half_width)
+    close = all(gap.half_width - gap.difference <= within for gap in others.values())
+    return Decision(best, decided=not rest, close=close, rest=rest)
+
+
+def _place_states(results: Sequence[Estimate | None]) -> dict[int, float]:
+    """Return the position of each state among 1..L that has one."""
+    return {state: place for state, (place, _) in _select_defined(results).items() if state > 0}
+
+
+def decide_best(
+    results: Sequence[Estimate | None], looks: int = 1, tolerance: float = 0.02
+) -> Decision:
+    """Find the state among 1..L with the lowest ratio and whether more examples could change it.
+
+    Undefined states never win, but more examples may define them, so nothing is decided or close
+    while there are any. Ties go to the lower state.
+
+    Args:
+        results: of states 0..L, over the same groups; None for a state that is not scored.
+        looks: as for `find_separable`.
+        tolerance: how much larger than the best a ratio may be to count as close.
+    """
+    places = _place_states(results)
+    if not places:
+        return Decision(None, decided=False, close=False, rest=())
+    best = min(places, key=lambda state: places[state])
+    apart = find_separable(results, best, looks)
+    rest = tuple(state for state in places if state != best and not apart[state])
+    scored = sum(result is not None for result in results[1:])
+    close = all(places[state] - places[best] <= np.log1p(tolerance) for state in rest)
+    whole = len(places) == scored
+    return Decision(best, decided=whole and not rest, close=whole and close, rest=rest)
+
+
+def _select_defined(results: Sequence[Estimate | None]) -> dict[int, tuple[float, Array]]:
+    """Return the position and the replicates of each state that has them, in order."""
+    return {
+        state: (result.position, result.replicates)
+        for state, result in enumerate(results)
+        if result and result.position is not None and result.replicates is not None
+    }

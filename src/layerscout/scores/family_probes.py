@@ -159,7 +159,7 @@ class _Heads:
         self.schedule.step()
 
     def __call__(self, x: Float32[Tensor, "S bC d"]) -> Float64[np.ndarray, "S b K"]:
-        """Give the outputs of every copy without dropout."""
+        """Return the outputs of every copy without dropout."""
         self.head.eval()
         with torch.no_grad():
             return self._outputs(x).double().numpy()
@@ -170,5 +170,5 @@ class _Heads:
             return outputs
 
         every = torch.vmap(call, randomness="different")
-        found: Tensor = every(self.parameters, self.buffers, x)
-        return found if self.choices == 1 else found.reshape(len(x), -1, self.choices)
+        outputs: Tensor = every(self.parameters, self.buffers, x)
+        return outputs if self.choices == 1 else outputs.reshape(len(x), -1, self.choices)

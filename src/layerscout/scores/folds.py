@@ -6,20 +6,30 @@ those of all folds less two, and its Σ_hh is made tridiagonal once, for all rid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 from numpy.typing import NDArray
+from scipy.linalg.blas import dsyrk
 
-from layerscout.scores.fold_sums import Fold, Sums, add_up, count_folds, make_folds
-from layerscout.scores.indicators import whiten_labels
+from layerscout.runtime import InputError
+from layerscout.scores.grouping import whiten_labels
 from layerscout.scores.moments import Centred
+from layerscout.scores.score import FEWEST_FOLDS
 from layerscout.scores.tridiagonal import Tridiagonal
 
 Array = NDArray[np.float64]
 
+# Xie et al. 2022, App. C.7: eight to fit on, one to develop on, one to test on.
+FOLDS = 10
+# Examples of a class in a fold, on average, from which on their scatter is summed up by itself.
+LARGE_PART = 64
 # Shares of trace(Σ_hh)/d, Xie et al. 2022, App. C.7. The strongest first, so that it wins ties. A
 # coarser grid was tried to save time and changed the best state on CoLA and MRPC.
 RIDGE_TERMS = tuple(10.0**exponent for exponent in range(0, -7, -1))
@@ -45,25 +55,6 @@ class FoldScores:
     cca: float | None
     ridge: float | None
     class_scatters: Float64[np.ndarray, "K d d"] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    """What was fitted on a training set with each of E ridge terms.
-
-    Attributes:
-        coefficients: of ridge regression, (E, T, d).
-        intercepts: of ridge regression, (E, T).
-        directions: w, the canonical directions of the targets, (E, J, T), orthonormal; with
-            several labels, along them these are uncorrelated and of variance 1. Those of the
-            states, v, are these times the coefficients.
-        lengths: ‖v‖², (E, J).
-    """
-
-    coefficients: Array
-    intercepts: Array
-    directions: Array
-    lengths: Array
 
 
 def score_folds(states: Centred, *, ridge_terms: Sequence[float] = RIDGE_TERMS) -> FoldScores:
@@ -105,33 +96,231 @@ def score_folds(states: Centred, *, ridge_terms: Sequence[float] = RIDGE_TERMS) 
         None for both where all states or all targets are the same.
 
     Raises:
-        InputError: as `count_folds`.
+        InputError: if there are fewer than 2 classes, fewer than 4 folds, or a class is missing in
+            a fold.
     """
-    counts = count_folds(states)
+    counts = _count_folds(states)
     if states.same or (states.labels == states.labels[0]).all():
         return FoldScores(None, None)
-    folds, of_classes = make_folds(states, counts)
-    everything = add_up([fold.sums for fold in folds])
+    ends = np.cumsum(counts.sum(axis=1))
+    rows = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
+    scatters, of_classes = _sum_scatters(states, rows, counts)
+    folds = [_sum_up(states, own, scatter) for own, scatter in zip(rows, scatters, strict=True)]
+    everything = reduce(add, [fold.sums for fold in folds[1:] + folds[:1]])
+    several = states.labels.dtype.kind == "b"
     correlations: list[float] = []
     hits: list[float] = []
     for first, second in zip(folds, folds[1:] + folds[:1], strict=True):
-        train = everything.less(first.sums, second.sums)
-        several = states.labels.dtype.kind == "b"
-        fit = _fit(
-            train, ridge_terms, whiten_labels(train.target_covariance()) if several else None
-        )
-        for found, on_first, on_second in zip(
+        train = everything - first.sums - second.sums
+        axes = whiten_labels(train.target_covariance()) if several else None
+        fit = _fit(train, ridge_terms, axes)
+        for results, on_first, on_second in zip(
             (correlations, hits), _test(first, fit), _test(second, fit), strict=True
         ):
             # Numbers that are all the same in a fold test nothing.
             if np.any(first.variance):
-                found.append(on_first[_best(on_second)])
+                results.append(on_first[_best(on_second)])
             if np.any(second.variance):
-                found.append(on_second[_best(on_first)])
+                results.append(on_second[_best(on_first)])
     return FoldScores(_mean(correlations), _mean(hits), of_classes)
 
 
-def _fit(train: Sums, ridge_terms: Sequence[float], axes: Array | None) -> _Fit:
+# --- Folds and their sums ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Weighted sums over the examples of one fold (weights that add up to 1), or of several.
+
+    Attributes:
+        weight: Σ w.
+        state: Σ w x, (d,).
+        target: Σ w t, (T,); t is the one-hot label, or 1 for each label of several, or the number.
+        scatter: Σ w x xᵀ, (d, d), of which only the upper triangle is there.
+        cross: Σ w x tᵀ, (d, T).
+        square: Σ w t tᵀ, (T, T).
+    """
+
+    weight: float
+    state: Array
+    target: Array
+    scatter: Array
+    cross: Array
+    square: Array
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(*(a + b for a, b in self._pairs(other)))
+
+    def __sub__(self, other: _Sums) -> _Sums:
+        return _Sums(*(a - b for a, b in self._pairs(other)))
+
+    def _pairs(self, other: _Sums) -> Iterator[tuple[Any, Any]]:
+        return ((getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
+
+    @property
+    def mean_state(self) -> Array:
+        """The mean state, (d,)."""
+        return self.state / self.weight
+
+    @property
+    def mean_target(self) -> Array:
+        """The mean target, (T,)."""
+        return self.target / self.weight
+
+    def covariance(self) -> Array:
+        """Return the upper triangle of the covariance of the states."""
+        covariance = self.scatter / self.weight
+        covariance -= np.outer(self.mean_state, self.mean_state)
+        return covariance
+
+    def cross_covariance(self) -> Array:
+        """Return the covariance of states and targets, (d, T)."""
+        return self.cross / self.weight - np.outer(self.mean_state, self.mean_target)
+
+    def target_covariance(self) -> Array:
+        """Return the covariance of the targets, (T, T)."""
+        return self.square / self.weight - np.outer(self.mean_target, self.mean_target)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """The examples of one fold.
+
+    Attributes:
+        states: less the reference, (n, d).
+        labels: class ids (n,), or numbers less their mean (n,), or 0 and 1 for K labels (n, K).
+        weights: (n,), adding up to 1.
+        targets: w t of every example, (T, n).
+        variance: of the target along a direction: 1/K with classes (see `folds.score_folds`); with
+            several labels, that of each over the examples of all folds (K,).
+        size: Σ w ‖x‖².
+        sums: over its examples.
+    """
+
+    states: Array
+    labels: np.ndarray
+    weights: Array
+    targets: Array
+    variance: float | Array
+    size: float
+    sums: _Sums
+
+
+def _fold_of_groups(states: Centred) -> NDArray[np.int64]:
+    """Return the fold of each group, (B,), in ascending order."""
+    B = len(states.sizes)
+    return np.arange(B) * FOLDS // B if B >= FOLDS else np.arange(B)
+
+
+def _count_folds(states: Centred) -> NDArray[np.int64]:
+    """Count the examples of each class in each fold, (F, K).
+
+    Raises:
+        InputError: if there are fewer than 2 classes, fewer than 4 folds, or a class is missing in
+            a fold.
+    """
+    alike = states.labels.dtype.kind in "fb"
+    fold = _fold_of_groups(states)
+    counts = np.add.reduceat(states.sizes, np.unique(fold, return_index=True)[1], axis=0)
+    if not alike and counts.shape[1] < 2:
+        raise InputError("cca and ridge need 2 or more classes, got 1; use other data")
+    if len(counts) < FEWEST_FOLDS or counts.min() == 0:
+        smallest = counts.sum(axis=0)
+        scarce = f"class {smallest.argmin()} has {smallest.min()}"
+        raise InputError(
+            f"cca and ridge need {2 * FEWEST_FOLDS} or more examples"
+            + (f", got {smallest.sum()}" if alike else f" of every class, and {scarce}")
+            + ("; use more" if alike else "; use more, or leave rare classes out")
+        )
+    return counts
+
+
+def _weigh(states: Centred, own: slice) -> Array:
+    """Weigh the examples of a fold: classes alike, every one of them present, or examples."""
+    labels = states.labels[own]
+    if labels.dtype.kind in "fb":
+        return np.full(len(labels), 1 / len(labels))
+    count = np.bincount(labels)
+    weights: Array = (1 / (len(count) * count))[labels]
+    return weights
+
+
+def _sum_scatters(
+    states: Centred, rows: Sequence[slice], counts: NDArray[np.int64]
+) -> tuple[Array, Array | None]:
+    """Sum up Σ w x xᵀ of every fold (F, d, d) and, if it is no detour, Σ x xᵀ of every class."""
+    (F, K), (n, d) = counts.shape, states.rows.shape
+    of_folds = np.zeros((F, d, d))
+    if states.labels.dtype.kind in "fb" or n < max(LARGE_PART * F * K, K * d):
+        for scatter, own in zip(of_folds, rows, strict=True):
+            _add_scatter(scatter, states.rows[own] * np.sqrt(_weigh(states, own))[:, None])
+        return of_folds, None
+    of_classes, part = np.zeros((K, d, d)), np.empty((d, d))
+    blocks = np.split(states.rows, np.cumsum(states.sizes)[:-1])  # of each class in each group
+    fold = _fold_of_groups(states)
+    for f, k in np.ndindex(F, K):
+        part[:] = 0
+        for group in np.flatnonzero(fold == f):
+            _add_scatter(part, blocks[group * K + k])
+        of_classes[k] += part
+        part /= K * counts[f, k]
+        of_folds[f] += part
+    return of_folds, of_classes
+
+
+def _add_scatter(scatter: Array, rows: Array) -> None:
+    """Add Σ x xᵀ of some rows to the upper triangle of a matrix, in place."""
+    # Transposed, it is in the column order of BLAS, which then fills the lower triangle.
+    dsyrk(1.0, rows.T, beta=1.0, c=scatter.T, overwrite_c=1, lower=1)
+
+
+def _sum_up(states: Centred, own: slice, scatter: Array) -> _Fold:
+    """Sum up a fold."""
+    rows, labels, weights = states.rows[own], states.labels[own], _weigh(states, own)
+    variance: float | Array
+    if labels.dtype.kind == "f":
+        labels = labels - states.labels.mean()
+        targets = (weights * labels)[None]
+        # Exactly 0 where all are the same, which rounding would hide.
+        variance = float(labels.var()) if np.ptp(labels) > 0 else 0.0
+        square = (targets @ labels)[:, None]
+    elif labels.dtype.kind == "b":
+        labels, share = labels.astype(np.float64), states.labels.mean(axis=0)
+        targets, variance = weights * labels.T, share * (1 - share)
+        square = targets @ labels
+    else:
+        K = states.sizes.shape[1]
+        targets, variance = np.zeros((K, len(rows))), 1 / K
+        targets[labels, np.arange(len(rows))] = weights
+        square = np.diag(targets.sum(axis=1))
+    sums = _Sums(1.0, weights @ rows, targets.sum(axis=1), scatter, (targets @ rows).T, square)
+    size = float(weights @ states.squares[own])
+    return _Fold(rows, labels, weights, targets, variance, size, sums)
+
+
+# --- Fits and tests -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """What was fitted on a training set with each of E ridge terms.
+
+    Attributes:
+        coefficients: of ridge regression, (E, T, d).
+        intercepts: of ridge regression, (E, T).
+        directions: w, the canonical directions of the targets, (E, J, T), orthonormal; with
+            several labels, along them these are uncorrelated and of variance 1. Those of the
+            states, v, are these times the coefficients.
+        lengths: ‖v‖², (E, J).
+    """
+
+    coefficients: Array
+    intercepts: Array
+    directions: Array
+    lengths: Array
+
+
+def _fit(train: _Sums, ridge_terms: Sequence[float], axes: Array | None) -> _Fit:
     """Solve for ridge regression and for the canonical directions, with every ridge term.
 
     Args:
@@ -163,12 +352,12 @@ def _fit(train: Sums, ridge_terms: Sequence[float], axes: Array | None) -> _Fit:
             lengths[e] = ((directions[e] @ solutions[e]) ** 2).sum(axis=1)
         turned = reduced.turn(solutions.reshape(E * T, d).T, back=True)
         solutions = turned.T.reshape(E, T, d)
-    intercepts = train.mean_target() - solutions @ train.mean_state()
+    intercepts = train.mean_target - solutions @ train.mean_state
     return _Fit(solutions, intercepts, directions, lengths)
 
 
 def _find_directions(whitened: Array, J: int) -> Array:
-    """Give the first J right singular vectors (T, J) of a d × T matrix; 0 where there is none."""
+    """Return the first J right singular vectors (T, J) of a d × T matrix; 0 where there is none."""
     d, T = whitened.shape
     if d >= T:
         squares, vectors = np.linalg.eigh(whitened.T @ whitened)
@@ -177,11 +366,10 @@ def _find_directions(whitened: Array, J: int) -> Array:
         squares, vectors = np.linalg.eigh(whitened @ whitened.T)
         squares, vectors = squares[::-1][:J], whitened.T @ vectors[:, ::-1][:, :J]
         vectors /= np.sqrt(np.maximum(squares, np.finfo(float).tiny))
-    found: Array = np.where(squares > WEAKEST * squares[0], vectors, 0.0)
-    return found
+    return np.where(squares > WEAKEST * squares[0], vectors, 0.0)
 
 
-def _test(fold: Fold, fit: _Fit) -> tuple[Array, Array]:
+def _test(fold: _Fold, fit: _Fit) -> tuple[Array, Array]:
     """Test on a fold what was fitted with every ridge term.
 
     Returns:
@@ -189,12 +377,13 @@ def _test(fold: Fold, fit: _Fit) -> tuple[Array, Array]:
         (E,).
     """
     E, T, d = fit.coefficients.shape
-    found = (fit.coefficients.reshape(E * T, d) @ fold.states.T).reshape(E, T, -1)
-    return _correlate(fold, fit, found), _measure_ridge(fold, found + fit.intercepts[:, :, None])
+    outputs = (fit.coefficients.reshape(E * T, d) @ fold.states.T).reshape(E, T, -1)
+    predictions = outputs + fit.intercepts[:, :, None]
+    return _correlate(fold, fit, outputs), _measure_ridge(fold, predictions)
 
 
-def _correlate(fold: Fold, fit: _Fit, found: Array) -> Array:
-    variates = fit.directions @ found  # vᵀx, (E, J, n)
+def _correlate(fold: _Fold, fit: _Fit, outputs: Array) -> Array:
+    variates = fit.directions @ outputs  # vᵀx, (E, J, n)
     variates -= (variates @ fold.weights)[:, :, None]
     variance = variates**2 @ fold.weights  # (E, J)
     covariance = ((variates @ fold.targets.T) * fit.directions).sum(axis=2)
@@ -210,22 +399,22 @@ def _correlate(fold: Fold, fit: _Fit, found: Array) -> Array:
     return correlations
 
 
-def _measure_ridge(fold: Fold, predictions: Array) -> Array:
+def _measure_ridge(fold: _Fold, predictions: Array) -> Array:
+    result: Array
     if isinstance(fold.variance, np.ndarray):
         errors = (predictions - fold.labels.T) ** 2 @ fold.weights  # (E, T)
         varied = fold.variance > 0
-        shares: Array = 1 - (errors[:, varied] / fold.variance[varied]).mean(axis=1)
-        return shares
-    if fold.labels.dtype.kind == "f":
+        result = 1 - (errors[:, varied] / fold.variance[varied]).mean(axis=1)
+    elif fold.labels.dtype.kind == "f":
         errors = (predictions[:, 0] - fold.labels) ** 2 @ fold.weights
-        determination: Array = 1 - errors / (fold.variance or 1.0)
-        return determination
-    hits: Array = (predictions.argmax(axis=1) == fold.labels) @ fold.weights
-    return hits
+        result = 1 - errors / (fold.variance or 1.0)
+    else:
+        result = (predictions.argmax(axis=1) == fold.labels) @ fold.weights
+    return result
 
 
 def _best(scores: Array) -> int:
-    """Give the first of the best scores, whatever order they were summed in."""
+    """Return the first of the best scores, whatever order they were summed in."""
     return int(np.round(scores, 9).argmax())
 
 

@@ -1,27 +1,21 @@
-"""Examples dealt into groups, and products of the class means of different groups.
+"""Examples dealt into groups by their labels, and labels with too few examples.
 
-Products of means and covariances that come from different examples carry no noise of the means,
-for any distribution with second moments: the examples are dealt into groups, and the products are
-averaged over all choices of different groups. Leaving out a group is then a subtraction, so the
-same sums give a jackknife.
+Labels are class ids, int64 (n,), or numbers, float64 (n,), or indicators of several, bool (n, K).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Bool, Float64, Int64
 from numpy.typing import NDArray
-from scipy.linalg import helmert
 
 from layerscout.data import deal_labels, stratify
-from layerscout.runtime import InputError
-from layerscout.scores.moments import Centred
-from layerscout.scores.score import FEWEST_GROUPS
-
-Array = NDArray[np.float64]
 
 GROUPS = 20
+# Variances of the indicators below this share of the largest are rounding: of 10⁸ examples, one.
+LEAST_VARIANCE = 1e-10
 
 
 def deal_groups(
@@ -63,8 +57,8 @@ def deal_groups(
         # The deal continues where the class before stopped: the groups are as large as each other.
         dealt = np.empty(len(stratum), np.int64)
         dealt[order] = np.arange(len(stratum)) % count
-    found: NDArray[np.int64] = dealt[example]
-    return found
+    groups_of_rows: NDArray[np.int64] = dealt[example]
+    return groups_of_rows
 
 
 def _deal_examples(
@@ -78,15 +72,15 @@ def _deal_examples(
     indicators[example, y] = True
     for groups in range(count, 0, -1):
         dealt = deal_labels(indicators, _share_rows(len(indicators), groups), seed)
-        found = np.zeros((groups, indicators.shape[1]), np.int64)
-        np.add.at(found, dealt, indicators)
-        if found[:, indicators.any(axis=0)].min() >= least:
+        counts = np.zeros((groups, indicators.shape[1]), np.int64)
+        np.add.at(counts, dealt, indicators)
+        if counts[:, indicators.any(axis=0)].min() >= least:
             break
     return dealt
 
 
 def _share_rows(rows: int, groups: int) -> NDArray[np.int64]:
-    """Give the sizes of groups that are as large as each other."""
+    """Return the sizes of groups that are as large as each other."""
     sizes: NDArray[np.int64] = np.bincount(np.arange(rows) % groups, minlength=groups)
     return sizes
 
@@ -124,102 +118,74 @@ def find_rare(y: np.ndarray, examples: NDArray[np.int64] | None, fewest: int) ->
     return tuple(rare.tolist()) if len(counts) - len(rare) >= 2 else ()
 
 
-@dataclass(frozen=True, eq=False)
-class Grouped:
-    """States of examples that were dealt into B groups, and their class means in each.
+def find_rare_labels(
+    Y: Bool[np.ndarray, "n K"], examples: Int64[np.ndarray, " n"] | None, fewest: int
+) -> tuple[int, ...]:
+    """Find the labels that fewer than `fewest` examples have, or lack; fewer than 2 always.
 
-    The class means are about their mean, so that states far from the origin lose no digits, and in
-    an orthonormal basis of the space orthogonal to the vector of ones: J = K − 1.
-
-    Attributes:
-        states: of the examples, sorted by group.
-        class_means: (B, K, d), about the mean of all examples.
-        means: M_g, (B, d, J).
-        mean: M of all examples, (d, J).
+    Args:
+        Y: which labels each row has.
+        examples: (n,), or None; rows with the same number are one example.
+        fewest: what is enough.
     """
-
-    states: Centred
-    class_means: Array
-    means: Array
-    mean: Array
-
-    @classmethod
-    def of(cls, states: Centred) -> Grouped:
-        """Average the examples of each class in each group.
-
-        Raises:
-            InputError: as `variability.estimate_debiased`.
-        """
-        _check_sizes(states)
-        sizes = states.sizes
-        class_means = states.sums / sizes[:, :, None]
-        basis = helmert(sizes.shape[1]).T  # (K, J)
-        means = class_means.transpose(0, 2, 1) @ basis
-        mean = (states.sums.sum(axis=0) / sizes.sum(axis=0)[:, None]).T @ basis
-        return cls(states, class_means, means, mean)
-
-    def between(self) -> Array:
-        """Average M_gᵀM_h over two different groups, in all ways: (1 + B, J, J).
-
-        The first is over all groups, the others are without each.
-        """
-        B = len(self.means)
-        products = _multiply_with_others(self.means)
-        total = products.sum(axis=0)
-        without = (total - 2 * products) / ((B - 1) * (B - 2))
-        return np.concatenate([total[None] / (B * (B - 1)), without])
-
-    def within(self) -> Array:
-        """Average M_gᵀS_lM_h over three different groups, in all ways: (1 + B, J, J).
-
-        S_l is the mean of the unbiased class covariances of group l. The first is over all groups,
-        the others are without each.
-        """
-        B, d, J = self.means.shape
-        directions = self.means.transpose(1, 0, 2).reshape(d, B * J)
-        total, without = np.zeros((J, J)), np.zeros((B, J, J))
-        averages = self.class_means @ directions  # (B, K, B·J)
-        groups = np.split(self.states.rows, np.cumsum(self.states.sizes.sum(axis=1))[:-1])
-        for own, (rows, count) in enumerate(zip(groups, self.states.sizes, strict=True)):
-            along = rows @ directions  # (m, B·J)
-            along -= np.repeat(averages[own], count, axis=0)
-            along *= np.repeat(1 / np.sqrt((count - 1) * len(count)), count)[:, None]
-            parts = along.reshape(-1, B, J).transpose(1, 0, 2)
-            parts[own] = 0
-            products = _multiply_with_others(parts)
-            of_group = products.sum(axis=0)
-            total += of_group
-            remaining = of_group - 2 * products
-            remaining[own] = 0
-            without += remaining
-        pairs = (B - 1) * (B - 2)
-        return np.concatenate([total[None] / (B * pairs), without / (pairs * (B - 3))])
+    counts = np.stack([count_examples(column, examples, 2) for column in Y.T.astype(np.int64)])
+    return tuple(np.flatnonzero(counts.min(axis=1) < max(2, fewest)).tolist())
 
 
-def _check_sizes(states: Centred) -> None:
-    """Check that there are enough examples of each class in each group."""
-    if states.labels.dtype.kind == "f":
-        raise InputError("the variability ratio needs classes, got numbers; use --score ridge")
-    counts, (B, K) = states.sizes, states.sizes.shape
-    if K < 2:
-        raise InputError("the variability ratio needs 2 or more classes, got 1; use other data")
-    if B < FEWEST_GROUPS or counts.min() < 2:
-        of_class = counts.sum(axis=0)
-        raise InputError(
-            f"the debiased variability ratio needs 2 or more examples of every class in each of "
-            f"{FEWEST_GROUPS} or more groups, so {2 * FEWEST_GROUPS} in all, and class "
-            f"{of_class.argmin()} has {of_class.min()}; use more examples, or --score "
-            "variability_ratio, which needs only 2"
-        )
+def average_labels(
+    by_state: Sequence[Mapping[int, float | None] | None],
+) -> tuple[list[float | None], list[int], list[int]]:
+    """Average a score over the labels, the same ones at every state.
 
+    Args:
+        by_state: the value of each label, None where it is undefined; None for a state that is not
+            scored.
 
-def _multiply_with_others(parts: Array) -> Array:
-    """Multiply each part with the sum of all others: B matrices m × J to B of J × J, symmetric.
-
-    They add up to the sum of AᵀC over all ordered pairs of different parts A and C; the pairs
-    that a part enters are twice its own product.
+    Returns:
+        The means, None without any label; the labels that have a value at every state; the others.
     """
-    rest = parts.sum(axis=0) - parts
-    products = rest.transpose(0, 2, 1) @ parts
-    symmetric: Array = (products + products.swapaxes(1, 2)) / 2
-    return symmetric
+    scored = [values for values in by_state if values is not None]
+    labels = list(scored[0]) if scored else []
+    defined = [label for label in labels if all(values[label] is not None for values in scored)]
+    means: list[float | None] = [None] * len(by_state)
+    for state, values in enumerate(by_state):
+        if values is not None and defined:
+            means[state] = float(np.mean([values[label] for label in defined]))
+    return means, defined, [label for label in labels if label not in defined]
+
+
+def whiten_labels(covariance: Float64[np.ndarray, "K K"]) -> Float64[np.ndarray, "K r"]:
+    """Return directions along which the labels are uncorrelated and of variance 1.
+
+    The matrix A has AAᵀ = Σ⁺ for the covariance Σ of the labels, whose rank is r: a label that all
+    examples have, or none, takes no part, nor does what follows from the other labels.
+    """
+    variances, vectors = np.linalg.eigh(covariance)
+    kept = variances > LEAST_VARIANCE * max(variances[-1], 0.0)
+    axes: np.ndarray = vectors[:, kept] / np.sqrt(variances[kept])
+    return axes
+
+
+def tenth(
+    y: np.ndarray, examples: np.ndarray | None, rng: np.random.Generator
+) -> Bool[np.ndarray, " n"]:
+    """Draw a tenth of the rows, evenly over the labels; of a class with one row, none.
+
+    Rows of one example stay together; then a tenth of the examples is drawn. Where rows may have
+    several labels, any of them are drawn, but of each label one stays.
+    """
+    if examples is not None:
+        unit = np.unique(examples, return_inverse=True)[1].reshape(-1)
+        return tenth(np.zeros(unit.max() + 1), None, rng)[unit]
+    if y.dtype.kind == "b":
+        some = tenth(np.zeros(len(y)), None, rng)
+        for label in np.flatnonzero(y.any(axis=0) & ~y[~some].any(axis=0)):
+            if not y[~some, label].any():  # one that stays for another label may have this, too
+                some[np.flatnonzero(y[:, label])[0]] = False
+        return some
+    alone = y.dtype.kind != "f" and np.bincount(y)[y] == 1
+    order = np.lexsort((rng.random(len(y)), y))
+    order = order[~np.broadcast_to(alone, y.shape)[order]]
+    drawn = np.zeros(len(y), dtype=bool)
+    drawn[order[rng.integers(max(1, min(10, len(order)))) :: 10]] = True
+    return drawn

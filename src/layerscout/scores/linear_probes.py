@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor, nn
 
 from layerscout.runtime import InputError
-from layerscout.scores.neighbours import tenth
+from layerscout.scores.grouping import tenth
 from layerscout.scores.probes import Metric, Probes, Report, all_finite, choose_metric, in_chunks
 from layerscout.scores.state import StatesLike
 
@@ -162,7 +162,7 @@ class _Problem:
         return min(max(len(self.targets) // 16, 8), 256)
 
     def start(self, d: int) -> Float32[Tensor, "D C M"]:
-        """Give weights of 0, and biases that fit the shares of the classes.
+        """Return weights of 0, and biases that fit the shares of the classes.
 
         Biases that had to find the shares by themselves would keep a probe of a weak state
         learning long after its weights fit nothing but noise.
@@ -177,7 +177,7 @@ class _Problem:
         return start
 
     def slab(self, start: Float32[Tensor, "D C M"]) -> int:
-        """Give the number of states to train at once."""
+        """Return the number of states to train at once."""
         # Eight: the weights, their gradient, Adam's moments, the best ones, what is in between.
         each = 4 * (len(self.targets) * len(start) + 8 * start.numel())
         return max(1, min(STEP_ROWS // self.batch, SLAB_BYTES // each))
@@ -190,7 +190,7 @@ class _Problem:
         patience: int,
         seed: int,
     ) -> tuple[Float32[Tensor, "s D C M"], Int64[Tensor, "s M"]]:
-        """Train; give every probe's best weights and the epoch that they are of."""
+        """Train; return every probe's best weights and the epoch that they are of."""
         (s, n, d), (_, C, M) = x.shape, start.shape
         weights = start.reshape(1, d + 1, C * M).repeat(s, 1, 1)
         gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
@@ -218,7 +218,7 @@ class _Problem:
     def _residuals(
         self, x: Float32[Tensor, "s b d"], weights: Float32[Tensor, "s D CM"], rows: Tensor
     ) -> Float32[Tensor, "s b CM"]:
-        """Give the gradient of the mean loss of the rows trained on by the outputs."""
+        """Return the gradient of the mean loss of the rows trained on by the outputs."""
         share = 1 - self.aside[rows]
         share /= share.sum(dim=0).clamp(min=1)
         outputs = self._outputs(x, weights)
@@ -231,7 +231,7 @@ class _Problem:
     def _loss(
         self, x: Float32[Tensor, "s n d"], weights: Float32[Tensor, "s D CM"]
     ) -> Float32[Tensor, "s M"]:
-        """Give the mean loss of the rows set aside."""
+        """Return the mean loss of the rows set aside."""
         total = torch.zeros(())
         last = int(self.aside.any(dim=1).sum())
         size = max(1, LOSS_OUTPUTS // (len(x) * weights.shape[2]))
@@ -273,7 +273,7 @@ def _adam(
 
 
 def _measure_scale(x: Float[np.ndarray, "n d"]) -> Scale | None:
-    """Give mean and deviation of every feature, 1 where only rounding tells it from a constant.
+    """Return mean and deviation of every feature, 1 where only rounding tells it from a constant.
 
     None where they are not finite.
     """

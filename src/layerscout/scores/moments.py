@@ -103,13 +103,13 @@ class Moments:
         )
 
     def means(self) -> Float64[Tensor, "S K d"]:
-        """Give the class means (S, K, d), about the reference (which no difference sees)."""
+        """Return the class means (S, K, d), about the reference (which no difference sees)."""
         return self.total / self.count[:, None]
 
     def within(
         self, weights: Float64[Tensor, " K"], directions: Float64[Tensor, "S J d"]
     ) -> Float64[Tensor, "S J"]:
-        """Give Σ_k weights[k] Σ_{i in k} (uᵀ(x_i − m_k))² along each direction u, as (S, J).
+        """Return Σ_k weights[k] Σ_{i in k} (uᵀ(x_i − m_k))² along each direction u, as (S, J).
 
         The d × d matrix of it is never made: J is small, and making it was half of what a scan
         cost beside its forward pass.
@@ -128,12 +128,12 @@ class Moments:
         return spread - along**2 @ (weights / self.count)
 
     def within_trace(self, weights: Float64[Tensor, " K"]) -> Float64[Tensor, " S"]:
-        """Give Σ_k weights[k] Σ_{i in k} ‖x_i − m_k‖², as (S,); `weights` as for `within`."""
+        """Return Σ_k weights[k] Σ_{i in k} ‖x_i − m_k‖², as (S,); `weights` as for `within`."""
         squares = self.scatter.diagonal(dim1=2, dim2=3).sum(dim=2)  # (S, G)
         return squares @ self._mix(weights) - (self.total**2).sum(dim=2) @ (weights / self.count)
 
     def _mix(self, weights: Float64[Tensor, " K"]) -> Float64[Tensor, " G"]:
-        """Give the combination of the summed weightings that `weights` (K,) is."""
+        """Return the combination of the summed weightings that `weights` (K,) is."""
         # Balanced classes make the weightings alike; a pseudo-inverse does not mind.
         mix: Tensor = torch.linalg.pinv(self.weights) @ weights
         if not torch.allclose(self.weights @ mix, weights, rtol=1e-9, atol=0.0):
@@ -222,19 +222,19 @@ class Centred:
         return torch.from_numpy(self.sums.sum(axis=0))[None]
 
     def means(self) -> Float64[Tensor, "1 K d"]:
-        """Give the class means about the mean."""
+        """Return the class means about the mean."""
         return self.total / self.count[:, None]
 
     def within(
         self, weights: Float64[Tensor, " K"], directions: Float64[Tensor, "1 J d"]
     ) -> Float64[Tensor, "1 J"]:
-        """Give Σ_k weights[k] Σ_{i in k} (uᵀ(x_i − m_k))² along each direction u."""
+        """Return Σ_k weights[k] Σ_{i in k} (uᵀ(x_i − m_k))² along each direction u."""
         labels, across = torch.from_numpy(self.labels), directions[0].T
         along = torch.from_numpy(self.rows) @ across - (self.means()[0] @ across)[labels]
         return (weights[labels] @ along**2)[None]
 
     def within_trace(self, weights: Float64[Tensor, " K"]) -> Float64[Tensor, " 1"]:
-        """Give Σ_k weights[k] Σ_{i in k} ‖x_i − m_k‖², to the rounding of Σ_i ‖x_i‖²."""
+        """Return Σ_k weights[k] Σ_{i in k} ‖x_i − m_k‖², to the rounding of Σ_i ‖x_i‖²."""
         squares = weights[torch.from_numpy(self.labels)] @ torch.from_numpy(self.squares)
         return squares - (self.total**2).sum(dim=2) @ (weights / self.count)
 
@@ -254,7 +254,7 @@ def class_weights(count: Shaped[Tensor, " K"]) -> Float64[Tensor, "K G"]:
 
 
 def variability_ratios(moments: Moments | Centred) -> Float64[Tensor, " S"]:
-    """Give ν = (1/K) trace(Σ_w Σ_b†) of every state, NaN where undefined.
+    """Return ν = (1/K) trace(Σ_w Σ_b†) of every state, NaN where undefined.
 
     Every class counts alike, in Σ_w and in the mean of the class means. Xie et al. 2022, §3.1,
     whose covariances divide by n, not n − 1, and whose 1/K is part of the ratio. The states are
@@ -267,7 +267,7 @@ def variability_ratios(moments: Moments | Centred) -> Float64[Tensor, " S"]:
 
 
 def nc1s(moments: Moments | Centred) -> Float64[Tensor, " S"]:
-    """Give the same ratio with every example counting alike. Xie et al. 2022, App. A.1."""
+    """Return the same ratio with every example counting alike. Xie et al. 2022, App. A.1."""
     N = moments.count.sum()
     centre = moments.total.sum(dim=1, keepdim=True) / N
     return _trace_ratio(moments, (1 / N).expand(len(moments.count)), moments.means() - centre)

@@ -6,14 +6,14 @@ Class ids are int64 (n,), targets of regression float64 (n,): the type of the la
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64, Int64
 
 from layerscout.runtime import InputError
+from layerscout.scores.grouping import tenth
 from layerscout.scores.score import FEWEST_ROWS
 
 # Rows that are compared at a time, so that memory does not grow with n².
 CHUNK = 256
-
 
 # Clusters that take minutes a state to find, and the products of rows and clusters from which on
 # they are found in small batches.
@@ -72,7 +72,7 @@ def knn(
 
 
 def _vote(labels: Int64[np.ndarray, "b k"], cosine: Float64[np.ndarray, "b k"]) -> np.ndarray:
-    """Give the class (b,) of most of the labels; all similarities together count below one vote."""
+    """Return the class (b,) of most labels; all similarities together count below one vote."""
     (b, k), classes = labels.shape, int(labels.max()) + 1
     weights = 1 + (1 + cosine) / (2 * (k + 1))
     at = np.arange(b)[:, None] * classes + labels
@@ -104,16 +104,12 @@ def mutual_information(
         clusters: how many k-means finds, at the most; by default ten for each class.
 
     Raises:
-        InputError: if the labels are numbers, there are fewer than 20 rows of a class, fewer rows
-            than clusters, or more than 2,000 of these.
+        InputError: if there are fewer than 20 rows of a class, fewer rows than clusters, or more
+            than 2,000 of these.
     """
     from sklearn.cluster import KMeans, MiniBatchKMeans
     from sklearn.metrics import mutual_info_score
 
-    if y.dtype.kind == "f":
-        raise InputError(
-            "mutual_information compares classes, but the labels are numbers; use knn or probe"
-        )
     classes = int(y.max()) + 1
     if clusters is not None and clusters > MOST_CLUSTERS:
         raise InputError(f"`clusters` must be at most {MOST_CLUSTERS}, got {clusters}; take fewer")
@@ -138,33 +134,8 @@ def mutual_information(
         )
     number = min(wanted, len(np.unique(H[fitted], axis=0)))
     kind = MiniBatchKMeans if len(fitted) * number > MANY_DISTANCES else KMeans
-    found = kind(number, n_init=3, random_state=int(rng.integers(2**31))).fit(H[fitted])
-    return max(float(mutual_info_score(y[held], found.predict(H[held]))), 0.0)
-
-
-def tenth(
-    y: np.ndarray, examples: np.ndarray | None, rng: np.random.Generator
-) -> Bool[np.ndarray, " n"]:
-    """Draw a tenth of the rows, evenly over the labels; of a class with one row, none.
-
-    Rows of one example stay together; then a tenth of the examples is drawn. Where rows may have
-    several labels, any of them are drawn, but of each label one stays.
-    """
-    if examples is not None:
-        unit = np.unique(examples, return_inverse=True)[1].reshape(-1)
-        return tenth(np.zeros(unit.max() + 1), None, rng)[unit]
-    if y.dtype.kind == "b":
-        some = tenth(np.zeros(len(y)), None, rng)
-        for label in np.flatnonzero(y.any(axis=0) & ~y[~some].any(axis=0)):
-            if not y[~some, label].any():  # one that stays for another label may have this, too
-                some[np.flatnonzero(y[:, label])[0]] = False
-        return some
-    alone = y.dtype.kind != "f" and np.bincount(y)[y] == 1
-    order = np.lexsort((rng.random(len(y)), y))
-    order = order[~np.broadcast_to(alone, y.shape)[order]]
-    drawn = np.zeros(len(y), dtype=bool)
-    drawn[order[rng.integers(max(1, min(10, len(order)))) :: 10]] = True
-    return drawn
+    model = kind(number, n_init=3, random_state=int(rng.integers(2**31))).fit(H[fitted])
+    return max(float(mutual_info_score(y[held], model.predict(H[held]))), 0.0)
 
 
 def _balance(

@@ -48,8 +48,8 @@ def codelength(
     ends = np.unique(np.ceil(np.multiply(PORTIONS, len(H))).astype(int))
     total = float(ends[0] * np.log(classes))
     for end, following in pairwise(ends.tolist()):
-        told = fit_softmax(features[:end], labels[:end], classes, features[end:following])
-        total -= float(told[np.arange(following - end), labels[end:following]].sum())
+        logs = fit_softmax(features[:end], labels[:end], classes, features[end:following])
+        total -= float(logs[np.arange(following - end), labels[end:following]].sum())
     return total / len(H)
 
 
@@ -77,13 +77,13 @@ def fit_softmax(
 
     def lose(flat: np.ndarray) -> tuple[float, np.ndarray]:
         weights = flat.reshape(-1, classes)
-        told = log_softmax(X @ weights, axis=1)
-        loss = -float((told * targets).sum()) + float(flat @ flat) / 2
-        return loss, (X.T @ (np.exp(told) - targets)).ravel() + flat
+        logs = log_softmax(X @ weights, axis=1)
+        loss = -float((logs * targets).sum()) + float(flat @ flat) / 2
+        return loss, (X.T @ (np.exp(logs) - targets)).ravel() + flat
 
     start = np.zeros(X.shape[1] * classes)
-    found = minimize(lose, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
-    logs: np.ndarray = log_softmax(others @ found.x.reshape(-1, classes), axis=1)
+    fit = minimize(lose, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
+    logs: np.ndarray = log_softmax(others @ fit.x.reshape(-1, classes), axis=1)
     return logs
 
 

@@ -45,25 +45,25 @@ class Probes:
     @classmethod
     def of(cls, by_seed: Sequence[Sequence[float]], epochs: Sequence[Sequence[int]]) -> Probes:
         """Sum up what the seeds of every state reached; one that is not finite undoes its state."""
-        found = [tuple(map(float, seeds)) if np.isfinite(seeds).all() else () for seeds in by_seed]
+        values = [tuple(map(float, seeds)) if np.isfinite(seeds).all() else () for seeds in by_seed]
         return cls(
-            tuple(float(np.mean(seeds)) if seeds else None for seeds in found),
+            tuple(float(np.mean(seeds)) if seeds else None for seeds in values),
             tuple(
                 float(np.std(seeds, ddof=1) / len(seeds) ** 0.5) if len(seeds) > 1 else None
-                for seeds in found
+                for seeds in values
             ),
-            tuple(found),
-            tuple(tuple(at) if seeds else () for at, seeds in zip(epochs, found, strict=True)),
+            tuple(values),
+            tuple(tuple(at) if seeds else () for at, seeds in zip(epochs, values, strict=True)),
         )
 
 
 def accuracy(labels: np.ndarray, logits: np.ndarray) -> float:
-    """Give the share of rows whose largest logit is the label's."""
+    """Return the share of rows whose largest logit is the label's."""
     return float((logits.argmax(axis=1) == labels).mean())
 
 
 def majority(y: np.ndarray, yv: np.ndarray, metric: Metric | None = None) -> float | None:
-    """Give the metric of always predicting the majority class (or the mean) of training.
+    """Return the metric of always predicting the majority class (or the mean) of training.
 
     Of several labels, those are predicted that half of the training rows have, or more.
 
@@ -98,7 +98,7 @@ def judge_majority(kind: Kind, metric: str, y: np.ndarray, answers: Targets) -> 
 
 
 def judge_by(metric: str, tags: Tags | None = None, *, tuned: bool = False) -> Metric:
-    """Give what judges logits (n, K) or, for regression, numbers (n,), by a metric.
+    """Return what judges logits (n, K) or, for regression, numbers (n,), by a metric.
 
     Args:
         metric: a key of `METRICS_OF`.
@@ -106,8 +106,8 @@ def judge_by(metric: str, tags: Tags | None = None, *, tuned: bool = False) -> M
         tuned: find the thresholds of several labels on the logits that are judged.
     """
 
-    def judge(right: np.ndarray, found: np.ndarray) -> float:
-        logits = found.reshape(len(right), -1)
+    def judge(right: np.ndarray, outputs: np.ndarray) -> float:
+        logits = outputs.reshape(len(right), -1)
         thresholds = tune_thresholds(right, logits) if tuned else None
         return evaluate(metric, right, logits, tags=tags, thresholds=thresholds)
 
@@ -115,7 +115,7 @@ def judge_by(metric: str, tags: Tags | None = None, *, tuned: bool = False) -> M
 
 
 def choose_metric(metric: Metric | None, y: np.ndarray) -> Metric:
-    """Give the metric, or the one for these labels where there is none."""
+    """Return the metric, or the one for these labels where there is none."""
     if y.dtype.kind == "b":
         return metric or partial(evaluate, "micro_f1")
     return metric or (pearson_spearman if y.dtype.kind == "f" else accuracy)
@@ -128,5 +128,5 @@ def in_chunks(rows: np.ndarray, size: int | None = None) -> list[np.ndarray]:
 
 
 def all_finite(x: np.ndarray) -> bool:
-    """Tell whether all values are finite, reading some rows at a time."""
+    """Return whether all values are finite, reading some rows at a time."""
     return all(np.isfinite(part).all() for part in in_chunks(x))

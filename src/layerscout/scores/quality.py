@@ -53,7 +53,7 @@ class Quality(Estimate):
     metric: str | None = None
 
     def interval(self, level: float = 0.95) -> tuple[float | None, float | None]:
-        """Give the ends of a confidence interval, within what the metric can be.
+        """Return the ends of a confidence interval, within what the metric can be.
 
         Folds are dealt by class, so it holds for examples of which each class has the same share,
         as the majority's metric does. Of two examples per class, the jackknife alone said −0.65 to
@@ -234,5 +234,5 @@ def _set_thresholds(
     ends = np.stack([count - 1, count]).clip(0, len(Y) - 1)
     logits = predicted - np.take_along_axis(ordered, ends, axis=0).mean(axis=0)
     least = np.finfo(np.float64).tiny  # where a prediction is equal to the threshold
-    found: np.ndarray = np.where(said, np.maximum(logits, least), np.minimum(logits, 0.0))
-    return found
+    signed: np.ndarray = np.where(said, np.maximum(logits, least), np.minimum(logits, 0.0))
+    return signed

@@ -40,7 +40,7 @@ class Score:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def best(self) -> int | None:
-        """Give the best entry among 1..L; ties go to the lower one, None if all are undefined.
+        """Return the best entry among 1..L; ties go to the lower one, None if all are undefined.
 
         State 0, the embeddings, is never the best: Xie et al. 2022 do not even score it.
         """
@@ -57,7 +57,7 @@ class Score:
         return cls(**entries)
 
     def without_embeddings(self) -> Score:
-        """Give the same score with entry 0 undefined."""
+        """Return the same score with entry 0 undefined."""
 
         def blank(entries: tuple[float | None, ...]) -> tuple[float | None, ...]:
             return (None, *entries[1:])

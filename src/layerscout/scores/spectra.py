@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64
 from numpy.typing import ArrayLike
 
 from layerscout.runtime import InputError
-
-
-@dataclass(frozen=True)
-class BlockSignal:
-    """How blocks rank by the signal in their weight matrices; entries 0..L, entry 0 None.
-
-    Attributes:
-        values: mean over the types of matrix of the block's standing in that type, from 0 (lowest
-            ratio of all blocks) to 1 (highest); None where no matrix of the block has a ratio.
-        ratios: for each type, what `weight_snr` gives for each block.
-        standings: for each type, that standing of each block.
-    """
-
-    values: tuple[float | None, ...]
-    ratios: Mapping[str, tuple[float | None, ...]]
-    standings: Mapping[str, tuple[float | None, ...]]
 
 
 def weight_snr(matrix: ArrayLike) -> float | None:
@@ -43,22 +26,24 @@ def weight_snr(matrix: ArrayLike) -> float | None:
         matrix: weights (m, k).
 
     Raises:
-        InputError: if it is not a matrix or a value is not finite.
+        InputError: if a value is not finite.
     """
     given = np.asarray(matrix)
-    if given.ndim != 2:
-        raise InputError(f"a weight matrix must be (m, k), got shape {given.shape}; reshape it")
     W = np.asarray(given, dtype=np.float64)
     scale = float(np.abs(W).max(initial=0.0))
     if not np.isfinite(scale):
         raise InputError("weights must be finite, got NaN or infinity; check the checkpoint")
     if scale == 0:
         return None
-    signal, noise = _parts(W / scale, eps=_eps(given))
+    # The rounding of the type that the weights come in: float64 cannot undo it.
+    eps = float(np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps)
+    signal, noise = _parts(W / scale, eps)
     return None if noise is None else signal / noise / scale
 
 
-def block_snr(matrices: Mapping[tuple[int, str], ArrayLike]) -> BlockSignal:
+def score_spectra(
+    matrices: Mapping[tuple[int, str], ArrayLike],
+) -> tuple[list[float | None], dict[str, Any]]:
     """Rank blocks by `weight_snr`, each type of matrix by itself, and average the standings.
 
     Ratios of different types do not compare: shapes and scales differ. A block's standing in a
@@ -69,40 +54,31 @@ def block_snr(matrices: Mapping[tuple[int, str], ArrayLike]) -> BlockSignal:
     Args:
         matrices: weights (m, k) by block, 1..L, and type, such as (3, "attention.query").
 
+    Returns:
+        For entries 0..L the mean over the types of the block's standing, from 0 (lowest ratio of
+        all blocks) to 1 (highest), None where no matrix of the block has a ratio; and the ratios
+        by type.
+
     Raises:
-        InputError: if a block is below 1, or as `weight_snr`.
+        InputError: as `weight_snr`.
     """
     L = max((block for block, _ in matrices), default=0)
-    if any(block < 1 for block, _ in matrices):
-        raise InputError(
-            f"blocks are counted from 1, got {min(block for block, _ in matrices)}; "
-            "what comes before block 1 belongs to no block"
-        )
-    types = list(dict.fromkeys(kind for _, kind in matrices))
-    ratios = {kind: _ratios(matrices, kind, L) for kind in types}
-    standings = {kind: _standings(ratios[kind]) for kind in types}
-    values: list[float | None] = []
-    for entries in zip(*standings.values(), strict=True):
-        defined = [entry for entry in entries if entry is not None]
-        values.append(float(np.mean(defined)) if defined else None)
-    return BlockSignal(tuple(values) or (None,), ratios, standings)
-
-
-def score_spectra(
-    matrices: Mapping[tuple[int, str], ArrayLike],
-) -> tuple[tuple[float | None, ...], dict[str, Any]]:
-    """Give the values and the details of the score `weight_snr`; as `block_snr`."""
-    signal = block_snr(matrices)
-    return signal.values, {"by_type": {kind: list(row) for kind, row in signal.ratios.items()}}
-
-
-def _eps(given: Shaped[np.ndarray, "m k"]) -> float:
-    """Give the rounding of the type that the weights come in; float64 cannot undo it."""
-    return float(np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps)
+    ratios = {kind: _ratios(matrices, kind, L) for kind in dict.fromkeys(k for _, k in matrices)}
+    values: list[float | None] = [None] * (L + 1)
+    for block in range(1, L + 1):
+        standings = []
+        for of_type in ratios.values():
+            own, others = of_type[block], [ratio for ratio in of_type if ratio is not None]
+            if own is not None:
+                higher = sum(ratio > own for ratio in others)
+                standings.append(1 - higher / max(len(others) - 1, 1))
+        if standings:
+            values[block] = float(np.mean(standings))
+    return values, {"by_type": ratios}
 
 
 def _parts(W: Float64[np.ndarray, "m k"], eps: float) -> tuple[float, float | None]:
-    """Give the sum of the signal over the largest singular value, and that of the noise.
+    """Return the sum of the signal over the largest singular value, and that of the noise.
 
     None for noise that is no more than the rounding of the weights.
     """
@@ -126,9 +102,8 @@ def _edge(s: Float64[np.ndarray, " r"], shape: tuple[int, ...]) -> float:
     return float((upper - lower) / 1.349 * (1 + (min(shape) / max(shape)) ** 0.5))
 
 
-def _ratios(
-    matrices: Mapping[tuple[int, str], ArrayLike], kind: str, L: int
-) -> tuple[float | None, ...]:
+def _ratios(matrices: Mapping[tuple[int, str], ArrayLike], kind: str, L: int) -> list[float | None]:
+    """Return what `weight_snr` gives for a type of matrix at each of the entries 0..L."""
     ratios: list[float | None] = [None] * (L + 1)
     last: int | None = None
     for block in range(1, L + 1):
@@ -144,13 +119,4 @@ def _ratios(
             except InputError as error:
                 raise InputError(f"block {block}, {kind}: {error}") from error
         last = block
-    return tuple(ratios)
-
-
-def _standings(ratios: tuple[float | None, ...]) -> tuple[float | None, ...]:
-    defined = [ratio for ratio in ratios if ratio is not None]
-    others = max(len(defined) - 1, 1)
-    return tuple(
-        None if ratio is None else 1 - sum(other > ratio for other in defined) / others
-        for ratio in ratios
-    )
+    return ratios

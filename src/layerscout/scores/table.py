@@ -15,37 +15,25 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
-    from layerscout.scores.cka import StatesLike
     from layerscout.scores.estimates import Estimate
     from layerscout.scores.moments import Centred, Moments
-    from layerscout.scores.state import State
+    from layerscout.scores.state import State, StatesLike
 
 
-def _late(module: str, name: str) -> Callable[..., Any]:
-    """Give a function of a module of this room, which is imported when it is first called.
+def _module(name: str) -> Any:
+    """Return a module of this room, imported only when a score is computed.
 
     What shows a saved scan reads the names here; importing torch took 2 of the 4 s of a plan.
     """
+    return import_module(f"layerscout.scores.{name}")
 
-    def call(*given: Any, **named: Any) -> Any:
-        return getattr(import_module(f"layerscout.scores.{module}"), name)(*given, **named)
-
-    return call
-
-
-codelength = _late("online_code", "codelength")
-entropy, loes = (_late("isotropy", name) for name in ("entropy", "loes"))
-h_score, logme, numerical_rank = (
-    _late("transferability", name) for name in ("h_score", "logme", "numerical_rank")
-)
-knn, mutual_information = (_late("neighbours", name) for name in ("knn", "mutual_information"))
 
 # What a score is computed from, the cheapest first: sums over the examples, the examples of one
 # state, those of all states, held-out examples too, gradients of a classifier, or weights alone.
 Source = Literal["moments", "state", "states", "probes", "gradients", "weights"]
 
 # The values of the entries 0..L, and what else the score has to tell.
-Found = tuple[Sequence[float | None], dict[str, Any]]
+Scored = tuple[Sequence[float | None], dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +77,8 @@ class Definition:
     from_moments: Callable[[Moments | Centred], Tensor] | None = None
     from_state: Callable[[State], float | None] | None = None
     jackknife: Callable[[State], Estimate] | None = None
-    from_states: Callable[[StatesLike, int], Found] | None = None
-    from_weights: Callable[[Mapping[tuple[int, str], ArrayLike]], Found] | None = None
+    from_states: Callable[[StatesLike, int], Scored] | None = None
+    from_weights: Callable[[Mapping[tuple[int, str], ArrayLike]], Scored] | None = None
 
     @property
     def held_out(self) -> bool:
@@ -176,7 +164,7 @@ SCORES: Mapping[str, Definition] = {
         better="lower",
         source="moments",
         usual="classes",
-        from_moments=_late("moments", "variability_ratios"),
+        from_moments=lambda moments: _module("moments").variability_ratios(moments),
     ),
     "nc1": Definition(
         title="neural collapse NC1",
@@ -185,7 +173,7 @@ SCORES: Mapping[str, Definition] = {
         "differ in size, the largest one dominates; otherwise it is as noisy as the published ν.",
         better="lower",
         source="moments",
-        from_moments=_late("moments", "nc1s"),
+        from_moments=lambda moments: _module("moments").nc1s(moments),
     ),
     "cca": Definition(
         title="canonical correlation",
@@ -224,7 +212,7 @@ SCORES: Mapping[str, Definition] = {
         numbers=True,
         together=True,
         usual="numbers",
-        from_state=lambda state: logme(state.centred, scatter=state.scatter),
+        from_state=lambda state: _module("transferability").logme(state.centred, state.scatter),
     ),
     "h_score": Definition(
         title="H-score",
@@ -234,7 +222,7 @@ SCORES: Mapping[str, Definition] = {
         "features, much of the value comes from how the covariance is shrunk.",
         source="state",
         together=True,
-        from_state=lambda state: h_score(state.centred, scatter=state.scatter),
+        from_state=lambda state: _module("transferability").h_score(state.centred, state.scatter),
     ),
     "numerical_rank": Definition(
         title="numerical rank",
@@ -244,7 +232,9 @@ SCORES: Mapping[str, Definition] = {
         "maps everything to one place looks best.",
         better="lower",
         source="state",
-        from_state=lambda state: numerical_rank(state.centred, scatters=state.class_scatters),
+        from_state=lambda state: _module("transferability").numerical_rank(
+            state.centred, state.class_scatters
+        ),
     ),
     "knn": Definition(
         title="nearest neighbours",
@@ -255,7 +245,9 @@ SCORES: Mapping[str, Definition] = {
         "largest.",
         source="state",
         numbers=True,
-        from_state=lambda state: knn(state.exact, state.labels, examples=state.examples),
+        from_state=lambda state: _module("neighbours").knn(
+            state.exact, state.labels, examples=state.examples
+        ),
     ),
     "mutual_information": Definition(
         title="mutual information",
@@ -265,7 +257,7 @@ SCORES: Mapping[str, Definition] = {
         "whatever varies most, which need not be what the task is about.",
         source="state",
         fewest=FEWEST_ROWS,
-        from_state=lambda state: mutual_information(
+        from_state=lambda state: _module("neighbours").mutual_information(
             state.exact, state.labels, state.seed, state.examples, state.clusters
         ),
     ),
@@ -278,7 +270,9 @@ SCORES: Mapping[str, Definition] = {
         "with a few hundred examples it affects the value.",
         better="lower",
         source="state",
-        from_state=lambda state: codelength(state.exact, state.labels, state.seed, state.examples),
+        from_state=lambda state: _module("online_code").codelength(
+            state.exact, state.labels, state.seed, state.examples
+        ),
     ),
     "loes": Definition(
         title="LOES",
@@ -291,7 +285,7 @@ SCORES: Mapping[str, Definition] = {
         source="state",
         numbers=True,
         together=True,
-        from_state=lambda state: loes(state.centred, state.scatter),
+        from_state=lambda state: _module("transferability").loes(state.centred, state.scatter),
     ),
     "entropy": Definition(
         title="entropy of the states",
@@ -302,7 +296,7 @@ SCORES: Mapping[str, Definition] = {
         source="state",
         numbers=True,
         together=True,
-        from_state=lambda state: entropy(state.centred, state.scatter),
+        from_state=lambda state: _module("transferability").entropy(state.centred, state.scatter),
     ),
     "probe": Definition(
         title="probe",
@@ -351,7 +345,7 @@ SCORES: Mapping[str, Definition] = {
         of="blocks",
         source="weights",
         numbers=True,
-        from_weights=_late("spectra", "score_spectra"),
+        from_weights=lambda matrices: _module("spectra").score_spectra(matrices),
     ),
     "cka_change": Definition(
         title="change of the states (1 − CKA)",
@@ -362,7 +356,7 @@ SCORES: Mapping[str, Definition] = {
         of="blocks",
         source="states",
         numbers=True,
-        from_states=_late("cka", "score_changes"),
+        from_states=lambda states, first: _module("cka").score_changes(states, first),
     ),
 }
 

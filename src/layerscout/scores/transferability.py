@@ -1,6 +1,6 @@
-"""Transferability scores that one decomposition of a state answers: LogME, H-score, numerical rank.
+"""Scores that one decomposition of a state answers, without folds and without anything to train.
 
-All three are functions of one state of n examples, without folds and without anything to train.
+LogME, H-score, numerical rank, the criterion of LOES, and the entropy of the eigenvalues.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from jaxtyping import Float64
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from layerscout.runtime import InputError
-from layerscout.scores.indicators import whiten_labels
+from layerscout.scores.grouping import whiten_labels
 from layerscout.scores.moments import Centred
 
 Array = NDArray[np.float64]
@@ -27,14 +26,18 @@ STEP = 0.25
 GOLDEN = (np.sqrt(5) - 1) / 2
 # A class whose squares are a smaller share of what they are a difference of has lost digits.
 CANCELLED = 1e-6
+# The ridge term of Batra et al. 2026 and the weight of isotropy, as their code has them.
+LOES_RIDGE, LOES_WEIGHT = 1e-3, 1.0
+# Shares of the spread below this are rounding.
+LEAST_SHARE = 1e-14
 
 
 def centred_scatter(states: Centred) -> Float64[np.ndarray, "d d"]:
-    """Give Σ_i (h_i − mean)(h_i − mean)ᵀ, which `logme` and `h_score` take to share its cost."""
+    """Return Σ_i (h_i − mean)(h_i − mean)ᵀ, which `logme` and `h_score` take to share its cost."""
     return _gram(states.rows)
 
 
-def logme(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None) -> float | None:
+def logme(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
     """Log evidence per example of Bayesian linear regression on the labels; higher is better.
 
     y ~ N(Hw, β⁻¹I) and w ~ N(0, α⁻¹I), uncentred and without an intercept; the evidence
@@ -49,8 +52,7 @@ def logme(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None)
 
     Args:
         states: of n examples.
-        scatter: `centred_scatter(states)`, if it is there already, or its upper triangle; not used
-            for n < d.
+        scatter: `centred_scatter(states)`, or its upper triangle; not used for n < d.
 
     Returns:
         None if all states are the same, or all targets are 0.
@@ -72,7 +74,6 @@ def logme(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None)
             y = y[:, None] if numbers else np.equal.outer(y, np.arange(len(count)))
         along = vectors.T @ y
     else:
-        scatter = centred_scatter(states) if scatter is None else scatter
         if numbers:
             sums = (y @ states.rows + y.sum() * mean)[:, None]
         else:
@@ -90,7 +91,7 @@ def logme(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None)
     return _finite(float(_best_evidence(eigenvalues, explained, residual, n).mean()) / n)
 
 
-def h_score(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = None) -> float | None:
+def h_score(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
     """H-score (1 − a) trace(Σ⁻¹ Σ_b): the share of the variance between classes; higher is better.
 
     Σ is the covariance of all examples (divided by n), shrunk towards a multiple of the identity
@@ -101,19 +102,15 @@ def h_score(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = Non
 
     Args:
         states: of n examples.
-        scatter: `centred_scatter(states)`, if it is there already, or its upper triangle.
+        scatter: `centred_scatter(states)`, or its upper triangle.
 
     Returns:
         None if all states are the same.
-
-    Raises:
-        InputError: if the labels are numbers.
     """
-    _only_classes("h_score", states)
     if states.same:
         return None
     n, d = states.rows.shape
-    covariance = (centred_scatter(states) if scatter is None else scatter) / n
+    covariance = scatter / n
     diagonal = covariance.diagonal().copy()
     variance = float(diagonal.mean())
     squared = 2 * float((np.triu(covariance) ** 2).sum()) - float(diagonal @ diagonal)
@@ -136,7 +133,7 @@ def h_score(states: Centred, *, scatter: Float64[np.ndarray, "d d"] | None = Non
 
 
 def numerical_rank(
-    states: Centred, *, scatters: Float64[np.ndarray, "K d d"] | None = None
+    states: Centred, scatters: Float64[np.ndarray, "K d d"] | None = None
 ) -> float | None:
     """Mean over classes of ‖H_k‖_*² / ‖H_k‖_F², not centred; lower is better.
 
@@ -150,11 +147,7 @@ def numerical_rank(
 
     Returns:
         None if all states are the same, or those of one class are all zero.
-
-    Raises:
-        InputError: if the labels are numbers.
     """
-    _only_classes("numerical_rank", states)
     if states.same:
         return None
     ranks = []
@@ -167,8 +160,68 @@ def numerical_rank(
     return _finite(float(np.mean(ranks)))
 
 
+def loes(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
+    """Training error of a linear fit plus a penalty for uneven spread; lower is better.
+
+    The mean squared residual of ridge regression on the centred labels as 0 and 1 (or the number),
+    plus 1 − I, where I is the mean over the deviation of the eigenvalues of the covariance. It is
+    what LOES chooses its first layer by, with the ridge term and the weight of its code. Batra et
+    al. 2026, "Uncovering the Latent Potential of Deep Intermediate Representations".
+
+    Args:
+        states: of n examples.
+        scatter: `centred_scatter(states)`, or its upper triangle.
+
+    Returns:
+        None if all states are the same, or all numbers, or all eigenvalues (as with one feature).
+    """
+    if states.same or (states.labels == states.labels[0]).all():
+        return None
+    targets = _center_targets(states.labels)
+    eigenvalues, vectors = np.linalg.eigh(scatter, "U")
+    along = vectors.T @ (states.rows.T @ targets)
+    eigenvalues = np.maximum(eigenvalues, 0)
+    deviation = float(eigenvalues.std())
+    if deviation <= LEAST_SHARE * eigenvalues.sum():
+        return None
+    shrunk = (eigenvalues + 2 * LOES_RIDGE) / (eigenvalues + LOES_RIDGE) ** 2
+    explained = float((along**2 * shrunk[:, None]).sum())
+    residual = max(float((targets**2).sum()) - explained, 0.0) / targets.size
+    return residual + LOES_WEIGHT * (1 - float(eigenvalues.mean()) / deviation)
+
+
+def entropy(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
+    """Entropy (nats) of the eigenvalues of HHᵀ as shares of their sum; higher is better.
+
+    The data-set entropy of Skean et al. 2025, "Layer by Layer", §3 (von Neumann's, α → 1), of
+    states that are not centred. It never sees the labels. That more is better is RankMe's reading
+    (Garrido et al. 2023), whose effective rank is the exponential of such an entropy.
+
+    Args: as `loes`.
+
+    Returns:
+        None if all states are the same.
+    """
+    if states.same:
+        return None
+    n = len(states.rows)
+    eigenvalues = np.linalg.eigvalsh(scatter + n * np.outer(states.mean, states.mean), "U")
+    shares = eigenvalues / eigenvalues.sum()
+    shares = shares[shares > LEAST_SHARE]
+    return float(max(-(shares * np.log(shares)).sum(), 0.0))
+
+
+def _center_targets(labels: np.ndarray) -> Array:
+    """Return the labels as 0 and 1, or the number, less their means, (n, K) or (n, 1)."""
+    if labels.dtype.kind == "i":
+        labels = np.eye(int(labels.max()) + 1)[labels]
+    targets = labels.reshape(len(labels), -1)
+    centred: Array = targets - targets.mean(axis=0)
+    return centred
+
+
 def _product(states: Centred, k: int, scatters: Array | None) -> Array:
-    """Give H_kᵀH_k of a class, or H_kH_kᵀ if that is smaller; the upper triangle at least."""
+    """Return H_kᵀH_k of a class, or H_kH_kᵀ if that is smaller; the upper triangle at least."""
     count, d, mean = states.sizes[:, k].sum(), len(states.mean), states.mean
     if scatters is not None and count >= d:
         cross = np.outer(mean, states.sums[:, k].sum(axis=0) + count / 2 * mean)
@@ -237,11 +290,3 @@ def _gram(rows: Array) -> Array:
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-def _only_classes(key: str, states: Centred) -> None:
-    if states.labels.dtype.kind == "f":
-        raise InputError(
-            f"`{key}` needs classes, got numbers; for numbers use cca, logme, ridge, probe or "
-            "fisher"
-        )

@@ -3,7 +3,12 @@
 The published ratio is tr(G⁻¹ G⁻¹ H) of two small matrices: with the class means M (d × K) in an
 orthonormal basis of the space orthogonal to the vector of ones, G = MᵀM and H = MᵀΣ_wM. Their
 plug-in values count the noise of the class means as distance between classes. Here they are
-averaged over different groups of examples instead; see `grouping`.
+averaged over different groups of examples instead.
+
+Products of means and covariances that come from different examples carry no noise of the means,
+for any distribution with second moments: the examples are dealt into groups, and the products are
+averaged over all choices of different groups. Leaving out a group is then a subtraction, so the
+same sums give a jackknife.
 """
 
 from __future__ import annotations
@@ -13,12 +18,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import helmert
 
 from layerscout.data import half_width
 from layerscout.runtime import InputError
 from layerscout.scores.estimates import Estimate
-from layerscout.scores.grouping import Grouped
 from layerscout.scores.moments import Centred
+from layerscout.scores.score import FEWEST_GROUPS
 
 Array = NDArray[np.float64]
 
@@ -51,7 +57,7 @@ class Debiased(Estimate):
         return None if self.value is None else float(np.log(self.value))
 
     def interval(self, level: float = 0.95) -> tuple[float | None, float | None]:
-        """Give the ends of a confidence interval of the ratio; (None, None) where undefined."""
+        """Return the ends of a confidence interval of the ratio; (None, None) where undefined."""
         if self.value is None or self.replicates is None:
             return None, None
         factor = float(np.exp(min(half_width(self.replicates, level), WIDEST)))
@@ -74,7 +80,7 @@ def estimate_debiased(states: Centred, *, resolution: float | None = None) -> De
         InputError: if there are fewer than two classes, fewer than four groups, fewer than two
             examples of a class in a group, or more than d + 1 classes.
     """
-    grouped = Grouped.of(states)
+    grouped = _Grouped.of(states)
     _, d, J = grouped.means.shape
     if d < J:
         raise InputError(
@@ -100,7 +106,7 @@ def estimate_debiased(states: Centred, *, resolution: float | None = None) -> De
 
 
 def _positive(eigenvalues: NDArray[np.floating[Any]], least: Array) -> bool:
-    """Tell whether all matrices are positive definite, by more than rounding.
+    """Return whether all matrices are positive definite, by more than rounding.
 
     Args:
         eigenvalues: in ascending order, (R, J).
@@ -108,3 +114,102 @@ def _positive(eigenvalues: NDArray[np.floating[Any]], least: Array) -> bool:
     """
     floor = np.maximum(WEAKEST * eigenvalues[:, -1], least)
     return bool((eigenvalues[:, 0] > floor).all())
+
+
+@dataclass(frozen=True, eq=False)
+class _Grouped:
+    """States of examples that were dealt into B groups, and their class means in each.
+
+    The class means are about their mean, so that states far from the origin lose no digits, and in
+    an orthonormal basis of the space orthogonal to the vector of ones: J = K − 1.
+
+    Attributes:
+        states: of the examples, sorted by group.
+        class_means: (B, K, d), about the mean of all examples.
+        means: M_g, (B, d, J).
+        mean: M of all examples, (d, J).
+    """
+
+    states: Centred
+    class_means: Array
+    means: Array
+    mean: Array
+
+    @classmethod
+    def of(cls, states: Centred) -> _Grouped:
+        """Average the examples of each class in each group.
+
+        Raises:
+            InputError: as `estimate_debiased`.
+        """
+        _check_sizes(states)
+        sizes = states.sizes
+        class_means = states.sums / sizes[:, :, None]
+        basis = helmert(sizes.shape[1]).T  # (K, J)
+        means = class_means.transpose(0, 2, 1) @ basis
+        mean = (states.sums.sum(axis=0) / sizes.sum(axis=0)[:, None]).T @ basis
+        return cls(states, class_means, means, mean)
+
+    def between(self) -> Array:
+        """Average M_gᵀM_h over two different groups, in all ways: (1 + B, J, J).
+
+        The first is over all groups, the others are without each.
+        """
+        B = len(self.means)
+        products = _multiply_with_others(self.means)
+        total = products.sum(axis=0)
+        without = (total - 2 * products) / ((B - 1) * (B - 2))
+        return np.concatenate([total[None] / (B * (B - 1)), without])
+
+    def within(self) -> Array:
+        """Average M_gᵀS_lM_h over three different groups, in all ways: (1 + B, J, J).
+
+        S_l is the mean of the unbiased class covariances of group l. The first is over all groups,
+        the others are without each.
+        """
+        B, d, J = self.means.shape
+        directions = self.means.transpose(1, 0, 2).reshape(d, B * J)
+        total, without = np.zeros((J, J)), np.zeros((B, J, J))
+        averages = self.class_means @ directions  # (B, K, B·J)
+        groups = np.split(self.states.rows, np.cumsum(self.states.sizes.sum(axis=1))[:-1])
+        for own, (rows, count) in enumerate(zip(groups, self.states.sizes, strict=True)):
+            along = rows @ directions  # (m, B·J)
+            along -= np.repeat(averages[own], count, axis=0)
+            along *= np.repeat(1 / np.sqrt((count - 1) * len(count)), count)[:, None]
+            parts = along.reshape(-1, B, J).transpose(1, 0, 2)
+            parts[own] = 0
+            products = _multiply_with_others(parts)
+            of_group = products.sum(axis=0)
+            total += of_group
+            remaining = of_group - 2 * products
+            remaining[own] = 0
+            without += remaining
+        pairs = (B - 1) * (B - 2)
+        return np.concatenate([total[None] / (B * pairs), without / (pairs * (B - 3))])
+
+
+def _check_sizes(states: Centred) -> None:
+    """Check that there are enough examples of each class in each group."""
+    counts, (B, K) = states.sizes, states.sizes.shape
+    if K < 2:
+        raise InputError("the variability ratio needs 2 or more classes, got 1; use other data")
+    if B < FEWEST_GROUPS or counts.min() < 2:
+        of_class = counts.sum(axis=0)
+        raise InputError(
+            f"the debiased variability ratio needs 2 or more examples of every class in each of "
+            f"{FEWEST_GROUPS} or more groups, so {2 * FEWEST_GROUPS} in all, and class "
+            f"{of_class.argmin()} has {of_class.min()}; use more examples, or --score "
+            "variability_ratio, which needs only 2"
+        )
+
+
+def _multiply_with_others(parts: Array) -> Array:
+    """Multiply each part with the sum of all others: B matrices m × J to B of J × J, symmetric.
+
+    They add up to the sum of AᵀC over all ordered pairs of different parts A and C; the pairs
+    that a part enters are twice its own product.
+    """
+    rest = parts.sum(axis=0) - parts
+    products = rest.transpose(0, 2, 1) @ parts
+    symmetric: Array = (products + products.swapaxes(1, 2)) / 2
+    return symmetric

@@ -19,7 +19,7 @@ from layerscout.plans import (
     make_plan,
     peak_memory,
 )
-from layerscout.tuning.stepping import Stepper
+from layerscout.tuning.runs import Stepper
 from live import LiveBytes
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 

@@ -23,7 +23,7 @@ from layerscout.studies.grid import group_trials
 from layerscout.studies.stand_ins import MODELS
 from layerscout.studies.store import Store
 from layerscout.studies.study_page import draw_study
-from layerscout.tuning import result as tuning_result
+from layerscout.tuning import judging
 from studying import QUICK, recipe, records, run
 
 
@@ -493,7 +493,7 @@ def test_blocks_are_passed_as_often_as_the_costs_say(tiny, telling, tmp_path, mo
     """Every trunk once: the forward passes of all strategies are those of the plans alone."""
     counted = Counted(monkeypatch)
     # Measuring the speed passes some examples through again, which no cost counts.
-    monkeypatch.setattr(tuning_result, "measure_speeds", lambda *_: {"kept_model": 1.0})
+    monkeypatch.setattr(judging, "measure_speeds", lambda *_: {"kept_model": 1.0})
     plans = ["best-down:1@best", "best-down:1@top", "top:1", "top:2", "full"]
     wanted = recipe(tiny, telling, axes={"plan": plans, "seed": [0, 1]})
     found, _ = run(wanted, tmp_path)

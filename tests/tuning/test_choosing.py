@@ -1,7 +1,6 @@
 """Plans under a method: what is settled, what is refused, and the method that a plan.json names."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -48,13 +47,6 @@ def test_auto_goes_by_the_cost_of_the_method(bert, method):
         kind: len(choose_plan(target(bert, kind), WORK, 0.5).plan.tuned) for kind in (FULL, method)
     }
     assert fits[method] > fits[FULL]
-
-
-@pytest.mark.parametrize("plan", ["head:2", Plan([], 2)])
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_method_for_blocks_needs_some(bert, plan, method):
-    words = f"{method.name} tunes blocks, but head:2 tunes none; use --method full"
-    expect_refused(words, settle_plan, plan, target(bert, method))
 
 
 @pytest.mark.parametrize("plan", ["auto", "top:1", "best-down:1@top"])
@@ -116,7 +108,3 @@ def test_a_method_that_cannot_be_is_refused(tmp_path, change, words):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(PLAN | change))
     expect_refused(words, read_plan, path)
-
-
-def test_a_file_that_is_not_there():
-    expect_refused("cannot read the plan", read_plan, Path("nowhere.json"))

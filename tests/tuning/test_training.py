@@ -17,9 +17,8 @@ from layerscout.data import Targets, shuffle_batches, shuffle_plainly
 from layerscout.models import Encoder, base_of, make_classifier, park_embeddings, resume_at
 from layerscout.models.encoder import shorten_weights
 from layerscout.plans import FULL, LoRA, Plan
-from layerscout.tuning import stepping, training
-from layerscout.tuning.runs import Epoch, pick_epoch
-from layerscout.tuning.stepping import balance_classes
+from layerscout.tuning import runs, training
+from layerscout.tuning.runs import Epoch, balance_classes, pick_epoch
 from layerscout.tuning.training import Settings, learning_rate_at
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import (
@@ -294,7 +293,7 @@ def test_a_batch_of_a_step_whose_loss_is_not_finite_changes_nothing(still, monke
         losses.append(cross_entropy(logits, labels))
         return losses[-1] * (float("nan") if len(losses) == 2 else 1.0)
 
-    monkeypatch.setattr(stepping, "compute_loss", spoil)
+    monkeypatch.setattr(runs, "compute_loss", spoil)
     before = fitted(still, "(2, 3, 4)")[1]
     run, kept, model = trained(still, "(2, 3, 4)", batch_size=4, accumulation=3, epochs=1)
     assert run.diverged and not run.curve and not kept

@@ -26,7 +26,7 @@ from layerscout.plans import (
     make_plan,
 )
 from layerscout.runtime import LayerscoutError
-from layerscout.tuning import result as results, stages, tune
+from layerscout.tuning import judging, stages, tune
 from layerscout.tuning.runs import Epoch, Run
 from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of
 
@@ -243,49 +243,6 @@ def test_no_run_came_through(bert, monkeypatch):
         cheaply(bert, task_of(), "head:4", learning_rate=[0.5, 0.6])
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "words"),
-    [
-        ("learning_rate", 0.0, "above 0 … 0.0"),
-        ("learning_rate", [1e-3, -1.0], "above 0 … -1.0"),
-        ("learning_rate", [], "one number or several"),
-        ("learning_rate", [1e-3, 1e-3], "different"),
-        ("learning_rate", float("nan"), "above 0 … nan"),
-        ("learning_rate", float("inf"), "above 0 … inf"),
-        ("seed", -1, "in 0.. … -1"),
-        ("seed", 0.5, "0.5"),
-        ("seed", [1, 1], "different"),
-        ("seed", 2**64, str(2**64)),
-        ("epochs", 0, "epochs … 0"),
-        ("metric", "acuracy", "'accuracy'"),
-        ("keep", "worst", "best, lowest-loss, last"),
-        ("examples", 100, "at most 12"),
-        ("max_length", 1000, "1000"),
-        ("learning_rate", "fast", "takes numbers … 'fast'"),
-        ("learning_rate", 10**400, "above 0"),
-        ("seed", True, "whole number … True"),
-        ("epochs", 2.0, "whole number … 2.0"),
-        ("examples", "auto", "whole number … 'auto'"),
-        ("max_length", "128", "whole number … '128'"),
-        ("cache_limit", -1, "bytes, 0 or more"),
-        ("cache_limit", "20GB", "bytes … '20GB'; 20 * 10**9 is 20 GB"),
-        ("budget", float("nan"), "above 0 and up to 1 … nan"),
-        ("budget", float("inf"), "above 0 and up to 1 … inf"),
-        ("budget", 0, "above 0 and up to 1 … 0"),
-        ("budget", 5, "above 0 and up to 1 … 5"),
-        ("budget", "half", "above 0 and up to 1 … 'half'"),
-        ("metric", "", "unknown metric ''"),
-        ("max_grad_norm", float("inf"), "above 0 … inf"),
-        ("warmup", "x", "below 1 … 'x'"),
-        ("score", "variability", "did you mean 'variability_ratio'"),
-    ],
-)
-def test_numbers_out_of_range(bert, name, given, words, monkeypatch):
-    if name not in ("max_length", "examples"):  # some of which only the model and the data tell
-        monkeypatch.setattr(Encoder, "tokenize", None)
-    expect_refused(words, cheaply, bert, task_of(), "(2, 3, 4)", **{name: given})
-
-
 def test_numbers_of_numpy_are_numbers(bert, tmp_path):
     numbers = {"epochs": np.int64(1), "batch_size": np.int32(4), "budget": np.float32(0.5)}
     numbers |= {"learning_rate": np.float32(1e-3), "seed": np.array([3]), "examples": np.int64(10)}
@@ -411,7 +368,7 @@ def tokens_run(bert, monkeypatch):
         return watch(make_classifier(*arguments, **options), "classifier")
 
     monkeypatch.setattr(stages, "make_classifier", watched)
-    monkeypatch.setattr(results, "measure_speeds", lambda *_: {"kept_model": 1.0})
+    monkeypatch.setattr(judging, "measure_speeds", lambda *_: {"kept_model": 1.0})
     watch(bert.model, "encoder")
     yield counts
     for handle in handles:
@@ -501,7 +458,7 @@ def test_an_epoch_that_training_stopped_before_is_not_saved_in_silence(bert, tmp
 
 def test_the_metric_alone_needs_no_pass_of_what_is_compared(bert, monkeypatch):
     task = replace(task_of(), test=task_of(n=8).train)
-    monkeypatch.setattr(results, "predict", None)
+    monkeypatch.setattr(judging, "predict", None)
     content = cheaply(bert, task, "head:2", against="head:3", measure="metric").content
     assert content["test"] is content["against"]["test"] is None
 

@@ -171,27 +171,6 @@ def test_a_scan_from_before_the_edits_is_warned_of(bert):
     assert any("without the present edits of its blocks" in warning for warning in found.warnings)
 
 
-def test_what_cannot_be_done_is_refused(bert):
-    expect_refused(
-        "apply only to re-initialised blocks", cheaply, bert, TASK, "full", keep_layer_norm=True
-    )
-    expect_refused(
-        "apply only to re-initialised blocks", cheaply, bert, TASK, "full", reinit_rate_factor=5.0
-    )
-    expect_refused("above 0", cheaply, bert, TASK, "full", edits="reinit:1", reinit_rate_factor=0.0)
-    expect_refused("got both", cheaply, bert, TASK, "skip:1 + top:1", edits="skip:2")
-    expect_refused("with a single seed", cheaply, bert, TASK, "full", edits="reinit:1", seed=[0, 1])
-    expect_refused("skip:5 must name blocks", cheaply, bert, TASK, "full", edits="skip:5")
-    expect_refused(
-        "untied or edited",
-        *(cheaply, bert, TASK, "top:1"),
-        edits="skip:2",
-        method="lora",
-        keep_adapter=True,
-    )
-    expect_refused("must be in 1..3", cheaply, bert, TASK, "(4, 4, 4)", edits="skip:2")
-
-
 def test_the_command(run, tiny, reviews, tmp_path):
     code, printed, told = run(
         *("tune", tiny, reviews, "--plan", "full", "--edit", "reinit:3-4 + permute:1"),

@@ -355,16 +355,6 @@ def test_plans_that_a_scan_decides(bert, kind, plan):
     assert result.content["settings"]["best"] is not None
 
 
-def test_metrics_that_do_not_fit_are_refused_before_any_work(bert, monkeypatch):
-    monkeypatch.setattr(Encoder, "tokenize", None)
-    numbers, choices = numbers_task(20), choices_task()
-    known = "known: pearson_spearman, pearson, spearman"
-    expect_refused(f"'accuracy' … {known}", cheaply, bert, numbers, "top:1", metric="accuracy")
-    wrong = "mean_squared_error"
-    expect_refused(f"unknown metric {wrong!r}", cheaply, bert, numbers, "top:1", metric=wrong)
-    expect_refused("'f1' … known: accuracy", cheaply, bert, choices, "top:1", metric="f1")
-
-
 def test_another_metric_for_numbers(bert):
     result = cheaply(bert, numbers_task(20), "head:2", metric="spearman")
     assert result.content["best"]["value"] == result.metrics["spearman"]

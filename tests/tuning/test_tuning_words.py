@@ -393,18 +393,6 @@ def base_of(result, encoder):
     return {**result.content["model"], "name": encoder.source, "revision": "main"}
 
 
-def test_what_does_not_go_together_is_refused(bert, tmp_path):
-    expect_refused(
-        "threshold … several labels", cheaply, bert, words_task(), "top:1", threshold=0.3
-    )
-    expect_refused(
-        "mean-linear … token classification",
-        *(cheaply, bert, words_task(), "top:1"),
-        classifier="mean-linear",
-    )
-    expect_refused("between 0 and 1", cheaply, bert, several_task(), "top:1", threshold=1.5)
-
-
 def test_families_without_a_head_for_words(tmp_path):
     lacking = [name for name in ("olmo2", "phi3", "gemma2") if name not in LABELLING]
     if not lacking:

@@ -88,7 +88,7 @@ def _describe_for_hub(content: Mapping[str, Any]) -> str:
 
     model, task, test = content["model"], content["task"], content.get("test")
     tag = TAGS.get(task["kind"], "text-classification")
-    name = _escape(task["name"])
+    name, hub = _escape(task["name"]), content["settings"].get("hub")
     results = [
         EvalResult(
             task_type=tag,
@@ -108,18 +108,12 @@ def _describe_for_hub(content: Mapping[str, Any]) -> str:
         ),
         pipeline_tag=tag,
         base_model=None if model["revision"] is None else model["name"],  # a folder is not there
-        datasets=_find_data_sets(content["settings"]),
+        datasets=None if hub is None else ["/".join(hub.split("/")[:2])],  # not of files
         tags=["layerscout"],
         model_name=f"{_name(model)} tuned on {name}",
         eval_results=results,
     )
     return data.to_yaml().strip()
-
-
-def _find_data_sets(settings: Mapping[str, Any]) -> list[str] | None:
-    """Name the data set on the hub that was read; None for files, lists and the demo."""
-    name = settings.get("hub")
-    return None if name is None else ["/".join(name.split("/")[:2])]
 
 
 def _show_figures(content: Mapping[str, Any]) -> str:
@@ -151,6 +145,19 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
     parameters, flops = content["parameters"], content["flops"]
     removed = model["blocks"] - plan["head"]
     tuned = ", ".join(map(str, plan["tuned"])) or "none"
+    inputs = f"inputs cut at {settings['max_length']} tokens"
+    if task["kind"] == "token_classification":
+        inputs = f"read in windows of at most {settings['max_length']} tokens"
+    batches = f"batches of {settings['batch_size']}"
+    if (each := settings["accumulation"] or 1) > 1:
+        batches += f", {each} a step"
+    rates = f"learning rate {run['learning_rate']:g}"
+    if plan["tuned"] and settings.get("head_learning_rate") is not None:
+        rates += f" (head: {settings['head_learning_rate']:g})"
+    number, unit = settings["epochs"], "epoch"
+    if settings["max_steps"] is not None:
+        number, unit = settings["max_steps"], "step"
+    length = f"{number:,} {unit}{'s' if number > 1 else ''}"
     facts = {
         "Made from": f"{_name(model)} ({model['family']}, {model['blocks']} blocks)",
         "Task": f"{_escape(task['name'])}, {_say_what_is_predicted(task)}",
@@ -160,23 +167,15 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
         + (f"; removed above it: {removed} of {model['blocks']} blocks" if removed else ""),
         "Chosen because": _escape(plan["reason"]),
         "Parameters": f"{parameters['total']:,}, of which {parameters['trainable']:,} were trained",
-        "Training": f"{count_examples(task)}, {_say_how_cut(task, settings)}, "
-        f"{_say_how_batched(settings)}, {_say_rates(run, plan, settings)}, "
+        "Training": f"{count_examples(task)}, {inputs}, {batches}, {rates}, "
         f"seed {run['seed']}; epoch {kept['epoch']} of {settings['epochs']} kept",
         "Cost": f"{flops['train']:.3g} FLOPs (counted, not measured) for "
-        f"{_say_how_long(settings)}, {flops['train'] / flops['full_train']:.0%} of full "
-        f"fine-tuning; inference "
+        f"{length}, {flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
         f"{flops['inference'] / flops['full_inference']:.0%}",
     }
     if speed := describe_speed(content):
         facts["Speed"] = f"{speed}, on the machine that trained it"
     return facts
-
-
-def _say_rates(run: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    of_head = settings.get("head_learning_rate") if plan["tuned"] else None
-    head = "" if of_head is None else f" (head: {of_head:g})"
-    return f"learning rate {run['learning_rate']:g}{head}"
 
 
 def _tabulate_names(content: Mapping[str, Any]) -> str:
@@ -185,12 +184,6 @@ def _tabulate_names(content: Mapping[str, Any]) -> str:
         return ""
     rows = [[_escape(name), *cells] for name, *cells in table.rows]
     return f"\n{table.caption}\n\n{write_markdown(replace(table, rows=rows))}"
-
-
-def _say_how_cut(task: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    if task["kind"] == "token_classification":
-        return f"read in windows of at most {settings['max_length']} tokens"
-    return f"inputs cut at {settings['max_length']} tokens"
 
 
 def _say_what_is_predicted(task: Mapping[str, Any]) -> str:
@@ -208,19 +201,6 @@ def _say_what_is_predicted(task: Mapping[str, Any]) -> str:
 
 def _name(model: Mapping[str, Any]) -> str:
     return _escape(_find_name(model))
-
-
-def _say_how_batched(settings: Mapping[str, Any]) -> str:
-    """Say how large batches are, and how many make up a step where it is not one."""
-    batches = settings["accumulation"] or 1
-    return f"batches of {settings['batch_size']}" + (f", {batches} a step" if batches > 1 else "")
-
-
-def _say_how_long(settings: Mapping[str, Any]) -> str:
-    number, unit = settings["epochs"], "epoch"
-    if settings["max_steps"] is not None:
-        number, unit = settings["max_steps"], "step"
-    return f"{number:,} {unit}{'s' if number > 1 else ''}"
 
 
 def _escape(text: str) -> str:

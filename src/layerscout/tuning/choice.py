@@ -116,7 +116,10 @@ def needs_scan(plan: PlanSpec) -> bool:
     "auto" uses a scan that is there and needs none: no scan made up for what it cost, see
     docs/measured/advice.md.
     """
-    return isinstance(plan, str) and _name_strategy(plan).startswith(("best", "rank"))
+    if not isinstance(plan, str):
+        return False
+    _, strategy = split_embeddings(plan.strip().lower())
+    return strategy.startswith(("best", "rank"))
 
 
 def is_auto(plan: PlanSpec) -> bool:
@@ -142,7 +145,7 @@ def check_without_scan(plan: PlanSpec, target: Target) -> None:
             settle_plan(plan, target)
         return
     blocks = target.encoder.blocks
-    if _name_strategy(str(plan)).startswith("rank"):
+    if split_embeddings(str(plan).strip().lower())[1].startswith("rank"):
         ranks = SCORES[target.score].of == "blocks"
         _make_plan(plan, blocks, None, [None, *[1.0] * blocks] if ranks else None)
         return
@@ -219,11 +222,6 @@ def check_same(what: str, model: Any, task: Mapping[str, Any], target: Target) -
     if task.get("name") != target.task.name:
         warnings.append(f"{what} is for the task {task.get('name')}, not for {target.task.name}")
     return warnings
-
-
-def _name_strategy(plan: str) -> str:
-    """Return a strategy without what it says of the embeddings."""
-    return split_embeddings(plan.strip().lower())[1]
 
 
 def _make_plan(

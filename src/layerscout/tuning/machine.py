@@ -147,13 +147,11 @@ def measure_speeds(
         afford = int(most_seconds / SPEED_REPEATS / once)
         count = min(len(examples), MOST_EXAMPLES, max(LEAST_EXAMPLES, afford))
         repeats = [run(count)]
-        while len(repeats) < SPEED_REPEATS and _add_up(repeats) < most_seconds:
+        spent = sum(repeats[0].values())
+        while len(repeats) < SPEED_REPEATS and spent < most_seconds:
             repeats.append(run(count))
+            spent += sum(repeats[-1].values())
     return {name: count / median(seconds[name] for seconds in repeats) for name in repeats[0]}
-
-
-def _add_up(repeats: Sequence[Mapping[str, float]]) -> float:
-    return sum(sum(seconds.values()) for seconds in repeats)
 
 
 def _time_passes(encoder: Encoder, model: Any, batches: Sequence[Mapping[str, Any]]) -> float:

@@ -71,6 +71,9 @@ ELSEWHERE = (
     *("edits", "keep_layer_norm", "classifier", "metric", "examples", "fresh_head"),
 )
 
+# How a tuned model is written: a whole checkpoint, a peft adapter, or what was trained beside it.
+SavedAs = Literal["checkpoint", "peft", "ours"]
+
 
 @dataclass(frozen=True, eq=False)
 class EncodedSplit:
@@ -113,10 +116,13 @@ class Tuning:
         available: training examples that there were before some were drawn.
         training: the training split.
         validation: the validation split.
-        request: what was asked for, its method settled.
+        request: what was requested.
+        method: how the blocks are tuned.
         settings: how runs train.
+        work: how much training that is, with the states at the cut kept.
         head: what reads the last state.
         cache_limit: bytes that the cache may hold.
+        saved_as: how the tuned model is written: a whole checkpoint, or only what was trained.
         shape: of the encoder with its head for the task.
         sweeps: the plan, and perhaps the one to compare with, with their rates and seeds.
         scan: what the plans rest on, if anything.
@@ -131,9 +137,12 @@ class Tuning:
     training: EncodedSplit
     validation: EncodedSplit
     request: TuneRequest
+    method: Method
     settings: Settings
+    work: Work
     head: Classifier
     cache_limit: int
+    saved_as: SavedAs
     shape: ModelShape
     sweeps: Sequence[Sweep]
     scan: Scan | None
@@ -142,22 +151,10 @@ class Tuning:
     warnings: Sequence[str]
 
     @property
-    def method(self) -> Method:
-        """How the blocks are tuned."""
-        method = self.request.method
-        assert not isinstance(method, str | None), "the method is settled"
-        return method
-
-    @property
     def fresh_head(self) -> bool:
         """Whether the whole head is re-initialised: with blocks too, unless as released."""
         request = self.request
         return request.fresh_head or (request.reinitialises and not request.as_released)
-
-    @property
-    def saved_as(self) -> Literal["checkpoint", "peft", "ours"]:
-        """How the tuned model is written: only what was trained, or a whole checkpoint."""
-        return _choose_format(self.method, self.head, self.request)
 
     @property
     def save_dtype(self) -> Computed:
@@ -174,10 +171,6 @@ class Tuning:
         if self.task.kind in ("token_classification", "multi_label_classification"):
             return default_head_rate(self.shape.hidden_size)
         return None
-
-    def count_work(self, *, cached: bool) -> Work:
-        """Return how much training there is, with the states at the cut kept or not."""
-        return _count_work(self.training, self.validation, self.settings, cached=cached)
 
     def list_request(self) -> dict[str, Any]:
         """Return what `settings` of `result.json` holds of the request and what it came to."""
@@ -218,7 +211,8 @@ def resolve(
     task = draw_examples(available, request.examples, request.seed[0])
     settings, head = _settle(request, task)
     _check_settings(settings, task)
-    if request.save_dtype is not None and _choose_format(method, head, request) != "checkpoint":
+    saved_as = _choose_format(method, head, request)
+    if request.save_dtype is not None and saved_as != "checkpoint":
         raise InputError(
             f"`save_dtype` ({request.save_dtype}) applies to a whole checkpoint, but this tuning "
             "saves only the trained parameters, in float32; leave it out"
@@ -253,9 +247,12 @@ def resolve(
         training=training,
         validation=validation,
         request=request,
+        method=method,
         settings=settings,
+        work=_count_work(training, validation, settings, cached=True),
         head=head,
         cache_limit=cache_limit,
+        saved_as=saved_as,
         shape=shape,
         sweeps=sweeps,
         scan=scan,
@@ -269,14 +266,14 @@ def _check_applicable(request: TuneRequest, specs: Sequence[PlanSpec]) -> None:
     """Refuse options of a plan's choice that none of the plans depends on."""
     if request.score is not None and request.score not in tuple(SCORES):
         raise make_unknown_error("score", str(request.score), SCORES)
-    plans = " and ".join(map(write_plan, specs))
-    if "budget" in request.given and not any(map(is_auto, specs)):
-        raise InputError(f"`budget` applies only to the plan auto, got {plans:.80}; leave it out")
-    if request.score is not None and not any(is_auto(one) or needs_scan(one) for one in specs):
-        raise InputError(
-            "`score` applies only to plans that follow from a scan, such as best-down:3@top, got "
-            f"{plans:.80}; leave it out"
-        )
+    auto = any(map(is_auto, specs))
+    rule = ""
+    if "budget" in request.given and not auto:
+        rule = "`budget` applies only to the plan auto"
+    elif request.score is not None and not auto and not any(map(needs_scan, specs)):
+        rule = "`score` applies only to plans that follow from a scan, such as best-down:3@top"
+    if rule:
+        raise InputError(f"{rule}, got {' and '.join(map(write_plan, specs)):.80}; leave it out")
 
 
 def _settle(request: TuneRequest, task: Task, *, full: bool = False) -> tuple[Settings, Classifier]:
@@ -421,9 +418,7 @@ def _list_sweeps(
     return sweeps, notes
 
 
-def _choose_format(
-    method: Method, head: Classifier, request: TuneRequest
-) -> Literal["checkpoint", "peft", "ours"]:
+def _choose_format(method: Method, head: Classifier, request: TuneRequest) -> SavedAs:
     match method.saved:
         case "whole":
             return "checkpoint" if head == "family" else "ours"

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from math import isclose, isfinite
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
-from layerscout.cache import make_accelerator, predict
-from layerscout.data import Split, require_validation, settle_thresholds
+from layerscout.data import require_validation
 from layerscout.models import (
     Equipped,
     export,
-    holds_exactly,
-    keep_thresholds,
-    round_weights,
     save_peft,
     save_trained,
-    unshare_weights,
 )
 from layerscout.plans import Plan, cost, describe_given, describe_method, full_cost
 from layerscout.runtime import (
@@ -39,16 +34,11 @@ from layerscout.scanning import (
     warn_of_cut_inputs,
     warn_of_dropped_words,
 )
-from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.tuning.card import model_card
-from layerscout.tuning.machine import measure_speeds
-from layerscout.tuning.resolve import EncodedSplit, Tuning
+from layerscout.tuning.judging import Judgement
+from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.snapshots import Snapshots
-from layerscout.tuning.stages import TunedPlan, start_head
-
-# What is measured of a tuned model: the metric that counts, which its training has computed; also
-# its speed; also its predictions and all metrics; also those of the test split.
-Measure = Literal["metric", "speed", "predictions", "all"]
+from layerscout.tuning.stages import TunedPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,47 +109,26 @@ class Result:
 def make_result(
     tuning: Tuning,
     tuned: Sequence[TunedPlan],
+    equipped: Equipped,
+    model: Any,
+    judged: Judgement,
+    memory: Mapping[str, Any],
     training: str | None,
     warned: Sequence[str],
-    memory: Callable[[], Mapping[str, Any]],
-    *,
-    measure: Measure = "all",
 ) -> Result:
     """Put together all that is known of a tuned plan, and of the one it is compared with.
 
     Args:
         tuning: what the runs started from.
         tuned: the plan, and perhaps the other one.
-        training: its name, as of `name_training`, if it has one.
+        equipped: what was trained of the first; see `load_kept`.
+        model: what is saved of it.
+        judged: what it reaches.
+        memory: what training took, in bytes.
+        training: its name, where it may be continued.
         warned: what the reader of the figures should know besides.
-        memory: returns what `result.json` holds of the memory that training took.
-        measure: whether the speed of the kept model is measured, and whether it runs on the
-            validation examples once more, for its predictions and all metrics.
     """
-    ours, metric = tuned[0], tuning.settings.metric
-    run = ours.runs[ours.kept]
-    equipped, model = _load_kept(tuning, ours)
-    used = memory()  # before what only measures the model
-    round_weights(model, tuning.save_dtype)
-    counted = run.choose_epoch(tuning.settings.keep).value
-    judged, thresholds, speeds = EvaluationResult({metric: counted}), None, None
-    tested: dict[str, Any] | None = None
-    predictions: dict[str, Any] = {}
-    if measure in ("predictions", "all"):
-        logits, thresholds = _predict_validation(tuning, ours, model)
-        judged = _judge(
-            tuning, require_validation(tuning.task), tuning.validation, logits, thresholds
-        )
-        keep_thresholds(model, thresholds)
-        predictions = {"split": ["validation"] * len(logits), **judged.predictions}
-    if measure == "all":
-        tested, more = _judge_test(tuning, model, thresholds)
-        if tested is not None:
-            predictions = {name: _join(column, more[name]) for name, column in predictions.items()}
-    if measure != "metric":
-        with make_accelerator().main_process_first():  # so that it is alone
-            full = tuning.encoder.model if measure == "all" else None
-            speeds = measure_speeds(tuning, model, full, sum(run.seconds.values()))
+    first, metric, thresholds = tuned[0], tuning.settings.metric, judged.thresholds
     warnings = [
         *tuning.encoder.notes,
         *tuning.task.warnings,
@@ -167,11 +136,16 @@ def make_result(
         *_list_warnings(tuning, tuned),
         *judged.warnings,
     ]
-    if not isclose(reached := judged.metrics[metric], counted, rel_tol=1e-6, abs_tol=1e-6):
+    counted = first.runs[first.kept].choose_epoch(tuning.settings.keep).value
+    reached = judged.validation["metrics"][metric]
+    if not isclose(reached, counted, rel_tol=1e-6, abs_tol=1e-6):
         warnings.append(
             f"saving in {tuning.save_dtype} changes the {metric} from {counted:.4g} "
             f"to {reached:.4g}; --save-dtype float32 avoids this"
         )
+    described = [_describe_plan(tuning, one) for one in tuned]
+    if tuning.scan_seconds is not None:
+        described[0]["seconds"]["scan"] = tuning.scan_seconds
     content = {
         "layerscout": version("layerscout"),
         "verb": "tune",
@@ -181,106 +155,21 @@ def make_result(
         "model": describe_model(tuning.encoder, tuning.task),
         "task": _describe_task(tuning),
         "metric": metric,
-        **_describe_plan(tuning, ours),
-        **_describe_judged(tuning, tuning.validation, judged),
-        "test": tested,
+        **described[0],
+        **judged.validation,
+        "test": judged.test,
         "thresholds": None
         if thresholds is None
         else dict(zip(tuning.task.labels, thresholds.tolist(), strict=True)),
-        "examples_per_second": speeds,
-        "memory": used,
-        "against": _describe_other(tuning, tuned[1], measure) if len(tuned) > 1 else None,
+        "examples_per_second": judged.speeds,
+        "memory": memory,
+        "against": {**described[1], "test": judged.other_test} if len(tuned) > 1 else None,
         "settings": _list_settings(tuning, training),
         "given": describe_given(tuning.request),
         "warnings": warnings,
     }
-    if tuning.scan_seconds is not None:
-        content["seconds"]["scan"] = tuning.scan_seconds
     write = _choose_writer(tuning, equipped, model)
-    return Result(model, tuning.encoder.tokenizer, content, predictions, write)
-
-
-def _load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[Equipped, Any]:
-    """Return what was trained, with the parameters that count, and the model saved of it."""
-    equipped = start_head(tuning, tuned.plan, tuned.runs[tuned.kept].seed)
-    # Not strict, since what was frozen is not among the parameters: it starts the same every time.
-    unshare_weights(equipped.model).load_state_dict(tuned.parameters, strict=False)
-    as_checkpoint = tuning.method.saved == "merged" and tuning.saved_as == "checkpoint"
-    return equipped, equipped.wrapper.merge_and_unload() if as_checkpoint else equipped.model
-
-
-def _predict_validation(
-    tuning: Tuning, tuned: TunedPlan, model: Any
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the saved model's logits of the validation rows, and the thresholds settled on them.
-
-    It starts from cached states only if what is below the cut is saved unrounded: they are those of
-    the weights before.
-    """
-    exact = holds_exactly(tuning.encoder.model, tuning.save_dtype)
-    examples = tuned.validation if exact else tuning.validation.without_trunk()
-    logits = predict(tuning.encoder, model, examples).numpy()
-    labels = tuning.validation.answers.labels
-    return logits, settle_thresholds(tuning.settings.threshold, labels, logits)
-
-
-def _judge(
-    tuning: Tuning,
-    split: Split,
-    encoded: EncodedSplit,
-    logits: np.ndarray,
-    thresholds: np.ndarray | None,
-) -> EvaluationResult:
-    metric, answers = tuning.settings.metric, encoded.answers
-    return EvaluationResult.of(metric, tuning.task, split, answers, logits, thresholds)
-
-
-def _judge_test(
-    tuning: Tuning, model: Any, thresholds: np.ndarray | None
-) -> tuple[dict[str, Any] | None, Mapping[str, Sequence[Any]]]:
-    """Judge the saved model on the test split, by which nothing was chosen, if there is one.
-
-    Returns:
-        What `result.json` holds of it, and more rows of `predictions.parquet`.
-    """
-    task, encoder = tuning.task, tuning.encoder
-    if task.test is None:
-        return None, {}
-    encoded = EncodedSplit.of(task.test, encoder, task, tuning.request.max_length)
-    logits = predict(encoder, model, encoded.without_trunk()).numpy()
-    judged = _judge(tuning, task.test, encoded, logits, thresholds)
-    described = {"examples": task.test.examples, **_describe_judged(tuning, encoded, judged)}
-    return described, {"split": ["test"] * len(encoded.answers), **judged.predictions}
-
-
-def _describe_judged(
-    tuning: Tuning, encoded: EncodedSplit, judged: EvaluationResult
-) -> dict[str, Any]:
-    kind, metric, training = tuning.task.kind, tuning.settings.metric, tuning.training.answers
-    return {
-        "metrics": judged.metrics,
-        "interval": judged.interval,
-        "majority": judge_majority(kind, metric, training.labels, encoded.answers),
-        "by_name": judged.by_name,
-        "confusion": judged.confusion,
-        "errors": judged.errors,
-    }
-
-
-def _join(column: Any, more: Any) -> Any:
-    arrays = isinstance(column, np.ndarray)
-    return np.concatenate([column, more]) if arrays else [*column, *more]
-
-
-def _describe_other(tuning: Tuning, tuned: TunedPlan, measure: Measure) -> dict[str, Any]:
-    """Describe the plan that the first one is compared with, and judge it on the test split too."""
-    described = _describe_plan(tuning, tuned)
-    if tuning.task.test is None or measure != "all":
-        return described | {"test": None}
-    _, model = _load_kept(tuning, tuned)
-    round_weights(model, tuning.save_dtype)
-    _, thresholds = _predict_validation(tuning, tuned, model)
-    return described | {"test": _judge_test(tuning, model, thresholds)[0]}
+    return Result(model, tuning.encoder.tokenizer, content, judged.predictions, write)
 
 
 def _choose_writer(tuning: Tuning, equipped: Equipped, model: Any) -> Callable[[Path, str], None]:
@@ -339,7 +228,7 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
     """Describe one plan and its runs for `result.json`."""
     keep, trunks, choices = tuning.settings.keep, tuned.trunks, tuning.training.answers.choices
     kept = all(trunk.kept for trunk in trunks) and not tuning.request.trunk_dropout
-    work = tuning.count_work(cached=kept)
+    work = replace(tuning.work, cached=kept)
     costs = cost(tuned.plan, tuning.shape, work, tuning.method)
     full = full_cost(tuning.shape, work)
     runs = [run.as_dict(keep) for run in tuned.runs]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,20 +31,18 @@ from layerscout.runtime import (
     show_progress,
 )
 from layerscout.scanning import Scan
+from layerscout.tuning.judging import Measure, judge, load_kept
 from layerscout.tuning.machine import MemoryGauge
 from layerscout.tuning.resolve import Tuning, resolve
-from layerscout.tuning.result import (
-    Measure,
-    Result,
-    make_result,
-)
+from layerscout.tuning.result import Result, make_result
 from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.stages import (
     NothingFinishedError,
     RunHooks,
     TunedPlan,
     check_tracker,
-    tune_plan,
+    compute_trunk,
+    train_plan,
 )
 
 if TYPE_CHECKING:
@@ -114,19 +112,9 @@ def tune(
     """
     # What can be refused is refused before any work.
     request = resolve_request(TuneRequest, plan, options, "plan")
-    rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
-    cache_limit = int(
-        check_number("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy)
-    )
-    checkpoints = checkpoints or {}
-    _check_checkpoints(checkpoints, request)
-    if measure not in get_args(Measure):
-        raise make_unknown_error("value of `measure`", str(measure), get_args(Measure))
-    if resume and snapshots is None:
-        raise InputError("`resume` continues from `snapshots`, and none are given; name the folder")
-    if track is not None:
-        check_tracker(track)
-        check_output_folder(Path(logs))
+    checkpoints, cache_limit = checkpoints or {}, _check_limit(cache_limit)
+    _check_measure(measure)
+    _check_places(request, checkpoints, snapshots, resume, track, Path(logs))
     first_process = make_accelerator().is_main_process
     progress = progress if first_process else False
     tuning = resolve(request, encoder, task, scan, cache_limit, progress)
@@ -139,25 +127,55 @@ def tune(
     with ExitStack() as stack, ExitStack() as lock:
         show = stack.enter_context(show_progress(progress))
         gauge = MemoryGauge.start(tuning)
-        opened, warnings = None, [*tuning.warnings, *gauge.list_warnings()]
+        warnings, opened = [*tuning.warnings, *gauge.list_warnings()], None
         if snapshots is not None and about is not None:
             if first_process:
                 lock.enter_context(lock_folder(Path(snapshots)))
             opened = _open_snapshots(Path(snapshots), tuning, about, resume, overwrite)
             warnings += opened.notes
         hooks = RunHooks(show, opened, track, Path(logs), checkpoints, gauge.predicted)
-        tuned, failures = _tune_plans(tuning, hooks)
+        tuned: list[TunedPlan] = []
+        for number, sweep in enumerate(tuning.sweeps, start=1):
+            try:
+                splits = compute_trunk(tuning, sweep.choice.plan, show)
+                tuned.append(train_plan(tuning, sweep, splits, hooks.of_plan(number)))
+            except NothingFinishedError as error:
+                if not tuned:
+                    if opened is not None:  # nothing in them is worth continuing
+                        opened.discard()
+                    raise
+                warnings.append(f"the plan to compare with failed: {error}")
+        warnings += _list_unsaved(checkpoints)
         show("done" if measure == "metric" else "measuring the speed", 0, 1)
-        warnings += [*failures, *_list_unsaved(checkpoints)]
-        result = make_result(tuning, tuned, training, warnings, gauge.as_dict, measure=measure)
+        equipped, model = load_kept(tuning, tuned[0])
+        memory = gauge.as_dict()  # before what only measures the model
+        judged = judge(tuning, tuned, model, measure)
+        result = make_result(tuning, tuned, equipped, model, judged, memory, training, warnings)
         log_warnings(__name__, result.warnings)
         if opened is not None:  # locked until the result is saved
             opened = replace(opened, lock=lock.pop_all())
         return replace(result, snapshots=opened)
 
 
-def _check_checkpoints(checkpoints: Mapping[int, str | Path], request: TuneRequest) -> None:
-    """Refuse checkpoints of several trainings, or where they cannot be written."""
+def _check_limit(cache_limit: Any) -> int:
+    rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
+    return int(check_number("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy))
+
+
+def _check_measure(measure: str) -> None:
+    if measure not in get_args(Measure):
+        raise make_unknown_error("value of `measure`", str(measure), get_args(Measure))
+
+
+def _check_places(
+    request: TuneRequest,
+    checkpoints: Mapping[int, str | Path],
+    snapshots: str | Path | None,
+    resume: bool,
+    track: str | None,
+    logs: Path,
+) -> None:
+    """Refuse to write what a training does not have, or where that cannot be written."""
     rates = request.learning_rate or ()
     if checkpoints and (len(request.seed) > 1 or len(rates) > 1 or request.against is not None):
         raise InputError(
@@ -166,6 +184,11 @@ def _check_checkpoints(checkpoints: Mapping[int, str | Path], request: TuneReque
     for epoch, folder in checkpoints.items():
         check_integer("checkpoints", epoch, 1, remedy="epochs count from 1")
         check_checkpoint_folder(Path(folder))
+    if resume and snapshots is None:
+        raise InputError("`resume` continues from `snapshots`, and none are given; name the folder")
+    if track is not None:
+        check_tracker(track)
+        check_output_folder(logs)
 
 
 def _check_saved_epochs(checkpoints: Mapping[int, str | Path], tuning: Tuning) -> None:
@@ -269,22 +292,3 @@ def _open_snapshots(
                 "cache_limit": tuning.cache_limit,
             },
         )
-
-
-def _tune_plans(tuning: Tuning, hooks: RunHooks) -> tuple[Sequence[TunedPlan], list[str]]:
-    """Tune the plan, and the one to compare with; the comparison may fail, with a warning."""
-    first, *others = tuning.sweeps
-    try:
-        tuned = [tune_plan(tuning, first, replace(hooks, prefix="plan-1-"))]
-    except NothingFinishedError:
-        if hooks.snapshots is not None:  # nothing in them is worth continuing
-            hooks.snapshots.discard()
-        raise
-    failures = []
-    for sweep in others:
-        try:
-            second = replace(hooks, prefix="plan-2-", checkpoints={})
-            tuned.append(tune_plan(tuning, sweep, second))
-        except NothingFinishedError as error:  # the first plan has come through
-            failures.append(f"the plan to compare with failed: {error}")
-    return tuned, failures

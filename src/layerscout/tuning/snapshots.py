@@ -30,8 +30,7 @@ from layerscout.runtime import (
     replace_files,
     write_files,
 )
-from layerscout.tuning.runs import Epoch, pick_epoch
-from layerscout.tuning.stepping import Stepper
+from layerscout.tuning.runs import Epoch, Stepper, pick_epoch
 
 ABOUT = "training.json"
 STATE = "state.json"

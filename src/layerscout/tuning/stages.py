@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,11 @@ class RunHooks:
     memory: int = 0
     prefix: str = ""
 
+    def of_plan(self, number: int) -> RunHooks:
+        """Return those of a plan: only the model of the first is saved after epochs."""
+        checkpoints = self.checkpoints if number == 1 else {}
+        return replace(self, prefix=f"plan-{number}-", checkpoints=checkpoints)
+
     def advance(self, stage: str, done: float, total: float) -> None:
         """Show how many steps are done, and the memory that they are expected to take."""
         needs = f", needs {self.memory / 1e9:.3g} GB" if self.memory else ""
@@ -112,14 +117,21 @@ class TunedPlan:
         return self.choice.plan
 
 
-def tune_plan(tuning: Tuning, sweep: Sweep, hooks: RunHooks) -> TunedPlan:
-    """Run the trunk, train the plan with every rate and seed, and choose the run that counts.
+def train_plan(
+    tuning: Tuning, sweep: Sweep, splits: tuple[Examples, Examples], hooks: RunHooks
+) -> TunedPlan:
+    """Train a plan with every rate and seed, each from a head of its own, and keep the best run.
+
+    Args:
+        tuning: what every run starts from.
+        sweep: the plan, the rates and the seeds.
+        splits: the training and the validation split, with what the trunk computed.
+        hooks: what is shown, written and reported.
 
     Raises:
         NothingFinishedError: if no run came to the end of an epoch with a finite loss.
     """
     plan, keep = sweep.choice.plan, tuning.settings.keep
-    splits = compute_trunk(tuning, plan, hooks.show)
     runs: list[Run] = []
     # How a rate ranks, the number of its best run, and the parameters of that.
     champion: tuple[tuple[int, float], int, Mapping[str, Tensor]] | None = None

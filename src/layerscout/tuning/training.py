@@ -16,9 +16,8 @@ from layerscout.cache import Examples, compute_loss, predict
 from layerscout.data import evaluate, settle_thresholds, shuffle_batches, shuffle_plainly
 from layerscout.models import Encoder, base_of, park_embeddings, use_seed
 from layerscout.plans import Settings, learning_rate_at
-from layerscout.tuning.runs import Epoch, Run, pick_epoch
+from layerscout.tuning.runs import Epoch, Run, Stepper, pick_epoch
 from layerscout.tuning.snapshots import RunSnapshots, RunState
-from layerscout.tuning.stepping import Stepper
 
 
 def train(
@@ -79,7 +78,9 @@ def train(
                 over = state.stopped is not None or state.epoch == epochs
                 snapshots.save(state, stepper, settings.keep, over=over)
             if not state.diverged:
-                log(_values_to_log(state.curve[-1], settings.metric), state.done)
+                last = state.curve[-1]
+                losses = {"training_loss": last.training_loss, "validation_loss": last.loss}
+                log(losses | {settings.metric: last.value}, state.done)
                 after(state.epoch)
     curve, spent = tuple(state.curve), dict(state.spent)
     return Run(learning_rate, seed, curve, state.stopped, state.diverged, spent), state.kept
@@ -105,7 +106,12 @@ def _pass_once(
     started, steps = perf_counter(), settings.steps(len(stepper.training))
     stepper.model.train()
     loss = seen = 0.0
-    for rows in _order_examples(stepper.training, settings, state.order):
+    size = settings.step_size
+    if settings.batching == "shuffled":
+        order = shuffle_plainly(len(stepper.training), size, state.order)
+    else:
+        order = shuffle_batches(stepper.training.lengths, size, state.order)
+    for rows in order:
         if state.done == steps:
             break
         share = learning_rate_at(state.done, steps, settings.warmup, settings.schedule)
@@ -119,15 +125,6 @@ def _pass_once(
         advance(state.done, steps)
     state.spent["train"] += perf_counter() - started
     return loss / seen if seen else loss
-
-
-def _order_examples(
-    training: Examples, settings: Settings, order: np.random.Generator
-) -> list[np.ndarray]:
-    """Draw which examples the steps of an epoch take."""
-    if settings.batching == "shuffled":
-        return shuffle_plainly(len(training), settings.step_size, order)
-    return shuffle_batches(training.lengths, settings.step_size, order)
 
 
 def _validate(
@@ -155,11 +152,3 @@ def _validate(
     state.curve.append(Epoch(state.epoch, training_loss, loss, value))
     if pick_epoch(state.curve, settings.keep) is state.curve[-1]:
         state.kept = stepper.copy_parameters()
-
-
-def _values_to_log(epoch: Epoch, metric: str) -> dict[str, float]:
-    return {
-        "training_loss": epoch.training_loss,
-        "validation_loss": epoch.loss,
-        metric: epoch.value,
-    }

@@ -287,15 +287,15 @@ def _load_tuned(
     Raises:
         InputError: if it is not tuned for the task, or an edit does not fit it.
     """
-    trained = None
+    classifier = None
     if holds_trained(model):
-        trained = load_trained(model, device=device, precision=precision)
-        if trained.kind != task.kind:
+        encoder, classifier, kind = load_trained(model, device=device, precision=precision)
+        if kind != task.kind:
             raise InputError(
-                f"{model} is tuned for {describe_kind(trained.kind)}, and the task is one of "
+                f"{model} is tuned for {describe_kind(kind)}, and the task is one of "
                 f"{describe_kind(task.kind)}; give the data that it was tuned for"
             )
-        encoder, config = trained.encoder, trained.model.config
+        config = classifier.config
     else:
         encoder = Encoder.load(model, device=device, precision=precision)
         config = encoder.model.config
@@ -303,10 +303,9 @@ def _load_tuned(
     may_lack = task.kind in ("token_classification", "multi_label_classification")
     if may_lack and set(task.labels) <= set(names):
         task = task.renumber(names)
-    if trained is None:
+    if classifier is None:
         classifier, columns = load_tuned_classifier(encoder, task.labels, task.kind)
     else:
-        classifier = trained.model
         columns = match_columns(encoder.name, config, task.labels, task.kind)
     encoder = replace(encoder, model=base_of(classifier)[0])
     for one in single:  # before the work that one of them could spoil

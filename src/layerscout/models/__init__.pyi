@@ -13,7 +13,11 @@ from .checkpoints import (
 from .classifiers import (
     build as build,
     find_read_token as find_read_token,
+    keep_thresholds as keep_thresholds,
+    load_tuned_classifier as load_tuned_classifier,
     make_classifier as make_classifier,
+    match_columns as match_columns,
+    read_thresholds as read_thresholds,
     unshare_weights as unshare_weights,
 )
 from .devices import (
@@ -56,11 +60,7 @@ from .gradients import (
 from .heads import (
     Head as Head,
     choose_head_pooling as choose_head_pooling,
-    keep_thresholds as keep_thresholds,
-    load_tuned_classifier as load_tuned_classifier,
     make_family_head as make_family_head,
-    match_columns as match_columns,
-    read_thresholds as read_thresholds,
 )
 from .hub import (
     check_push as check_push,

@@ -13,7 +13,6 @@ from layerscout.models.architecture import keep_family, usable_positions
 from layerscout.models.configurations import describe_assumed, read_config
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.families import FAMILIES, Family
-from layerscout.models.guessing import guess_family
 from layerscout.models.hub import WEIGHT_FILES, locate_checkpoint
 from layerscout.runtime import InputError, first_line
 
@@ -42,7 +41,12 @@ def load_checkpoint(
     known = FAMILIES.get(config.model_type)
     if known is None or known.reads == "last":
         model.config.use_cache = False  # of keys and values, which is for generating text
-    family, notes = guess_family(name, model) if known is None else (known, [])
+    if known is None:
+        from layerscout.models.guessing import guess_family
+
+        family, notes = guess_family(name, model)
+    else:
+        family, notes = known, list[str]()
     keep_family(model, family)
     if strays := [key for key in unexpected if f"{family.blocks}." in key]:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Classifiers that are cut and frozen as a plan says."""
+"""Classifiers: cut and frozen as a plan says, or loaded as they were tuned; their outputs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.data import Kind
+from layerscout.data import Kind, describe_kind
 from layerscout.models.architecture import (
+    ENDINGS,
     base_of,
     cut_config,
     family_of,
@@ -115,9 +116,9 @@ def make_classifier(
     trained = {name for name, place in locate_parameters(model).items() if tunes(plan, place)}
     prefix = base_of(model)[1]
     bodies = {f"{prefix}{name}": tensor for name, tensor in encoder.model.state_dict().items()}
-    heads, new = _start_head(encoder, auto, config, seed, fresh_head or head == "mean-linear")
+    heads, new = _load_head(encoder, auto, config, seed, fresh_head or head == "mean-linear")
     if shares is not None:
-        heads |= _start_biases(heads, new, shares, kind)
+        heads = heads | _start_biases(heads, new, shares, kind)
     # A final norm counts as head: it is the checkpoint's unless all of the head is to be new.
     start = heads | bodies if head == "mean-linear" and not fresh_head else bodies | heads
     model.load_state_dict(
@@ -153,6 +154,110 @@ def find_read_token(model: Any) -> ReadToken | None:
     if getattr(model.config, "classifier_pooling", "cls") not in ("cls", "bos"):
         return None
     return family_of(model).reads
+
+
+def load_tuned_classifier(
+    encoder: Encoder, labels: Sequence[str], kind: Kind = "classification"
+) -> tuple[Any, list[int] | slice]:
+    """Load the checkpoint of an encoder with the head that was tuned on it.
+
+    Args:
+        encoder: names the checkpoint.
+        labels: the task's class names by id; those of the model may have another order, or be
+            LABEL_0, LABEL_1, ...
+        kind: of the task.
+
+    Returns:
+        The transformers model, in float32, on the encoder's device and in eval mode; and the
+        column of its logits that belongs to each class of the task (or all of them, for choices).
+
+    Raises:
+        InputError: if the checkpoint has no tuned head, or one for other classes.
+    """
+    config = encoder.model.config
+    auto, ending = model_class(config, kind), ENDINGS[kind]
+    if config.architectures and not config.architectures[0].endswith(ending):
+        raise InputError(
+            f"{encoder.name} is a {config.architectures[0]}, which is not tuned for "
+            f"{describe_kind(kind)}; tune it first with layerscout tune"
+        )
+    several = "multi_label_classification"
+    problem = getattr(config, "problem_type", None)
+    if problem is not None and (problem == several) != (kind == several):
+        raise InputError(
+            f"{encoder.name} is tuned for {problem.replace('_', ' ')}, and the task is one of "
+            f"{describe_kind(kind)}; give the data that it was tuned for"
+        )
+    model, report = encoder.load_as(auto, config, part="head")
+    if missing := sorted(report["missing_keys"]):
+        raise InputError(
+            f"{encoder.name} has no tuned head for {describe_kind(kind)} ({missing[0]} is "
+            "missing); tune it first with layerscout tune"
+        )
+    return model.to(encoder.device).eval(), match_columns(encoder.name, model.config, labels, kind)
+
+
+def keep_thresholds(model: Any, thresholds: np.ndarray | None) -> None:
+    """Note in a model from which probability on a text has a label, where that is not 0.5.
+
+    It is saved in `config.json`, by name; the library itself does not look at it.
+    """
+    if thresholds is not None:
+        names = model.config.id2label
+        model.config.thresholds = {names[k]: float(p) for k, p in enumerate(thresholds)}
+
+
+def read_thresholds(model: Any, labels: Sequence[str]) -> np.ndarray | None:
+    """Read what `keep_thresholds` noted, (K,) in the order of `labels`; None where it is 0.5.
+
+    Raises:
+        InputError: if it is not a probability for each label.
+    """
+    noted = getattr(model.config, "thresholds", None)
+    if noted is None:
+        return None
+    whole = isinstance(noted, dict) and all(
+        isinstance(noted.get(label), float) and 0 < noted[label] < 1 for label in labels
+    )
+    if not whole:
+        raise InputError(
+            "`thresholds` in the model's config.json must be a number between 0 and 1 for every "
+            f"label, got {noted!r:.60}; correct it or remove it"
+        )
+    return np.array([noted[label] for label in labels])
+
+
+def match_columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> list[int] | slice:
+    """Find the columns of a model's logits that belong to the classes of a task.
+
+    Args:
+        name: of the model.
+        config: of the model.
+        labels: names of the task's classes by id.
+        kind: of the task.
+
+    Raises:
+        InputError: if it has other classes.
+    """
+    if kind == "multiple_choice":
+        return slice(None)
+    names = [str(label) for _, label in sorted(config.id2label.items())]
+    if kind == "regression":
+        if len(names) != 1:
+            raise InputError(
+                f"{name} predicts {len(names)} classes, and the task has numbers; give a model "
+                "that was tuned for numbers"
+            )
+        return [0]
+    if sorted(names) == sorted(labels):
+        return [names.index(label) for label in labels]
+    generic = names == [f"LABEL_{number}" for number in range(len(names))]
+    if len(names) != len(labels) or not generic:
+        raise InputError(
+            f"the classes of {name} must be those of the task, got {', '.join(names):.60} for "
+            f"{', '.join(labels):.60}; give the data that it was tuned for"
+        )
+    return list(range(len(labels)))
 
 
 def _name_labels(count: int | None, labels: Sequence[str] | None) -> list[str]:
@@ -207,17 +312,6 @@ def _start_biases(
 _LAST: WeakKeyDictionary[Encoder, tuple[Any, dict[str, Tensor], set[str]]] = WeakKeyDictionary()
 
 
-def _start_head(
-    encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool
-) -> tuple[dict[str, Tensor], set[str]]:
-    """Return the head that a classifier starts with; nobody changes its tensors."""
-    key = auto, config.to_json_string(use_diff=False), seed, fresh
-    if encoder not in _LAST or _LAST[encoder][0] != key:
-        _LAST[encoder] = key, *_load_head(encoder, auto, config, seed, fresh)
-    _, heads, new = _LAST[encoder]
-    return dict(heads), new
-
-
 def _load_head(
     encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool
 ) -> tuple[dict[str, Tensor], set[str]]:
@@ -227,8 +321,12 @@ def _load_head(
     the other families the whole head is random.
 
     Returns:
-        The head by name, and the names of what the checkpoint does not bring.
+        The head by name, whose tensors nobody changes, and the names of what the checkpoint does
+        not bring.
     """
+    key = auto, config.to_json_string(use_diff=False), seed, fresh
+    if encoder in _LAST and _LAST[encoder][0] == key:
+        return _LAST[encoder][1:]
     config = cut_config(config, 1)
     with use_seed(seed), quiet_transformers():
         if fresh:
@@ -242,4 +340,6 @@ def _load_head(
             new = {*report["missing_keys"], *other}
     keep_family(model, encoder.family)
     names = {name for name, place in locate_parameters(model).items() if place == "head"}
-    return {name: t for name, t in model.state_dict().items() if name in names}, new
+    heads = {name: t for name, t in model.state_dict().items() if name in names}
+    _LAST[encoder] = key, heads, new
+    return heads, new

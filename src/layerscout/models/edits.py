@@ -26,7 +26,6 @@ from layerscout.models.architecture import (
 from layerscout.models.devices import widen
 from layerscout.models.encoder import Encoder
 from layerscout.models.families import Family
-from layerscout.models.guessing import agrees_rebuilt
 from layerscout.plans import (
     Arrangement,
     Edit,
@@ -186,6 +185,8 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
 
 
 def _survives_saving(model: Any, family: Family) -> bool:
+    from layerscout.models.guessing import agrees_rebuilt
+
     try:
         return agrees_rebuilt(model, family, model.config.num_hidden_layers)
     except Exception:  # the library refuses configurations in many ways

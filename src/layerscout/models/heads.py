@@ -9,12 +9,11 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from layerscout.data import Kind, describe_kind
+from layerscout.data import Kind
 from layerscout.models.architecture import ENDINGS, base_of
 from layerscout.models.classifiers import find_read_token, make_classifier
 from layerscout.models.devices import quiet_transformers
 from layerscout.models.encoder import Encoder
-from layerscout.models.shapes import model_class
 from layerscout.plans import Plan, Pooling
 from layerscout.runtime import InputError
 
@@ -121,107 +120,3 @@ def make_family_head(
     plan = Plan((), encoder.blocks)
     model = make_classifier(encoder, plan, labels, seed=seed, kind=kind, fresh_head=tuned)
     return Head(model, encoder.family.final_norm).requires_grad_(True)
-
-
-def load_tuned_classifier(
-    encoder: Encoder, labels: Sequence[str], kind: Kind = "classification"
-) -> tuple[Any, list[int] | slice]:
-    """Load the checkpoint of an encoder with the head that was tuned on it.
-
-    Args:
-        encoder: names the checkpoint.
-        labels: the task's class names by id; those of the model may have another order, or be
-            LABEL_0, LABEL_1, ...
-        kind: of the task.
-
-    Returns:
-        The transformers model, in float32, on the encoder's device and in eval mode; and the
-        column of its logits that belongs to each class of the task (or all of them, for choices).
-
-    Raises:
-        InputError: if the checkpoint has no tuned head, or one for other classes.
-    """
-    config = encoder.model.config
-    auto, ending = model_class(config, kind), ENDINGS[kind]
-    if config.architectures and not config.architectures[0].endswith(ending):
-        raise InputError(
-            f"{encoder.name} is a {config.architectures[0]}, which is not tuned for "
-            f"{describe_kind(kind)}; tune it first with layerscout tune"
-        )
-    several = "multi_label_classification"
-    problem = getattr(config, "problem_type", None)
-    if problem is not None and (problem == several) != (kind == several):
-        raise InputError(
-            f"{encoder.name} is tuned for {problem.replace('_', ' ')}, and the task is one of "
-            f"{describe_kind(kind)}; give the data that it was tuned for"
-        )
-    model, report = encoder.load_as(auto, config, part="head")
-    if missing := sorted(report["missing_keys"]):
-        raise InputError(
-            f"{encoder.name} has no tuned head for {describe_kind(kind)} ({missing[0]} is "
-            "missing); tune it first with layerscout tune"
-        )
-    return model.to(encoder.device).eval(), match_columns(encoder.name, model.config, labels, kind)
-
-
-def keep_thresholds(model: Any, thresholds: np.ndarray | None) -> None:
-    """Note in a model from which probability on a text has a label, where that is not 0.5.
-
-    It is saved in `config.json`, by name; the library itself does not look at it.
-    """
-    if thresholds is not None:
-        names = model.config.id2label
-        model.config.thresholds = {names[k]: float(p) for k, p in enumerate(thresholds)}
-
-
-def read_thresholds(model: Any, labels: Sequence[str]) -> np.ndarray | None:
-    """Read what `keep_thresholds` noted, (K,) in the order of `labels`; None where it is 0.5.
-
-    Raises:
-        InputError: if it is not a probability for each label.
-    """
-    noted = getattr(model.config, "thresholds", None)
-    if noted is None:
-        return None
-    whole = isinstance(noted, dict) and all(
-        isinstance(noted.get(label), float) and 0 < noted[label] < 1 for label in labels
-    )
-    if not whole:
-        raise InputError(
-            "`thresholds` in the model's config.json must be a number between 0 and 1 for every "
-            f"label, got {noted!r:.60}; correct it or remove it"
-        )
-    return np.array([noted[label] for label in labels])
-
-
-def match_columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> list[int] | slice:
-    """Find the columns of a model's logits that belong to the classes of a task.
-
-    Args:
-        name: of the model.
-        config: of the model.
-        labels: names of the task's classes by id.
-        kind: of the task.
-
-    Raises:
-        InputError: if it has other classes.
-    """
-    if kind == "multiple_choice":
-        return slice(None)
-    names = [str(label) for _, label in sorted(config.id2label.items())]
-    if kind == "regression":
-        if len(names) != 1:
-            raise InputError(
-                f"{name} predicts {len(names)} classes, and the task has numbers; give a model "
-                "that was tuned for numbers"
-            )
-        return [0]
-    if sorted(names) == sorted(labels):
-        return [names.index(label) for label in labels]
-    generic = names == [f"LABEL_{number}" for number in range(len(names))]
-    if len(names) != len(labels) or not generic:
-        raise InputError(
-            f"the classes of {name} must be those of the task, got {', '.join(names):.60} for "
-            f"{', '.join(labels):.60}; give the data that it was tuned for"
-        )
-    return list(range(len(labels)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
@@ -128,22 +128,6 @@ def save_trained(
         _write_tokenizer_and_card(encoder, temporary, card, max_length)
 
 
-@dataclass(frozen=True, eq=False)
-class Loaded:
-    """A model of a base and what was trained apart from it.
-
-    Attributes:
-        encoder: the whole base, under the name of the folder.
-        model: the transformers model, in eval mode; what was trained is in float32 and asks for
-            gradients.
-        kind: of the task.
-    """
-
-    encoder: Encoder
-    model: Any
-    kind: Kind
-
-
 def holds_trained(folder: str | Path) -> bool:
     """Return whether a folder holds what was trained apart from its base."""
     return (Path(folder).expanduser() / WEIGHTS).is_file()
@@ -164,7 +148,7 @@ def load(folder: str | Path, base: str | Path | None = None, *, device: str = "c
         InputError: if the folder is broken or of something else, there is no such base, or it is
             not the one that was tuned.
     """
-    return load_trained(folder, base, device=device).model
+    return load_trained(folder, base, device=device)[1]
 
 
 def load_trained(
@@ -173,7 +157,7 @@ def load_trained(
     *,
     device: str = "cpu",
     precision: Precision = "float32",
-) -> Loaded:
+) -> tuple[Encoder, Any, Kind]:
     """Load what `load` does, and the base; see there.
 
     Args:
@@ -181,6 +165,10 @@ def load_trained(
         base: of the folder.
         device: as for `Encoder.load`.
         precision: of the base, as for `Encoder.load`.
+
+    Returns:
+        The whole base, under the name of the folder; the transformers model, in eval mode, in which
+        what was trained is in float32 and asks for gradients; and the kind of task.
     """
     path = Path(folder).expanduser()
     about, method, plan = _read_description(path)
@@ -208,7 +196,7 @@ def load_trained(
             parameter.copy_(tensors[name])
     if method.saved == "apart":
         model.save_pretrained = _refuse_to_save
-    return Loaded(replace(encoder, name=str(folder)), model, kind)
+    return replace(encoder, name=str(folder)), model, kind
 
 
 def hash_base(encoder: Encoder, head: int) -> str:

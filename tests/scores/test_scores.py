@@ -1,12 +1,14 @@
 """Scores against the formulas, and what must not change them; all of them on plain arrays."""
 
 import warnings
+from pkgutil import iter_modules
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
 
+import layerscout as ls
 from inputs import expect_refused
 from layerscout.runtime import InputError
 from layerscout.scores import (
@@ -42,6 +44,10 @@ ON_ARRAYS = (
 )
 OF_NUMBERS = ("cca", "ridge", "logme", "knn")
 SEEDED = ("variability_ratio_debiased", "cca", "ridge", "mutual_information", "codelength")
+
+
+def test_no_module_hides_a_public_name():
+    assert not {module.name for module in iter_modules(ls.scores.__path__)} & set(ls.scores.__all__)
 
 
 def examples(seed, n=60, d=6, K=3, skew=False, signal=1.0):

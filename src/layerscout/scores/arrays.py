@@ -33,6 +33,15 @@ def variability_ratio_debiased(
     Raises:
         InputError: if there are fewer than two classes, fewer than eight examples of one of them,
             or values that are not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.variability_ratio_debiased(H, y), 2)
+        0.26
     """
     return _on_arrays("variability_ratio_debiased", H, y, seed)
 
@@ -50,6 +59,15 @@ def variability_ratio(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | N
     Raises:
         InputError: if there are fewer than two classes, fewer than two examples of one of them,
             or values that are not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.variability_ratio(H, y), 2)
+        0.24
     """
     return _on_arrays("variability_ratio", H, y)
 
@@ -62,6 +80,15 @@ def nc1(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
     Xie et al. 2022, App. A.1 (after Papyan et al. 2020).
 
     Args and errors: as `variability_ratio`.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.nc1(H, y), 2)
+        0.24
     """
     return _on_arrays("nc1", H, y)
 
@@ -82,6 +109,15 @@ def cca(
 
     Raises:
         InputError: if there are too few examples, or values that are not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.cca(H, y), 2)
+        0.82
     """
     return _on_arrays("cca", H, y, seed, regression)
 
@@ -94,6 +130,15 @@ def ridge(
     Higher is better. See `layerscout.scores.folds.score_folds`.
 
     Args and errors: as `cca`.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> H = rng.normal(size=(200, 8))
+        >>> y = H[:, 0] + rng.normal(size=200)
+        >>> round(ls.scores.ridge(H, y, regression=True), 2)
+        0.36
     """
     return _on_arrays("ridge", H, y, seed, regression)
 
@@ -107,6 +152,15 @@ def logme(
     one against the rest. You et al. 2021.
 
     Args and errors: as `cca`.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> H = rng.normal(size=(200, 8))
+        >>> y = H[:, 0] + rng.normal(size=200)
+        >>> round(ls.scores.logme(H, y, regression=True), 2)
+        -1.56
     """
     return _on_arrays("logme", H, y, regression=regression)
 
@@ -117,6 +171,15 @@ def h_score(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
     Bao et al. 2019, with the shrinkage of Ibrahim et al. 2021.
 
     Args and errors: as `variability_ratio`.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.h_score(H, y), 2)
+        0.65
     """
     return _on_arrays("h_score", H, y)
 
@@ -127,6 +190,15 @@ def numerical_rank(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None
     Xie et al. 2022, §4.3 (after Zhou et al. 2022).
 
     Args and errors: as `variability_ratio`.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.numerical_rank(H, y), 2)
+        6.99
     """
     return _on_arrays("numerical_rank", H, y)
 
@@ -154,6 +226,15 @@ def head_quality(
 
     Raises:
         InputError: as `cca`, or if there is no such metric for the labels.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.head_quality(H, y, metric="f1"), 2)
+        0.93
     """
     return _on_arrays("head_quality", H, y, seed, regression, metric)
 
@@ -162,6 +243,15 @@ def knn(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = Fals
     """Leave-one-out accuracy (R² for numbers) of the 10 nearest by cosine; higher is better.
 
     Args and errors: as `cca`.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.knn(H, y), 2)
+        0.86
     """
     return _on_arrays("knn", H, y, regression=regression)
 
@@ -174,6 +264,15 @@ def mutual_information(
     Xie et al. 2022, App. C.7.
 
     Args and errors: as `variability_ratio`; `seed` draws the rows and starts the clusters.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.mutual_information(H, y), 2)
+        0.46
     """
     return _on_arrays("mutual_information", H, y, seed)
 
@@ -185,6 +284,15 @@ def codelength(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0) -
     `layerscout.scores.online_code.codelength`.
 
     Args and errors: as `variability_ratio`; `seed` draws the order.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.codelength(H, y), 2)
+        0.3
     """
     return _on_arrays("codelength", H, y, seed)
 
@@ -195,6 +303,15 @@ def loes(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = Fal
     Batra et al. 2026, for the first layer.
 
     Args and errors: as `cca`.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.loes(H, y), 2)
+        -0.57
     """
     return _on_arrays("loes", H, y, regression=regression)
 
@@ -207,6 +324,15 @@ def entropy(
     The labels change nothing. Skean et al. 2025, §3.
 
     Args and errors: as `cca`.
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscout as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(200) % 2
+        >>> H = rng.normal(size=(200, 8)) + y[:, None]
+        >>> round(ls.scores.entropy(H, y), 2)
+        1.78
     """
     return _on_arrays("entropy", H, y, regression=regression)
 

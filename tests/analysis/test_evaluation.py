@@ -137,13 +137,13 @@ def test_what_was_trained_apart_from_its_base_is_judged(tmp_path, options):
 
 def test_skipping_is_blocks_that_do_nothing(tuned, monkeypatch):
     seen = {}
-    whole = evaluation.ablate
+    whole = ablations.ablate
 
     def noted(*arguments):
         seen["ablated"] = whole(*arguments)
         return seen["ablated"]
 
-    monkeypatch.setattr(evaluation, "ablate", noted)
+    monkeypatch.setattr(ablations, "ablate", noted)
     found = quietly(tuned, TASK, edits=("skip",))
     assert found.content["truncation"] == {}
     matrix = found.content["skips"]
@@ -258,7 +258,7 @@ def test_logits_that_are_not_finite_have_no_value(bert, tmp_path):
 
 
 def test_only_what_is_not_finite_has_no_value(bert, monkeypatch, tmp_path):
-    whole = evaluation.ablate
+    whole = ablations.ablate
 
     def spoilt(*arguments):
         found = whole(*arguments)
@@ -266,7 +266,7 @@ def test_only_what_is_not_finite_has_no_value(bert, monkeypatch, tmp_path):
         found.skipped[1, 2][0] = np.inf
         return found
 
-    monkeypatch.setattr(evaluation, "ablate", spoilt)
+    monkeypatch.setattr(ablations, "ablate", spoilt)
     found = quietly(bert, TASK, edits=("truncate", "skip"))
     curve = found.content["truncation"]["untuned"]
     assert [value is None for value in curve] == [False, False, True, False, False]

@@ -1,20 +1,47 @@
-"""Ablations of a tuned model: its head reads every state, and every span of blocks is left out."""
+"""What a tuned model predicts under edits, cut at every state and without every span of blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from layerscout.cache import Examples, make_batch, make_batches, resume_from_states
-from layerscout.data import expand_choices
-from layerscout.models import Encoder, eval_mode, find_read_token, take_tokens
-from layerscout.runtime import Show
+from layerscout.cache import Examples, make_batch, make_batches, predict, resume_from_states
+from layerscout.data import (
+    Targets,
+    Task,
+    describe_kind,
+    draw_examples,
+    evaluate,
+    evaluate_all,
+    expand_choices,
+    make_targets,
+    require_validation,
+    tabulate_predictions,
+)
+from layerscout.models import (
+    Encoder,
+    Tokens,
+    choose_head_pooling,
+    edit,
+    eval_mode,
+    find_read_token,
+    take_tokens,
+)
+from layerscout.plans import Edit, EvaluateRequest, format_edits
+from layerscout.runtime import InputError, Show
+from layerscout.scanning import (
+    Extractor,
+    read_states,
+    warn_of_cut_inputs,
+    warn_of_dropped_words,
+)
+from layerscout.scores import Metric, train_family_probes
 
 # The ablations that `edits` may name: every state that the head could read, every span of blocks.
 ABLATIONS = ("truncate", "skip")
@@ -40,7 +67,7 @@ class Ablated:
 
 
 def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show) -> Ablated:
-    """Read every state with the head, and pass every span of blocks over if asked.
+    """Read every state with the head, and pass every span of blocks over if request.
 
     One forward pass gives all states. A span is passed over by starting behind it, at the state
     below it: what lies below never runs again.
@@ -87,3 +114,207 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
 def _pick(state: Tensor, places: np.ndarray | None) -> Tensor:
     """Give the states of the tokens at these places, one of each text; all where there are none."""
     return state if places is None else take_tokens(state, places)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What a model gave for the validation examples.
+
+    Attributes:
+        tokens: of the examples.
+        targets: what is right for them.
+        ablated: logits of the ablations, in the order of the task's classes, as are the others.
+        logits: those of the whole model (""), and by notation of each edit that is kept apart.
+    """
+
+    tokens: Tokens
+    targets: Targets
+    ablated: Ablated
+    logits: Mapping[str, np.ndarray]
+
+
+def predict_all(
+    extractor: Extractor,
+    classifier: Any,
+    columns: list[int] | slice,
+    task: Task,
+    ablations: Collection[str],
+    single: Sequence[tuple[Edit, ...]],
+    seed: int,
+) -> Outputs:
+    """Run a classifier on the validation examples, as it is and under edits.
+
+    Raises:
+        InputError: if the logits of the whole model are not finite.
+    """
+    encoder, split = extractor.encoder, require_validation(task)
+    tokens, targets = extractor.tokenize(split), make_targets(split, task.kind, task.labels)
+    data = Examples(tokens, targets, None)
+    with extractor.timed("evaluate"):
+        ablated = ablate(encoder, classifier, data, "skip" in ablations, extractor.show)
+        whole = ablated.truncated[-1]
+        if broken := len(whole) - int(np.isfinite(whole).all(axis=1).sum()):
+            raise InputError(
+                f"the logits of {encoder.name} are not finite for {broken:,} of {len(whole):,} "
+                "examples; use --precision float32, or another checkpoint"
+            )
+        ablated = ablated.take(columns)
+        cuts = range(1, encoder.blocks) if "truncate" in ablations else ()
+        by_edit = {"": ablated.truncated[-1]}
+        by_edit |= {f"truncate:{s}": ablated.truncated[s] for s in cuts}
+        for number, one in enumerate(single):
+            extractor.show("judging edits", number, len(single), format_edits(one))
+            with edit(classifier, one, seed=seed):
+                logits = predict(encoder, classifier, data).numpy()
+            by_edit[format_edits(one)] = logits[:, columns]
+    return Outputs(tokens, targets, ablated, by_edit)
+
+
+def judge_metric(
+    metric: str, targets: Targets, thresholds: np.ndarray | None, logits: np.ndarray
+) -> float | None:
+    """Return the metric; None where logits are not finite."""
+    if not np.isfinite(logits).all():
+        return None
+    return evaluate(metric, targets.labels, logits, tags=targets.tags, thresholds=thresholds)
+
+
+def judge_edits(
+    task: Task, outputs: Outputs, edits: Sequence[tuple[Edit, ...]], thresholds: np.ndarray | None
+) -> list[dict[str, Any]]:
+    """Judge every edit by every metric, which is None where logits are not finite."""
+    judged = []
+    for name in map(format_edits, edits):
+        logits, targets = outputs.logits[name], outputs.targets
+        rules: dict[str, Any] = {"tags": targets.tags, "thresholds": thresholds}
+        metrics = evaluate_all(task.kind, targets.labels, np.nan_to_num(logits), **rules)
+        finite = bool(np.isfinite(logits).all())
+        judged.append({"edit": name, "metrics": metrics if finite else dict.fromkeys(metrics)})
+    return judged
+
+
+def judge_spans(
+    outputs: Outputs, judge: Callable[[np.ndarray], float | None], blocks: int
+) -> list[list[float | None]]:
+    """Judge every span: row i − 1 has those that begin with block i, by their last block."""
+    skipped, numbers = outputs.ablated.skipped, range(1, blocks + 1)
+    return [[judge(skipped[i, j]) if i <= j else None for j in numbers] for i in numbers]
+
+
+def list_warnings(outputs: Outputs, max_length: int) -> list[str]:
+    """Return what the reader of the figures should know of inputs and logits."""
+    warnings = warn_of_cut_inputs(outputs.tokens.truncated, len(outputs.tokens), max_length)
+    warnings += warn_of_dropped_words(outputs.tokens)
+    spans = {f"skip:{i}-{j}": logits for (i, j), logits in outputs.ablated.skipped.items()}
+    named = {**outputs.logits, **spans}
+    if broken := [name for name, logits in named.items() if not np.isfinite(logits).all()]:
+        warnings.append(f"logits are not finite and have no value under {', '.join(broken)}")
+    return warnings
+
+
+def tabulate(
+    task: Task, outputs: Outputs, thresholds: np.ndarray | None
+) -> dict[str, Sequence[Any] | np.ndarray]:
+    """Lay the predictions of the whole model and of each edit below one another."""
+    split = require_validation(task)
+    tables = [
+        {
+            "edit": [name] * len(outputs.targets),
+            **tabulate_predictions(task, split, outputs.targets, logits, thresholds),
+        }
+        for name, logits in outputs.logits.items()
+    ]
+    return {column: [value for table in tables for value in table[column]] for column in tables[0]}
+
+
+# Training examples that heads are tuned on again at the most, unless the user says otherwise.
+HEAD_EXAMPLES = 5000
+
+
+def check_heads(
+    heads: Sequence[Encoder],
+    task: Task,
+    ablations: Collection[str],
+    request: EvaluateRequest,
+) -> None:
+    """Refuse what heads cannot be tuned again for; `heads` names the encoders they are on."""
+    usual = EvaluateRequest()
+    for name in ("examples", "head_epochs", "head_batch_size", "head_learning_rate"):
+        if not heads and getattr(request, name) != getattr(usual, name):
+            raise InputError(
+                f"`{name}` applies only if heads are tuned; add --tune-heads or --original"
+            )
+    if heads and task.kind == "token_classification":
+        raise InputError(
+            f"heads are not tuned again for {describe_kind(task.kind)}; leave out --tune-heads and "
+            "--original"
+        )
+    if heads and "truncate" not in ablations:
+        raise InputError("heads are tuned again at every state; add the edit truncate")
+    for encoder in heads:
+        choose_head_pooling(encoder)
+
+
+def draw_head_examples(task: Task, examples: int | Literal["all"] | None, seed: int) -> Task:
+    """Give the task with the training examples that heads are tuned on."""
+    usual = min(HEAD_EXAMPLES, task.train.examples)
+    return draw_examples(task, usual if examples is None else examples, seed)
+
+
+def describe_heads(few: Task, request: EvaluateRequest) -> dict[str, Any]:
+    """Describe how heads are tuned again for `evaluate.json`."""
+    return {
+        "examples": few.train.examples,
+        "epochs": request.head_epochs,
+        "batch_size": request.head_batch_size,
+        "learning_rates": list(request.head_learning_rate),
+    }
+
+
+def tune_heads(
+    extractor: Extractor,
+    task: Task,
+    factory: Callable[[int], nn.Module],
+    metric: Metric,
+    request: EvaluateRequest,
+) -> list[float | None]:
+    """Train a head at every state of the extractor's encoder; return the best rate's metric.
+
+    Args:
+        extractor: the encoder, and how it reads.
+        task: of whose training examples the heads learn, judged by its validation examples.
+        factory: makes the head for a seed.
+        metric: judges its logits.
+        request: the rates, epochs and batch size.
+    """
+    name, validation = extractor.encoder.name, require_validation(task)
+    pooling = choose_head_pooling(extractor.encoder)
+    extractor = replace(extractor, poolings=(pooling,))
+    states = [
+        read_states(extractor.read(split, None, f"reading with {name}", keep=True).states[pooling])
+        for split in (task.train, validation)
+    ]
+    targets, right = (
+        make_targets(split, task.kind, task.labels) for split in (task.train, validation)
+    )
+    reached: list[list[float]] = [[] for _ in states[0]]
+    with extractor.timed("heads"):
+        for rate in request.head_learning_rate:
+            found = train_family_probes(
+                states[0],
+                targets.labels,
+                states[1],
+                right.labels,
+                factory,
+                metric=metric,
+                learning_rate=rate,
+                epochs=request.head_epochs,
+                batch_size=request.head_batch_size,
+                seed=request.seed,
+                choices=targets.choices,
+                progress=partial(extractor.show, f"tuning heads of {name} at the rate {rate:g}"),
+            )
+            for values, value in zip(reached, found.values, strict=True):
+                if value is not None:
+                    values.append(value)
+    return [max(values, default=None) for values in reached]

@@ -25,15 +25,8 @@ import pyarrow.parquet as pq
 
 from layerscout.data import evaluate_groups
 from layerscout.pages.charts import save_chart
-from layerscout.studies.regrets import (
-    AUTO,
-    BUDGETS,
-    ELSEWHERE,
-    CellRecord,
-    Pair,
-    collect_pairs,
-    tabulate_regrets,
-)
+from layerscout.studies import tabulate_regrets
+from layerscout.studies.regrets import AUTO, BUDGETS, ELSEWHERE, CellRecord, Pair, collect_pairs
 
 TOP = "the top"
 MANY = "emotions27"  # the task of many classes

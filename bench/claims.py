@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from layerscout.scores.table import SCORES
-from layerscout.studies.tables import Mean, average, correlate_values, format_rounded, select_rows
+from layerscout.studies import Mean, average, correlate_values, format_rounded, select_rows
 
 # A difference of a metric within which two are near each other, and below which one does not help.
 NEAR, NO_HELP = 0.05, 0.02

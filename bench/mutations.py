@@ -59,8 +59,8 @@ FAULTS = (
     ),
     Fault(
         "studies/regrets.py",
-        "pair.judge(other, second)",
-        "pair.judge(one, first)",
+        "metrics[other][1] for _, other in orders",
+        "metrics[one][0] for one, _ in orders",
         "the best plan is judged by what chose it",
         ("studies/test_regrets.py",),
     ),
@@ -462,14 +462,14 @@ FAULTS = (
         TRAINING,
     ),
     Fault(
-        "studies/store.py",
+        "studies/trial.py",
         'record.get("key") != key',
         "False",
         "the record of another trial is taken",
         STUDIES,
     ),
     Fault(
-        "studies/store.py",
+        "studies/trial.py",
         "return record if kept.is_file() else None",
         "return record",
         "a model that was removed is not made again",

@@ -29,11 +29,8 @@ from base import BASE
 from claims import NEAR, STUDIES, Claim
 from layerscout.pages.charts import place_side_by_side, save_chart
 from layerscout.pages.content import write_markdown
-from layerscout.studies import load_recipe, study
+from layerscout.studies import Store, load_recipe, study, summarise, tidy_records
 from layerscout.studies.charts import draw_figure
-from layerscout.studies.store import Store
-from layerscout.studies.summaries import tidy_records
-from layerscout.studies.tables import summarise
 from lessons import summarise_verdicts
 from measuring import table
 

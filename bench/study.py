@@ -21,9 +21,17 @@ from transformers.models.bert.modeling_bert import BertAttention
 from layerscout.cache import DEFAULT_LIMIT
 from layerscout.plans import make_plan
 from layerscout.runtime import clear_cache
-from layerscout.studies import Recipe, Study, Trial, estimate, report, runners, study
-from layerscout.studies.checking import make_recipe
-from layerscout.studies.context import TrialContext
+from layerscout.studies import (
+    Recipe,
+    Study,
+    Trial,
+    TrialContext,
+    estimate,
+    make_recipe,
+    report,
+    runners,
+    study,
+)
 from measuring import Section, given, options, ratio, table, write_page
 
 MODEL, BEST, BLOCKS = "stacked-minilm-12", 8, 12

@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from layerscout.studies import study
-from layerscout.studies.checking import make_recipe
+from layerscout.studies import make_recipe, study
 
 QUICK = {"epochs": 2, "batch_size": 16, "examples": 32, "sample_seed": 0}
 

@@ -10,8 +10,7 @@ import pytest
 
 from layerscout.runtime import Cluster, InputError, LayerscoutError, run_on_cluster
 from layerscout.scanning import scan
-from layerscout.studies import Ray, study
-from layerscout.studies.store import Store
+from layerscout.studies import Ray, Store, study
 from sharded import shards
 from studying import recipe, records, run
 

@@ -20,8 +20,7 @@ from layerscout.models import Encoder
 from layerscout.plans import make_edits, make_plan
 from layerscout.runtime import InputError
 from layerscout.scanning import Scan
-from layerscout.studies import load_recipe, read_recipe_text
-from layerscout.studies.checking import make_recipe
+from layerscout.studies import load_recipe, make_recipe, read_recipe_text
 
 # How many times as many examples as in the suite are tried.
 EFFORT = int(os.environ.get("FUZZ_EFFORT", "1"))

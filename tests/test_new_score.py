@@ -7,7 +7,7 @@ import pytest
 
 import layerscout as ls
 from layerscout.scores.table import SCORES, Definition
-from layerscout.studies.checking import make_recipe
+from layerscout.studies import make_recipe
 
 
 def spread(state):

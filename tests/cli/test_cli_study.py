@@ -11,8 +11,7 @@ import pytest
 
 from layerscout.cli.study_terminal import report_study
 from layerscout.pages import Table
-from layerscout.studies import Reported
-from layerscout.studies.store import Store
+from layerscout.studies import Reported, Store
 
 RECIPE = """
 title: Mine & <b>yours</b>

@@ -39,8 +39,7 @@ from layerscout.plans import (
     usual_pooling,
 )
 from layerscout.runtime import InputError
-from layerscout.studies.context import TrialContext
-from layerscout.studies.store import Store
+from layerscout.studies import Store, TrialContext
 from telling import telling_task
 from tiny import SENTENCES, change_json, tiny_checkpoint, tiny_tokenizer
 from tuned import cheaply

@@ -145,7 +145,7 @@ def test_given_labels_are_another_mode_and_raw_logits_a_third(family, checkpoint
     _, g = naive.per_example(model, single, names, lambda z: z[0])
     diagonal = {k: (of[np.arange(len(split)), split.labels] ** 2).mean(0) for k, of in g.items()}
     expected = by_block(blocks, diagonal, naive.sum_of_norms)
-    same(fisher(encoder, split, LABELS, as_released=True), expected)
+    same(fisher(encoder, split, LABELS, mode="as_released"), expected)
 
 
 def test_the_released_code_read_both_texts_of_a_pair_as_the_first(checkpoint):
@@ -160,7 +160,7 @@ def test_the_released_code_read_both_texts_of_a_pair_as_the_first(checkpoint):
         own = {k: of[np.arange(len(split)), split.labels] for k, of in g.items()}
         return by_block(blocks, {k: (of**2).mean(0) for k, of in own.items()}, naive.sum_of_norms)
 
-    found = fisher(encoder, split, LABELS, as_released=True)
+    found = fisher(encoder, split, LABELS, mode="as_released")
     same(found, release(single))
     assert all(one["token_type_ids"].any() for one in single)
     theirs = release([{k: v for k, v in one.items() if k != "token_type_ids"} for one in single])
@@ -216,7 +216,7 @@ def test_regression_has_a_gaussian_of_unit_variance(checkpoint):
 
     same(score(), expected(np.ones(8)))
     same(score(mode="empirical"), expected(residual**2))
-    assert score(as_released=True).values != score().values  # the same F, summed in another way
+    assert score(mode="as_released").values != score().values  # the same F, summed in another way
     mean = {k: np.tensordot(-residual / 8, of[:, 0], axes=1) for k, of in g.items()}
     found = gradient_scores(encoder, split, (), kind="regression")
     same(found["gradient_norm"], by_block(blocks, mean, naive.norm))
@@ -295,7 +295,7 @@ def test_several_labels_are_independent_of_each_other(family, checkpoint):
     _, g = naive.per_example(model, single, names, lambda z: z[0])
     raw = {k: np.einsum("nk,nk...->n...", split.labels * 1.0, of) for k, of in g.items()}
     expected = by_block(blocks, {k: (of**2).mean(0) for k, of in raw.items()}, naive.sum_of_norms)
-    same(fisher(encoder, split, LABELS, as_released=True, **kind), expected)
+    same(fisher(encoder, split, LABELS, mode="as_released", **kind), expected)
 
 
 def test_of_very_many_labels_each_is_drawn(checkpoint, monkeypatch):
@@ -344,8 +344,7 @@ def test_the_words_of_a_sentence_are_one_example(checkpoint, rule):
             total[name] = total.get(name, 0.0) + g.numpy() ** 2 / len(words)
         at += count
     kind = {"kind": "token_classification"}
-    options = {"as_released": True} if rule == "as_released" else {"mode": rule}
-    found = fisher(encoder, split, LABELS, **kind, **options)
+    found = fisher(encoder, split, LABELS, mode=rule, **kind)
     combine = naive.sum_of_norms if rule == "as_released" else naive.norm
     same(found, by_block(blocks, total, combine))
     assert ("one is drawn for each word" in " ".join(found.notes)) == (rule == "true")
@@ -486,7 +485,7 @@ def test_a_saturated_head_is_told(checkpoint, tmp_path):
     (warning,) = fisher(encoder, split, LABELS, mode="empirical").warnings
     assert "(p > 1 − 1e-6 for 6 of 6 examples)" in warning
     assert gradient_scores(encoder, split, LABELS)["saliency"].warnings == (warning,)
-    assert fisher(encoder, split, LABELS, as_released=True).warnings == ()
+    assert fisher(encoder, split, LABELS, mode="as_released").warnings == ()
 
 
 def test_a_head_that_is_sure_of_every_label_is_told(checkpoint, tmp_path):

@@ -13,7 +13,7 @@ from layerscout.plans import (
     preset,
     preset_rates,
 )
-from layerscout.plans.presets import AS_RELEASED
+from layerscout.plans.papers import AS_RELEASED
 from layerscout.tuning.training import Settings
 
 TABLE_4 = {
@@ -111,4 +111,4 @@ def test_as_released():
 
 
 def test_unknown_presets_are_refused():
-    expect_refused("xie2022", preset, "xie2021", task="rte", examples=5)
+    expect_refused("xie2022", TuneRequest, preset="xie2021")

@@ -36,7 +36,7 @@ from layerscout.runtime import (
     write_files,
 )
 from layerscout.runtime.files import STALE
-from layerscout.studies.store import Store
+from layerscout.studies import Store
 
 
 def test_writes_what_it_is_given(tmp_path):

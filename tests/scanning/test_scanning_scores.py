@@ -352,7 +352,7 @@ def test_options_of_fisher_reach_it(encoder):
     names = ("class 0", "class 1")
     for chosen, expected in {
         ScanRequest("fisher", fisher_mode="empirical"): {"mode": "empirical"},
-        ScanRequest("fisher", as_released=True): {"as_released": True},
+        ScanRequest("fisher", as_released=True): {"mode": "as_released"},
         ScanRequest("fisher", head_seeds=3): {"seeds": (0, 1, 2)},
         ScanRequest("fisher", fisher_parts=True): {"parts": True},
     }.items():

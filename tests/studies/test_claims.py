@@ -12,8 +12,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import claims  # noqa: E402
 import results  # noqa: E402
-from layerscout.studies import list_recipes, load_recipe  # noqa: E402
-from layerscout.studies.tables import average, format_value  # noqa: E402
+from layerscout.studies import average, format_value, list_recipes, load_recipe  # noqa: E402  # noqa: E402
 
 RESULTS = ROOT / "docs" / "measured" / "results"
 

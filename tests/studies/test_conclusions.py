@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerscout.studies.checking import make_recipe
+from layerscout.studies import make_recipe, tidy_records
 from layerscout.studies.conclusions import StudyContent, conclude
-from layerscout.studies.summaries import tidy_records
 
 SHARES = {"full": 1.0, "top:1": 0.43, "head:1": 0.04}
 Values = Mapping[str, list[float]]

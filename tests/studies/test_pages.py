@@ -14,11 +14,9 @@ import pytest
 from conftest import whole_only
 from layerscout.analysis import compare, evaluate
 from layerscout.pages.html import render_result
-from layerscout.studies import Study, Trial, report
-from layerscout.studies.checking import make_recipe
-from layerscout.studies.grid import Cell
-from layerscout.studies.store import Store
-from layerscout.studies.tables import Summary, average
+from layerscout.studies import Store, Study, Trial, average, make_recipe, report
+from layerscout.studies.cells import Cell
+from layerscout.studies.tables import Summary
 from scan_content import full, scan, score
 from tuned import cheaply, task_of
 

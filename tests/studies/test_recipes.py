@@ -11,19 +11,21 @@ from inputs import expect_refused
 from layerscout.data import KNOWN, benchmark, make_targets
 from layerscout.runtime import InputError
 from layerscout.studies import (
+    MODELS,
+    TASKS,
+    apply_change,
     arguments,
     estimate,
+    expand_sweep,
     list_recipes,
     load_recipe,
-    measures,
+    make_recipe,
     read_value,
     recipe as recipes,
+    stand_in_task,
     sweeps,
 )
-from layerscout.studies.checking import make_recipe
-from layerscout.studies.loading import apply_change
-from layerscout.studies.stand_ins import CHOICES, MODELS, TASKS, WORDS, stand_in_task
-from layerscout.studies.sweeps import expand_sweep
+from layerscout.studies.context import CHOICES, WORDS
 from layerscout.studies.trial import DRAWING
 
 GRID = {"axes": {"model": ["demo"], "task": ["demo"]}, "settings": {"plan": "top:1"}}
@@ -385,7 +387,7 @@ def test_the_documentation_names_all_that_there_is():
         *recipes.DashedSpec.model_fields,
         *arguments.TaskFile.model_fields,
         *(sweep.split(":")[0] for sweep in sweeps.SWEEPS),
-        *(name.replace("{score}", "KEY") for by in measures.MEASURES.values() for name in by),
+        *(name.replace("{score}", "KEY") for by in recipes.MEASURES.values() for name in by),
         *(shared - {"max_length", "precision", "seed"}),
     }
     assert [name for name in sorted(names - {"KEY"}) if f"`{name}" not in text] == []

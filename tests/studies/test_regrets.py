@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from layerscout.studies import regrets as module
-from layerscout.studies.regrets import RULES, tabulate_regrets
+from layerscout.studies import regrets as module, tabulate_regrets
+from layerscout.studies.regrets import RULES
 
 
 @pytest.fixture(autouse=True)

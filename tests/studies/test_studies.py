@@ -14,14 +14,22 @@ from conftest import start, truncate
 from inputs import expect_refused
 from layerscout.models import Encoder
 from layerscout.runtime import DiskError, InputError
-from layerscout.studies import Trial, estimate, estimates, report, runners, store as stores, study
-from layerscout.studies.backends import Local
-from layerscout.studies.checking import make_recipe
+from layerscout.studies import (
+    MODELS,
+    Local,
+    Store,
+    Trial,
+    TrialContext,
+    estimate,
+    estimates,
+    make_recipe,
+    report,
+    runners,
+    study,
+    trial as trials,
+)
+from layerscout.studies.cells import group_trials
 from layerscout.studies.conclusions import load_study
-from layerscout.studies.context import TrialContext
-from layerscout.studies.grid import group_trials
-from layerscout.studies.stand_ins import MODELS
-from layerscout.studies.store import Store
 from layerscout.studies.study_page import draw_study
 from layerscout.tuning import judging
 from studying import QUICK, recipe, records, run
@@ -246,7 +254,7 @@ def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypat
 
     def full(store, record):
         if len(list((tmp_path / "trials").glob("*.json"))) == 2:
-            monkeypatch.setattr(stores, "write_files", no_space)
+            monkeypatch.setattr(trials, "write_files", no_space)
         write(store, record)
 
     def no_space(contents):

@@ -10,19 +10,20 @@ from scipy import stats
 
 from layerscout.pages.content import Table, write_latex, write_markdown
 from layerscout.scores.diagnostics import rank_movement
-from layerscout.studies import load_recipe
-from layerscout.studies.charts import draw_figure, estimate_density
-from layerscout.studies.recipe import FigureSpec
-from layerscout.studies.summaries import choose_rates, tidy_records
-from layerscout.studies.tables import (
+from layerscout.studies import (
     Mean,
-    Summary,
     average,
+    choose_rates,
     compare_with_baseline,
     correlate_values,
     format_rounded,
+    load_recipe,
     summarise,
+    tidy_records,
 )
+from layerscout.studies.charts import draw_figure, estimate_density
+from layerscout.studies.recipe import FigureSpec
+from layerscout.studies.tables import Summary
 
 
 def test_means_are_those_of_scipy():

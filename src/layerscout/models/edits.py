@@ -39,9 +39,6 @@ from layerscout.plans import (
 )
 from layerscout.runtime import InputError, check_integer
 
-# Of the truncated normal distribution that blocks are drawn from. Tamkin et al. 2020, App. B.
-DEVIATION, CUT = 0.02, 0.04
-
 
 def edit(
     model: Any,
@@ -270,10 +267,13 @@ def _reinitialize_parameter(
     if is_norm(name):
         if not weight_init.keep_layer_norm:
             parameter.fill_(0.0 if bias else norm_start)
-    elif not (bias and weight_init.as_released):
-        cut = CUT * DEVIATION if weight_init.as_released else CUT
+    elif weight_init.draws_biases or not bias:
+        cut = weight_init.cut
         # By the inverse of the distribution function: ten times as fast as torch.nn.init's way.
-        wide, drawn = DEVIATION * 2**0.5, torch.empty(parameter.shape, dtype=torch.float32)
+        wide, drawn = (
+            weight_init.deviation * 2**0.5,
+            torch.empty(parameter.shape, dtype=torch.float32),
+        )
         share = erf(cut / wide)
         drawn.uniform_(-share, share, generator=generator).erfinv_().mul_(wide)
         parameter.copy_(drawn.clamp_(-cut, cut))

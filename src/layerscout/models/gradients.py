@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ from layerscout.scores import (
     sum_of_roots,
 )
 
-Mode = Literal["true", "empirical"]
+Mode = Literal["true", "empirical", "as_released"]
 Rows = Int64[np.ndarray, "e C"]
 
 # Up to so many labels (or choices of an example) the sum over them is exact. Each is a backward
@@ -77,7 +77,6 @@ def fisher(
     *,
     kind: Kind = "classification",
     mode: Mode = "true",
-    as_released: bool = False,
     seeds: Sequence[int] = (0,),
     parts: bool = False,
     max_length: int = 128,
@@ -97,12 +96,11 @@ def fisher(
         split: the held-out examples; all of them are used.
         labels: names of the classes or labels by id; not looked at for other kinds of tasks.
         kind: of the task.
-        mode: where y comes from.
-        as_released: what the paper's released code computes, whatever the mode: the gradient of
-            the given labels' raw logits (regression: of the output), and for a block the sum over
-            its tensors of the norm of each one's diagonal. That code also let the padding take
-            part, read one example all over, and gave the model no token types, so that both texts
-            of a pair were read as the first one; these faults are not repeated.
+        mode: where y comes from; or "as_released" for what the paper's released code computes: the
+            gradient of the given labels' raw logits (regression: of the output), and for a block
+            the sum over its tensors of the norm of each one's diagonal. That code also let the
+            padding take part, read one example all over, and gave the model no token types, so
+            that both texts of a pair were read as the first one; these faults are not repeated.
         seeds: of the random part of the head, and of the labels drawn.
         parts: score the parts of each block too.
         max_length: tokens that are kept of an input.
@@ -112,10 +110,9 @@ def fisher(
         InputError: if labels, targets or groups do not fit the kind of task, an argument is
             unknown, or the device's memory does not hold a batch.
     """
-    if mode not in ("true", "empirical"):
-        raise make_unknown_error("Fisher mode", mode, ("true", "empirical"))
-    rule = "as_released" if as_released else mode
-    work = _prepare_batches(encoder, split, labels, kind, rule, seeds, max_length, progress)
+    if mode not in get_args(Mode):
+        raise make_unknown_error("Fisher mode", mode, get_args(Mode))
+    work = _prepare_batches(encoder, split, labels, kind, mode, seeds, max_length, progress)
     amounts = []
     for seed in seeds:
         model, weights = work.make_model(seed)
@@ -131,7 +128,7 @@ def fisher(
     return work.score(
         model,
         amounts,
-        sum_of_roots if as_released else root_of_sum,
+        sum_of_roots if mode == "as_released" else root_of_sum,
         parts=parts,
         notes=work.list_notes(),
     )

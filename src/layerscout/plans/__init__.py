@@ -31,7 +31,6 @@ from layerscout.plans.edits import (
     Reinitialize,
     Skip,
     Truncate,
-    WeightInit,
     arrange,
     format_edits,
     make_edits,
@@ -66,6 +65,16 @@ from layerscout.plans.options import (
     resolve_request,
     types_of,
 )
+from layerscout.plans.papers import (
+    FAMILY_RATE,
+    FAMILY_RATES,
+    PRESETS,
+    WeightInit,
+    default_head_rate,
+    default_learning_rate,
+    preset,
+    preset_rates,
+)
 from layerscout.plans.plan import (
     ModelShape,
     Parameters,
@@ -76,15 +85,6 @@ from layerscout.plans.plan import (
     ranges,
     split_embeddings,
     weight_sets,
-)
-from layerscout.plans.presets import (
-    FAMILY_RATE,
-    FAMILY_RATES,
-    PRESETS,
-    default_head_rate,
-    default_learning_rate,
-    preset,
-    preset_rates,
 )
 from layerscout.plans.request import (
     CompareRequest,

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from layerscout.plans.papers import WeightInit
 from layerscout.plans.plan import EMBEDDINGS, ranges, read_ranges
 from layerscout.runtime import InputError, check_integer, make_unknown_error
 
@@ -148,23 +149,6 @@ Edit = Truncate | Skip | Reinitialize | Preserve | Permute
 
 
 @dataclass(frozen=True)
-class WeightInit:
-    """How blocks are re-initialised.
-
-    All weights and biases come from a normal distribution of deviation 0.02 cut at ±0.04; norms
-    begin at β = 0, γ = 1. Tamkin et al. 2020, App. B.
-
-    Attributes:
-        keep_layer_norm: leave the norms as they are. App. G.
-        as_released: as the published code did: cut at ±0.0008, which makes the deviation 38 times
-            smaller, and biases are left as they are.
-    """
-
-    keep_layer_norm: bool = False
-    as_released: bool = False
-
-
-@dataclass(frozen=True)
 class EditSpec:
     """Edits with all that their outcome depends on.
 
@@ -178,7 +162,7 @@ class EditSpec:
     edits: tuple[Edit, ...]
     blocks: int
     seed: int = 0
-    weight_init: WeightInit = WeightInit()
+    weight_init: WeightInit = WeightInit()  # noqa: RUF009  (frozen)
 
     def as_dict(self) -> dict[str, Any]:
         """Give what the JSON files hold."""

@@ -39,8 +39,8 @@ from layerscout.plans.options import (
     option,
     options_of,
 )
+from layerscout.plans.papers import FAMILY_RATES, PRESETS, WeightInit, preset
 from layerscout.plans.plan import Plan, require_text
-from layerscout.plans.presets import FAMILY_RATES, PRESETS, preset
 from layerscout.plans.training import Classifier, Settings, choose_epochs
 from layerscout.runtime import InputError, make_unknown_error
 
@@ -193,6 +193,16 @@ class TuneRequest(Settings):
     def reinitialises(self) -> bool:
         """Whether an edit re-initialises blocks."""
         return any(isinstance(one, Reinitialize | Preserve) for one in self.edits)
+
+    @property
+    def weight_init(self) -> WeightInit:
+        """How blocks are re-initialised."""
+        return WeightInit(self.keep_layer_norm, self.as_released)
+
+    @property
+    def draws_head(self) -> bool:
+        """Whether the whole head is re-initialised: with blocks too, unless as released."""
+        return self.fresh_head or (self.reinitialises and not self.as_released)
 
     def _check_length(self) -> None:
         if {"epochs", "max_steps"} <= self.given:
@@ -366,6 +376,11 @@ class ScanRequest:
     def __post_init__(self) -> None:
         """Check the values."""
         check_options(self)
+
+    @property
+    def fisher_rule(self) -> Literal["true", "empirical", "as_released"]:
+        """How Fisher information is computed."""
+        return "as_released" if self.as_released else self.fisher_mode
 
 
 @dataclass(frozen=True)

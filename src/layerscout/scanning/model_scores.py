@@ -169,8 +169,7 @@ def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
             extractor.encoder,
             split,
             task.labels,
-            mode=request.fisher_mode,
-            as_released=request.as_released,
+            mode=request.fisher_rule,
             parts=request.fisher_parts,
             progress=partial(extractor.show, "Fisher information"),
             **shared,
@@ -180,8 +179,7 @@ def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
         by_key |= gradient_scores(extractor.encoder, split, task.labels, progress=show, **shared)
     scores = {key: _make_block_score(key, by_key[key], len(split)) for key in keys}
     if "fisher" in scores:
-        mode = "as_released" if request.as_released else request.fisher_mode
-        details = {"mode": mode, **scores["fisher"].details}
+        details = {"mode": request.fisher_rule, **scores["fisher"].details}
         scores["fisher"] = replace(scores["fisher"], details=details)
     return scores
 

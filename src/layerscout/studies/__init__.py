@@ -1,9 +1,30 @@
 """Studies: recipes, the trials that they ask for, and their tables, charts and reports."""
 
-from layerscout.studies.backends import Backend, Ray
+from layerscout.studies.checking import make_recipe
+from layerscout.studies.context import MODELS, TASKS, TrialContext, stand_in_task
 from layerscout.studies.estimates import Estimate, estimate
-from layerscout.studies.loading import list_recipes, load_recipe, read_recipe_text, read_value
+from layerscout.studies.loading import (
+    apply_change,
+    list_recipes,
+    load_recipe,
+    read_recipe_text,
+    read_value,
+)
 from layerscout.studies.recipe import Recipe
+from layerscout.studies.regrets import tabulate_regrets
 from layerscout.studies.reports import Reported, report, write_report
 from layerscout.studies.run import Study, study
-from layerscout.studies.trial import Trial
+from layerscout.studies.runners import Backend, Local, Ray
+from layerscout.studies.summaries import choose_rates, tidy_records
+from layerscout.studies.sweeps import expand_sweep
+from layerscout.studies.tables import (
+    Mean,
+    average,
+    compare_with_baseline,
+    correlate_values,
+    format_rounded,
+    format_value,
+    select_rows,
+    summarise,
+)
+from layerscout.studies.trial import Store, Trial

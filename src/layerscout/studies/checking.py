@@ -15,7 +15,6 @@ import pydantic
 from layerscout.plans import make_method
 from layerscout.runtime import InputError, make_unknown_error
 from layerscout.studies.arguments import VERBS, describe_fault, find_fault
-from layerscout.studies.measures import list_places
 from layerscout.studies.recipe import (
     DERIVED,
     MOST_POINTS,
@@ -25,6 +24,7 @@ from layerscout.studies.recipe import (
     Grid,
     Recipe,
     TableSpec,
+    list_places,
 )
 
 # What tables and figures may show beside axes and places: what cells have, and sweeps add.

@@ -20,7 +20,6 @@ from layerscout.pages import (
 )
 from layerscout.plans import TuneRequest, options_of
 from layerscout.studies.recipe import DERIVED, Recipe
-from layerscout.studies.store import Store
 from layerscout.studies.summaries import FIXED, tidy_records
 from layerscout.studies.tables import (
     Contest,
@@ -29,6 +28,7 @@ from layerscout.studies.tables import (
     format_value,
     select_rows,
 )
+from layerscout.studies.trial import Store
 
 
 @dataclass(frozen=True)

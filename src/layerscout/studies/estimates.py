@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
+import torch
 
 from layerscout.analysis import HEAD_EXAMPLES
 from layerscout.data import Task, require_validation
@@ -25,17 +27,16 @@ from layerscout.plans import (
 from layerscout.runtime import Show, show_progress
 from layerscout.scanning import GRADIENT_EXAMPLES
 from layerscout.scores import DEFAULT, SCORES
-from layerscout.studies.context import TrialContext
-from layerscout.studies.grid import Cell
-from layerscout.studies.planner import Planner
+from layerscout.studies.cells import Cell
+from layerscout.studies.context import TASKS, TrialContext
 from layerscout.studies.recipe import Recipe
-from layerscout.studies.run import open_study
-from layerscout.studies.speed import measure_speed, read_speed
-from layerscout.studies.stand_ins import TASKS
-from layerscout.studies.trial import DRAWING, Trial
+from layerscout.studies.run import Planner, open_study
+from layerscout.studies.trial import DRAWING, Store, Trial
 
 # Texts whose mean length is taken.
 SAMPLE = 500
+# A step is timed for so many seconds.
+_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -213,11 +214,12 @@ def estimate(
     """
     recipe, context = open_study(recipe, output, small, changes, data, pretend=True)
     trials: dict[str, Trial] = {}
-    planner = Planner(recipe, context, lambda some: trials.update({one.key: one for one in some}))
+    planner = Planner(recipe, context)
     found: dict[str, TrialEstimate] = {}
     with show_progress(progress) as show:
         show("planning trials", 0, 1)
-        planner.work_through()
+        for batch in planner.plan():
+            trials |= {trial.key: trial for trial in batch}
         for key, trial in trials.items():
             show("estimating trials", len(found), len(trials))
             found[key] = estimate_trial(trial, context)
@@ -231,3 +233,51 @@ def estimate(
         speed, because = measure_speed(context.shape(model, task), tokens), "one block timed"
     cells = planner.list_cells()
     return Estimate(recipe, cells, found, done, speed or 1.0, because, context.assumed)
+
+
+def measure_speed(shape: ModelShape, tokens: float, device: str = "cpu") -> float:
+    """Time training steps of a block of this size, in FLOPs a second.
+
+    Args:
+        shape: of the model.
+        tokens: mean length of a text.
+        device: as torch knows it.
+    """
+    batch, length = 32, max(2, round(tokens))
+    layer = torch.nn.TransformerEncoderLayer(
+        shape.hidden_size,
+        max(1, shape.hidden_size // 64),
+        shape.feed_forward,
+        batch_first=True,
+        device=device,
+    )
+    states = torch.randn(batch, length, shape.hidden_size, device=device, requires_grad=True)
+    weights = torch.randn_like(states)  # the plain sum of normed states has no gradient at all
+
+    def step() -> None:
+        (layer(states) * weights).sum().backward()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
+
+    step()
+    started, steps = perf_counter(), 0
+    while steps < 3 or perf_counter() - started < _SECONDS:
+        step()
+        steps += 1
+    return 3 * batch * steps * block_flops(shape, length) / (perf_counter() - started)
+
+
+def read_speed(store: Store, trials: Iterable[tuple[Trial, float]]) -> float | None:
+    """Give the FLOPs a second of the trials of tune that have a record; None where none has.
+
+    Args:
+        store: of the records.
+        trials: with the FLOPs of each.
+    """
+    flops = seconds = 0.0
+    for trial, counted in trials:
+        record = store.read(trial.key) if trial.verb == "tune" else None
+        if record is not None and record["status"] == "done":
+            flops += counted
+            seconds += record["seconds"]
+    return flops / seconds if seconds > 1 else None

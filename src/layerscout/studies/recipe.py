@@ -18,8 +18,9 @@ from pydantic import (
     model_validator,
 )
 
+from layerscout.runtime import make_unknown_error
+from layerscout.scores import SCORES
 from layerscout.studies.arguments import Metric, Rates, Strict
-from layerscout.studies.measures import check_measure, list_places
 
 # What grids that read tuned models take from those.
 READ = ("model", "task", "seed")
@@ -32,12 +33,77 @@ AT = ("at", "state", "block", "epoch")
 PLACES = (*AT, "checkpoint")
 
 
+# What a table or a figure may show of a grid, by its verb; {score} is a key of a score.
+MEASURES: Mapping[str, Mapping[str, str]] = {
+    "tune": {
+        "metric": "the validation metric of the chosen epoch",
+        "metric_by_epoch": "the metric after every epoch",
+        "loss_by_epoch": "the validation loss after every epoch",
+        "majority": "the metric of always predicting the majority class",
+        "epoch": "the chosen epoch",
+        "seconds": "what the trial took",
+        "train_seconds": "training and validation alone",
+        "flops": "of the training, by count",
+        "share": "of full fine-tuning's FLOPs",
+        "inference_share": "of full fine-tuning's FLOPs",
+        "example_seconds": "inference time of an example, measured",
+        "parameters": "of the model that is left",
+        "trainable": "parameters that were trained",
+    },
+    "scan": {
+        "{score}": "the score of every state or block",
+        "rank:{score}": "its rank, 1 being the best",
+        "best:{score}": "its best state or block",
+        "smoothness:{score}": "ζ of its curve",
+        "pearson:{score}": "its correlation with the probe over states",
+        "spearman:{score}": "the same of their ranks",
+        "r_squared:{score}": "of the probe regressed on the score",
+        "slope:{score}": "of that line",
+        "deviation:{score}": "|rank now − rank at the start| averaged, at every checkpoint",
+    },
+    "compare": {
+        "contrast": "of the best split of a model's states into two clusters",
+        "split": "the last state of the lower cluster",
+        "same_state": "CKA of the same state of two seeds of a model",
+    },
+    "evaluate": {
+        "metric": "of the whole model",
+        "untuned": "with every state fed to the tuned head",
+        "tuned": "with the head tuned again at every state",
+        "tuned_original": "with a head tuned at every state of the untuned model",
+        "majority": "of the majority class",
+        "inference_seconds": "one pass over the validation examples, edits included",
+        "skip": "without a block, or a span of them",
+    },
+}
+
+_PLAIN = [name for by in MEASURES.values() for name in by if "{score}" not in name]
+_SCORED = [name for by in MEASURES.values() for name in by if name.endswith(":{score}")]
+_PLACES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("metric_by_epoch", "loss_by_epoch"), ("epoch",)),
+    **dict.fromkeys(("same_state", "untuned", "tuned", "tuned_original"), ("state",)),
+    **dict.fromkeys(("contrast", "split"), ("at",)),  # of the models that were compared
+    "skip": ("block",),
+}
+
+
+def list_places(name: str) -> tuple[str, ...]:
+    """Name what a measure has several values for in one trial, such as states.
+
+    Scores also have a value for every checkpoint, if the grid scans several.
+    """
+    kind, _, key = name.rpartition(":")
+    if key in SCORES and kind in ("", "rank"):
+        return (SCORES[key].of.removesuffix("s"), "checkpoint")
+    return ("checkpoint",) if kind == "deviation" else _PLACES.get(name, ())
+
+
 # Points of a grid: planning takes some milliseconds for each, and running them far longer.
 MOST_POINTS = 10_000
 
 
 def label_value(value: Any) -> str:
-    """Give the text by which tables show the value of an axis."""
+    """Return the text by which tables show the value of an axis."""
     match value:
         case None:
             return "none"
@@ -53,7 +119,7 @@ def label_value(value: Any) -> str:
 
 
 def _check_axis(values: Any) -> Any:
-    """Refuse an axis without values, or with one of them twice."""
+    """Raise if an axis has no values, or one of them twice."""
     if isinstance(values, Mapping) and values:
         return values
     if not isinstance(values, list) or not values:
@@ -70,7 +136,7 @@ def _check_axis(values: Any) -> Any:
 
 
 def _check_names(value: Any, handler: Callable[[Any], Any]) -> Any:
-    """Refuse anything but names in one line; pydantic writes one for each of two types."""
+    """Raise one line for anything but names; pydantic writes one for each of two types."""
     try:
         return handler(value)
     except ValidationError as error:
@@ -78,8 +144,14 @@ def _check_names(value: Any, handler: Callable[[Any], Any]) -> Any:
 
 
 def _check_measures(value: str | list[str]) -> str | list[str]:
+    """Raise an error that names all measures if one of the names is none."""
     for name in list_names(value):
-        check_measure(name)
+        kind, colon, key = name.rpartition(":")
+        scored = key in SCORES and (not colon or f"{kind}:{{score}}" in _SCORED)
+        if not scored and name not in _PLAIN:
+            raise ValueError(
+                str(make_unknown_error("measure", name, dict.fromkeys([*_PLAIN, *_SCORED])))
+            )
     return value
 
 
@@ -108,7 +180,7 @@ class Grid(Strict):
     )
 
     def label_values(self, axis: str) -> dict[str, Any]:
-        """Give the values of an axis by the texts by which tables show them."""
+        """Return the values of an axis by the texts by which tables show them."""
         values = self.axes[axis]
         if isinstance(values, Mapping):
             return {str(name): value for name, value in values.items()}
@@ -133,9 +205,9 @@ class TableSpec(Strict):
 
     @model_validator(mode="after")
     def _check_means(self) -> TableSpec:
-        """Refuse means over several measures, or over the states of a model.
+        """Raise for means over several measures, or over the states of a model.
 
-        And places that a measure has no values for: their table would be empty, or a diagonal.
+        And for places where a measure has no values: their table would be empty, or a diagonal.
         """
         if self.kind != "means":
             return self

@@ -10,6 +10,7 @@ negative. Regrets are means over halvings and over the order of the seeds.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -17,6 +18,7 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
@@ -38,6 +40,14 @@ MOST = 2 / 3
 AUTO, RANKS, ELSEWHERE = "auto", "mean rank of all scores", "the best adviser elsewhere"
 # What is expected of a plan that is drawn among all that fit.
 ANY = "any plan"
+
+# What needs no scan: the state by the number of blocks.
+RULES: Mapping[str, Callable[[int], int]] = {
+    "the top": lambda blocks: blocks,
+    "two thirds": name_state,
+    "the middle": lambda blocks: blocks // 2,
+    "a quarter": lambda blocks: max(1, round(blocks / 4)),
+}
 
 # A cell of a grid, and the record of its trial.
 CellRecord = tuple[Mapping[str, Any], Mapping[str, Any]]
@@ -84,28 +94,19 @@ class Pair:
 
     @property
     def classes(self) -> int:
-        """How many classes there are; 0 for numbers."""
+        """The number of classes; 0 for numbers."""
         return 0 if self.labels.dtype.kind == "f" else int(self.labels.max()) + 1
 
     def seeds(self) -> list[int]:
-        """Give the seeds that every plan was tuned with."""
-        common = set.intersection(*(set(plan.predictions) for plan in self.plans))
-        return sorted(common)
+        """Return the seeds that every plan was tuned with."""
+        return sorted(set.intersection(*(set(plan.predictions) for plan in self.plans)))
 
     def list_fitting(self, budget: float) -> list[int]:
         """List which plans fit into a budget."""
         return [i for i, plan in enumerate(self.plans) if plan.share <= budget]
 
-    def choose(self, state: int, budget: float) -> int | None:
-        """Give which plan a state leads to within a budget; None if nothing fits."""
-
-        def distance(i: int) -> tuple[int, int]:
-            return abs(self.plans[i].head - state), -self.plans[i].tuned
-
-        return min(self.list_fitting(budget), key=distance, default=None)
-
     def advise(self, adviser: str, budget: float, seed: int) -> Sequence[int]:
-        """Give which plan an adviser leads to, or which ones alike; none if nothing fits.
+        """Return which plan an adviser leads to, or which ones alike; none if nothing fits.
 
         Args:
             adviser: a score, a rule, or what is made of them.
@@ -115,20 +116,24 @@ class Pair:
         if adviser == ANY:
             return self.list_fitting(budget)
         if adviser in RULES:
-            advised = self.choose(RULES[adviser](self.blocks), budget)
+            state = RULES[adviser](self.blocks)
         elif adviser == AUTO and not pays_for_scan(self.scan_share, budget):
-            advised = self.choose(name_state(self.blocks), budget)
+            state = name_state(self.blocks)
         elif adviser not in self.best:  # not scanned
-            advised = None
+            return []
         else:
             state = self.best[adviser].get(seed) or self.blocks  # the top, if it names none
-            advised = self.choose(state, budget - self.scan_share)
-        return [] if advised is None else [advised]
+            budget -= self.scan_share
+
+        def distance(i: int) -> tuple[int, int]:
+            return abs(self.plans[i].head - state), -self.plans[i].tuned
+
+        return sorted(self.list_fitting(budget), key=distance)[:1]
 
     def judge(
         self, seed: int, rows: NDArray[np.int64], halves: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Give the metric of every plan, tuned with a seed, on two halves of some rows, (2, P)."""
+        """Return the metric of every plan, tuned with a seed, on two halves of rows, (2, P)."""
         plans = len(self.plans)
         predicted = np.stack([plan.predictions[seed] for plan in self.plans])[:, rows]
         groups = plans * halves + np.arange(plans)[:, None]
@@ -154,32 +159,8 @@ class Draw:
     chosen: NDArray[np.float64]
     judged: NDArray[np.float64]
 
-    @classmethod
-    def of(
-        cls, pair: Pair, rng: np.random.Generator, halvings: int, *, resample: bool = True
-    ) -> Draw:
-        """Draw examples, halve them, and judge all plans with every two seeds in turn.
-
-        Args:
-            pair: the pair.
-            rng: draws.
-            halvings: how many.
-            resample: draw examples with replacement. Copies of one stay in one half.
-        """
-        n = len(pair.labels)
-        rows = rng.integers(n, size=n) if resample else np.arange(n)
-        orders = list(permutations(pair.seeds(), 2))
-        chosen, judged = [], []
-        for _ in range(halvings):
-            halves = (rng.permutation(n) % 2)[rows]
-            found = {seed: pair.judge(seed, rows, halves) for seed in pair.seeds()}
-            chosen += [found[one][0] for one, _ in orders]
-            judged += [found[other][1] for _, other in orders]
-        first = np.array([one for one, _ in orders] * halvings)
-        return cls(pair, first, np.array(chosen), np.array(judged))
-
     def measure_regret(self, adviser: str, budget: float) -> float | None:
-        """Give what an adviser's plan loses within a budget on average; None if it has none."""
+        """Return what an adviser's plan loses within a budget on average; None if it has none."""
         fitting = self.pair.list_fitting(budget)
         advised = {seed: self.pair.advise(adviser, budget, seed) for seed in self.pair.seeds()}
         if not all(advised.values()):  # nothing fits
@@ -192,51 +173,132 @@ class Draw:
         return lost / len(best)
 
 
-# What needs no scan: the state by the number of blocks.
-RULES: Mapping[str, Callable[[int], int]] = {
-    "the top": lambda blocks: blocks,
-    "two thirds": name_state,
-    "the middle": lambda blocks: blocks // 2,
-    "a quarter": lambda blocks: max(1, round(blocks / 4)),
-}
-
-
 def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) -> Table:
-    """Give a row for each adviser: its regret at every budget, in points, with 95 % intervals.
+    """Return a row for each adviser: its regret at every budget, in points, with 95 % intervals.
 
     Args:
         tuned: cells of grids of tune and their records, which hold predictions.
         scanned: cells of grids of scan and their records.
     """
     headings = ["adviser", *(f"points lost at {budget:.0%}" for budget in BUDGETS), "pairs"]
-    if not (pairs := collect_pairs(tuned, scanned)):
+    pairs = collect_pairs(tuned, scanned)
+    if not pairs:
         return Table("", headings, [], sortable=True)
-    scored = dict.fromkeys(name for pair in pairs for name in pair.best)
     rng = np.random.default_rng(0)
-    whole = [Draw.of(pair, rng, MANY_HALVINGS, resample=False) for pair in pairs]
-    draws = [
-        [Draw.of(pair, rng, HALVINGS) for pair in draw_pairs(pairs, rng)] for _ in range(DRAWS)
+    samples = [[draw_examples(pair, rng, MANY_HALVINGS, resample=False) for pair in pairs]]
+    samples += [
+        [draw_examples(pair, rng, HALVINGS) for pair in draw_pairs(pairs, rng)]
+        for _ in range(DRAWS)
     ]
-    followed: dict[str, list[str | Mapping[tuple[str, str], str]]]
-    followed = {name: [name] * len(BUDGETS) for name in (*scored, *RULES, ANY)}
-    others = [*(name for name in scored if name != AUTO), *RULES]  # `auto` was made from them
-    elsewhere = [choose_elsewhere(whole, others, budget) for budget in BUDGETS]
-    if any(elsewhere):
-        followed[ELSEWHERE] = [*elsewhere]
+    scored = list(dict.fromkeys(name for pair in pairs for name in pair.best))
+    advisers = [*scored, *RULES, ANY]
+    regrets = list_regrets(samples, advisers)
+    # `auto` was made from the pairs elsewhere.
+    chosen = choose_elsewhere(regrets, [*(one for one in scored if one != AUTO), *RULES])
+    if chosen:
+        advisers.append(ELSEWHERE)
+        places = zip(*(regrets[name] for name in ("model", "task", "budget")), strict=True)
+        followed = np.array([chosen.get(place) for place in places]) == regrets["adviser"]
+        regrets = pd.concat([regrets, regrets[followed].assign(adviser=ELSEWHERE)])
+    means = regrets.pivot_table("regret", "sample", ["adviser", "budget"], aggfunc=mean)
     rows = []
-    for name, advisers in followed.items():
-        cells = [
-            estimate_regret(whole, draws, adviser, budget)
-            for adviser, budget in zip(advisers, BUDGETS, strict=True)
-        ]
-        title = SCORES[name].title if name in SCORES else name
-        shown = [
-            "–" if cell is None else f"{cell[0]:.1f} ({cell[1]:.1f} to {cell[2]:.1f})"
-            for cell in cells
-        ]
+    for name in advisers:
+        shown = [_format_regret(means.get((name, budget))) for budget in BUDGETS]
         known = sum(name not in scored or name in pair.best for pair in pairs)
-        rows.append([title, *shown, str(known)])
+        rows.append([SCORES[name].title if name in SCORES else name, *shown, str(known)])
     return Table("", headings, rows, sortable=True)
+
+
+def list_regrets(samples: Sequence[Sequence[Draw]], advisers: Sequence[str]) -> pd.DataFrame:
+    """List what following each adviser loses in each draw of each sample, at every budget.
+
+    Missing are those that have no plan, as where the scan alone costs more than the budget.
+    """
+    return pd.DataFrame(
+        [
+            (number, *draw.pair.name, adviser, budget, regret)
+            for number, draws in enumerate(samples)
+            for draw in draws
+            for adviser in advisers
+            for budget in BUDGETS
+            if (regret := draw.measure_regret(adviser, budget)) is not None
+        ],
+        columns=["sample", "model", "task", "adviser", "budget", "regret"],
+    )
+
+
+def choose_elsewhere(
+    regrets: pd.DataFrame, advisers: Sequence[str]
+) -> dict[tuple[str, str, float], str]:
+    """Choose an adviser for each pair by what following it lost on other models and other tasks.
+
+    Pairs that share the model or the task have no say, so that nothing is fitted to what judges it.
+
+    Args:
+        regrets: from `list_regrets`; the first sample holds the examples as they are.
+        advisers: to choose from; of equals the first.
+
+    Returns:
+        By model, task and budget; pairs without others are missing.
+    """
+    whole = regrets[(regrets["sample"] == 0) & regrets["adviser"].isin(advisers)]
+    names = regrets[["model", "task"]].drop_duplicates().itertuples(index=False)
+    chosen = {}
+    for model, task in names:
+        elsewhere = whole[(whole["model"] != model) & (whole["task"] != task)]
+        for budget, others in elsewhere.groupby("budget"):
+            lost = others.groupby("adviser")["regret"].agg(["size", mean])
+            lost = lost[lost["size"] == lost["size"].max()]
+            best = lost["mean"].reindex(advisers).idxmin()
+            chosen[model, task, float(str(budget))] = str(best)
+    return chosen
+
+
+def _format_regret(by_sample: pd.Series | None) -> str:
+    """Format the mean regret in points, and its 95 % interval over the samples after the first."""
+    if by_sample is None or pd.isna(by_sample[0]):
+        return "–"
+    value, *drawn = 100 * by_sample.dropna()
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return f"{value:.1f} ({low:.1f} to {high:.1f})"
+
+
+def draw_examples(
+    pair: Pair, rng: np.random.Generator, halvings: int, *, resample: bool = True
+) -> Draw:
+    """Draw examples, halve them, and judge all plans with every two seeds in turn.
+
+    Args:
+        pair: the pair.
+        rng: draws.
+        halvings: how many.
+        resample: draw examples with replacement. Copies of one stay in one half.
+    """
+    n = len(pair.labels)
+    rows = rng.integers(n, size=n) if resample else np.arange(n)
+    orders = list(permutations(pair.seeds(), 2))
+    chosen, judged = [], []
+    for _ in range(halvings):
+        halves = (rng.permutation(n) % 2)[rows]
+        metrics = {seed: pair.judge(seed, rows, halves) for seed in pair.seeds()}
+        chosen += [metrics[one][0] for one, _ in orders]
+        judged += [metrics[other][1] for _, other in orders]
+    first = np.array([one for one, _ in orders] * halvings)
+    return Draw(pair, first, np.array(chosen), np.array(judged))
+
+
+def draw_pairs(pairs: Sequence[Pair], rng: np.random.Generator) -> list[Pair]:
+    """Draw as many tasks as there are, and of each as many pairs as it has, with replacement.
+
+    Pairs of one task share their validation examples and what is particular to the task. Drawing
+    tasks alone, or pairs alone, gave narrower intervals on the first 13 pairs.
+    """
+    by_task = defaultdict(list)
+    for pair in pairs:
+        by_task[pair.name[1]].append(pair)
+    groups = list(by_task.values())
+    drawn = [groups[i] for i in rng.integers(len(groups), size=len(groups))]
+    return [group[i] for group in drawn for i in rng.integers(len(group), size=len(group))]
 
 
 def collect_pairs(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) -> list[Pair]:
@@ -247,23 +309,21 @@ def collect_pairs(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) ->
     the plans that other pairs with so many blocks have: a study on its way would choose the best of
     a few.
     """
-    scans: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
+    # By pair and seed, the parts "best" and "scores" of all scans; by pair, plan and seed, results.
+    scans: dict[Any, Any] = defaultdict(lambda: defaultdict(lambda: {"best": {}, "scores": {}}))
+    plans: dict[Any, Any] = defaultdict(lambda: defaultdict(dict))
     for cell, record in scanned:
-        made = record["result"]
-        usual = usual_pooling(read_token(made.get("model", {})))
-        if made.get("settings", {}).get("pooling", usual) != usual:
-            continue
-        seeds = scans.setdefault(_name_pair(cell), {})
-        seed = int(cell["values"].get("seed", 0))
-        seeds[seed] = _merge_scans(seeds.get(seed, {}), made)
-    plans: dict[tuple[str, str], dict[Any, dict[int, Mapping[str, Any]]]] = {}
+        name, seed, result = *_name_trial(cell), record["result"]
+        usual = usual_pooling(read_token(result.get("model", {})))
+        if result.get("settings", {}).get("pooling", usual) == usual:
+            for part, by_score in scans[name][seed].items():
+                by_score.update(result.get(part, {}))
     for cell, record in tuned:
-        found = record["result"]
+        name, seed, result = *_name_trial(cell), record["result"]
         # Not words or several labels: intervals would be of sentences, and metrics of other counts.
-        if "predictions" in found and not isinstance(found["predictions"][0], list):
-            plan = (found["plan"]["head"], len(found["plan"]["tuned"]), found["plan"]["notation"])
-            by_seed = plans.setdefault(_name_pair(cell), {}).setdefault(plan, {})
-            by_seed[int(cell["values"].get("seed", 0))] = found
+        if "predictions" in result and not isinstance(result["predictions"][0], list):
+            plan = result["plan"]
+            plans[name][plan["head"], len(plan["tuned"]), plan["notation"]][seed] = result
     pairs = []
     for name, by_plan in plans.items():
         most = max(map(len, by_plan.values()))
@@ -271,165 +331,62 @@ def collect_pairs(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) ->
         if name in scans and len(whole) > 1:
             pairs.append(_make_pair(name, whole, scans[name]))
     pairs = [pair for pair in pairs if len(pair.seeds()) > 1]
-    most_plans = {
-        pair.blocks: max(len(other.plans) for other in pairs if other.blocks == pair.blocks)
-        for pair in pairs
-    }
+    most_plans: dict[int, int] = defaultdict(int)
+    for pair in pairs:
+        most_plans[pair.blocks] = max(most_plans[pair.blocks], len(pair.plans))
     return [pair for pair in pairs if len(pair.plans) >= MOST * most_plans[pair.blocks]]
 
 
-def draw_pairs(pairs: Sequence[Pair], rng: np.random.Generator) -> list[Pair]:
-    """Draw as many tasks as there are, and of each as many pairs as it has, with replacement.
-
-    Pairs of one task share their validation examples and what is particular to the task. Drawing
-    tasks alone, or pairs alone, gave narrower intervals on the first 13 pairs.
-    """
-    by_task: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        by_task.setdefault(pair.name[1], []).append(pair)
-    groups = list(by_task.values())
-    drawn = [groups[i] for i in rng.integers(len(groups), size=len(groups))]
-    return [group[i] for group in drawn for i in rng.integers(len(group), size=len(group))]
-
-
-def choose_elsewhere(
-    draws: Sequence[Draw], advisers: Iterable[str], budget: float
-) -> dict[tuple[str, str], str]:
-    """Choose an adviser for each pair by what following it lost on other models and other tasks.
-
-    Pairs that share the model or the task have no say, so that nothing is fitted to what judges it.
-
-    Args:
-        draws: one for each pair.
-        advisers: to choose from.
-        budget: a share of full fine-tuning.
-
-    Returns:
-        By the name of a pair; those without others are missing.
-    """
-    lost = {
-        adviser: {
-            draw.pair.name: regret
-            for draw in draws
-            if (regret := draw.measure_regret(adviser, budget)) is not None
-        }
-        for adviser in advisers
-    }
-    chosen = {}
-    for name in (draw.pair.name for draw in draws):
-        others = {
-            adviser: [
-                regret
-                for other, regret in by_pair.items()
-                if other[0] != name[0] and other[1] != name[1]
-            ]
-            for adviser, by_pair in lost.items()
-        }
-        most = max(map(len, others.values()), default=0)
-        means = {
-            adviser: mean(found) for adviser, found in others.items() if 0 < len(found) == most
-        }
-        if means:
-            chosen[name] = min(means, key=lambda adviser: means[adviser])
-    return chosen
-
-
-def estimate_regret(
-    whole: Sequence[Draw],
-    draws: Sequence[Sequence[Draw]],
-    adviser: str | Mapping[tuple[str, str], str],
-    budget: float,
-) -> tuple[float, float, float] | None:
-    """Give the mean regret of an adviser, in points, and the ends of its 95 % interval.
-
-    The adviser may be another one for each pair, by its name. None where it has no plan in any
-    pair, as where the scan alone costs more than the budget.
-
-    Args:
-        whole: the examples as they are, a draw for each pair.
-        draws: bootstrap samples.
-        adviser: whose plans are followed.
-        budget: a share of full fine-tuning.
-    """
-
-    def average(pairs: Sequence[Draw]) -> float | None:
-        regrets = [
-            draw.measure_regret(one, budget)
-            for draw in pairs
-            if (one := adviser if isinstance(adviser, str) else adviser.get(draw.pair.name))
-        ]
-        known = [one for one in regrets if one is not None]
-        return 100 * mean(known) if known else None
-
-    value = average(whole)
-    if value is None:
-        return None
-    drawn = [one for pairs in draws if (one := average(pairs)) is not None]
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return value, float(low), float(high)
-
-
-def _name_pair(cell: Mapping[str, Any]) -> tuple[str, str]:
-    return str(cell["values"]["model"]), str(cell["values"]["task"])
-
-
-def _merge_scans(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Join the scores of two scans of the same model, task and seed."""
-    return {part: {**one.get(part, {}), **other.get(part, {})} for part in ("best", "scores")}
+def _name_trial(cell: Mapping[str, Any]) -> tuple[tuple[str, str], int]:
+    """Return the pair that a cell belongs to, and its seed."""
+    values = cell["values"]
+    return (str(values["model"]), str(values["task"])), int(values.get("seed", 0))
 
 
 def _make_pair(
     name: tuple[str, str],
-    plans: Mapping[Any, Mapping[int, Mapping[str, Any]]],
+    plans: Mapping[tuple[int, int, str], Mapping[int, Mapping[str, Any]]],
     scans: Mapping[int, Mapping[str, Any]],
 ) -> Pair:
-    found = [
+    tuned = [
         Tuned(
             head,
-            tuned,
+            blocks,
             mean(one["flops"]["train"] / one["flops"]["full_train"] for one in by_seed.values()),
             {seed: np.array(one["predictions"]) for seed, one in by_seed.items()},
         )
-        for (head, tuned, _), by_seed in plans.items()
+        for (head, blocks, _), by_seed in plans.items()
     ]
     some = next(iter(next(iter(plans.values())).values()))
     keys = [key for scan in scans.values() for key in scan["best"] if SCORES[key].of == "states"]
     best = {key: {s: scan["best"].get(key) for s, scan in scans.items()} for key in keys}
     for combined, find in ((AUTO, _find_named), (RANKS, _rank_states)):
-        found_states = {seed: find(scan, some["blocks"]) for seed, scan in scans.items()}
-        if any(found_states.values()):
-            best[combined] = found_states
+        states = {seed: find(scan["scores"], some["blocks"]) for seed, scan in scans.items()}
+        if any(states.values()):
+            best[combined] = states
     pass_over = some["examples"] * some["flops"]["full_inference"]
-    return Pair(
-        name,
-        some["blocks"],
-        some["metric"],
-        np.array(some["labels"]),
-        found,
-        best,
-        pass_over / some["flops"]["full_train"],
-    )
+    scan_share = pass_over / some["flops"]["full_train"]
+    labels = np.array(some["labels"])
+    return Pair(name, some["blocks"], some["metric"], labels, tuned, best, scan_share)
 
 
-def _find_named(scan: Mapping[str, Any], blocks: int) -> int | None:
-    """Give the state that `auto` names by a scan; None if that lacks the default score."""
-    written = scan.get("scores", {}).get(DEFAULT)
-    return None if written is None else name_head(DEFAULT, Score.from_dict(written), blocks).state
+def _find_named(scores: Mapping[str, Any], blocks: int) -> int | None:
+    """Return the state that `auto` names by a scan; None if that lacks the default score."""
+    score = scores.get(DEFAULT)
+    return None if score is None else name_head(DEFAULT, Score.from_dict(score), blocks).state
 
 
-def _rank_states(scan: Mapping[str, Any], blocks: int) -> int | None:
-    """Give the state whose mean rank over all scores of states is best; of ties the lowest."""
+def _rank_states(scores: Mapping[str, Any], blocks: int) -> int | None:
+    """Return the state whose mean rank over all scores of states is best; of ties the lowest."""
+    signs = {"lower": 1.0, "higher": -1.0}
     ranks = [
-        rankdata([_place(score, state) for state in range(1, blocks + 1)])
-        for score in scan.get("scores", {}).values()
+        rankdata(
+            [
+                np.inf if value is None else signs[score["better"]] * value
+                for value in score["values"][1 : blocks + 1]
+            ]
+        )
+        for score in scores.values()
         if score["of"] == "states"
     ]
     return int(np.mean(ranks, axis=0).argmin()) + 1 if ranks else None
-
-
-def _place(score: Mapping[str, Any], state: int) -> float:
-    """Give a value of which less is better; a state without one comes last."""
-    value = score["values"][state]
-    if value is None:
-        return float("inf")
-    return float(value if score["better"] == "lower" else -value)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from layerscout.cache import DEFAULT_LIMIT
-from layerscout.models import (
-    resolve_device,
-)
 from layerscout.runtime import (
     InputError,
     Show,
@@ -22,15 +19,26 @@ from layerscout.runtime import (
     show_progress,
     write_files,
 )
-from layerscout.studies.backends import Backend, Local, OnTrial
+from layerscout.studies.cells import (
+    Cell,
+    Point,
+    expand_points,
+    group_sources,
+    group_trials,
+    list_trials,
+    make_reading,
+    make_scan,
+    make_tunings,
+    make_untuned_scan,
+)
 from layerscout.studies.conclusions import conclude, load_study
 from layerscout.studies.context import TrialContext
-from layerscout.studies.grid import Cell, group_trials
 from layerscout.studies.loading import load_recipe
-from layerscout.studies.planner import Planner
-from layerscout.studies.recipe import Recipe
-from layerscout.studies.store import Store
-from layerscout.studies.trial import Trial
+from layerscout.studies.recipe import Grid, Recipe
+from layerscout.studies.runners import Backend, Local, OnTrial
+from layerscout.studies.summaries import choose_rates, get_metric
+from layerscout.studies.trial import Store, Trial
+from layerscout.tuning import needs_scan
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Study:
     data: Path | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Give what `study.json` holds: the recipe, and which trial each point of a grid is.
+        """Return what `study.json` holds: the recipe, and which trial each point of a grid is.
 
         Once the study has ended, that also holds what it shows; see `Conclusion`.
         """
@@ -113,42 +121,36 @@ def study(
             written.
     """
     recipe, context = open_study(recipe, output, small, changes, data, cache_limit=cache_limit)
-    if backend is None:
-        backend = Local(tuple(device.split(",")))
-        for name in backend.devices:
-            resolve_device(name)
+    backend = backend or Local(tuple(device.split(",")))
+    planner = Planner(recipe, context)
     context.store.tidy()
     known: dict[str, Trial] = {}
-    ended = 0
-    with show_progress(progress) as show, backend.ready():
+    ended: list[str] = []
 
-        def count(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
-            nonlocal ended
-            ended += 1
-            show("trials", ended, len(known), f"{ended:,} of {len(known):,}")
-            if on_trial is not None:
-                on_trial(trial, record, before)
+    def note_end(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
+        ended.append(trial.key)
+        show_count()
+        if on_trial is not None:
+            on_trial(trial, record, before)
 
-        def run(trials: Sequence[Trial]) -> None:
-            if not trials:
-                return
+    def show_count() -> None:
+        show("trials", len(ended), len(known), f"{len(ended):,} of {len(known):,}")
+
+    with backend.ready(), show_progress(progress) as show:
+        for trials in planner.plan():
             fresh = {trial.key: trial for trial in trials if trial.key not in known}
-            known.update(fresh)
+            known |= fresh
             if retry_failed:
                 context.store.forget_failed(fresh)
-            show("trials", ended, len(known), f"{ended:,} of {len(known):,}")
-            # Before the trials too, so that a report can be made at any time.
-            _write_study(make_study(), on_the_way=True)
-            backend.run(context, group_trials(fresh.values()), count)
-
-        def make_study() -> Study:
-            return Study(recipe, planner.list_cells(), context.store, context.data)
-
-        planner = Planner(recipe, context, run)
-        planner.work_through()
-        found = make_study()
-        _write_study(found)
-        return found
+            show_count()
+            save_progress(planner.make_study())
+            backend.run(context, group_trials(fresh.values()), note_end)
+        finished = planner.make_study()
+        content, folder = finished.as_dict(), context.store.folder
+        _write_content(
+            folder, content | conclude(load_study(content, folder), str(folder)).as_dict()
+        )
+    return finished
 
 
 def open_study(
@@ -172,18 +174,21 @@ def open_study(
     return recipe, TrialContext(Store(folder), place, cache_limit=cache_limit, pretend=pretend)
 
 
-def _write_study(study: Study, *, on_the_way: bool = False) -> None:
-    """Write `study.json`, at the end with what the study shows.
+def save_progress(study: Study) -> None:
+    """Write `study.json` before trials run, so that a report can be made at any time.
 
-    On the way, not over one that has more trials of the same recipe.
+    A file of the same recipe that already has these points stays, with what the study shows.
     """
-    path = make_output_folder(study.store.folder) / "study.json"
     content = study.as_dict()
-    if not on_the_way:
-        folder = study.store.folder
-        content |= conclude(load_study(content, folder), str(folder)).as_dict()
-    if not (on_the_way and _list_points(content) <= _read_points(path, content["recipe"])):
-        write_files({path: json.dumps(content, allow_nan=False) + "\n"})
+    try:
+        earlier = read_json(study.store.folder / "study.json")
+        if earlier["recipe"] == content["recipe"] and _list_points(content) <= _list_points(
+            earlier
+        ):
+            return
+    except (OSError, ValueError, LookupError, TypeError):
+        pass  # there is none, or one that cannot be read
+    _write_content(study.store.folder, content)
 
 
 def _list_points(content: Mapping[str, Any]) -> set[tuple[str, str | None]]:
@@ -191,10 +196,134 @@ def _list_points(content: Mapping[str, Any]) -> set[tuple[str, str | None]]:
     return {(cell["grid"], cell["trial"]) for cell in content["cells"]}
 
 
-def _read_points(path: Path, recipe: Mapping[str, Any]) -> set[tuple[str, str | None]]:
-    """Read the points of a file; none if it has another recipe or cannot be read."""
-    try:
-        content = read_json(path)
-        return _list_points(content) if content["recipe"] == recipe else set()
-    except (OSError, ValueError, LookupError, TypeError):
-        return set()
+def _write_content(folder: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(content, allow_nan=False) + "\n"
+    write_files({make_output_folder(folder) / "study.json": text})
+
+
+@dataclass
+class Planner:
+    """Turns the grids of a recipe into cells, and names the trials to run.
+
+    Attributes:
+        recipe: what is studied.
+        context: loads models and tasks.
+        cells: what has come of the grids so far, by their names.
+    """
+
+    recipe: Recipe
+    context: TrialContext
+    cells: dict[str, list[Cell]] = field(default_factory=dict)
+
+    def plan(self) -> Iterator[list[Trial]]:
+        """Plan all grids, those of tune first; yield the trials to run before planning goes on.
+
+        Raises:
+            InputError: if no trial can be run.
+        """
+        read = {grid.of for grid in self.recipe.grids.values()}
+        # Grids whose models are read go first: a trial that two grids share runs once, and must
+        # keep its model then.
+        grids = sorted(
+            self.recipe.grids.items(), key=lambda one: (one[1].verb != "tune", one[0] not in read)
+        )
+        for name, grid in grids:
+            if grid.verb == "tune":
+                batches = self._plan_tunings(name, grid, keep=name in read)
+            else:
+                batches = self._plan_readings(name, grid)
+            yield from filter(None, batches)
+        cells = self.list_cells()
+        reasons = dict.fromkeys(cell.refused for cell in cells if cell.refused is not None)
+        if reasons and not list_trials(cells):
+            raise InputError(f"nothing of {self.recipe.title!r} can be run: {'; '.join(reasons)}")
+
+    def list_cells(self) -> tuple[Cell, ...]:
+        """List the cells so far, in the order of the recipe's grids."""
+        return tuple(cell for name in self.recipe.grids for cell in self.cells.get(name, ()))
+
+    def make_study(self) -> Study:
+        """Return the study as far as it is planned."""
+        return Study(self.recipe, self.list_cells(), self.context.store, self.context.data)
+
+    def _plan_tunings(self, name: str, grid: Grid, *, keep: bool) -> Iterator[list[Trial]]:
+        points = [self._add_scan(point) for point in expand_points(name, grid, self.context)]
+        yield [point.scan for point in points if point.scan is not None]
+        cells = [
+            cell
+            for point in points
+            for cell in make_tunings(point, grid, self.recipe.metric, self.context, keep=keep)
+        ]
+        if grid.pilot:
+            yield from self._plan_pilot(name, cells)
+        else:
+            self.cells[name] = cells
+            yield list_trials(cells)
+
+    def _add_scan(self, point: Point) -> Point:
+        """Add the scan that the plan of a point depends on, if it does."""
+        if point.refused is not None or not needs_scan(point.arguments["plan"]):
+            return point
+        try:
+            return replace(point, scan=make_scan(point, self.context))
+        except InputError as error:
+            return replace(point, refused=str(error))
+
+    def _plan_pilot(self, name: str, cells: Sequence[Cell]) -> Iterator[list[Trial]]:
+        """Run all rates with the first seed, and the best of them with the other seeds."""
+        first = cells[0].values["seed"] if cells else None
+        tried = [cell for cell in cells if cell.values["seed"] == first or cell.trial is None]
+        self.cells[name] = tried
+        yield list_trials(tried)
+        chosen = self._select_rates(tried)
+        best = {cell.without("seed") for cell in chosen}
+        # Where all rates failed with the first seed, all are tried with the others.
+        settled = set(map(_name_sweep, chosen))
+        best |= {cell.without("seed") for cell in tried if _name_sweep(cell) not in settled}
+        others = [cell for cell in cells if cell not in tried and cell.without("seed") in best]
+        self.cells[name] = tried + others
+        yield list_trials(others)
+
+    def _plan_readings(self, name: str, grid: Grid) -> Iterator[list[Trial]]:
+        points = list(expand_points(name, grid, self.context))
+        if grid.of is None:
+            cells = [make_untuned_scan(point, self.context) for point in points]
+        else:
+            sources = group_sources(grid, self._select_tuned(grid.of))
+            cells = [
+                make_reading(point, grid, models, shared, self.context)
+                for point in points
+                for models, shared in sources
+            ]
+        self.cells[name] = cells
+        yield list_trials(cells)
+
+    def _select_tuned(self, name: str) -> list[Cell]:
+        """Return the cells whose models can be read: of the best learning rate, and done."""
+        cells = self._select_rates(self.cells[name])
+        if self.context.pretend:
+            return cells
+        read = self.context.store.read
+        records = [(cell, read(trial.key)) for cell in cells for trial in list_trials([cell])]
+        return [cell for cell, record in records if record and record["status"] == "done"]
+
+    def _select_rates(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Return the cells with the best learning rate, by the mean over the finished seeds.
+
+        Left out is what no seed has finished with any rate; in an estimate the first rate stands.
+        """
+        read = self.context.store.read
+        tried = [
+            (_name_sweep(cell), cell, get_metric(read(cell.trial.key)))
+            for cell in cells
+            if cell.trial is not None
+        ]
+        settled = {sweep for sweep, _, metric in tried if metric is not None}
+        known = [one for one in tried if self.context.pretend or one[0] in settled]
+        rates = [(sweep, cell.values["learning_rate"], metric) for sweep, cell, metric in known]
+        return [known[number][1] for number in choose_rates(rates)]
+
+
+def _name_sweep(cell: Cell) -> tuple[Any, ...]:
+    """Name the point of which a cell has one learning rate and one seed."""
+    return cell.without("seed", "learning_rate")

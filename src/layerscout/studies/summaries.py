@@ -127,7 +127,7 @@ def list_measures(record: Mapping[str, Any], values: Mapping[str, Any]) -> Itera
         record: of the trial.
         values: of the axes at its point of the grid.
     """
-    return _MEASURED[record["verb"]](record, values)
+    return MEASURED[record["verb"]](record, values)
 
 
 def _measure_tune(record: Mapping[str, Any], _: Mapping[str, Any]) -> Iterator[Value]:
@@ -209,7 +209,7 @@ def _measure_evaluate(record: Mapping[str, Any], _: Mapping[str, Any]) -> Iterat
                 yield Value("skip", span, None, value)
 
 
-_MEASURED: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator[Value]]] = {
+MEASURED: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator[Value]]] = {
     "tune": _measure_tune,
     "scan": _measure_scan,
     "compare": _measure_compare,

@@ -178,11 +178,13 @@ def summarise(
     row_numbers, row_titles = _number_titles(found, down)
     column_numbers, column_titles = _number_titles(found, across)
     cells: dict[tuple[int, int], Mean] = {}
-    for (row, column), some in found.groupby([row_numbers, column_numbers], sort=False):
+    place: Any
+    for place, some in found.groupby([row_numbers, column_numbers], sort=False):
         counted = some["measure"].str.startswith(COUNTED).any()
         values = some["value"].astype(float).tolist()
         whole = bool(counted) and len(set(values)) == 1
-        cells[int(row), int(column)] = replace(average(values), whole=whole)
+        row, column = map(int, place)
+        cells[row, column] = replace(average(values), whole=whole)
     return Summary(", ".join(down), row_titles, column_titles, cells, spread)
 
 
@@ -255,7 +257,7 @@ def correlate_values(
     )
     several = rows["model"].nunique() > 1
     agreements = []
-    columns: list[tuple[str, str]] = means.columns.tolist()
+    columns: list[Any] = means.columns.tolist()
     for (model, a), (other, b) in combinations(columns, 2):
         common = means[[(model, a), (other, b)]].dropna()
         if model != other or len(common) < 3 or common.nunique().min() < 2:

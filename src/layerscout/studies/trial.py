@@ -1,12 +1,17 @@
-"""Trials: one run of a verb each, named by all that it depends on."""
+"""Trials, one run of a verb each, and the records that they leave in the folder of a study."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from layerscout.runtime import make_output_folder, read_json, tidy, write_files
+from layerscout.studies.summaries import MEASURED, UNLIKE_OURS, list_measures
 
 # Of the keys and the records; another number, and every trial is run again.
 FORMAT = 1
@@ -42,3 +47,106 @@ class Trial:
         """Name the trial by all that its result depends on, a sha256 in hexadecimal."""
         told = [FORMAT, self.verb, list(self.contents), dict(self.arguments)]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder of a study, with a file for each trial that ended.
+
+    Files appear whole under their names, so several processes and machines can share it.
+    """
+
+    folder: Path
+
+    def path(self, key: str) -> Path:
+        """Where the record of a trial stands."""
+        return self.folder / "trials" / f"{key}.json"
+
+    def model(self, key: str) -> Path:
+        """Where the model of a trial of tune stands, if it was kept."""
+        return self.folder / "models" / key
+
+    def read(self, key: str) -> dict[str, Any] | None:
+        """Give a record; None where there is none, or not a whole one."""
+        try:
+            record = read_json(self.path(key))
+        except (OSError, ValueError):
+            return None
+        return record if is_whole(record, key) else None
+
+    def find_finished(self, trial: Trial) -> dict[str, Any] | None:
+        """Give the record of a trial that need not run again, or None."""
+        record = self.read(trial.key)
+        if record is not None and trial.keep and record["status"] == "done":
+            kept = self.model(trial.key) / "model" / "config.json"
+            return record if kept.is_file() else None
+        return record
+
+    def is_broken(self, key: str) -> bool:
+        """Tell whether there is a record that cannot be read."""
+        return self.path(key).exists() and self.read(key) is None
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Write a record.
+
+        Raises:
+            InputError: if it cannot be written.
+        """
+        self._make_folder()
+        text = json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
+        write_files({self.path(record["key"]): text})
+
+    def tidy(self) -> None:
+        """Remove what killed runs have left half-written."""
+        for folder in (self.folder, self.folder / "trials"):
+            tidy(folder)
+
+    def _make_folder(self) -> Path:
+        """Make the folder of the records, without a look at all of them each time."""
+        folder = self.folder / "trials"
+        return folder if folder.is_dir() else make_output_folder(folder)
+
+    def forget_failed(self, keys: Iterable[str]) -> None:
+        """Remove the records of those trials that failed."""
+        for key in keys:
+            record = self.read(key)
+            if record is not None and record["status"] == "failed":
+                self.path(key).unlink(missing_ok=True)
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[bool]:
+        """Lock a trial for this process; False while another process has it.
+
+        Where the file system knows no locks, two may run the same trial, which leaves one record.
+        """
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self._make_folder() / f".{key}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            yield False
+            return
+        except (OSError, NotImplementedError):
+            yield True
+            return
+        try:
+            yield True
+        finally:  # the file stays: see `lock_folder`
+            lock.release()
+
+
+def is_whole(record: Any, key: str) -> bool:
+    """Tell whether a record has what those that were written have."""
+    if not isinstance(record, dict) or record.get("key") != key:
+        return False
+    status, numbers = record.get("status"), isinstance(record.get("seconds"), float)
+    known = record.get("verb") in MEASURED and isinstance(record.get("versions"), dict) and numbers
+    if status == "failed":
+        return known and isinstance(record.get("error"), str)
+    if not known or status != "done" or not isinstance(record.get("result"), dict):
+        return False
+    try:
+        return all(True for _ in list_measures(record, {}))
+    except UNLIKE_OURS:
+        return False

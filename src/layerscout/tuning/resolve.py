@@ -39,7 +39,6 @@ from layerscout.plans import (
     ModelShape,
     Settings,
     TuneRequest,
-    WeightInit,
     Work,
     check_untied,
     default_head_rate,
@@ -153,8 +152,7 @@ class Tuning:
     @property
     def fresh_head(self) -> bool:
         """Whether the whole head is re-initialised: with blocks too, unless as released."""
-        request = self.request
-        return request.fresh_head or (request.reinitialises and not request.as_released)
+        return self.request.draws_head
 
     @property
     def save_dtype(self) -> Computed:
@@ -306,8 +304,8 @@ def _load_encoder(
     encoder = untie_blocks(encoder) if request.untie else encoder
     if not request.edits:
         return encoder
-    init = WeightInit(request.keep_layer_norm, request.as_released)
-    return apply_edits(encoder, EditSpec(request.edits, encoder.blocks, request.seed[0], init))
+    spec = EditSpec(request.edits, encoder.blocks, request.seed[0], request.weight_init)
+    return apply_edits(encoder, spec)
 
 
 def _check_sources(specs: Sequence[PlanSpec], target: Target) -> list[str]:

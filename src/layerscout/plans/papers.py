@@ -1,4 +1,7 @@
-"""How the papers trained: their settings and learning rates, by name.
+"""What the papers did, by name: their settings, their learning rates, their re-initialised blocks.
+
+What their published code did otherwise (`as_released`) stands here alone; the rest of the package
+takes it as a value.
 
 What is not a setting of the optimizer is asked for apart: dropout in the frozen trunk
 (`trunk_dropout`), which all of them had, and a head that is new throughout (`fresh_head`). Phang et
@@ -10,13 +13,13 @@ and the pooler, which is part of the head and always trained. All shuffled plain
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from layerscout.plans.methods import FULL, Adapter, Full, Method
 from layerscout.plans.plan import Plan
 from layerscout.plans.training import Classifier
-from layerscout.runtime import InputError, make_unknown_error
+from layerscout.runtime import InputError
 
 Rates = tuple[float, ...]
 
@@ -65,7 +68,6 @@ PRESETS: Mapping[str, Preset] = {
     "lodha2023": Preset("Lodha et al. 2023, App. A.1", _LODHA, (5e-5,)),
 }
 
-# Where the released code trained otherwise than the text says.
 AS_RELEASED: Mapping[str, Preset] = {
     "tamkin2020": Preset(
         "the released code of Tamkin et al. 2020", {**_TAMKIN, "max_grad_norm": 1.0}, (2e-5,)
@@ -110,7 +112,7 @@ _ADAPTER: Mapping[str, Rates] = {
 def preset(
     name: str, *, task: str, examples: int, as_released: bool = False, full: bool = True
 ) -> Preset:
-    """Give what a paper says of training on a task.
+    """Return what a paper says of training on a task.
 
     Args:
         name: a key of `PRESETS`.
@@ -120,27 +122,25 @@ def preset(
         full: whether it is full fine-tuning, to which alone those fewer epochs apply.
 
     Raises:
-        InputError: if there is no such preset, or none as released.
+        InputError: if its published code is asked for, and not known to differ.
     """
-    if name not in PRESETS:
-        raise make_unknown_error("preset", str(name), PRESETS)
     if as_released and name not in AS_RELEASED:
         raise InputError(
             f"the published code of {name} is not known to differ from the paper; leave out "
             f"--as-released, which applies to {' and '.join(AS_RELEASED)}"
         )
-    found = (AS_RELEASED if as_released else PRESETS)[name]
-    epochs = found.settings.get("epochs")
+    if as_released:
+        return AS_RELEASED[name]
+    paper, changed = PRESETS[name], {}
     if name == "xie2022" and task in ("mnli", "qqp") and full:
-        epochs = 10
-    if name == "tamkin2020" and examples <= 500 and not as_released:
-        epochs = 5
-    settings = dict(found.settings) | ({} if epochs is None else {"epochs": epochs})
-    return Preset(found.source, settings, found.rates, found.classifier)
+        changed = {"epochs": 10}
+    if name == "tamkin2020" and examples <= 500:
+        changed = {"epochs": 5}
+    return replace(paper, settings={**paper.settings, **changed})
 
 
 def preset_rates(name: str, strategy: str, plan: Plan, method: Method, task: str) -> Rates | None:
-    """Give the learning rates of a preset for a plan; None where the paper has none.
+    """Return the learning rates of a preset for a plan; None where the paper has none.
 
     Xie et al. 2022 have four sets for fine-tuning (Table 4) and for adapters (Table 5): for all
     blocks, for those up to ℓ*, for those above ℓ*, and for the rest. A head by itself is a probe
@@ -168,7 +168,7 @@ def preset_rates(name: str, strategy: str, plan: Plan, method: Method, task: str
 
 
 def default_learning_rate(plan: Plan, hidden_size: int, method: Method = FULL) -> float:
-    """Give a peak learning rate for a plan, a width and a method.
+    """Return a peak learning rate for a plan, a width and a method.
 
     At 1,024 features it is 1e-3 where the head alone is tuned, 2e-5 for full fine-tuning and 5e-5
     for other plans, 3e-4 for adapters: rates that Xie et al. 2022 (Tables 3 to 5) used or searched
@@ -182,7 +182,7 @@ def default_learning_rate(plan: Plan, hidden_size: int, method: Method = FULL) -
 
 
 def default_head_rate(hidden_size: int) -> float:
-    """Give a peak learning rate for the head of words or of several labels above tuned blocks.
+    """Return a peak learning rate for the head of words or of several labels above tuned blocks.
 
     3e-3 at 1,024 features. At the blocks' rate such a head may not learn at all where the state it
     reads varies little: mpnet-base, tuned in full on WNUT 17, left every word outside of entities.
@@ -192,3 +192,32 @@ def default_head_rate(hidden_size: int) -> float:
 
 def _fit_width(rate: float, hidden_size: int) -> float:
     return float(f"{rate * 1024 / hidden_size:.1e}")
+
+
+@dataclass(frozen=True)
+class WeightInit:
+    """How blocks are re-initialised.
+
+    All weights and biases come from a normal distribution of deviation 0.02 cut at ±0.04; norms
+    begin at β = 0, γ = 1. Tamkin et al. 2020, App. B.
+
+    Attributes:
+        keep_layer_norm: leave the norms as they are. App. G.
+        as_released: as the published code did: cut at ±0.0008, which makes the deviation 38 times
+            smaller, and biases are left as they are.
+    """
+
+    keep_layer_norm: bool = False
+    as_released: bool = False
+
+    deviation: ClassVar[float] = 0.02
+
+    @property
+    def cut(self) -> float:
+        """Where the distribution is cut on both sides."""
+        return 0.04 * self.deviation if self.as_released else 0.04
+
+    @property
+    def draws_biases(self) -> bool:
+        """Whether biases are drawn, too."""
+        return not self.as_released

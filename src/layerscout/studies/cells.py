@@ -1,0 +1,342 @@
+"""Cells: from the points of a recipe's grids to the trials that are run for them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from layerscout.data import check_metric
+from layerscout.models import check_family
+from layerscout.plans import (
+    Method,
+    ModelShape,
+    Plan,
+    apply_method,
+    arrange,
+    check_tied,
+    check_tunes_blocks,
+    check_untied,
+    default_learning_rate,
+    make_edits,
+    make_method,
+    make_plan,
+)
+from layerscout.runtime import InputError
+from layerscout.scores import DEFAULT, SCORES
+from layerscout.studies.context import TrialContext
+from layerscout.studies.recipe import MOST_POINTS, READ, Grid, label_value
+from layerscout.studies.summaries import list_axes
+from layerscout.studies.sweeps import expand_sweep
+from layerscout.studies.trial import DRAWING, Trial
+from layerscout.studies.trial_arguments import (
+    check_readable,
+    list_rates,
+    make_trial,
+    spell_out,
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A point of a grid.
+
+    Attributes:
+        grid: the name of the grid.
+        values: what tables show for each axis; and what follows from the value of one, such as the
+            number of blocks that an edit keeps.
+        trial: what is run for it; several points may share one.
+        refused: why nothing can be run for it.
+    """
+
+    grid: str
+    values: Mapping[str, Any]
+    trial: Trial | None
+    refused: str | None = None
+
+    def without(self, *axes: str) -> tuple[Any, ...]:
+        """Return the values by which the cell differs from others, without these axes."""
+        return list_axes(self.values, *axes)
+
+
+def list_trials(cells: Iterable[Cell]) -> list[Trial]:
+    """List the trials of the cells that have one."""
+    return [cell.trial for cell in cells if cell.trial is not None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A combination of the values of axes, with the arguments that it stands for.
+
+    Attributes:
+        grid: the name of the grid.
+        values: what tables show for each axis.
+        arguments: values of the axes and settings, for the verb.
+        scan: the scan that its plan depends on.
+        refused: why it cannot be run.
+    """
+
+    grid: str
+    values: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    scan: Trial | None = None
+    refused: str | None = None
+
+
+def expand_points(name: str, grid: Grid, context: TrialContext) -> Iterator[Point]:
+    """Give every combination of the axes but the learning rate, sweeps written out."""
+    axes = {axis: grid.label_values(axis) for axis in grid.axes}
+    count = math.prod(map(len, axes.values()))
+    axes.pop("learning_rate", None)
+    if count > MOST_POINTS:
+        raise InputError(
+            f"a grid has at most {MOST_POINTS:,} points, {name} has "
+            f"{count:,}; split it into studies"
+        )
+    for labels in itertools.product(*axes.values()):
+        values: dict[str, Any] = dict(zip(axes, labels, strict=True))
+        given = {axis: axes[axis][label] for axis, label in values.items()}
+        arguments = dict(grid.settings) | {k: v for k, v in given.items() if v is not None}
+        arguments.setdefault("seed", 0)
+        if isinstance(arguments.get("scores"), str):
+            arguments["scores"] = arguments["scores"].split(",")
+        values.setdefault("model", label_value(arguments.get("model")))
+        values.setdefault("task", label_value(arguments.get("task")))
+        values.setdefault("seed", str(arguments["seed"]))
+        point = Point(name, values, arguments)
+        if grid.verb == "tune" and "edits" in arguments:
+            yield from _expand_edits(point, context, seeded="seed" in (*grid.axes, *grid.settings))
+        else:
+            yield point
+
+
+def _expand_edits(point: Point, context: TrialContext, *, seeded: bool) -> Iterator[Point]:
+    """Give a point for each edit that a sweep stands for on the model of this one.
+
+    Unless seeds are given, every order of blocks has its own, and so its own examples: "we randomly
+    sample a different dataset for each trial index" (Tamkin et al. 2020, App. C).
+    """
+    try:
+        blocks = context.shape(point.arguments["model"]).blocks
+        edits = expand_sweep(point.arguments["edits"], blocks)
+    except InputError as error:
+        yield replace(point, refused=str(error))
+        return
+    for edit, more in edits.items():
+        values = {**point.values, "edits": edit or "none", **more} if more else point.values
+        arguments = {**point.arguments, "edits": edit}
+        if "permutation" in more and not seeded:
+            arguments["seed"] = more["permutation"]
+            values = {**values, "seed": str(more["permutation"])}
+        yield replace(point, values=values, arguments=arguments)
+
+
+def make_scan(point: Point, context: TrialContext) -> Trial:
+    """Make the scan that a plan depends on: of all training examples of the trial.
+
+    Raises:
+        InputError: if its model or task cannot be loaded.
+    """
+    given = point.arguments
+    score = given.get("score", DEFAULT)
+    of_states = SCORES[score].of == "states"
+    kept = (*DRAWING, "seed", "max_length", "precision")
+    arguments = {name: given[name] for name in kept if name in given}
+    arguments["scores"] = [score] if of_states else [score, DEFAULT]
+    if "scan_examples" in given:
+        for name in ("per_class", "balanced", "examples"):
+            arguments.pop(name, None)
+        arguments["examples"] = given["scan_examples"]
+    if of_states:
+        arguments.pop("seed", None)  # which these scores do not depend on
+    if given.get("as_released") and score == "fisher":
+        arguments["as_released"] = True
+    return make_trial(context, "scan", (given["model"],), given["task"], arguments, given["seed"])
+
+
+def make_tunings(
+    point: Point, grid: Grid, metrics: Mapping[str, str], context: TrialContext, *, keep: bool
+) -> list[Cell]:
+    """Make a cell for each learning rate of a point, or one that says why it cannot be run.
+
+    Args:
+        point: a point of a grid of tune, whose scan has run.
+        grid: that grid.
+        metrics: the metric by task, where it is not the task's own.
+        context: of the study.
+        keep: keep the tuned model for grids that read it.
+    """
+    if point.refused is not None:
+        return [Cell(point.grid, point.values, None, point.refused)]
+    try:
+        return _make_tunings(point, grid, metrics, context, keep)
+    except InputError as error:
+        return [Cell(point.grid, point.values, None, str(error))]
+
+
+def _make_tunings(
+    point: Point, grid: Grid, metrics: Mapping[str, str], context: TrialContext, keep: bool
+) -> list[Cell]:
+    given = dict(point.arguments)
+    task = context.task(given["task"])
+    method = make_method(given.get("method", "full"), **given.get("method_options", {}))
+    shape = context.shape(given["model"])
+    blocks = shape.blocks
+    if given.get("edits"):
+        blocks = len(arrange(make_edits(given["edits"]), blocks).order)
+    plan, best = _resolve_plan(point, blocks, context)
+    plan = apply_method(plan.on(blocks), method, blocks)
+    given["metric"] = given.get("metric", metrics.get(task.name, task.metric))
+    check_metric(given["metric"], task)
+    _check_method(given, plan, shape, method)
+    rates = list_rates(grid, given, plan, method, task.name)
+    given = spell_out(given, task, method, full=plan.tunes_all(blocks) and method.name == "full")
+    if keep:
+        check_readable(given, method)
+    if plan.cut is None:  # nothing below it is frozen: trials with and without are the same
+        given.pop("trunk_dropout", None)
+    given["plan"] = plan.as_dict() | {"embeddings": bool(plan.embeddings)}
+    values = {**point.values, "resolved": plan.notation, "blocks": len(plan.tuned)}
+    if best is not None:
+        values["best"] = best
+    model, name = given.pop("model"), given.pop("task")
+    cells = []
+    for rate in rates or [default_learning_rate(plan, shape.hidden_size, method)]:
+        arguments = given | {"learning_rate": float(rate)}
+        trial = make_trial(context, "tune", (model,), name, arguments, given["seed"], keep=keep)
+        cells.append(Cell(point.grid, values | {"learning_rate": f"{rate:g}"}, trial))
+    return cells
+
+
+def _check_method(given: Mapping[str, Any], plan: Plan, shape: ModelShape, method: Method) -> None:
+    check_family(shape.family, method)
+    check_untied(shape.family, shape.weights, method)
+    check_tunes_blocks(plan, method)
+    if not given.get("untie") and not given.get("edits"):
+        check_tied(plan, shape.weights)
+
+
+def _resolve_plan(point: Point, blocks: int, context: TrialContext) -> tuple[Plan, int | None]:
+    """Turn a strategy into a plan by the record of its scan, or by the middle before it has run."""
+    strategy = point.arguments["plan"]
+    if point.scan is None:
+        return make_plan(strategy, blocks), None
+    if point.arguments.get("edits"):
+        raise InputError(
+            f"{strategy} depends on a scan of the model, which edits change; write the plan out, "
+            "such as (1, 3, 6)"
+        )
+    record = context.store.read(point.scan.key)
+    if record is None:
+        ranking: list[Any] = [None, *range(blocks)]
+        return make_plan(strategy, blocks, best=blocks // 2 + 1, ranking=ranking), None
+    if record["status"] == "failed":
+        raise InputError(f"the scan that it needs failed: {record['error']}")
+    score = point.arguments.get("score", DEFAULT)
+    of_blocks = SCORES[score].of == "blocks"
+    best = record["result"]["best"].get(DEFAULT if of_blocks else score)
+    values = record["result"]["scores"][score]["values"] if of_blocks else None
+    return make_plan(strategy, blocks, best=best, ranking=values), best
+
+
+def make_untuned_scan(point: Point, context: TrialContext) -> Cell:
+    """Make the cell of a scan of a model that no other grid has tuned."""
+    arguments = dict(point.arguments)
+    model, task, seed = (arguments.pop(name) for name in READ)
+    make = partial(make_trial, context, "scan", (model,), task, arguments | {"seed": seed}, seed)
+    return _make_cell(point.grid, point.values, make)
+
+
+def group_sources(
+    grid: Grid, tuned: Sequence[Cell]
+) -> list[tuple[Sequence[Cell], Mapping[str, Any]]]:
+    """Group the tuned models that one trial reads, with the values that they have in common.
+
+    `compare` reads all that differ in model and seed alone, the other verbs one at a time.
+    """
+    if grid.verb != "compare":
+        return [([cell], cell.values) for cell in tuned]
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in tuned:
+        groups.setdefault(cell.without("model", "seed", "learning_rate"), []).append(cell)
+    return [(cells, dict(shared)) for shared, cells in groups.items()]
+
+
+def make_reading(
+    point: Point,
+    grid: Grid,
+    models: Sequence[Cell],
+    shared: Mapping[str, Any],
+    context: TrialContext,
+) -> Cell:
+    """Make the cell that reads tuned models, with the examples that they were tuned on.
+
+    Args:
+        point: a point of `grid`.
+        grid: the grid that reads.
+        models: the cells of the tuned models.
+        shared: the values that they have in common.
+        context: loads models and tasks.
+    """
+    given = {name: value for name, value in point.arguments.items() if name not in READ}
+    trials = [cell.trial for cell in models if cell.trial is not None]
+    context.remember(trials)
+    first = trials[0]
+    epochs, original = given.pop("checkpoints", None), given.pop("original", False)
+    sources: list[Any] = [{"trial": trial.key} for trial in trials]
+    if epochs is not None:  # of one training, with its start in the first place
+        sources = [first.models[0], *({"trial": first.key, "epoch": e} for e in epochs)]
+    originals = dict.fromkeys(trial.models[0] for trial in trials) if original else ()
+    if grid.verb == "evaluate":
+        # Of those that the model was tuned on, and only for heads: where none is tuned, a number
+        # that a recipe sets for all of its grids (as Table 10's small variant) does not apply.
+        examples = given.pop("examples", None)
+        if examples is not None and (original or given.get("tune_heads")):
+            given["head_examples"] = examples
+    taken = [*DRAWING, "max_length", *(["metric"] if grid.verb == "evaluate" else [])]
+    arguments = {name: first.arguments[name] for name in taken if name in first.arguments}
+    values = {**shared, **{n: v for n, v in point.values.items() if n in grid.axes}}
+    if grid.verb == "compare":
+        values["models"] = [
+            *map(_name_model, models),
+            *(f"model {label_value(one)}, untuned" for one in originals),
+        ]
+    models_read = (*sources, *originals)
+    make = partial(make_trial, context, grid.verb, models_read, first.task, arguments | given, 0)
+    return _make_cell(point.grid, values, make)
+
+
+def _make_cell(grid: str, values: Mapping[str, Any], make: Callable[[], Trial]) -> Cell:
+    """Make a cell with its trial, or one that says why it cannot be run."""
+    try:
+        return Cell(grid, values, make())
+    except InputError as error:
+        return Cell(grid, values, None, str(error))
+
+
+def _name_model(cell: Cell) -> str:
+    named = (f"{name} {value}" for name, value in cell.values.items() if name in ("model", "seed"))
+    return ", ".join(named)
+
+
+def group_trials(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """Group trials that read the same states; a group runs in one place, one after another."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in sorted(trials, key=lambda one: json.dumps(list(one.contents))):
+        groups.setdefault(_name_states(trial), []).append(trial)
+    return list(groups.values())
+
+
+def _name_states(trial: Trial) -> str:
+    """Name the states that a trial reads: a model's on some examples, up to a cut."""
+    plan = trial.arguments.get("plan")
+    if trial.verb == "tune" and trial.arguments["plan"]["embeddings"]:
+        return trial.key  # which trains all, so shares none
+    cut = None if plan is None else (not plan["embeddings"], Plan.from_dict(plan).cut)
+    drawing = [trial.arguments.get(name) for name in DRAWING]
+    edits = trial.arguments.get("edits")
+    return json.dumps([list(trial.contents), drawing, edits, cut], default=str)

@@ -31,7 +31,7 @@ from layerscout.plans import (
     options_of,
     resolve_request,
 )
-from layerscout.studies.arguments import VERBS, make_arguments
+from layerscout.studies.arguments import VERBS, Reading, add_arguments
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,7 +119,7 @@ def test_a_new_option_is_one_field():
     assert inspect.signature(tune).parameters["brightness"].default == 3
     assert tune(None, brightness=7).brightness == 7
     expect_refused("`brightness` must be … got 'x'", tune, None, brightness="x")
-    arguments = make_arguments("More", More)
+    arguments = add_arguments(Reading, More)
     assert arguments.model_validate({"brightness": 2}).brightness == 2
     with pytest.raises(ValueError, match="`brightness` must be"):
         arguments.model_validate({"brightness": 0})

@@ -2,58 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from layerscout.data import (
-    KNOWN,
-    METRICS,
-)
+from layerscout.data import KNOWN, METRICS
 from layerscout.plans import (
     CompareRequest,
     EvaluateRequest,
     ScanRequest,
     TuneRequest,
     check_option,
-    explain_options,
     make_edits,
     make_plan,
     options_of,
 )
-from layerscout.runtime import (
-    InputError,
-    make_unknown_error,
-)
+from layerscout.runtime import InputError, make_unknown_error
 from layerscout.scores import SCORES
 from layerscout.studies.sweeps import is_sweep
+
+
+def _reading(read: Callable[[Any], Any]) -> AfterValidator:
+    """Return the validator that reads a value, and reports as pydantic does what is refused."""
+
+    def validate(value: Any) -> Any:
+        try:
+            return read(value)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+
+    return AfterValidator(validate)
 
 
 def _one_of(kind: str, names: Collection[str]) -> AfterValidator:
     def check(value: str) -> str:
         if value not in names:
-            raise ValueError(str(make_unknown_error(kind, value, names)))
+            raise make_unknown_error(kind, value, names)
         return value
 
-    return AfterValidator(check)
+    return _reading(check)
 
 
 def _check_plan(value: str) -> str:
     if value.strip().lower() == "auto":
-        raise ValueError(
+        raise InputError(
             "auto depends on a budget and cannot be used in a study; name another strategy"
         )
     # Whether it fits a model shows once there is one; until then, a model deep enough for any plan.
     ranking: list[float | None] = [None, *[1.0] * 10_000]
-    try:
-        make_plan(value, 10_000, best=5_000, ranking=ranking)
-    except InputError as error:
-        raise ValueError(str(error)) from error
+    make_plan(value, 10_000, best=5_000, ranking=ranking)
     if value != value.strip().lower():
-        raise ValueError(f"a plan is written in lower case, got {value!r:.60}")
+        raise InputError(f"a plan is written in lower case, got {value!r:.60}")
     return value
 
 
@@ -63,9 +65,8 @@ def _check_edits(value: str) -> str:
             make_edits(value)
         except InputError as error:
             close = get_close_matches(value.split(":")[0], ("incremental", "localized", "single"))
-            raise ValueError(
-                str(error) + (f"; or {close[0]}, for a sweep" if close else "")
-            ) from error
+            remedy = f"; or {close[0]}, for a sweep" if close else ""
+            raise InputError(f"{error}{remedy}") from error
     return value
 
 
@@ -77,7 +78,7 @@ def _read_scores(value: str | list[str]) -> list[str]:
     keys = value.split(",") if isinstance(value, str) else value
     for key in keys:
         if key not in SCORES:
-            raise ValueError(str(make_unknown_error("score", key, SCORES)))
+            raise make_unknown_error("score", key, SCORES)
     return keys
 
 
@@ -88,8 +89,8 @@ class Strict(BaseModel):
 
 
 Examples = Annotated[int, Field(ge=1)] | Literal["all"]
+Epochs = list[Annotated[int, Field(ge=1)]]
 Rates = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Edits = Annotated[str, AfterValidator(_check_edits)]
 Score = Annotated[str, _one_of("score", SCORES)]
 Metric = Annotated[str, _one_of("metric", tuple(METRICS))]
 
@@ -97,8 +98,10 @@ Metric = Annotated[str, _one_of("metric", tuple(METRICS))]
 class TaskFile(Strict):
     """Your own data, as `layerscout.Task.load` takes them."""
 
-    data: str = Field(description="a file, a folder or a hub data set")
-    name: str | None = Field(None, description="what tables call it; by default `task` or `data`")
+    data: str
+    """A file, a folder or a hub data set."""
+    name: str | None = None
+    """What tables call it; by default `task` or `data`."""
     task: Annotated[str, _one_of("task", tuple(KNOWN))] | None = None
     text: str | None = None
     text_pair: str | None = None
@@ -111,131 +114,93 @@ class TaskFile(Strict):
 class Reading(Strict):
     """What every verb takes."""
 
-    model: str | None = Field(None, description="a model folder, a hub id, or demo")
-    task: str | TaskFile | None = Field(
-        None, description="a known task such as cola, a file, a folder, a hub data set, or demo"
-    )
-    examples: Examples | None = Field(
-        None, description="training examples, drawn in proportion to the classes, or all"
-    )
-    per_class: list[Annotated[int, Field(ge=2)]] | None = Field(
-        None, description="training examples of each class"
-    )
-    balanced: bool | None = Field(None, description="draw the same number from each class")
-    sample_seed: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="draws the training examples; by default the trial's seed does"
-    )
-    validation_examples: Examples | None = Field(
-        None, description="validation examples, drawn once for all trials"
-    )
+    model: str | None = None
+    """A model folder, a hub id, or demo."""
+    task: str | TaskFile | None = None
+    """A known task such as cola, a file, a folder, a hub data set, or demo."""
+    examples: Examples | None = None
+    """Training examples, drawn in proportion to the classes, or all."""
+    per_class: list[Annotated[int, Field(ge=2)]] | None = None
+    """Training examples of each class."""
+    balanced: bool | None = None
+    """Draw the same number from each class."""
+    sample_seed: Annotated[int, Field(ge=0)] | None = None
+    """Draws the training examples; by default the trial's seed does."""
+    validation_examples: Examples | None = None
+    """Validation examples, drawn once for all trials."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     max_length: Annotated[int, Field(ge=1)] | None = None
     precision: Literal["float32", "bfloat16", "float16", "auto"] | None = None
 
 
-def make_arguments(name: str, request: Any, *left_out: str, **own: Any) -> type[Reading]:
-    """Make the arguments of a verb from the options of its request.
+class Tuning(Reading):
+    """What a grid of tune takes beside the options of `TuneRequest`, or reads in another way."""
+
+    plan: Annotated[str, _reading(_check_plan)] | None = None
+    score: Score | None = None
+    """The score that says which state is best, or ranks blocks."""
+    scan_examples: Examples | None = None
+    """What it is computed on; by default the examples of the training."""
+    method_options: dict[str, int | float | str] | None = None
+    learning_rate: Rates | None = None
+    edits: Annotated[str, _reading(_check_edits)] | None = None
+    """Such as reinit:9-12, or a sweep."""
+    checkpoints: Epochs | None = None
+    """Also keep the model after these epochs, so that another grid can scan it."""
+    predictions: bool | None = None
+    """Keep label and prediction of every validation example."""
+
+
+class Scanning(Reading):
+    """What a grid of scan takes beside the options of `ScanRequest`."""
+
+    scores: Annotated[str | list[str], _reading(_read_scores)] | None = None
+    checkpoints: Epochs | None = None
+    """Scan the untuned model, then the tuned one after each of these kept epochs."""
+
+
+class Comparing(Reading):
+    """What a grid of compare takes beside the options of `CompareRequest`."""
+
+    original: bool | None = None
+    """Compare with the untuned models too."""
+
+
+class Evaluating(Reading):
+    """What a grid of evaluate takes beside the options of `EvaluateRequest`."""
+
+    edits: list[Annotated[str, _reading(_check_evaluated)]] | None = None
+    """Truncate, skip, or edits such as skip:3-4."""
+    original: bool | None = None
+    """Also tune heads on the untuned model."""
+
+
+def add_arguments(own: type[Reading], request: Any, *left_out: str) -> type[Reading]:
+    """Return the arguments of a verb: its own, and the options of its request.
 
     Args:
-        name: of the class.
+        own: arguments that a study has besides, or reads in another way.
         request: of the verb.
         left_out: options that a study has no use for.
-        own: arguments that a study has besides, or reads in another way.
     """
-    known = {*left_out, *own, *Reading.model_fields}
-    made: dict[str, Any] = {
-        option: (
-            Annotated[Any, AfterValidator(partial(_check_option, request, option))],
-            Field(None, description=explain_options(request)[option]),
-        )
-        for option in options_of(request)
-        if option not in known
+    options: dict[str, Any] = {
+        name: (Annotated[Any, _reading(partial(check_option, request, name))] | None, None)
+        for name in options_of(request)
+        if name not in (*left_out, *own.model_fields)
     }
-    doc = f"What a grid of this verb takes; see `{request.__name__}`."
-    return create_model(name, __base__=Reading, __doc__=doc, **made, **own)
+    return create_model(own.__name__, __base__=own, **options)
 
-
-def _check_option(request: Any, option: str, value: Any) -> Any:
-    if value is not None:
-        try:
-            check_option(request, option, value)
-        except InputError as error:
-            raise ValueError(str(error)) from error
-    return value
-
-
-_EPOCHS = list[Annotated[int, Field(ge=1)]] | None
 
 VERBS: Mapping[str, type[Reading]] = {
-    "tune": make_arguments(
-        "Tuning",
-        TuneRequest,
-        *("against", "budget", "keep_adapter"),
-        plan=(Annotated[str, AfterValidator(_check_plan)] | None, None),
-        score=(
-            Score | None,
-            Field(None, description="the score that says which state is best, or ranks blocks"),
-        ),
-        scan_examples=(
-            Examples | None,
-            Field(
-                None, description="what it is computed on; by default the examples of the training"
-            ),
-        ),
-        method_options=(dict[str, int | float | str] | None, None),
-        learning_rate=(Rates | None, None),
-        edits=(Edits | None, Field(None, description="such as reinit:9-12, or a sweep")),
-        checkpoints=(
-            _EPOCHS,
-            Field(
-                None,
-                description="also keep the model after these epochs, so that another grid can scan "
-                "it",
-            ),
-        ),
-        predictions=(
-            bool | None,
-            Field(None, description="keep label and prediction of every validation example"),
-        ),
-    ),
-    "scan": make_arguments(
-        "Scanning",
-        ScanRequest,
-        scores=(Annotated[str | list[str], AfterValidator(_read_scores)] | None, None),
-        checkpoints=(
-            _EPOCHS,
-            Field(
-                None,
-                description="scan the untuned model, then the tuned one after each of these kept "
-                "epochs",
-            ),
-        ),
-    ),
-    "compare": make_arguments(
-        "Comparing",
-        CompareRequest,
-        original=(
-            bool | None,
-            Field(None, description="compare with the untuned models too"),
-        ),
-    ),
-    "evaluate": make_arguments(
-        "Evaluating",
-        EvaluateRequest,
-        edits=(
-            list[Annotated[str, AfterValidator(_check_evaluated)]] | None,
-            Field(None, description="truncate, skip, or edits such as skip:3-4"),
-        ),
-        original=(
-            bool | None,
-            Field(None, description="also tune heads on the untuned model"),
-        ),
-    ),
+    "tune": add_arguments(Tuning, TuneRequest, "against", "budget", "keep_adapter"),
+    "scan": add_arguments(Scanning, ScanRequest),
+    "compare": add_arguments(Comparing, CompareRequest),
+    "evaluate": add_arguments(Evaluating, EvaluateRequest),
 }
 
 
 def find_fault(verb: str, name: str, value: Any) -> str | None:
-    """Say in a line what is wrong with the value of an argument of a verb, or give None."""
+    """Return in a line what is wrong with the value of an argument; None if nothing is."""
     known = VERBS[verb].model_fields
     if name not in known:
         return str(make_unknown_error("argument", name, known))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import real, start
+from conftest import start
 from layerscout import cli
 from layerscout.cli.groups import Columns
 
@@ -133,45 +133,6 @@ def test_what_the_cache_may_take_is_given(run, tiny, telling, tmp_path, cache):
         assert ("held in memory" in errors) == (limit == "1KB")
 
 
-MISTAKES = {
-    "no model": (["MISSING", "DATA"], "there is no model folder"),
-    "no data": (["MODEL", "MISSING.csv"], "no such file"),
-    "misspelt column": (["MODEL", "DATA", "--text", "txt"], "did you mean 'text'"),
-    "misspelt score": (["MODEL", "DATA", "--score", "variability"], "did you mean"),
-    "misspelt task": (["MODEL", "DATA", "--task", "sst3"], "did you mean 'sst2'"),
-    "too many": (["MODEL", "DATA", "--examples", "97"], "at most 96"),
-    "too few": (["MODEL", "DATA", "--examples", "3"], "at least 4"),
-    "not a number": (["MODEL", "DATA", "--examples", "many"], "'many'"),
-    "one of a class": (["MODEL", "DATA", "--per-class", "1,5"], "2..48"),
-    "negative seed": (["MODEL", "DATA", "--seed", "-1"], "`seed` must be a whole number in 0.."),
-    "no memory": (["MODEL", "DATA", "--device", "meta"], "'meta' cannot be used"),
-    "plot in a file": (["MODEL", "DATA", "--plot", "FILE/curve.png"], "is a file"),
-    "two numbers": (["MODEL", "DATA", "--examples", "10,20"], "'10,20'"),
-    "empty model": (["", "DATA"], "name of the model is empty"),
-    "empty plot": (["MODEL", "DATA", "--plot", ""], ".png, .svg or .pdf"),
-    "endless model": (["a" * 300, "DATA"], "a...: File name too long; give another"),
-    "endless folder": (["MODEL", "DATA", "-o", "a" * 300], "File name too long"),
-    "not numbers": (["MODEL", "DATA", "--per-class", "5;6"], "'5;6'"),
-    "too long": (["MODEL", "DATA", "--max-length", "9999"], "max_length must be in"),
-    "no device": (["MODEL", "DATA", "--device", "abacus"], "abacus"),
-    "folder in use": (["MODEL", "DATA", "-o", "FILE"], "cannot write to"),
-    "no such plot": (["MODEL", "DATA", "--plot", "curve.gif"], ".png, .svg or .pdf"),
-    "regression": (
-        ["MODEL", "NUMBERS", "--regression", "--score", "nc1"],
-        "compares classes",
-    ),
-    "no heads": (["MODEL", "DATA", "--head-seeds", "0"], "from 1 on, got 0"),
-    "no checkpoint": (["MODEL", "DATA", "--checkpoint", "MISSING"], "there is no model folder"),
-    "no size": (["MODEL", "DATA", "--cache-limit", "much"], "'much'"),
-    "negative size": (["MODEL", "DATA", "--cache-limit", "-1GB"], "-1GB"),
-    "half known scores": (["MODEL", "DATA", "--score", "nc1,lgme"], "did you mean 'logme'"),
-    "numbers": (["MODEL", "NUMBERS"], "--regression"),
-    "misspelt label": (["MODEL", "DATA", "--label", "label,txt"], "did you mean 'text'"),
-    "no separator": (["MODEL", "DATA", "--label-separator", ""], "got an empty string"),
-    "no model for a cluster": (["MISSING", "DATA", "--backend", "ray"], "there is no model folder"),
-}
-
-
 def test_columns_of_several_labels_are_loaded(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("text,joy,fear,all\na,1,0,joy\nb,0,1,fear|joy\nc,0,0,\n")
@@ -181,31 +142,6 @@ def test_columns_of_several_labels_are_loaded(tmp_path):
     task = Columns(label="all", label_separator="|").load(str(path), 0)
     assert task.labels == ("fear", "joy") and task.origin["label_separator"] == "|"
     assert task.train.labels.tolist() == [[False, True], [True, True], [False, False]]
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_and_exit_code_2(run, mistake, tiny, reviews, tmp_path):
-    arguments, rule = MISTAKES[mistake]
-    (tmp_path / "FILE").touch()
-    (tmp_path / "NUMBERS.csv").write_text("text,label\na,0.5\nb,1.5\nc,2.5\n")
-    stands = {
-        "MODEL": tiny,
-        "DATA": reviews,
-        "MISSING": tmp_path / "x" / "missing",
-        "MISSING.csv": tmp_path / "missing.csv",
-        "FILE": tmp_path / "FILE",
-        "FILE/curve.png": tmp_path / "FILE" / "curve.png",
-        "NUMBERS": tmp_path / "NUMBERS.csv",
-    }
-    if "-o" not in arguments:
-        arguments = [*arguments, "-o", tmp_path / "out"]
-    code, printed, errors = run("scan", *(stands.get(a, a) for a in arguments))
-    assert code == 2
-    assert printed == ""
-    assert errors.startswith("layerscout: ")
-    assert errors.count("\n") == 1
-    assert rule in errors
-    assert not (tmp_path / "out").exists()
 
 
 def test_usage_mistakes_exit_with_2_too(run):
@@ -389,17 +325,3 @@ def test_the_scan_of_the_demo(run, tmp_path):
     # The layers differ visibly, and neither end is the best.
     assert max(values) > 2 * min(values)
     assert 0 < content["best"]["variability_ratio"] < 6
-
-
-@pytest.mark.real
-def test_a_real_scan_from_one_command(run, tmp_path):
-    code, printed, _ = run(
-        "scan", real("models", "all-MiniLM-L6-v2"), real("data", "sst2"), "--task", "sst2",
-        "--examples", 200, "-o", tmp_path,
-    )  # fmt: skip
-    assert code == 0
-    assert "200 of 67,349 examples" in printed
-    assert json.loads((tmp_path / "scan.json").read_text())["task"]["labels"] == [
-        "negative",
-        "positive",
-    ]

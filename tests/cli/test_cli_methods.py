@@ -183,41 +183,6 @@ def test_a_grid_against_full_fine_tuning(method, run, tiny, reviews, tmp_path):
 
 # --- Bad input ---------------------------------------------------------------------------------
 
-MISTAKES = {
-    "bottleneck of nothing": (["--method", "adapter", "--bottleneck", "0"], "from 1 on, got 0"),
-    "rank of nothing": (["--method", "lora", "--rank", "0"], "from 1 on, got 0"),
-    "scale of nothing": (["--method", "lora", "--lora-alpha", "0"], "above 0, got 0"),
-    "no virtual token": (
-        ["--method", "prefix-tuning", "--virtual-tokens", "0"],
-        "from 1 on, got 0",
-    ),
-    "option of another": (["--method", "lora", "--bottleneck", "8"], "an option of adapter"),
-    "option without a method": (["--virtual-tokens", "8"], "an option of prefix-tuning"),
-    "more than positions": (
-        ["--method", "prefix-tuning", "--virtual-tokens", "161"],
-        "1..160, got 161",
-    ),
-    "no block to adapt": (["--method", "adapter", "--plan", "head:2"], "tunes none"),
-    "nothing to keep": (["--method", "adapter", "--keep-adapter"], "only to the method lora"),
-    "released without preset": (["--as-released"], "name a preset"),
-    "released as written": (["--preset", "xie2022", "--as-released"], "leave out --as-released"),
-    "no head for lora": (["--method", "lora", "--classifier", "mean-linear"], "mean-linear"),
-    "misspelt preset": (["--preset", "xie2023"], "did you mean 'xie2022'"),
-    "misspelt tracker": (["--track", "tensorbord"], "did you mean 'tensorboard'"),
-    "no step": (["--max-steps", "0"], "`max_steps` must be a whole number from 1 on"),
-}
-
-
-@pytest.mark.parametrize("case", MISTAKES)
-def test_mistakes_get_one_line(case, run, tiny, reviews, tmp_path):
-    options, words = MISTAKES[case]
-    plan = [] if "--plan" in options else ["--plan", "top:1"]
-    code, printed, errors = run("tune", tiny, reviews, *plan, *options, "-o", tmp_path / "out")
-    assert (code, printed) == (2, "")
-    assert errors.startswith("layerscout: ") and errors.count("\n") == 1, errors
-    assert words in errors
-    assert not (tmp_path / "out").exists()
-
 
 REFUSED = {
     ("deberta", "prefix-tuning"): "got deberta",

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from layerscout.cli.groups import Printing
 from layerscout.cli.study_terminal import report_study
 from layerscout.pages import Table
 from layerscout.studies import Reported, Store
@@ -140,34 +141,6 @@ def test_what_is_set_changes_the_recipe(run, mine, tmp_path):
     assert (trial["values"]["seed"], trial["values"]["plan"]) == ("7", "head:2")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "name a recipe"),
-        (["xie2022-tabel6"], "did you mean 'xie2022-table6'?"),
-        (["--show", "none"], "unknown recipe 'none'"),
-        (["lodha2023-layers", "--set", "seed"], "--set takes PATH=VALUE"),
-        (["lodha2023-layers", "--set", "seeed=3"], "did you mean 'seed'?"),
-        (["lodha2023-layers", "--set", "seed=[0"], "must be valid YAML"),
-        (
-            ["lodha2023-layers", "--set", "epochs=many"],
-            "settings.epochs: `epochs` must be a whole number",
-        ),
-        (["lodha2023-layers", "--data", "nowhere"], "`data` must be a folder"),
-        (
-            ["lodha2023-layers", "--set", "model=./none", "--set", "task=demo"],
-            "can be run: there is",
-        ),
-        (["lodha2023-layers", "--device", "gpu9"], "gpu9"),
-    ],
-)
-def test_what_cannot_be_run_is_told(run, arguments, words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code, printed, errors = run("study", *arguments)
-    assert (code, printed) == (2, "") and words in errors
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_report_of_what_is_none_is_refused(run, tmp_path):
     code, _, errors = run("report", tmp_path)
     assert code == 2 and "holds none of study.json, scan.json" in errors
@@ -284,7 +257,7 @@ def test_empty_cells_of_a_table_keep_their_place(monkeypatch, capsys, tmp_path):
     table = Table("", ["plan", "a|b", "c"], [["", "1", "2"], ["full", "3", ""], ["top", "", "4"]])
     study = SimpleNamespace(store=Store(tmp_path), cells=())
     reported = Reported(lines=["It is so."], tables=[table])
-    assert report_study(study, reported, as_json=False, quiet=False) == 0
+    assert report_study(study, reported, Printing()) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == ["plan  a|b  c", "        1  2", "full    3   ", "top        4"]
     assert lines[5] == "It is so."

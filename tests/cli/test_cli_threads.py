@@ -33,9 +33,3 @@ def test_nothing_is_advised_for_what_a_cluster_computes(run, busy, reviews, tmp_
     _, _, errors = run("scan", tmp_path / "none", reviews, "--backend", "ray")
     assert "there is no model folder" in errors
     assert ADVICE not in errors
-
-
-def test_too_few_threads_are_refused(run, tiny, reviews):
-    code, _, errors = run("scan", tiny, reviews, "--threads", 0)
-    assert code == 2
-    assert "`threads` must be a whole number from 1 on, got 0" in errors

@@ -1,0 +1,154 @@
+"""Refusals: what cannot be used is one line and exit code 2, before anything is written."""
+
+import pytest
+
+# By verb: the options, and what the line says. Where no option comes first, they name model and
+# data themselves. Words in capitals stand for paths.
+REFUSALS = {
+    "scan": {
+        "no model": (["MISSING", "DATA"], "there is no model folder"),
+        "no data": (["MODEL", "missing.csv"], "no such file"),
+        "misspelt column": (["--text", "txt"], "did you mean 'text'"),
+        "misspelt score": (["--score", "variability"], "did you mean"),
+        "misspelt task": (["--task", "sst3"], "did you mean 'sst2'"),
+        "too many": (["--examples", "97"], "at most 96"),
+        "too few": (["--examples", "3"], "at least 4"),
+        "not a number": (["--examples", "many"], "'many'"),
+        "one of a class": (["--per-class", "1,5"], "2..48"),
+        "negative seed": (["--seed", "-1"], "`seed` must be a whole number in 0.."),
+        "no memory": (["--device", "meta"], "'meta' cannot be used"),
+        "plot in a file": (["--plot", "FILE/c.png"], "is a file"),
+        "two numbers": (["--examples", "10,20"], "'10,20'"),
+        "empty model": (["", "DATA"], "name of the model is empty"),
+        "empty plot": (["--plot", ""], ".png, .svg or .pdf"),
+        "endless model": (["a" * 300, "DATA"], "a...: File name too long; give another"),
+        "endless folder": (["-o", "a" * 300], "File name too long"),
+        "not numbers": (["--per-class", "5;6"], "'5;6'"),
+        "too long": (["--max-length", "9999"], "max_length must be in"),
+        "no device": (["--device", "abacus"], "abacus"),
+        "folder in use": (["-o", "FILE"], "cannot write to"),
+        "no such plot": (["--plot", "curve.gif"], ".png, .svg or .pdf"),
+        "regression": (["MODEL", "NUMBERS", "--regression", "--score", "nc1"], "compares classes"),
+        "no heads": (["--head-seeds", "0"], "from 1 on, got 0"),
+        "no checkpoint": (["--checkpoint", "MISSING"], "there is no model folder"),
+        "no size": (["--cache-limit", "much"], "'much'"),
+        "negative size": (["--cache-limit", "-1GB"], "-1GB"),
+        "half known scores": (["--score", "nc1,lgme"], "did you mean 'logme'"),
+        "numbers": (["MODEL", "NUMBERS"], "--regression"),
+        "misspelt label": (["--label", "label,txt"], "did you mean 'text'"),
+        "no separator": (["--label-separator", ""], "got an empty string"),
+        "no thread": (["--threads", "0"], "`threads` must be a whole number from 1 on, got 0"),
+        "no model for a cluster": (
+            ["MISSING", "DATA", "--backend", "ray"],
+            "there is no model folder",
+        ),
+    },
+    "tune": {
+        "plan outside the model": (["--plan", "(3, 5, 5)"], "must be in 1..4"),
+        "head below a tuned block": (["--plan", "(2, 3, 2)"], "the blocks below the head"),
+        "misspelt strategy": (["--plan", "tops:2"], "did you mean"),
+        "empty plan": (["--plan", ""], "unknown strategy ''"),
+        "no plan file": (["--plan", "missing.json"], "cannot read the plan"),
+        "no scan": (["--scan", "missing"], "there is no scan.json"),
+        "rank without scores": (["--plan", "rank:2"], "block score"),
+        "rate of words": (["--learning-rate", "fast"], "`learning_rate` takes numbers, got 'fast'"),
+        "negative rate": (["--learning-rate", "-1"], "above 0"),
+        "rate of nan": (["--learning-rate", "nan"], "above 0"),
+        "misspelt metric": (["--metric", "acuracy"], "did you mean 'accuracy'"),
+        "too many examples": (["--examples", "1000"], "at most"),
+        "examples of words": (["--examples", "some"], "`examples` must be a whole number or 'all'"),
+        "no automatic examples": (["--examples", "auto"], "a whole number or 'all', got 'auto'"),
+        "fraction": (["--validation", "1.5"], "between 0 and 1"),
+        "nothing to untie": (["--untie"], "share no weights"),
+        "budget": (["--plan", "auto", "--budget", "50"], "budget"),
+        "budget of nan": (["--budget", "nan"], "up to 1, got nan"),
+        "budget beside a plan": (["--budget", "5"], "up to 1, got 5"),
+        "unknown score": (["--score", "nc2"], "did you mean 'nc1'"),
+        "against what cannot be": (["--against", "(1, 4, 2)"], "put the head at 4 or above"),
+        "option of another": (["--method", "lora", "--bottleneck", "8"], "an option of adapter"),
+        "option without a method": (["--virtual-tokens", "8"], "an option of prefix-tuning"),
+        "more than positions": (
+            ["--method", "prefix-tuning", "--virtual-tokens", "161"],
+            "1..160, got 161",
+        ),
+        "no block to adapt": (["--method", "adapter", "--plan", "head:2"], "tunes none"),
+        "nothing to keep": (["--method", "adapter", "--keep-adapter"], "only to the method lora"),
+        "released without preset": (["--as-released"], "name a preset"),
+        "released as written": (
+            ["--preset", "xie2022", "--as-released"],
+            "leave out --as-released",
+        ),
+        "no head for lora": (["--method", "lora", "--classifier", "mean-linear"], "mean-linear"),
+        "misspelt preset": (["--preset", "xie2023"], "did you mean 'xie2022'"),
+        "misspelt tracker": (["--track", "tensorbord"], "did you mean 'tensorboard'"),
+        "no step": (["--max-steps", "0"], "`max_steps` must be a whole number from 1 on"),
+        "no label": (["--validation", "UNLABELLED"], "every row needs a label"),
+        "unseen label": (["--validation", "UNSEEN"], "every class must occur in training"),
+        "misspelt format": (["--export", "onx"], "unknown format 'onx'"),
+        "format of an adapter": (
+            ["--export", "sentence-transformers", "--method", "adapter"],
+            "--export needs a whole checkpoint",
+        ),
+        "format of a mean": (
+            ["--export", "sentence-transformers", "--classifier", "mean-linear"],
+            "--export needs a whole",
+        ),
+        "private": (["--private"], "--private needs --push-to-hub"),
+    },
+    "truncate": {"no block to remove": (["MODEL", "--head", "4"], "in 1..3")},
+    "study": {
+        "no recipe": ([], "name a recipe"),
+        "misspelt recipe": (["xie2022-tabel6"], "did you mean 'xie2022-table6'?"),
+        "nothing to show": (["--show", "none"], "unknown recipe 'none'"),
+        "no change": (["lodha2023-layers", "--set", "seed"], "--set takes PATH=VALUE"),
+        "misspelt place": (["lodha2023-layers", "--set", "seeed=3"], "did you mean 'seed'?"),
+        "half a list": (["lodha2023-layers", "--set", "seed=[0"], "must be valid YAML"),
+        "epochs of words": (
+            ["lodha2023-layers", "--set", "epochs=many"],
+            "settings.epochs: `epochs` must be a whole number",
+        ),
+        "no data": (["lodha2023-layers", "--data", "nowhere"], "`data` must be a folder"),
+        "no model": (
+            ["lodha2023-layers", "--set", "model=./none", "--set", "task=demo"],
+            "can be run: there is",
+        ),
+        "no device": (["lodha2023-layers", "--device", "gpu9"], "gpu9"),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "case"), [(verb, case) for verb, cases in REFUSALS.items() for case in cases]
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    verb, case, run, tiny, reviews, tmp_path, monkeypatch
+):
+    options, words = REFUSALS[verb][case]
+    files = {
+        "FILE": "",
+        "NUMBERS": "text,label\na,0.5\nb,1.5\nc,2.5\n",
+        "UNLABELLED": "text,label\nsome words,\n",
+        "UNSEEN": "text,label\nsome words,superb\nothers,bad\n",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    stands = {
+        "MODEL": tiny,
+        "DATA": reviews,
+        "MISSING": "./missing",
+        "FILE/c.png": "FILE.csv/c.png",
+    }
+    stands |= {name: f"{name}.csv" for name in files}
+    if verb != "study" and (not options or options[0].startswith("-")):
+        options = ["MODEL", "DATA", *options]
+    if verb == "tune" and "--plan" not in options:
+        options = [*options, "--plan", "top:1"]
+    if "-o" not in options and verb != "study":
+        options = [*options, "-o", "out"]
+    code, printed, errors = run(verb, *(stands.get(option, option) for option in options))
+    assert (code, printed) == (2, "")
+    assert errors.startswith("layerscout: ") and errors.count("\n") == 1, errors
+    assert words in errors
+    assert sorted(tmp_path.rglob("*")) == before

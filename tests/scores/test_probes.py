@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from scipy.stats import pearsonr, spearmanr
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -15,7 +14,6 @@ from torch import nn
 
 from conftest import whole_only
 from layerscout.data import evaluate, pearson_spearman
-from layerscout.plans import FAMILY_RATE, FAMILY_RATES
 from layerscout.runtime import InputError
 from layerscout.scores import family_probes, grouping, linear_probes, neighbours, probes
 from layerscout.scores.family_probes import train_family_probes
@@ -179,11 +177,8 @@ def test_mutual_information_is_that_of_the_clusters_of_held_out_rows(clustering,
     row_of = {h.tobytes(): row for row, h in enumerate(H)}
     held, fitted = ([row_of[h.tobytes()] for h in clustering[part]] for part in ("held", "fitted"))
     assert value == pytest.approx(naive.mutual_information(clustering["found"], y[held]))
-    assert (clustering["clusters"], clustering["starts"], clustering["init"]) == (
-        20,
-        3,
-        "k-means++",
-    )
+    how = (clustering["clusters"], clustering["starts"], clustering["init"])
+    assert how == (20, 3, "k-means++")
     assert not set(own[held]) & set(own[fitted])
     assert len(set(held)) == len(held)
     assert len(set(fitted)) == len(fitted)
@@ -544,35 +539,11 @@ def test_memory_mapped_states_of_any_precision_are_read_and_left_alone(tmp_path)
         np.save(tmp_path / "train.npy", train.astype(dtype))
         mapped = np.load(tmp_path / "train.npy", mmap_mode="r")
         told = []
-        found = train_linear_probes(
-            mapped,
-            y,
-            validation,
-            yv,
-            metric=likelihood,
-            seeds=2,
-            progress=lambda done, total, told=told: told.append((done, total)),
-        )
+        options = {"seeds": 2, "progress": lambda *now, told=told: told.append(now)}
+        found = train_linear_probes(mapped, y, validation, yv, metric=likelihood, **options)
         assert found.values == pytest.approx(expected.values, abs=close)
         assert told[-1] == (3, 3)
         assert (np.load(tmp_path / "train.npy") == train.astype(dtype)).all()
-
-
-def test_states_may_be_read_one_at_a_time():
-    train, y, validation, yv = split_states(0)
-
-    class Reader:
-        def __init__(self, states):
-            self.states, self.shape = states, states.shape
-
-        def __len__(self):
-            return len(self.states)
-
-        def __getitem__(self, s):
-            return self.states[s].copy()
-
-    found = train_linear_probes(Reader(train), y, Reader(validation), yv, seeds=2)
-    assert found == train_linear_probes(train, y, validation, yv, seeds=2)
 
 
 @settings(max_examples=4)
@@ -630,19 +601,8 @@ def test_heads_learn_what_a_plain_loop_over_one_learns(kind, outputs):
     build = head_factory(outputs=outputs)
     if choices > 1:
         train, validation = as_choices(train, y, choices), as_choices(validation, yv, choices)
-    found = train_family_probes(
-        train,
-        y,
-        validation,
-        yv,
-        build,
-        metric=likelihood,
-        learning_rate=3e-3,
-        epochs=6,
-        seeds=2,
-        seed=4,
-        choices=choices,
-    )
+    options = {"learning_rate": 3e-3, "epochs": 6, "seeds": 2, "seed": 4, "choices": choices}
+    found = train_family_probes(train, y, validation, yv, build, metric=likelihood, **options)
     if choices > 1:
         train, validation = (states.reshape(3, -1, choices, 8) for states in (train, validation))
     for seed in range(2):
@@ -709,16 +669,8 @@ def test_the_best_epoch_of_a_head_counts_and_the_earlier_of_two():
     train, y, validation, yv = split_states(0, S=2, n=40, m=20)
     values = iter([0.2, 0.1, 0.6, 0.3, 0.4, 0.3, 0.6, 0.2])
     told = []
-    found = train_family_probes(
-        train,
-        y,
-        validation,
-        yv,
-        head_factory(),
-        metric=lambda *_: next(values),
-        epochs=4,
-        progress=lambda done, total: told.append((done, total)),
-    )
+    options = {"metric": lambda *_: next(values), "progress": lambda *now: told.append(now)}
+    found = train_family_probes(train, y, validation, yv, head_factory(), epochs=4, **options)
     assert found.by_seed == ((0.6,), (0.3,))
     assert found.epochs == ((2,), (2,))
     assert found.standard_errors == (None, None)
@@ -742,12 +694,6 @@ def test_heads_that_diverge_have_no_value():
     assert found.values == (None, None)
 
 
-def test_rates_of_the_paper():
-    assert FAMILY_RATES["qqp"] == 3e-4
-    assert FAMILY_RATES["sst2"] == 3e-3
-    assert FAMILY_RATES.get("rte", FAMILY_RATE) == 1e-3
-
-
 # --- Metrics -----------------------------------------------------------------------------------
 
 
@@ -759,16 +705,6 @@ def test_majority_predicts_the_majority_class_of_training_or_the_mean():
     assert majority(y / 2, yv / 2) == 0.0
     assert majority(y / 2, yv / 2, likelihood) == pytest.approx(-np.mean((yv / 2 - 0.5) ** 2))
     assert majority(y, yv, lambda *_: np.nan) is None
-
-
-@given(st.integers(0, 10**6))
-def test_correlation_is_the_mean_of_two(seed):
-    rng = np.random.default_rng(seed)
-    a, b = rng.normal(size=(2, 30))
-    b[:5] = b[5]
-    expected = (pearsonr(a, b).statistic + spearmanr(a, b).statistic) / 2
-    assert pearson_spearman(a, b) == pytest.approx(expected)
-    assert pearson_spearman(a, np.ones(30)) == 0.0
 
 
 def test_accuracy_gives_ties_to_the_lower_class():

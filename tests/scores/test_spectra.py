@@ -77,16 +77,6 @@ def test_turning_keeps_it_and_scaling_divides_it(seed, scale):
     assert weight_snr(scale * W) == pytest.approx(expected / abs(scale), rel=1e-7)
 
 
-def test_grows_with_the_directions_of_signal():
-    few, many = ([10.0] * count + [0.8] * (15 - count) + [0.2] * 15 for count in (2, 6))
-    assert weight_snr(with_values(many, 30, 40)) > 2 * weight_snr(with_values(few, 30, 40))
-    # Not with their strength: what is summed is divided by the largest.
-    strong = np.where(np.array(few) == 10, 1000, few)
-    assert weight_snr(with_values(strong, 30, 40)) == pytest.approx(
-        weight_snr(with_values(few, 30, 40))
-    )
-
-
 @pytest.mark.parametrize(
     "W",
     [

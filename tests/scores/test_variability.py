@@ -12,8 +12,8 @@ from layerscout.scores.variability import Debiased, _Grouped, estimate_debiased
 from reference import debiased as loops, naive
 
 
-def debiased(H, y, groups, **settings):
-    return estimate_debiased(Centred.of(H, y, groups), **settings)
+def debiased(H, y, groups):
+    return estimate_debiased(Centred.of(H, y, groups))
 
 
 def examples(seed, counts=(30, 30, 30), d=6, signal=1.0):
@@ -101,13 +101,6 @@ def test_equals_the_published_ratio_where_the_class_means_have_no_noise():
     assert low == pytest.approx(high, rel=1e-9)
 
 
-def test_agrees_with_the_published_ratio_on_very_many_examples():
-    H, y = examples(2, (40000, 20000, 30000), d=4, signal=2.0)
-    found = debiased(H, y, deal_groups(y, 0))
-    assert found.value == pytest.approx(naive.variability_ratio(H[::3], y[::3]), rel=0.05)
-    assert found.signal_fraction == pytest.approx(1, abs=1e-3)
-
-
 @pytest.mark.filterwarnings("error")
 def test_does_not_fall_with_fewer_examples_as_the_published_ratio_does():
     def medians(n):
@@ -149,15 +142,6 @@ def test_invariant_under_rotation_shift_one_scale_order_and_names(seed, K):
         if expected.value is not None:
             assert changed.value == pytest.approx(expected.value, rel=1e-7)
             assert changed.interval() == pytest.approx(expected.interval(), rel=1e-6)
-
-
-def test_not_invariant_under_other_linear_maps():
-    H, y = examples(0)
-    groups = deal_groups(y, 0)
-    stretched = H * np.array([100, 1, 1, 1, 1, 1])
-    assert debiased(stretched, y, groups).value != pytest.approx(
-        debiased(H, y, groups).value, rel=0.01
-    )
 
 
 def test_interval_covers_the_truth():
@@ -218,27 +202,7 @@ def test_resolution_says_what_rounding_is():
     H = 1 + 1e-7 * (y + 0.1 * np.random.default_rng(0).normal(size=80))[:, None]
     groups = deal_groups(y, 0)
     assert debiased(H, y, groups).value == pytest.approx(0.02, rel=0.5)
-    assert debiased(H, y, groups, resolution=2**-23).value is None
-
-
-def test_single_precision_is_taken_as_it_is():
-    H, y = examples(4, (200, 200), d=12)
-    groups = deal_groups(y, 0)
-    single = H.astype(np.float32)
-    before = single.copy()
-    found = debiased(single, y, groups)
-    assert found.value == pytest.approx(debiased(single.astype(np.float64), y, groups).value)
-    np.testing.assert_array_equal(single, before)
-
-
-def test_duplicated_and_constant_columns_are_no_trouble():
-    H, y = examples(5, (60, 40, 50))
-    groups = deal_groups(y, 0)
-    more = np.concatenate([H, np.full((150, 2), 3.0)], axis=1)
-    assert debiased(more, y, groups).value == pytest.approx(debiased(H, y, groups).value)
-    # Twice the columns: all distances and deviations by √2, which is one scale.
-    twice = np.concatenate([H, H], axis=1)
-    assert debiased(twice, y, groups).value == pytest.approx(debiased(H, y, groups).value)
+    assert debiased(H.astype(np.float32), y, groups).value is None
 
 
 def test_means_on_a_line_are_undefined_for_three_classes():
@@ -369,11 +333,8 @@ def test_separable_is_adjusted_for_states_and_looks():
     best, other = pair(2.2)
     assert find_separable([unscored, best, other], 1) == [None, False, True]
     assert find_separable([unscored, best, other, unscored], 1) == [None, False, True, None]
-    assert find_separable([far, best, other], 1) == [
-        True,
-        False,
-        True,
-    ]  # state 0 is not a candidate
+    # State 0 is not a candidate.
+    assert find_separable([far, best, other], 1) == [True, False, True]
     assert find_separable([unscored, best, other, far], 1) == [None, False, False, True]
     assert find_separable([unscored, best, other], 1, looks=2) == [None, False, False]
     best, other = pair(2.5)

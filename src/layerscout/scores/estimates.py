@@ -149,11 +149,6 @@ def decide_within(
     return Decision(best, decided=not rest, close=close, rest=rest)
 
 
-def _place_states(results: Sequence[Estimate | None]) -> dict[int, float]:
-    """Return the position of each state among 1..L that has one."""
-    return {state: place for state, (place, _) in _select_defined(results).items() if state > 0}
-
-
 def decide_best(
     results: Sequence[Estimate | None], looks: int = 1, tolerance: float = 0.02
 ) -> Decision:
@@ -177,6 +172,11 @@ def decide_best(
     close = all(places[state] - places[best] <= np.log1p(tolerance) for state in rest)
     whole = len(places) == scored
     return Decision(best, decided=whole and not rest, close=whole and close, rest=rest)
+
+
+def _place_states(results: Sequence[Estimate | None]) -> dict[int, float]:
+    """Return the position of each state among 1..L that has one."""
+    return {state: place for state, (place, _) in _select_defined(results).items() if state > 0}
 
 
 def _select_defined(results: Sequence[Estimate | None]) -> dict[int, tuple[float, Array]]:

@@ -64,7 +64,7 @@ class Debiased(Estimate):
         return self.value / factor, self.value * factor
 
 
-def estimate_debiased(states: Centred, *, resolution: float | None = None) -> Debiased:
+def estimate_debiased(states: Centred) -> Debiased:
     """Estimate the variability ratio ν = (1/K) trace(Σ_w Σ_b†) without the noise of the means.
 
     Every class counts alike. The definition is that of Xie et al. 2022, §3.1, equation 3. Costs
@@ -73,8 +73,6 @@ def estimate_debiased(states: Centred, *, resolution: float | None = None) -> De
     Args:
         states: of examples whose groups are as `deal_groups` deals them. Examples of
             different groups must be independent.
-        resolution: rounding error of the states, relative to their size; None for that of the
-            type they came in.
 
     Raises:
         InputError: if there are fewer than two classes, fewer than four groups, fewer than two
@@ -89,8 +87,7 @@ def estimate_debiased(states: Centred, *, resolution: float | None = None) -> De
         )
     G = grouped.between()
     # Class means, or examples of a class, that differ by no more than rounding are the same.
-    resolution = resolution or states.resolution
-    rounding = (16 * resolution) ** 2 * float(states.mean @ states.mean)
+    rounding = (16 * states.resolution) ** 2 * float(states.mean @ states.mean)
     plug_in = float((grouped.mean**2).sum())
     fraction = float(np.trace(G[0])) / plug_in if plug_in > rounding else None
     weights, vectors = np.linalg.eigh(G)

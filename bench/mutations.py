@@ -282,21 +282,21 @@ FAULTS = (
     ),
     # --- Trunks and the cache
     Fault(
-        "cache/trunk_source.py",
-        '{"reads": self.reads}',
+        "cache/trunks.py",
+        '{"reads": reads}',
         "{}",
         "a key of first tokens is that of all",
         TRUNKS,
     ),
     Fault(
-        "cache/trunk_source.py",
+        "cache/trunks.py",
         "np.argsort(-self.tokens.lengths",
         "np.argsort(self.tokens.lengths",
         "a trunk is read in another order",
         TRUNKS,
     ),
     Fault(
-        "cache/trunk_source.py",
+        "cache/trunks.py",
         "np.cumsum(kept[order]) - kept[order]",
         "np.cumsum(kept[order])",
         "states of the next text are read",

@@ -28,7 +28,7 @@ ROOMS = (
 
 # Rooms, or modules of rooms, that may import a library when the code runs.
 HOMES = {
-    "accelerate": {"cache.processes", "models.shapes", "tuning"},
+    "accelerate": {"cache.examples", "models.shapes", "tuning"},
     "altair": {"pages", "studies.charts"},
     "datasets": {"data"},
     "huggingface_hub": {"data", "models", "tuning.card"},

@@ -17,9 +17,7 @@ import torch
 from transformers import AutoModel
 
 from conftest import flip, real, truncate
-from layerscout.cache import fingerprints, trunks
-from layerscout.cache.processes import Team
-from layerscout.cache.trunks import run_trunk
+from layerscout.cache import Team, fingerprint_encoder, fingerprints, run_trunk, trunks
 from layerscout.models import Encoder, encoder as encoder_module
 from layerscout.runtime import InputError, cache_folder, files, list_cache, store
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
@@ -288,12 +286,21 @@ def test_a_harmed_entry_is_computed_again(encoder, tokens, suffix, harm):
     assert run_trunk(encoder, tokens, 2).cached
 
 
+def test_weights_are_hashed_once_or_not_at_all(encoder, tokens, monkeypatch):
+    known = fingerprint_encoder(encoder, 2)
+    first = run_trunk(encoder, tokens, 2, fingerprint=known)
+    assert run_trunk(encoder, tokens, 2).cached  # with the same key
+    monkeypatch.setattr(trunks, "fingerprint_encoder", None)
+    assert run_trunk(encoder, tokens, 2, fingerprint=known).path == first.path
+    assert not run_trunk(encoder, tokens, 2, limit=0).kept
+
+
 @pytest.mark.whole
 def test_a_killed_run_leaves_nothing_that_could_be_taken_for_an_entry(tiny, encoder, tokens):
     code = """if True:
         import os, signal, sys
         from layerscout.models import Encoder
-        from layerscout.cache.trunks import (run_trunk)
+        from layerscout.cache import run_trunk
         def stop(rows):
             os.kill(os.getpid(), signal.SIGKILL)
         encoder = Encoder.load(sys.argv[1])

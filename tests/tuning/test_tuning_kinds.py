@@ -23,7 +23,6 @@ from inputs import as_csv, expect_refused
 from layerscout.cache import (
     Examples,
     compute_logits,
-    compute_loss,
     make_batch,
     make_batches,
     predict,
@@ -32,6 +31,7 @@ from layerscout.data import Task, make_targets, shuffle_batches
 from layerscout.models import Encoder, base_of, make_classifier, resume_at
 from layerscout.tuning import summary
 from layerscout.tuning.card import model_card
+from layerscout.tuning.runs import compute_loss
 from layerscout.tuning.training import Settings, train
 from telling import numbers_task
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint

@@ -22,12 +22,13 @@ from transformers import (
 from conftest import whole_only
 from inputs import expect_refused
 from layerscout.analysis import evaluate
-from layerscout.cache import Examples, compute_logits, compute_loss, predict
+from layerscout.cache import Examples, compute_logits, predict
 from layerscout.data import make_targets
 from layerscout.models import load as load_saved, make_classifier
 from layerscout.pages.sections import build_sections
 from layerscout.tuning import stages
 from layerscout.tuning.card import model_card
+from layerscout.tuning.runs import compute_loss
 from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.training import Settings, train
 from tiny import EACH_FAMILY

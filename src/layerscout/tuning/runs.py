@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.cache import Examples, compute_logits, compute_loss, make_accelerator
+from layerscout.cache import Examples, compute_logits, make_accelerator
 from layerscout.models import Encoder
 from layerscout.plans import Keep, Settings
 
@@ -203,6 +203,30 @@ class Stepper:
     def copy_parameters(self) -> dict[str, Tensor]:
         """Copy the trained parameters."""
         return {name: p.detach().clone() for name, p in self.trained.items()}
+
+
+def compute_loss(outputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the mean loss: cross-entropy, or the squared error if the labels are numbers.
+
+    Args:
+        outputs: logits, (b, K).
+        labels: (b,), class ids or right choices, or numbers, which one output predicts; or bool
+            (b, K), which labels each has: the cross-entropy is then the mean over them.
+        weights: of class ids, (K,): the mean is of each example's loss times its class's weight.
+    """
+    if labels.dtype == torch.bool:
+        indicators = labels.to(outputs.dtype).to(outputs.device)
+        return nn.functional.binary_cross_entropy_with_logits(outputs, indicators)
+    if labels.is_floating_point():
+        numbers = labels.to(outputs.dtype).to(outputs.device)  # MPS has no float64
+        return nn.functional.mse_loss(outputs[:, 0], numbers)
+    ids = labels.to(outputs.device)
+    if weights is None:
+        return nn.functional.cross_entropy(outputs, ids)
+    # Not divided by the weights of the batch, as torch would: then a step over several batches, or
+    # processes, would not be the one over all of their examples.
+    losses = nn.functional.cross_entropy(outputs, ids, reduction="none")
+    return (losses * weights.to(losses)[ids]).mean()
 
 
 def balance_classes(training: Examples, model: Any) -> Tensor:

@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from layerscout.cache import Examples, Trunk, join_team, make_accelerator
+from layerscout.cache import (
+    Examples,
+    Trunk,
+    fingerprint_encoder,
+    join_team,
+    make_accelerator,
+)
 from layerscout.models import (
     Equipped,
     equip,
@@ -174,6 +180,9 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
         show(stage, examples, total, f"{examples:,} of {total:,} examples")
 
     team = join_team()
+    fingerprint = None  # of all weights below the cut, once for both splits
+    if plan.cut is not None and tuning.cache_limit:
+        fingerprint = fingerprint_encoder(tuning.encoder, plan.cut)
 
     def prepare(split: EncodedSplit, spare: Trunk | None) -> Examples:
         return Examples.prepare(
@@ -184,6 +193,7 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
             head=tuning.head,
             limit=tuning.cache_limit,
             spare=spare,
+            fingerprint=fingerprint,
             progress=advance,
             team=team,
         )

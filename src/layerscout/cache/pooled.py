@@ -1,12 +1,10 @@
-"""Pooled states of texts, computed once and then found in the cache."""
+"""Pooled states of texts: computed once, then found in the cache and read from where they are."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +15,6 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from layerscout.cache.fingerprints import fingerprint_encoder, hash_content
-from layerscout.cache.states import States
 from layerscout.models import Encoder, Tokens
 from layerscout.plans import Pooling
 from layerscout.runtime import (
@@ -26,11 +23,64 @@ from layerscout.runtime import (
     cache_path,
     find_cached,
     make_unknown_error,
+    sha256_of,
     write_entry,
 )
 
 # Bytes of states that may be held in memory if the cache cannot keep them.
 MEMORY = 4 * 10**9
+
+# Rows of a state that are read at once, so that little memory is used beside the result.
+CHUNK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """Pooled states of n texts, which stay on disk or in memory until one of them is read.
+
+    Attributes:
+        parts: arrays (S, m, d), of different texts each.
+        rows: (n,), the index of each text in the concatenation of all parts.
+    """
+
+    parts: tuple[Float32[np.ndarray, "S _ d"], ...]
+    rows: Int64[np.ndarray, " n"]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(S, n, d), S = L + 1."""
+        S, _, d = self.parts[0].shape
+        return S, len(self.rows), d
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def __getitem__(self, s: int) -> Float32[np.ndarray, "n d"]:
+        """Read state s, 0 to L, of all texts in their order; threads may read concurrently."""
+        state = np.empty(self.shape[1:], dtype=np.float32)
+        order = np.argsort(self.rows, kind="stable")  # reads files from front to back
+        ends = np.cumsum([part.shape[1] for part in self.parts])
+        bounds = np.searchsorted(self.rows, ends, sorter=order)
+        for part, end, here in zip(self.parts, ends, np.split(order, bounds[:-1]), strict=True):
+            for start in range(0, len(here), CHUNK):
+                at = here[start : start + CHUNK]
+                state[at] = part[s, self.rows[at] - end]  # counted from the part's end
+        return state
+
+    def __iter__(self) -> Iterator[Float32[np.ndarray, "n d"]]:
+        return (self[s] for s in range(len(self)))
+
+    def take(self, rows: Int64[np.ndarray, " m"]) -> States:
+        """Return the states of the texts at `rows`, in that order, without reading them."""
+        return States(self.parts, self.rows[rows])
+
+    def __add__(self, other: States) -> States:
+        """Return the states of these texts followed by the others', without reading them."""
+        (S, _, d), (T, _, e) = self.shape, other.shape
+        if (S, d) != (T, e):
+            raise ValueError(f"{S} states of width {d} cannot go with {T} states of width {e}")
+        before = sum(part.shape[1] for part in self.parts)
+        return States(self.parts + other.parts, np.concatenate([self.rows, other.rows + before]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,35 +136,35 @@ def pool_states(
     if limit < 0:
         raise InputError(f"`limit` must be 0 bytes or more, got {limit}; 0 switches the cache off")
     shape = (encoder.blocks + 1, tokens.outputs, encoder.model.config.hidden_size)
-    paths = _paths(encoder, tokens, poolings, fingerprint) if limit else {}
-    arrays, told = {}, {}
+    paths = _list_paths(encoder, tokens, poolings, fingerprint) if limit else {}
+    arrays, saved = {}, 0.0
     for pooling, path in paths.items():
         if entry := _find(path, shape):
-            arrays[pooling], told[pooling] = entry
-    found = frozenset(arrays)
-    missing = tuple(pooling for pooling in dict.fromkeys(poolings) if pooling not in found)
-    run = _Run(encoder, tokens, missing, shape, deque(encoder.batches(tokens)), progress)
-    order = np.concatenate([tokens.find_outputs(rows) for rows in run.left])
+            arrays[pooling], saved = entry[0], max(saved, entry[1])
+    cached = frozenset(arrays)
+    missing = tuple(pooling for pooling in dict.fromkeys(poolings) if pooling not in cached)
+    forward = _Forward(encoder, tokens, missing, shape, progress)
     warning = None
     if missing and limit == 0:
-        arrays |= _in_memory(run, "the cache is off; raise --cache-limit")
+        arrays |= _compute_in_memory(forward, "the cache is off; raise --cache-limit")
     elif missing:
         try:
-            spare = next((paths[pooling] for pooling in found), None)
-            arrays |= _in_cache(run, paths, limit, spare)
+            spare = next((paths[pooling] for pooling in cached), None)
+            arrays |= _compute_in_cache(forward, paths, limit, spare)
         except (CacheError, OSError) as error:
-            arrays |= _in_memory(run, str(error))
+            arrays |= _compute_in_memory(forward, str(error))
             warning = f"the states are held in memory and not kept: {error}"
+    order = np.concatenate([tokens.find_outputs(rows) for rows in encoder.batches(tokens)])
     return PooledStates(
         {pooling: States((array,), np.argsort(order)) for pooling, array in arrays.items()},
-        found,
-        run.seconds,
-        0.0 if missing else max(told.values(), default=0.0),
+        cached,
+        forward.seconds,
+        0.0 if missing else saved,
         warning,
     )
 
 
-def _paths(
+def _list_paths(
     encoder: Encoder, tokens: Tokens, poolings: Sequence[Pooling], fingerprint: str | None
 ) -> dict[Pooling, Path]:
     """Return the path in the cache for each pooling."""
@@ -150,7 +200,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 @dataclass(eq=False)
-class _Run:
+class _Forward:
     """One forward pass over all texts, the longest first, equal ones in their order.
 
     States are stored in that order too, so that a batch is contiguous within each state.
@@ -158,42 +208,31 @@ class _Run:
     Attributes:
         poolings: P ways to pool.
         shape: (S, n, d).
-        left: the rows of the batches that are still to be computed.
-        done: how many texts, or words of texts, were computed.
-        seconds: spent in the forward pass so far.
-        rescued: the states of those, read back from files that failed.
+        seconds: spent in it so far.
     """
 
     encoder: Encoder
     tokens: Tokens
     poolings: tuple[Pooling, ...]
     shape: tuple[int, int, int]
-    left: deque[Int64[np.ndarray, " b"]]
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None
-    done: int = 0
     seconds: float = 0.0
-    rescued: Float32[np.ndarray, "P S n d"] | None = None
 
-    def into(self, write: Callable[[int, Float32[np.ndarray, "P S b d"]], None]) -> None:
-        """Compute what is left; call `write` with the start of each batch and its states."""
-        while self.left:
-            rows = self.left[0]
-            start = perf_counter()
+    def compute(self) -> Iterator[tuple[int, Float32[np.ndarray, "P S b d"]]]:
+        """Yield the start of each batch and its states."""
+        start = 0
+        for rows in self.encoder.batches(self.tokens):
+            started = perf_counter()
             pooled = self.encoder.pool_each(self.tokens, rows, self.poolings).cpu().numpy()
-            self.seconds += perf_counter() - start
-            write(self.done, pooled)
-            self.left.popleft()
-            self.done += pooled.shape[2]
+            self.seconds += perf_counter() - started
+            yield start, pooled
+            start += pooled.shape[2]
             if self.progress:
                 self.progress(rows)
 
-    def start_again(self) -> None:
-        """Discard what was computed."""
-        self.left, self.done = deque(self.encoder.batches(self.tokens)), 0
 
-
-def _in_cache(
-    run: _Run, paths: Mapping[Pooling, Path], limit: int, spare: Path | None
+def _compute_in_cache(
+    forward: _Forward, paths: Mapping[Pooling, Path], limit: int, spare: Path | None
 ) -> dict[Pooling, Float32[np.ndarray, "S n d"]]:
     """Compute the states directly into files of the cache.
 
@@ -201,89 +240,59 @@ def _in_cache(
         CacheError: if there is no room or a file cannot be written.
         OSError: if a file was removed meanwhile.
     """
-    size = _size(run.shape)
+    _, n, d = forward.shape
+    size = _size(forward.shape)
     with ExitStack() as stack:
         # The first entry makes room for all: `write_entry` counts only what is in place, and these
         # are moved there together at the end.
-        sizes = [size * count for count in range(len(run.poolings), 0, -1)]
+        sizes = [size * count for count in range(len(forward.poolings), 0, -1)]
         entries = [
             stack.enter_context(write_entry(paths[pooling], room, limit, spare))
-            for pooling, room in zip(run.poolings, sizes, strict=True)
+            for pooling, room in zip(forward.poolings, sizes, strict=True)
         ]
-        files = [stack.enter_context(data.open("wb")) for data, _ in entries]
-
-        def write(start: int, pooled: Float32[np.ndarray, "P S b d"]) -> None:
-            _, n, d = run.shape
-            for file, states in zip(files, pooled, strict=True):
-                for s, state in enumerate(states):
-                    file.seek(_size((s * n + start, d)))
-                    file.write(state.data)
-                file.flush()
-
-        try:
-            run.into(write)
-            for pooling, (data, sidecar) in zip(run.poolings, entries, strict=True):
-                sidecar.write_text(json.dumps(_about(run, pooling, data), indent=1), "utf-8")
-        except OSError:
-            _rescue(run, [data for data, _ in entries])
-            raise
-    return {pooling: _map_file(paths[pooling], run.shape) for pooling in run.poolings}
-
-
-def _about(run: _Run, pooling: Pooling, data: Path) -> dict[str, object]:
-    """Return the description of a file."""
-    with data.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {
-        "kind": "states",
-        "model": run.encoder.name,
-        "pooling": pooling,
-        "texts": len(run.tokens),
-        "shape": run.shape,
-        "dtype": "float32",
-        "bytes": _size(run.shape),
-        "sha256": digest,
-        "seconds": run.seconds,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+        with ExitStack() as opened:
+            files = [opened.enter_context(data.open("wb")) for data, _ in entries]
+            for start, pooled in forward.compute():
+                for file, states in zip(files, pooled, strict=True):
+                    for s, state in enumerate(states):
+                        file.seek(_size((s * n + start, d)))
+                        file.write(state.data)
+                    file.flush()  # a full disk is seen now, not after the last batch
+        for pooling, (data, sidecar) in zip(forward.poolings, entries, strict=True):
+            about = {
+                "kind": "states",
+                "model": forward.encoder.name,
+                "pooling": pooling,
+                "texts": len(forward.tokens),
+                "shape": forward.shape,
+                "dtype": "float32",
+                "bytes": size,
+                "sha256": sha256_of(data),
+                "seconds": forward.seconds,
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            sidecar.write_text(json.dumps(about, indent=1), encoding="utf-8")
+    return {pooling: _map_file(paths[pooling], forward.shape) for pooling in forward.poolings}
 
 
-def _rescue(run: _Run, files: Sequence[Path]) -> None:
-    """Read the computed states back from their files, if memory may hold them all."""
-    S, n, d = run.shape
-    if len(files) * _size(run.shape) > MEMORY:
-        return
-    rescued = np.empty((len(files), S, n, d), dtype=np.float32)
-    with suppress(OSError, ValueError):  # a file that was removed or is too short
-        for file, states in zip(files, rescued, strict=True):
-            for s in range(S):
-                read = np.fromfile(file, np.float32, run.done * d, offset=_size((s * n, d)))
-                states[s, : run.done] = read.reshape(run.done, d)
-        run.rescued = rescued
-
-
-def _in_memory(run: _Run, why: str) -> dict[Pooling, Float32[np.ndarray, "S n d"]]:
-    """Compute the states, or the rest of them, into memory.
+def _compute_in_memory(
+    forward: _Forward, reason: str
+) -> dict[Pooling, Float32[np.ndarray, "S n d"]]:
+    """Compute the states into memory.
 
     Raises:
         InputError: if they are larger than `MEMORY`.
     """
-    S, n, d = run.shape
-    size = len(run.poolings) * _size(run.shape)
+    S, n, d = forward.shape
+    size = len(forward.poolings) * _size(forward.shape)
     if size > MEMORY:
         raise InputError(
             f"the states take {size / 1e9:.3g} GB ({S} states of {n:,} examples, {d} numbers each)"
             f", more than the {MEMORY / 1e9:.3g} GB that memory may hold, and the cache "
-            f"cannot keep them: {why}, or read fewer --examples"
+            f"cannot keep them: {reason}, or read fewer --examples"
         )
-    held = run.rescued
-    if held is None:
-        run.start_again()
-        held = np.empty((len(run.poolings), S, n, d), dtype=np.float32)
-
-    def write(start: int, pooled: Float32[np.ndarray, "P S b d"]) -> None:
+    held = np.empty((len(forward.poolings), S, n, d), dtype=np.float32)
+    for start, pooled in forward.compute():
         held[:, :, start : start + pooled.shape[2]] = pooled
-
-    run.into(write)
     held.flags.writeable = False
-    return dict(zip(run.poolings, held, strict=True))
+    return dict(zip(forward.poolings, held, strict=True))

@@ -100,19 +100,19 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
             inputs = make_batch(encoder, read, rows)
             for s, state in enumerate(states):
                 seen = pick(state) if spans else state
-                found = resume_from_states(encoder, model, inputs, seen, L)
-                truncated[s, answers] = data.take_outputs(rows, found).float().cpu()
+                logits = resume_from_states(encoder, model, inputs, seen, L)
+                truncated[s, answers] = data.take_outputs(rows, logits).float().cpu()
             inputs = make_batch(encoder, data, rows)
             for i, j in inner:
-                found = resume_from_states(encoder, model, inputs, states[i - 1], j)
-                skipped[i, j][answers] = data.take_outputs(rows, found).float().cpu()
+                logits = resume_from_states(encoder, model, inputs, states[i - 1], j)
+                skipped[i, j][answers] = data.take_outputs(rows, logits).float().cpu()
     if spans:
         skipped |= {(i, L): truncated[i - 1] for i in range(1, L + 1)}
     return Ablated(truncated, skipped)
 
 
 def _pick(state: Tensor, places: np.ndarray | None) -> Tensor:
-    """Give the states of the tokens at these places, one of each text; all where there are none."""
+    """Return the states of the tokens at these places, one of each text; all without places."""
     return state if places is None else take_tokens(state, places)[:, None]
 
 
@@ -237,7 +237,7 @@ def check_heads(
     ablations: Collection[str],
     request: EvaluateRequest,
 ) -> None:
-    """Refuse what heads cannot be tuned again for; `heads` names the encoders they are on."""
+    """Raise if heads cannot be tuned again; `heads` are the encoders that they are on."""
     usual = EvaluateRequest()
     for name in ("examples", "head_epochs", "head_batch_size", "head_learning_rate"):
         if not heads and getattr(request, name) != getattr(usual, name):
@@ -256,7 +256,7 @@ def check_heads(
 
 
 def draw_head_examples(task: Task, examples: int | Literal["all"] | None, seed: int) -> Task:
-    """Give the task with the training examples that heads are tuned on."""
+    """Return the task with the training examples that heads are tuned on."""
     usual = min(HEAD_EXAMPLES, task.train.examples)
     return draw_examples(task, usual if examples is None else examples, seed)
 
@@ -300,7 +300,7 @@ def tune_heads(
     reached: list[list[float]] = [[] for _ in states[0]]
     with extractor.timed("heads"):
         for rate in request.head_learning_rate:
-            found = train_family_probes(
+            probes = train_family_probes(
                 states[0],
                 targets.labels,
                 states[1],
@@ -314,7 +314,7 @@ def tune_heads(
                 choices=targets.choices,
                 progress=partial(extractor.show, f"tuning heads of {name} at the rate {rate:g}"),
             )
-            for values, value in zip(reached, found.values, strict=True):
+            for values, value in zip(reached, probes.values, strict=True):
                 if value is not None:
                     values.append(value)
     return [max(values, default=None) for values in reached]

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found; the content of `compare.json`.
+    """How similar the states of models are; the content of `compare.json`.
 
     Attributes:
         models: name, source, family and sizes of each, and how it was run.
@@ -69,7 +69,7 @@ class Comparison:
     seconds: Mapping[str, float]
 
     def as_dict(self) -> dict[str, Any]:
-        """Give what `compare.json` holds."""
+        """Return what `compare.json` holds."""
         return {
             "layerscout": version("layerscout"),
             "verb": "compare",
@@ -116,34 +116,34 @@ def compare(
         models: one or several, as `Encoder` or what `Encoder.load` takes.
         task: a `Task`, or what `Task.load` takes. Its validation examples are read, or all of its
             examples if it has no validation split: nothing is learnt from them.
-        request: what is asked for, as one value in place of `options`.
+        request: the options as one value, in place of `options`.
         cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
         progress: show a bar on the terminal; or a function, which is called in its place with the
             stage of the work, how much of it is done, of how much, and a note.
-        **options: everything else that may be asked for, such as `examples`: the attributes of
+        **options: all other options, such as `examples`: the attributes of
             `layerscout.plans.CompareRequest`.
 
     Raises:
-        InputError: if a model or the data cannot be used as asked.
+        InputError: if a model or the data cannot be used as requested.
     """
-    asked = resolve_request(CompareRequest, request, options)
+    request = resolve_request(CompareRequest, request, options)
     wanted = [models] if isinstance(models, Encoder | str | Path) else list(models)
     if not wanted:
         raise InputError("no model to compare; give at least one")
     if not all(isinstance(one, Encoder | str | Path) for one in wanted):
         raise InputError("a model is an Encoder, a folder or a hub id; load it with Encoder.load")
     task = task if isinstance(task, Task) else Task.load(task)
-    split = _draw(task, asked.examples, asked.seed)
+    split = _draw(task, request.examples, request.seed)
     make_targets(split, task.kind)
     words, rows = task.kind == "token_classification", len(split.labels)
     if rows < 4:
         raise InputError(f"CKA compares states over at least 4 examples, got {rows}; give more")
     seconds: dict[str, float] = {}
-    pooling = asked.pooling or _choose_pooling(wanted, words=words)
-    asked = replace(asked, pooling=pooling)
+    pooling = request.pooling or _choose_pooling(wanted, words=words)
+    request = replace(request, pooling=pooling)
     with show_progress(progress) as show:
         read = [
-            _read(one, split, pooling, asked.max_length, cache_limit, seconds, show)
+            _read(one, split, pooling, request.max_length, cache_limit, seconds, show)
             for one in wanted
         ]
         started = perf_counter()
@@ -156,7 +156,7 @@ def compare(
         task={"name": task.name, "kind": task.kind, **({"words_used": rows} if words else {})},
         settings={
             **task.origin,
-            **{name: getattr(asked, name) for name in options_of(CompareRequest)},
+            **{name: getattr(request, name) for name in options_of(CompareRequest)},
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         examples=len(split),
@@ -171,7 +171,7 @@ def compare(
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """What one model made of the examples."""
+    """The states of one model, and what is known of it."""
 
     states: States
     model: Mapping[str, Any]
@@ -238,7 +238,7 @@ def _map_pairs(states: Sequence[States], show: Show) -> dict[tuple[int, int], Si
         InputError: if no state of any model varies over the examples.
     """
     pairs = list(combinations_with_replacement(range(len(states)), 2))
-    found = {
+    maps = {
         (i, j): cka_map(
             states[i],
             None if i == j else states[j],
@@ -246,12 +246,12 @@ def _map_pairs(states: Sequence[States], show: Show) -> dict[tuple[int, int], Si
         )
         for number, (i, j) in enumerate(pairs, start=1)
     }
-    if all(value is None for one in found.values() for line in one.biased for value in line):
+    if all(value is None for one in maps.values() for line in one.biased for value in line):
         raise InputError(
             "no state of any model varies over these examples, so there is nothing to compare; "
             "check which column is read as text"
         )
-    return found
+    return maps
 
 
 def _draw(task: Task, examples: int | Literal["all"], seed: int) -> Split:
@@ -265,16 +265,19 @@ def _draw(task: Task, examples: int | Literal["all"], seed: int) -> Split:
     return split.take(rows)
 
 
-def _describe_map(pair: tuple[int, int], found: SimilarityMap) -> dict[str, Any]:
+def _describe_map(pair: tuple[int, int], similarity: SimilarityMap) -> dict[str, Any]:
     return {
         "of": list(pair),
-        "rows": list(range(len(found.biased))),
-        "columns": list(range(len(found.biased[0]))),
-        "cka": [list(line) for line in found.biased],
-        "cka_debiased": [list(line) for line in found.debiased],
+        "rows": list(range(len(similarity.biased))),
+        "columns": list(range(len(similarity.biased[0]))),
+        "cka": [list(line) for line in similarity.biased],
+        "cka_debiased": [list(line) for line in similarity.debiased],
     }
 
 
-def _describe_clusters(found: SimilarityMap) -> dict[str, Any]:
-    both = {"cka": find_clusters(found.biased), "cka_debiased": find_clusters(found.debiased)}
+def _describe_clusters(similarity: SimilarityMap) -> dict[str, Any]:
+    both = {
+        "cka": find_clusters(similarity.biased),
+        "cka_debiased": find_clusters(similarity.debiased),
+    }
     return {name: None if one is None else asdict(one) for name, one in both.items()}

@@ -110,7 +110,7 @@ class Evaluation:
         return tuple(self.content["warnings"])
 
     def as_dict(self) -> dict[str, Any]:
-        """Give what `evaluate.json` holds."""
+        """Return what `evaluate.json` holds."""
         return dict(self.content)
 
     def save(self, folder: str | Path) -> None:
@@ -156,7 +156,7 @@ def evaluate(
         task: a `Task`, or what `Task.load` takes. Without a validation split all rows are judged,
             unless heads are tuned, or the model was tuned on data of that name, or the data have
             none: then a tenth is set aside, as tuning does.
-        request: what is asked for, as one value in place of `options`. Heads that are tuned again
+        request: the options as one value, in place of `options`. Heads that are tuned again
             count by the best epoch of any of their rates.
         original: the model before it was tuned, to train its head at every state (TUNEDORIG).
         device: as for `Encoder.load`.
@@ -164,11 +164,11 @@ def evaluate(
         cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
         progress: show a bar on the terminal; or a function, which is called in its place with the
             stage of the work, how much of it is done, of how much, and a note.
-        **options: everything else that may be asked for, such as `edits`: the attributes of
+        **options: all other options, such as `edits`: the attributes of
             `layerscout.plans.EvaluateRequest`.
 
     Raises:
-        InputError: if the model, the data or an edit cannot be used as asked.
+        InputError: if the model, the data or an edit cannot be used as requested.
     """
     if not isinstance(model, str | Path):
         raise InputError("a tuned model is given by its folder or hub id; save it first")

@@ -150,18 +150,21 @@ def compare_strategies(scan: Mapping[str, Any], request: PlanRequest, basis: Bas
     strategy, budget, method = request.strategy.strip().lower(), request.budget, request.method
     shape, work = ModelShape.from_dict(scan["model"]), _count_work(scan["task"], request.epochs)
     check_family(shape.family, method)
-    shape, untie = _untie_for(shape, method)
-    best, ranking = basis.best, basis.ranking
+    untie, untied = False, replace(shape, weights=tuple(range(shape.blocks)))
+    try:
+        check_untied(shape.family, shape.weights, method)
+    except InputError:
+        untie, shape = True, untied
     if strategy == "auto":
         choice = choose(shape, work, basis.named, budget, method)
     else:
-        plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
+        plan = make_plan(strategy, shape.blocks, best=basis.best, ranking=basis.ranking)
         plan = apply_method(plan, method, shape.blocks)
         choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
         try:
             check_tied(plan, shape.weights)
         except InputError:
-            shape, untie = _untie(shape), True
+            untie, shape = True, untied
     counted = cost(choice.plan, shape, work, method)
     full = full_cost(shape, work)
     return Planning(scan, basis, budget, work, choice, counted, untie, shape, method, full)
@@ -177,19 +180,6 @@ def _count_work(task: Mapping[str, Any], epochs: int | None) -> Work:
         return Work(available, held_out, task["tokens_per_example"], epochs)
     except (KeyError, TypeError) as error:
         raise InputError(f"the task of this scan lacks {error}; scan again") from error
-
-
-def _untie_for(shape: ModelShape, method: Method) -> tuple[ModelShape, bool]:
-    """Give the shape that a method can have, and whether shared weights are copied for that."""
-    try:
-        check_untied(shape.family, shape.weights, method)
-    except InputError:
-        return _untie(shape), True
-    return shape, False
-
-
-def _untie(shape: ModelShape) -> ModelShape:
-    return replace(shape, weights=tuple(range(shape.blocks)))
 
 
 def name_head(key: str, score: Score, blocks: int) -> Named:
@@ -208,21 +198,21 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
     majority = score.details.get("majority")
     if majority is not None and not any(low is not None and low > majority for low in score.low):
         always = f"always giving the same answer ({majority:.2f})"
-        because = f"no head is shown to do better than {always}"
-        return _name_seen(score, blocks, because)
+        return _name_seen(score, blocks, f"no head is shown to do better than {always}")
     state = score.details.get("named", name_state(blocks, best))
     state = best if score.values[state] is None else state
-    if _is_tied(score, blocks):
+    apart = score.details.get("separable_from_best")
+    if apart is not None and not any(apart[1:]) and blocks > 1:
         tied = [s for s in range(1, blocks + 1) if s != best and score.values[s] is not None]
-        because = f"no state is clearly best by {SCORES[key].title} ({describe_tie(best, tied)})"
-        because = because if tied else f"{SCORES[key].title} has a value for state {best} alone"
-        return _name_seen(score, blocks, because)
+        reason = f"no state is clearly best by {SCORES[key].title} ({describe_tie(best, tied)})"
+        reason = reason if tied else f"{SCORES[key].title} has a value for state {best} alone"
+        return _name_seen(score, blocks, reason)
     words = f"state {state}: {_describe_value(key, score, state)}"
     if state != blocks and score.values[blocks] is not None:
         words += f", against {_format(score.values[blocks])} at the top"
         words += _describe_gap(score, blocks)
     if state != best:
-        value, apart = _format(score.values[best]), score.details.get("separable_from_best")
+        value = _format(score.values[best])
         if apart and not apart[state]:
             most = "highest" if score.better == "higher" else "lowest"
             words += (
@@ -236,20 +226,14 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
     return Named(state, words)
 
 
-def _name_seen(score: Score, blocks: int, because: str) -> Named:
+def _name_seen(score: Score, blocks: int, reason: str) -> Named:
     """Name a state blindly, but not one without a value, as above a block whose values overflow."""
-    named = name_blindly(blocks, because)
+    named = name_blindly(blocks, reason)
     seen = [s for s in range(1, named.state + 1) if score.values[s] is not None]
     if not seen or seen[-1] == named.state:
         return named
     where = f"state {seen[-1]} is the highest one with a value up to two thirds of the depth"
-    return Named(seen[-1], f"{because}: {where}")
-
-
-def _is_tied(score: Score, blocks: int) -> bool:
-    """Say whether every state that has a value may be the best one."""
-    apart = score.details.get("separable_from_best")
-    return apart is not None and not any(apart[1:]) and blocks > 1
+    return Named(seen[-1], f"{reason}: {where}")
 
 
 def _describe_value(key: str, score: Score, state: int) -> str:

@@ -66,10 +66,10 @@ class Scan:
     stability: Mapping[str, Any] | None = None
 
     def best(self, score: str | None = None) -> int | None:
-        """Give ℓ*, the best state among 1..L by `score`; None if it is undefined everywhere.
+        """Return ℓ*, the best state among 1..L by `score`; None if it is undefined everywhere.
 
         Args:
-            score: unless it is given, the one that `leading` gives.
+            score: by default the one of `leading_score`.
 
         Raises:
             InputError: if the scan does not have that score.
@@ -93,8 +93,8 @@ class Scan:
         Args:
             strategy: such as "best-down:3@top", or a notation, such as "(6, 8, 12)"; or a whole
                 `PlanRequest`, in place of `options`.
-            **options: everything else that may be asked for, such as `budget` or `method`: the
-                attributes of `layerscout.plans.PlanRequest`.
+            **options: all other options, such as `budget` or `method`: the attributes
+                of `layerscout.plans.PlanRequest`.
 
         Raises:
             InputError: if the strategy or the method is unknown or does not fit the model or the
@@ -103,7 +103,10 @@ class Scan:
         request = resolve_request(PlanRequest, strategy, options, "strategy")
         score = request.score or self.leading_score()
         best, ranking = self.basis(score)
-        basis = Basis(score, best, self.name_head(score), ranking, self._shown(score))
+        keys = (key for key in (score, DEFAULT) if key in self.scores)
+        shown = next((key for key in keys if self.scores[key].of == "states"), None)
+        values = None if shown is None else (shown, self.scores[shown].values)
+        basis = Basis(score, best, self.name_head(score), ranking, values)
         return compare_strategies(self._content(), request, basis)
 
     def leading_score(self) -> str:
@@ -115,11 +118,11 @@ class Scan:
         return DEFAULT if DEFAULT in self.scores else next(of_states, next(iter(self.scores)))
 
     def basis(self, score: str | None = None) -> tuple[int | None, Sequence[float | None] | None]:
-        """Give what strategies rest on: ℓ* and the values of a score of blocks; None without.
+        """Return what strategies rest on: ℓ* and the values of a score of blocks; None without.
 
         Args:
             score: of states, which ℓ* is the best of; or of blocks, which then ranks them, and ℓ*
-                is the best state by the one that `leading` gives, as it is where there is none.
+                is the best state by `leading_score`, as it is where there is none.
 
         Raises:
             InputError: if the scan does not have that score.
@@ -165,32 +168,26 @@ class Scan:
         if all(score.best() is None for score in self.scores.values()):
             return None
         named = self.name_head()
-        found: dict[str, Any] = {"head": named.state, "because": named.because}
+        advice: dict[str, Any] = {"head": named.state, "because": named.because}
         try:
-            made = self.planning()
+            planning = self.planning()
         except InputError:  # what is shared or unknown in this model; `planning` says it
-            return {**found, "plan": None, "relative": None}
+            return {**advice, "plan": None, "relative": None}
         return {
-            **found,
-            "plan": made.choice.plan.as_dict(),
-            "relative": made.cost.train / made.full.train,
+            **advice,
+            "plan": planning.choice.plan.as_dict(),
+            "relative": planning.cost.train / planning.full.train,
         }
 
-    def _shown(self, score: str) -> tuple[str, Sequence[float | None]] | None:
-        """Give the score of states that is shown beside the strategies, and its values."""
-        of_states = (k for k in (score, DEFAULT) if k in self.scores)
-        key = next((k for k in of_states if self.scores[k].of == "states"), None)
-        return None if key is None else (key, self.scores[key].values)
-
     def table(self) -> pd.DataFrame:
-        """Give the scores as a data frame with a row per state and a column per score."""
+        """Return the scores as a data frame with a row per state and a column per score."""
         import pandas as pd
 
         columns = {key: pd.Series(s.values, dtype="float64") for key, s in self.scores.items()}
         return pd.DataFrame(columns).rename_axis("state")
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the content of `scan.json`."""
+        """Return the content of `scan.json`."""
         return {**self._content(), "advice": self.advise()}
 
     def _content(self) -> dict[str, Any]:
@@ -271,7 +268,7 @@ class Scan:
 
 
 def describe_model(encoder: Encoder, task: Task) -> dict[str, Any]:
-    """Give what the JSON files hold of a model."""
+    """Return what the JSON files hold of a model."""
     # A head for multiple choice has one output, read for each choice; one for numbers has one too.
     outputs = 1 if task.kind in ("regression", "multiple_choice") else len(task.labels)
     return {
@@ -285,7 +282,7 @@ def describe_model(encoder: Encoder, task: Task) -> dict[str, Any]:
 
 
 def describe_task(task: Task, split: Split, lengths: np.ndarray) -> dict[str, Any]:
-    """Give what the JSON files hold of a task of which `split` was read, in so many tokens.
+    """Return what the JSON files hold of a task of which `split` was read, in so many tokens.
 
     Where words are labelled, the examples are sentences, and the split may be of single words.
     """

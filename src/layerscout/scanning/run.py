@@ -301,7 +301,7 @@ def _collect_warnings(
 
 
 def _diagnose(scores: Mapping[str, Score]) -> dict[str, Any]:
-    """Tell how smooth the curves are, and how the scores agree with each other and the probe."""
+    """Return how smooth the curves are, and how the scores agree with each other and the probe."""
     of_states = {key: score for key, score in scores.items() if score.of == "states"}
     diagnostics: dict[str, Any] = {
         "smoothness": {key: smoothness(score.values) for key, score in of_states.items()}

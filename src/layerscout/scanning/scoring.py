@@ -72,14 +72,14 @@ class Sample:
         return self.labels.dtype.kind == "b"
 
     def state(self, states: States, s: int) -> State | None:
-        """Give state s; None if it is not scored or holds values that are not finite."""
+        """Return state s; None if it is not scored or holds values that are not finite."""
         if s < self.first:
             return None
-        found = states[s]
-        if not np.isfinite(found).all():
+        array = states[s]
+        if not np.isfinite(array).all():
             return None
         return State(
-            found,
+            array,
             self.labels,
             self.groups,
             self.seed,
@@ -152,18 +152,18 @@ class LabelScores:
             for key in keys
         }
         labels = range(sample.labels.shape[1] if keys else 0)
-        asked = [label for label in labels if any(label not in rare[key] for key in keys)]
-        return cls(rare, {label: sample.take_label(label) for label in asked})
+        frequent = [label for label in labels if any(label not in rare[key] for key in keys)]
+        return cls(rare, {label: sample.take_label(label) for label in frequent})
 
     def score(self, state: State) -> ByLabel:
         """Compute the scores of one state."""
-        found: dict[str, dict[int, Entry]] = {key: {} for key in self.rare}
+        entries: dict[str, dict[int, Entry]] = {key: {} for key in self.rare}
         for label, select in self.selections.items():
             classes = select(state)
             for key, rare in self.rare.items():
                 if label not in rare:
-                    found[key][label] = score_entry(key, classes)
-        return found
+                    entries[key][label] = score_entry(key, classes)
+        return entries
 
     def average(self, rows: Sequence[ByLabel]) -> dict[str, Score]:
         """Average over the labels that have a value at every state that is scored.
@@ -261,8 +261,8 @@ def score_states(
     single = [key for key in of_states if SCORES[key].together or not sample.several]
     by_label = LabelScores.of(sample, [key for key in of_states if key not in single])
     rare = {key: find_rare(sample.labels, sample.examples, SCORES[key].fewest) for key in single}
-    asked = {rare[key] for key in single if key not in known}
-    selections = {classes: sample.leave_out(classes) for classes in asked}
+    left_out = {rare[key] for key in single if key not in known}
+    selections = {classes: sample.leave_out(classes) for classes in left_out}
 
     def score_state(s: int) -> tuple[dict[str, Entry], ByLabel]:
         state = sample.state(states, s)
@@ -331,23 +331,23 @@ def warn_of_rare_classes(
             few.setdefault(max(1 + several, SCORES[key].fewest), []).append(key)
         if several and (undefined := score.details.get("undefined")):
             without.append(f"{_list_names(names, undefined)} from {key}")
-    told = [
+    parts = [
         f"{_list_names(names, scores[keys[0]].details['left_out'])} from {', '.join(keys)} (fewer "
         f"than {fewest}{' with the label, or without' if several else ''})"
         for fewest, keys in sorted(few.items())
     ]
-    found = []
-    if told:
-        found.append(
-            f"{what} with too few examples were left out: {'; '.join(told)}; use more examples, or "
-            f"other scores, which use all {what}"
+    warnings = []
+    if parts:
+        warnings.append(
+            f"{what} with too few examples were left out: {'; '.join(parts)}; use more examples, "
+            f"or other scores, which use all {what}"
         )
     if without:
-        found.append(
+        warnings.append(
             f"labels that have no value at some state were left out: {'; '.join(without)}; use "
             "more examples"
         )
-    return found
+    return warnings
 
 
 def _list_names(names: Sequence[str], numbers: Sequence[int]) -> str:

@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def _check_arguments() -> None:
-    """Refuse names that no file written here could hold, before any work is done."""
+    """Raise for names that no file written here could hold, before any work is done."""
     for argument in sys.argv[1:]:
         try:
             argument.encode()
@@ -98,8 +98,8 @@ def _tell(error: Exception) -> None:
         typer.echo(f"layerscout: {error}", err=True)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"layerscout {version('layerscout')}")

@@ -159,7 +159,7 @@ class Placement:
     """GPUs per job on a cluster, such as 0.5."""
 
     def __post_init__(self) -> None:
-        """Refuse options of a cluster where there is none."""
+        """Raise for options of a cluster where there is none."""
         given = [name for name in ("address", "cpus", "gpus") if getattr(self, name) is not None]
         if self.backend != "ray" and given:
             raise InputError(f"--{given[0]} requires --backend ray; add it, or leave this out")
@@ -202,7 +202,7 @@ def _write_command(resume: bool) -> str:
 
 
 def check_outputs(folder: Path, *names: str, plot: Path | None = None) -> None:
-    """Refuse folders and pictures that could not be written, before any work.
+    """Raise for folders and pictures that could not be written, before any work.
 
     Raises:
         InputError: if one of them cannot be written.
@@ -218,7 +218,7 @@ def check_outputs(folder: Path, *names: str, plot: Path | None = None) -> None:
 
 
 def check_checkpoint(folder: Path) -> None:
-    """Refuse a folder that a checkpoint could not be written to, before any work.
+    """Raise for a folder that a checkpoint could not be written to, before any work.
 
     Raises:
         InputError: if it cannot be made, or holds something else.

@@ -290,7 +290,7 @@ def write_config(verb: str, given: Given, folder: Path) -> None:
 
 
 def _is_path(name: str, value: Any) -> bool:
-    """Tell a file or a folder from a name on the hub, the demo, a strategy or a fraction."""
+    """Return whether it is a file or a folder, and no name, demo, strategy or fraction."""
     if name in ("plan", "against"):
         return str(value).endswith(".json")
     named = name in ("model", "data", "scan", "validation", "test")

@@ -121,8 +121,8 @@ def _estimate(recipe: str, folder: Path, options: StudyOptions, printing: Printi
             from layerscout.studies import estimate
 
             loaded = options.load(recipe)
-        found = estimate(loaded, folder, data=options.data, progress=not printing.quiet)
-    study_terminal.report_estimate(found, as_json=printing.json)
+        estimated = estimate(loaded, folder, data=options.data, progress=not printing.quiet)
+    study_terminal.report_estimate(estimated, as_json=printing.json)
 
 
 def _run(
@@ -157,8 +157,8 @@ def _run(
             progress=not printing.quiet,
             on_trial=None if printing.quiet else study_terminal.print_trial,
         )
-        told = studies.write_report(folder, figures=figures)
-    failed = study_terminal.report_study(result, told, printing)
+        reported = studies.write_report(folder, figures=figures)
+    failed = study_terminal.report_study(result, reported, printing)
     if failed:
         raise LayerscoutError(
             f"{failed} trials failed, and the others are done; see the records in "
@@ -167,7 +167,7 @@ def _run(
 
 
 def _check_earlier_study(folder: Path, title: str) -> None:
-    """Refuse the folder of another study, whose tables and report would be lost."""
+    """Raise for the folder of another study, whose tables and report would be lost."""
     from layerscout.runtime import read_json
 
     earlier = title

@@ -163,7 +163,7 @@ def report_study(result: Study, reported: Reported, printing: Printing) -> int:
     folder = result.store.folder
     keys = {cell.trial.key for cell in result.cells if cell.trial is not None}
     records = map(result.store.read, keys)
-    failed = sum(record is not None and record["status"] == "failed" for record in records)
+    failed = sum(1 for record in records if record and record["status"] == "failed")
     refused = Counter(cell.refused for cell in result.cells if cell.refused is not None)
     warnings = [f"{number} could not be run: {why}" for why, number in refused.items()]
     console = open_report({"warnings": warnings}, folder / "study.json", printing)

@@ -152,7 +152,7 @@ def tune(
 
 
 def _check_saved_whole(formats: Sequence[str], request: TuneRequest) -> None:
-    """Refuse formats of what is not saved as a whole checkpoint, as far as the request says."""
+    """Raise for formats of what is not saved as a whole checkpoint, as far as the request says."""
     method = request.method
     apart = isinstance(method, Method) and METHODS[method.name].saved == "apart"
     if formats and (apart or request.keep_adapter or request.classifier == "mean-linear"):

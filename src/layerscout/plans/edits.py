@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from layerscout.plans.papers import WeightInit
 from layerscout.plans.plan import EMBEDDINGS, ranges, read_ranges
@@ -45,51 +45,38 @@ class Truncate:
 
 
 @dataclass(frozen=True)
-class Skip:
+class _BlockEdit:
+    """An edit of some blocks, kept sorted."""
+
+    blocks: Collection[int]
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Sort the blocks and check them."""
+        object.__setattr__(self, "blocks", _sort_blocks(self.blocks))
+
+    @property
+    def notation(self) -> str:
+        """The edit as text."""
+        return f"{self.name}:{ranges(self.blocks)}"
+
+
+class Skip(_BlockEdit):
     """Pass blocks over: each takes what the one before them gave. Phang et al. 2021, §4.1."""
 
-    blocks: Collection[int]
-
-    def __post_init__(self) -> None:
-        """Sort the blocks and check them."""
-        object.__setattr__(self, "blocks", _sort_blocks(self.blocks))
-
-    @property
-    def notation(self) -> str:
-        """The edit as text."""
-        return f"skip:{ranges(self.blocks)}"
+    name = "skip"
 
 
-@dataclass(frozen=True)
-class Reinitialize:
+class Reinitialize(_BlockEdit):
     """Re-initialise blocks. Tamkin et al. 2020, §2, App. B."""
 
-    blocks: Collection[int]
-
-    def __post_init__(self) -> None:
-        """Sort the blocks and check them."""
-        object.__setattr__(self, "blocks", _sort_blocks(self.blocks))
-
-    @property
-    def notation(self) -> str:
-        """The edit as text."""
-        return f"reinit:{ranges(self.blocks)}"
+    name = "reinit"
 
 
-@dataclass(frozen=True)
-class Preserve:
+class Preserve(_BlockEdit):
     """Re-initialise all blocks but these. Tamkin et al. 2020, §4."""
 
-    blocks: Collection[int]
-
-    def __post_init__(self) -> None:
-        """Sort the blocks and check them."""
-        object.__setattr__(self, "blocks", _sort_blocks(self.blocks))
-
-    @property
-    def notation(self) -> str:
-        """The edit as text."""
-        return f"preserve:{ranges(self.blocks)}"
+    name = "preserve"
 
 
 @dataclass(frozen=True)
@@ -125,7 +112,7 @@ class Permute:
         return f"permute:{','.join(map(str, self.order))}"
 
     def on(self, blocks: int) -> tuple[int, ...]:
-        """Give the block that comes to each place of a model of so many blocks.
+        """Return the block that comes to each place of a model of so many blocks.
 
         Raises:
             InputError: if the order is that of another number of blocks.
@@ -165,15 +152,15 @@ class EditSpec:
     weight_init: WeightInit = WeightInit()  # noqa: RUF009  (frozen)
 
     def as_dict(self) -> dict[str, Any]:
-        """Give what the JSON files hold."""
-        found = arrange(self.edits, self.blocks)
+        """Return what the JSON files hold."""
+        arrangement = arrange(self.edits, self.blocks)
         return {
             "edits": format_edits(self.edits),
             "blocks": self.blocks,
             "seed": self.seed,
             **asdict(self.weight_init),
-            "order": list(found.order),
-            "fresh": sorted(found.fresh),
+            "order": list(arrangement.order),
+            "fresh": sorted(arrangement.fresh),
         }
 
     @property
@@ -189,10 +176,8 @@ class EditSpec:
             InputError: if an edit is unknown or misspelt.
         """
         weight_init = WeightInit(content["keep_layer_norm"], content["as_released"])
-        blocks, seed = (
-            check_integer("blocks", content["blocks"], 1),
-            check_integer("seed", content["seed"], 0),
-        )
+        blocks = check_integer("blocks", content["blocks"], 1)
+        seed = check_integer("seed", content["seed"], 0)
         return cls(make_edits(content["edits"]), blocks, seed, weight_init)
 
 
@@ -259,13 +244,14 @@ def arrange(edits: Sequence[Edit], blocks: int) -> Arrangement:
     standing = [_Place(block) for block in range(1, blocks + 1)]
     permuted = False
     for edit in edits:
+        if isinstance(edit, _BlockEdit):
+            _check_reach(edit, edit.blocks, len(standing))
         match edit:
             case Truncate(head):
                 _check_reach(edit, [head], len(standing))
                 _check_removed(edit, standing[head:])
                 standing = standing[:head]
             case Skip(skipped):
-                _check_reach(edit, skipped, len(standing))
                 removed = [standing[block - 1] for block in skipped]
                 _check_removed(edit, removed)
                 standing = [place for place in standing if place not in removed]
@@ -274,10 +260,8 @@ def arrange(edits: Sequence[Edit], blocks: int) -> Arrangement:
                         f"a model needs a block, but {edit.notation} skips all {blocks}; keep one"
                     )
             case Reinitialize(drawn):
-                _check_reach(edit, drawn, len(standing))
                 standing = _reinitialize_places(edit, standing, set(drawn))
             case Preserve(kept):
-                _check_reach(edit, kept, len(standing))
                 others = set(range(1, len(standing) + 1)) - set(kept)
                 standing = _reinitialize_places(edit, standing, others)
             case Permute():
@@ -374,9 +358,5 @@ def _read(written: str) -> Edit:
                 f"{low}-{high} in {text!r:.60}"
             )
         blocks += range(low, high + 1)
-    match name:
-        case "skip":
-            return Skip(blocks)
-        case "reinit":
-            return Reinitialize(blocks)
-    return Preserve(blocks)
+    kinds = {kind.name: kind for kind in (Skip, Reinitialize, Preserve)}
+    return kinds[name](blocks)

@@ -102,7 +102,7 @@ METHODS: Mapping[str, type[Method]] = {
 
 
 def make_method(method: Method | str, **options: Any) -> Method:
-    """Give a method by its name and options; those that are None count as not given.
+    """Return a method by its name and options; those that are None count as not given.
 
     Args:
         method: a key of `METHODS`, or a method, which takes no options.
@@ -130,12 +130,12 @@ def make_method(method: Method | str, **options: Any) -> Method:
 
 
 def describe_method(method: Method) -> dict[str, Any]:
-    """Give the options of a method, as the JSON files hold them beside its name."""
+    """Return the options of a method, as the JSON files hold them beside its name."""
     return asdict(method)
 
 
 def apply_method(plan: Plan, method: Method, blocks: int) -> Plan:
-    """Give a plan as the method follows it, on a model of so many blocks.
+    """Return a plan as the method follows it, on a model of so many blocks.
 
     Only full fine-tuning trains the embeddings: the others leave them even in (1, L, L).
 
@@ -152,7 +152,7 @@ def apply_method(plan: Plan, method: Method, blocks: int) -> Plan:
 
 
 def check_untied(family: str, weights: Sequence[int], method: Method) -> None:
-    """Refuse to give each block something of its own while blocks share their weights.
+    """Raise if each block would get something of its own, but blocks share their weights.
 
     LoRA follows the weights instead, and so does full fine-tuning.
 
@@ -172,7 +172,7 @@ def check_untied(family: str, weights: Sequence[int], method: Method) -> None:
 
 
 def check_tunes_blocks(plan: Plan, method: Method) -> None:
-    """Refuse a plan that leaves the method nothing to do.
+    """Raise for a plan that leaves the method nothing to do.
 
     Raises:
         InputError: if it tunes no block; full fine-tuning still tunes the head.

@@ -213,12 +213,12 @@ class Plan:
         return f"{before}blocks:{ranges(self.tuned)}@{self.head}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Give `tuned`, `head` and `notation`, as the JSON files hold them.
+        """Return `tuned`, `head` and `notation`, as the JSON files hold them.
 
         And `embeddings`, where they are tuned though some blocks are not.
         """
-        found = {"tuned": list(self.tuned), "head": self.head, "notation": self.notation}
-        return found | ({"embeddings": True} if split_embeddings(self.notation)[0] else {})
+        content = {"tuned": list(self.tuned), "head": self.head, "notation": self.notation}
+        return content | ({"embeddings": True} if split_embeddings(self.notation)[0] else {})
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:
@@ -250,14 +250,14 @@ def require_text(plan: Any) -> str:
 
 
 def split_embeddings(written: str) -> tuple[bool, str]:
-    """Tell whether "emb+" stands before a plan that is text, and give what is left of it."""
+    """Return whether "emb+" stands before a plan that is text, and give what is left of it."""
     first, _, plan = written.partition("+")
-    found = first.strip().lower() == EMBEDDINGS
-    return found, plan.strip() if found else written
+    named = first.strip().lower() == EMBEDDINGS
+    return named, plan.strip() if named else written
 
 
 def check_embeddings(plan: Plan, blocks: int) -> None:
-    """Refuse a plan of embeddings whose notation would be that of one without them.
+    """Raise for a plan of embeddings whose notation would be that of one without them.
 
     Raises:
         InputError: if it tunes all of the model but the blocks above the head.
@@ -334,7 +334,7 @@ def make_plan(
 
 
 def check_tied(plan: Plan, weights: Sequence[int]) -> None:
-    """Show that the plan treats blocks that share weights, as ALBERT's do, alike.
+    """Raise unless the plan treats blocks that share weights, as ALBERT's do, alike.
 
     They must be all tuned or all frozen. And a model cut at the head must find the weights of each
     block again: ALBERT spreads its G groups evenly over n blocks, block i taking group
@@ -366,7 +366,7 @@ def check_tied(plan: Plan, weights: Sequence[int]) -> None:
 
 
 def weight_sets(blocks: int, groups: int) -> tuple[int, ...]:
-    """Give the set of weights, from 0, that each of ALBERT's blocks uses: a few sets serve all.
+    """Return the set of weights, from 0, that each of ALBERT's blocks uses: a few sets serve all.
 
     The expression is that of ALBERT's forward pass, whose rounding it shares.
     """
@@ -380,7 +380,7 @@ def ranges(blocks: Collection[int]) -> str:
 
 
 def _runs(blocks: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Give the first and the last of every run of neighbours; `blocks` are sorted."""
+    """Return the first and the last of every run of neighbours; `blocks` are sorted."""
     known = frozenset(blocks)
     starts = [block for block in blocks if block - 1 not in known]
     ends = [block for block in blocks if block + 1 not in known]
@@ -440,13 +440,13 @@ def _plan_by_rank(
             "in a scan, or top:k, or name the blocks (blocks:3,7-9@12)"
         )
     sign = 1.0 if strategy.startswith("rank-bottom") else -1.0
-    found = [(sign * v, i) for i, v in enumerate(ranking) if v is not None and isfinite(v) and i]
-    if len(ranking) != blocks + 1 or len(found) < k:
+    ranked = [(sign * v, i) for i, v in enumerate(ranking) if v is not None and isfinite(v) and i]
+    if len(ranking) != blocks + 1 or len(ranked) < k:
         raise InputError(
             f"{strategy} needs a block score with {blocks + 1} entries, {k} of them defined; got "
-            f"{len(ranking)} and {len(found)}; use top:k"
+            f"{len(ranking)} and {len(ranked)}; use top:k"
         )
-    return Plan([block for _, block in sorted(found)[:k]], blocks).on(blocks)
+    return Plan([block for _, block in sorted(ranked)[:k]], blocks).on(blocks)
 
 
 def _check_count(k: int, blocks: int, strategy: str) -> None:

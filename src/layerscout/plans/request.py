@@ -55,7 +55,7 @@ HEAD_RATES = tuple(sorted(set(FAMILY_RATES.values())))
 
 
 def first_state(pooling: Pooling) -> int:
-    """Give the first state that can differ between texts.
+    """Return the first state that can differ between texts.
 
     The first token is the same in all of them, and so is its embedding: cls has no state 0.
     """
@@ -63,7 +63,7 @@ def first_state(pooling: Pooling) -> int:
 
 
 def usual_pooling(reads: ReadToken | None, *, words: bool = False) -> Pooling:
-    """Give the pooling that a scan has unless it is told otherwise.
+    """Return the pooling that a scan has unless it is told otherwise.
 
     A decoder's tokens see only what stands before them, so that the last one alone has seen the
     whole text; docs/measured/decoders.md compares the poolings.
@@ -293,14 +293,14 @@ class TuneRequest(Settings):
         paper: dict[str, Any] = {}
         classifier: Classifier = "family"
         if self.preset is not None:
-            found = preset(
+            published = preset(
                 self.preset,
                 task=task,
                 examples=examples,
                 as_released=self.as_released,
                 full=full,
             )
-            paper, classifier = dict(found.settings), found.classifier
+            paper, classifier = dict(published.settings), published.classifier
             if "epochs" in given:
                 paper.pop("max_steps", None)
         settings = Settings(**{"metric": metric} | paper | given)
@@ -310,11 +310,11 @@ class TuneRequest(Settings):
 
 
 def describe_given(request: TuneRequest) -> dict[str, Any]:
-    """Give the options of a tuning that were set explicitly, as JSON holds them.
+    """Return the options of a tuning that were set explicitly, as JSON holds them.
 
     The method and its options are left out: a plan.json may have named them.
     """
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for name in sorted(request.given - {"method", "method_options"}):
         value = getattr(request, name)
         if name == "edits":
@@ -323,8 +323,8 @@ def describe_given(request: TuneRequest) -> dict[str, Any]:
             value = value.notation
         elif isinstance(value, Path):
             value = str(value)
-        found[name] = list(value) if isinstance(value, tuple) else value
-    return found
+        content[name] = list(value) if isinstance(value, tuple) else value
+    return content
 
 
 @dataclass(frozen=True)

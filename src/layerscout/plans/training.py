@@ -108,20 +108,20 @@ class Settings:
         return self.batch_size * (self.accumulation or 1)
 
     def steps_per_epoch(self, examples: int) -> int:
-        """Give the steps of a pass over so many examples."""
+        """Return the steps of a pass over so many examples."""
         return -(-examples // self.step_size)
 
     def steps(self, examples: int) -> int:
-        """Give the steps of a whole training on so many examples."""
+        """Return the steps of a whole training on so many examples."""
         return self.max_steps or self.epochs * self.steps_per_epoch(examples)
 
     def passes(self, examples: int) -> int:
-        """Give the epochs of a whole training; the last one may be cut short by `max_steps`."""
+        """Return the epochs of a whole training; the last one may be cut short by `max_steps`."""
         return -(-self.steps(examples) // self.steps_per_epoch(examples))
 
 
 def choose_epochs(settings: Settings, examples: int, kind: str, labels: Sequence[str]) -> int:
-    """Give the epochs of a training for which none are asked: more than 5 with few examples.
+    """Return the epochs of a training for which none are asked: more than 5 with few examples.
 
     Args:
         settings: how it trains.
@@ -136,7 +136,7 @@ def choose_epochs(settings: Settings, examples: int, kind: str, labels: Sequence
 
 
 def rank_rate(values: Sequence[float | None]) -> tuple[int, float]:
-    """Give what a learning rate ranks by: how many of its runs came through, then their mean.
+    """Return what a learning rate ranks by: how many of its runs came through, then their mean.
 
     Args:
         values: the metric of every run, None where it has none.
@@ -146,7 +146,7 @@ def rank_rate(values: Sequence[float | None]) -> tuple[int, float]:
 
 
 def learning_rate_at(step: int, steps: int, warmup: float, schedule: Schedule = "linear") -> float:
-    """Give the share of the peak rate at a step: a linear rise, then a linear fall to 0, or none.
+    """Return the share of the peak rate at a step: a linear rise, then a linear fall to 0, or none.
 
     Args:
         step: from 0.

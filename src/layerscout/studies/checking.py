@@ -115,8 +115,8 @@ def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
         if isinstance(grid, Mapping)
     }
     for key, grid in grids.items():
-        found = (*_argument_faults(grid), *_source_faults(grid, grids))
-        faults += (f"grids.{key}.{fault}" for fault in found)
+        of_grid = (*_argument_faults(grid), *_source_faults(grid, grids))
+        faults += (f"grids.{key}.{fault}" for fault in of_grid)
     faults += _reference_faults(content, grids)
     if recipe is not None and not faults:
         return recipe
@@ -202,8 +202,8 @@ def _source_faults(grid: _Written, grids: Mapping[str, _Written]) -> Iterator[st
 
 
 def _checkpoints(grid: _Written) -> list[Any]:
-    found = grid.settings.get("checkpoints")
-    return found if isinstance(found, list) else []
+    epochs = grid.settings.get("checkpoints")
+    return epochs if isinstance(epochs, list) else []
 
 
 def _reference_faults(content: Mapping[str, Any], grids: Mapping[str, _Written]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from layerscout.studies.trial import DRAWING, Trial
 def list_rates(
     grid: Grid, given: Mapping[str, Any], plan: Plan, method: Method, task: str
 ) -> Sequence[float] | None:
-    """Give the learning rates of a point: of its grid, of its settings or of its preset."""
+    """Return the learning rates of a point: of its grid, of its settings or of its preset."""
     strategy, preset = str(given["plan"]), given.get("preset")
     if "learning_rate" in grid.axes:
         return list(grid.label_values("learning_rate").values())
@@ -128,7 +128,7 @@ def check_readable(given: Mapping[str, Any], method: Method) -> None:
 
 
 def normalise_drawing(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Give what determines which examples are read, and leave out what makes no difference."""
+    """Return what determines which examples are read, and leave out what makes no difference."""
     found = {name: arguments[name] for name in DRAWING if arguments.get(name) is not None}
     if found.get("examples") == "all":
         del found["examples"]

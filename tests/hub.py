@@ -72,7 +72,7 @@ def hub(
         def answer(self) -> None:
             requests.append(f"{self.command} {self.path}")
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            answer = _answer(repositories, gated, self.path, self.headers.get("Range"), body)
+            answer = _answer(repositories, gated, self.path, body)
             self.send_response(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)
@@ -127,10 +127,9 @@ def _answer(
     repositories: Mapping[tuple[str, str], _Repository],
     gated: Collection[str],
     address: str,
-    part: str | None,
     body: bytes,
 ) -> _Answer:
-    """Answer a request for `address`; `part` is its Range header, `body` its form."""
+    """Answer a request for `address`; `body` is its form."""
     url = urlsplit(address)
     match = _API.fullmatch(url.path) or _RESOLVE.fullmatch(url.path)
     if match is None:
@@ -143,7 +142,7 @@ def _answer(
         return _refusal(404, "RevisionNotFound")
     if match.re is _RESOLVE:
         refused = asked["id"] in gated
-        return _refusal(403, "GatedRepo") if refused else _file(repository, asked["path"], part)
+        return _refusal(403, "GatedRepo") if refused else _file(repository, asked["path"])
     if asked.get("verb") == "tree":
         recursive = parse_qs(url.query).get("recursive", [""])[0].lower() == "true"
         entries = _under(repository, asked.get("path", ""), recursive)
@@ -163,20 +162,13 @@ def _as_json(value: object) -> _Answer:
     return _Answer(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
 
 
-def _file(repository: _Repository, path: str, part: str | None) -> _Answer:
-    headers = {"X-Repo-Commit": repository.commit, "Accept-Ranges": "bytes"}
+def _file(repository: _Repository, path: str) -> _Answer:
+    headers = {"X-Repo-Commit": repository.commit}
     data = repository.files.get(path)
     if data is None:
         return _Answer(404, headers | {"X-Error-Code": "EntryNotFound"})
     headers["ETag"] = f'"{_blob(data)}"'
-    bounds = re.fullmatch(r"bytes=(\d+)-(\d*)", part or "")
-    if bounds is None:
-        return _Answer(200, headers, data)
-    first, last = int(bounds[1]), min(int(bounds[2] or len(data)), len(data) - 1)
-    if first > last:
-        return _Answer(416, headers | {"Content-Range": f"bytes */{len(data)}"})
-    headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
-    return _Answer(206, headers, data[first : last + 1])
+    return _Answer(200, headers, data)
 
 
 def _card(name: str, repository: _Repository, gated: bool) -> dict[str, object]:

@@ -6,7 +6,6 @@ import math
 import shutil
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
     MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
@@ -100,15 +99,6 @@ def test_groups_of_shared_blocks_are_counted_by_the_block_that_uses_them(tmp_pat
     counts = model_shape(AutoConfig.from_pretrained(folder), labels=2).parameters
     assert len(counts.blocks) == 4
     assert counts.embeddings + counts.blocks[0] + counts.blocks[3] + counts.head == counts.total
-
-
-def test_float16_checkpoints_are_computed_in_float32(tiny, tmp_path):
-    folder = shutil.copytree(tiny, tmp_path / "half")
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float16)
-    model.save_pretrained(folder)
-    assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
-    loaded = Encoder.load(folder, device="cpu")
-    assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
 
 
 def without(*names):

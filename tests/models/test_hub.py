@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
 from typing import Any
 
@@ -176,39 +175,6 @@ def ask(environment: dict[str, str], code: str) -> dict[str, Any]:
         pytest.fail(done.stderr)
     answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answers
-
-
-def test_the_fake_hub_speaks_like_the_real_one(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "b.txt").write_text("0123456789")
-    with hub({"org/name": tmp_path}, {}) as running:
-
-        def get(path: str, **headers: str) -> tuple[int, HTTPMessage, bytes]:
-            connection = HTTPConnection(running.url.removeprefix("http://"))
-            connection.request("GET", path, headers=headers)
-            response = connection.getresponse()
-            answer = response.status, response.headers, response.read()
-            connection.close()
-            return answer
-
-        status, headers, body = get("/org/name/resolve/main/a/b.txt")
-        assert (status, body, headers["Content-Length"]) == (200, b"0123456789", "10")
-        commit = headers["X-Repo-Commit"]
-        file = f"/org/name/resolve/{commit}/a/b.txt"
-        assert get(file, Range="bytes=4-6")[::2] == (206, b"456")
-        assert get(file, Range="bytes=8-")[::2] == (206, b"89")
-        assert get(file, Range="bytes=10-")[0] == 416
-        assert json.loads(get("/api/models/org/name/revision/main")[2])["sha"] == commit
-        for recursive, paths in (("false", ["a"]), ("true", ["a", "a/b.txt"])):
-            tree = json.loads(get(f"/api/models/org/name/tree/main?recursive={recursive}")[2])
-            assert [entry["path"] for entry in tree] == paths
-        for path, code in (
-            ("/org/name/resolve/main/c.txt", "EntryNotFound"),
-            ("/org/name/resolve/v2/a/b.txt", "RevisionNotFound"),
-            ("/datasets/org/name/resolve/main/a/b.txt", "RepoNotFound"),
-        ):
-            assert (get(path)[0], get(path)[1]["X-Error-Code"]) == (404, code)
-    assert running.requests[0] == "GET /org/name/resolve/main/a/b.txt"
 
 
 @dataclass(frozen=True)

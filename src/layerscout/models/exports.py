@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from inspect import signature
@@ -70,17 +70,26 @@ def export(
         InputError: if it cannot be written, or `folder` holds anything but a checkpoint.
     """
     stored = getattr(torch, dtype)
-    with quiet_transformers(), replace_folder(Path(folder)) as temporary:
-        weights = {
-            name: tensor.to(stored) if tensor.is_floating_point() else tensor
-            for name, tensor in model.state_dict().items()
-        }
-        model.save_pretrained(temporary, state_dict=weights)
-        config = copy.deepcopy(model.config)
-        config.dtype = stored
-        config.save_pretrained(temporary)
+    weights = {
+        name: tensor.to(stored) if tensor.is_floating_point() else tensor
+        for name, tensor in model.state_dict().items()
+    }
+    with _write_model(model, weights, stored, folder) as temporary:
         save_tokenizer(tokenizer, model, temporary, max_length=max_length)
         (temporary / "README.md").write_text(card, encoding="utf-8")
+
+
+@contextmanager
+def _write_model(
+    model: Any, weights: Mapping[str, Tensor], dtype: torch.dtype | None, folder: str | Path
+) -> Iterator[Path]:
+    """Write weights and the configuration into a folder that replaces `folder` once it is whole."""
+    with quiet_transformers(), replace_folder(Path(folder)) as temporary:
+        model.save_pretrained(temporary, state_dict=weights)
+        config = copy.deepcopy(model.config)
+        config.dtype = dtype  # as it is stored, and not as the library holds it
+        config.save_pretrained(temporary)
+        yield temporary
 
 
 def round_weights(model: Any, dtype: Computed) -> None:
@@ -139,11 +148,8 @@ def truncate(
             f"the head ({', '.join(heads)}) was trained on state {blocks} and now reads state "
             f"{head}; tune it again"
         )
-    with quiet_transformers(), replace_folder(Path(folder)) as temporary:
-        weights = {k: v for k, v in short.state_dict().items() if k not in missing}
-        short.save_pretrained(temporary, state_dict=weights)
-        short.config.dtype = dtype  # what the model asks to be computed in, if anything
-        short.config.save_pretrained(temporary)
+    weights = {k: v for k, v in short.state_dict().items() if k not in missing}
+    with _write_model(short, weights, dtype, folder) as temporary:
         save_tokenizer(encoder.tokenizer, short, temporary)
     return tuple(warnings)
 
@@ -213,6 +219,8 @@ def save_tokenizer(
     tokenizer.save_pretrained(folder)
 
 
+FORMATS = ("sentence-transformers", "onnx")
+
 # The folder and file names are those that sentence-transformers and the hub look for.
 POOLING, GRAPH = Path("1_Pooling") / "config.json", Path("onnx") / "model.onnx"
 
@@ -261,8 +269,11 @@ def add_formats(
         LayerscoutError: if a format cannot be made of this model; the others are written.
     """
     path = Path(folder).expanduser()
-    for name in sorted(check_formats(names), reverse=True):  # onnx last, which may fail
-        FORMATS[name](path, base)
+    formats = check_formats(names)
+    if "sentence-transformers" in formats:
+        _add_sentence_transformers(path, base)
+    if "onnx" in formats:  # last, since it may fail
+        _add_onnx(path)
 
 
 def _add_sentence_transformers(folder: Path, base: str | Path | None) -> None:
@@ -286,7 +297,7 @@ def _add_sentence_transformers(folder: Path, base: str | Path | None) -> None:
             file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _add_onnx(folder: Path, base: str | Path | None) -> None:
+def _add_onnx(folder: Path) -> None:
     import transformers
     from transformers import AutoTokenizer
 
@@ -360,9 +371,3 @@ def _compare(model: Any, inputs: Mapping[str, Tensor], file: Path) -> float:
     with torch.no_grad():
         expected = next(iter(model(**inputs).values())).numpy()
     return float(np.abs(np.asarray(outputs) - expected).max())
-
-
-FORMATS: Mapping[str, Callable[[Path, str | Path | None], None]] = {
-    "sentence-transformers": _add_sentence_transformers,
-    "onnx": _add_onnx,
-}

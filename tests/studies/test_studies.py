@@ -206,6 +206,21 @@ def test_a_record_that_was_cut_short_is_run_again(tiny, reviews, copy):
     assert records(copy) == before
 
 
+def test_a_lock_file_goes_only_once_the_record_stands(copy):
+    store = Store(copy)
+    key = next(iter(records(copy)))
+    record, path = store.read(key), copy / "trials" / f".{key}.lock"
+    store.path(key).unlink()
+    with store.lock(key) as ours:
+        assert ours
+        with Store(copy).lock(key) as theirs:
+            assert not theirs
+    assert path.exists()  # whoever opened it before, and whoever opens it now, have one lock
+    with store.lock(key):
+        store.write(record)
+    assert not path.exists() and store.read(key) == record
+
+
 def test_what_killed_runs_left_is_removed_in_time(tiny, reviews, tmp_path):
     (tmp_path / "trials").mkdir()
     names = ("left-ab12cd34", "fresh-ab12cd34")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from layerscout.data import check_metric
 from layerscout.models import check_family
 from layerscout.plans import (
-    Method,
-    ModelShape,
     Plan,
     apply_method,
     arrange,
@@ -192,7 +189,11 @@ def _make_tunings(
     plan = apply_method(plan.on(blocks), method, blocks)
     given["metric"] = given.get("metric", metrics.get(task.name, task.metric))
     check_metric(given["metric"], task)
-    _check_method(given, plan, shape, method)
+    check_family(shape.family, method)
+    check_untied(shape.family, shape.weights, method)
+    check_tunes_blocks(plan, method)
+    if not given.get("untie") and not given.get("edits"):
+        check_tied(plan, shape.weights)
     rates = list_rates(grid, given, plan, method, task.name)
     given = spell_out(given, task, method, full=plan.tunes_all(blocks) and method.name == "full")
     if keep:
@@ -210,14 +211,6 @@ def _make_tunings(
         trial = make_trial(context, "tune", (model,), name, arguments, given["seed"], keep=keep)
         cells.append(Cell(point.grid, values | {"learning_rate": f"{rate:g}"}, trial))
     return cells
-
-
-def _check_method(given: Mapping[str, Any], plan: Plan, shape: ModelShape, method: Method) -> None:
-    check_family(shape.family, method)
-    check_untied(shape.family, shape.weights, method)
-    check_tunes_blocks(plan, method)
-    if not given.get("untie") and not given.get("edits"):
-        check_tied(plan, shape.weights)
 
 
 def _resolve_plan(point: Point, blocks: int, context: TrialContext) -> tuple[Plan, int | None]:
@@ -247,8 +240,8 @@ def make_untuned_scan(point: Point, context: TrialContext) -> Cell:
     """Make the cell of a scan of a model that no other grid has tuned."""
     arguments = dict(point.arguments)
     model, task, seed = (arguments.pop(name) for name in READ)
-    make = partial(make_trial, context, "scan", (model,), task, arguments | {"seed": seed}, seed)
-    return _make_cell(point.grid, point.values, make)
+    arguments["seed"] = seed
+    return _make_cell(point.grid, point.values, context, "scan", (model,), task, arguments, seed)
 
 
 def group_sources(
@@ -284,7 +277,6 @@ def make_reading(
     """
     given = {name: value for name, value in point.arguments.items() if name not in READ}
     trials = [cell.trial for cell in models if cell.trial is not None]
-    context.remember(trials)
     first = trials[0]
     epochs, original = given.pop("checkpoints", None), given.pop("original", False)
     sources: list[Any] = [{"trial": trial.key} for trial in trials]
@@ -305,15 +297,14 @@ def make_reading(
             *map(_name_model, models),
             *(f"model {label_value(one)}, untuned" for one in originals),
         ]
-    models_read = (*sources, *originals)
-    make = partial(make_trial, context, grid.verb, models_read, first.task, arguments | given, 0)
-    return _make_cell(point.grid, values, make)
+    trial = grid.verb, (*sources, *originals), first.task, arguments | given, 0
+    return _make_cell(point.grid, values, context, *trial)
 
 
-def _make_cell(grid: str, values: Mapping[str, Any], make: Callable[[], Trial]) -> Cell:
-    """Make a cell with its trial, or one that says why it cannot be run."""
+def _make_cell(grid: str, values: Mapping[str, Any], *trial: Any) -> Cell:
+    """Make a cell with its trial, as `make_trial` does, or one that says why it cannot be run."""
     try:
-        return Cell(grid, values, make())
+        return Cell(grid, values, make_trial(*trial))
     except InputError as error:
         return Cell(grid, values, None, str(error))
 
@@ -333,10 +324,11 @@ def group_trials(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 def _name_states(trial: Trial) -> str:
     """Name the states that a trial reads: a model's on some examples, up to a cut."""
-    plan = trial.arguments.get("plan")
-    if trial.verb == "tune" and trial.arguments["plan"]["embeddings"]:
-        return trial.key  # which trains all, so shares none
-    cut = None if plan is None else (not plan["embeddings"], Plan.from_dict(plan).cut)
-    drawing = [trial.arguments.get(name) for name in DRAWING]
-    edits = trial.arguments.get("edits")
-    return json.dumps([list(trial.contents), drawing, edits, cut], default=str)
+    arguments = trial.arguments
+    cut = None
+    if trial.verb == "tune":
+        if arguments["plan"]["embeddings"]:
+            return trial.key  # it trains all, so it shares none
+        cut = Plan.from_dict(arguments["plan"]).cut
+    drawing = [arguments.get(name) for name in (*DRAWING, "edits")]
+    return json.dumps([trial.verb == "tune", trial.contents, drawing, cut], default=str)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,12 @@ from layerscout.models import (
     make_config,
     model_shape,
 )
-from layerscout.plans import Classifier, ModelShape
+from layerscout.plans import ModelShape
 from layerscout.runtime import (
     InputError,
     sha256_of,
 )
-from layerscout.studies.trial import Store, Trial
+from layerscout.studies.trial import Store
 
 # The configurations of the models in the papers: family, blocks, width, feed-forward, vocabulary.
 MODELS: Mapping[str, tuple[str, int, int, int, int]] = {
@@ -95,9 +95,9 @@ class TrialContext:
         data: a folder with known tasks by name, which goes before the hub.
         device: as for `Encoder.load`.
         cache_limit: bytes that the cache may hold.
-        pretend: for models and tasks of known size that cannot be had, something of that size
+        pretend: for models and tasks of known size that are not at hand, something of that size
             will do.
-        lengths: mean numbers of tokens that an estimate has counted.
+        assumed: the models and tasks for which something else stands.
     """
 
     store: Store
@@ -105,25 +105,20 @@ class TrialContext:
     device: str = "auto"
     cache_limit: int = DEFAULT_LIMIT
     pretend: bool = False
-    lengths: dict[str, float] = field(default_factory=dict)
+    assumed: set[str] = field(default_factory=set)
     _encoders: dict[tuple[Any, ...], Encoder] = field(default_factory=dict)
     _tasks: dict[str, Task] = field(default_factory=dict)
     _drawn: dict[str, Task] = field(default_factory=dict)
     _checked: set[str] = field(default_factory=set)
     _fingerprints: dict[str, str] = field(default_factory=dict)
-    _configs: dict[str, tuple[Any, Family]] = field(default_factory=dict)
-    _stand_ins: set[str] = field(default_factory=set)
-    _origins: dict[str, str] = field(default_factory=dict)
     _shapes: dict[tuple[Any, ...], ModelShape] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to another process without what was loaded."""
         return TrialContext, (self.store, self.data, self.device, self.cache_limit, self.pretend)
 
-    # --- What trials are made of -----------------------------------------------------------------
-
     def task(self, given: Any) -> Task:
-        """Load a task, or give the one that is loaded.
+        """Load a task, or return the one that is loaded.
 
         Raises:
             InputError: if it cannot be loaded.
@@ -136,31 +131,18 @@ class TrialContext:
                 if not (self.pretend and isinstance(given, str) and given in TASKS):
                     raise
                 self._tasks[name] = stand_in_task(given)
-                self._stand_ins.add(given)
+                self.assumed.add(given)
         return self._tasks[name]
 
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """Name the models and tasks that are not at hand."""
-        return tuple(sorted(self._stand_ins))
-
     def stands_in(self, given: Any) -> bool:
-        """Tell whether a model or a task is not at hand, so that another stands for it."""
-        return isinstance(given, str) and given in self._stand_ins
-
-    def remember(self, trials: Iterable[Trial]) -> None:
-        """Know from which checkpoints these trials of tune start."""
-        self._origins.update({trial.key: trial.models[0] for trial in trials})
-
-    def origin(self, given: Any) -> Any:
-        """Give the checkpoint that a model of a trial was tuned from, or the model itself."""
-        return self._origins.get(given["trial"]) if isinstance(given, Mapping) else given
+        """Return whether a model or a task is not at hand, so that another stands for it."""
+        return isinstance(given, str) and given in self.assumed
 
     def _load(self, given: Any) -> Task:
         if isinstance(given, Mapping):
             options = {key: value for key, value in given.items() if key not in ("name", "data")}
-            loaded = Task.load(given["data"], **options)
-            return loaded if given.get("name") is None else replace(loaded, name=given["name"])
+            task = Task.load(given["data"], **options)
+            return task if given.get("name") is None else replace(task, name=given["name"])
         if given in KNOWN:  # a folder of that name elsewhere is written as {data: ./cola}
             own = None if self.data is None else self.data / benchmark(given)
             return Task.load(own if own and own.is_dir() else KNOWN[given].hub, task=given)
@@ -182,7 +164,7 @@ class TrialContext:
         return self._drawn[name]
 
     def check_examples(self, given: Any, drawing: Mapping[str, Any]) -> None:
-        """Refuse to draw more examples than a task has.
+        """Raise if more examples are to be drawn than a task has.
 
         Args:
             given: as `Trial.task`.
@@ -199,7 +181,7 @@ class TrialContext:
             self._checked.add(name)
 
     def encoder(self, given: Any, precision: str = "float32") -> Encoder:
-        """Load an encoder, or give the one that is loaded.
+        """Load an encoder, or return the one that is loaded.
 
         Raises:
             InputError: if it cannot be loaded.
@@ -210,38 +192,34 @@ class TrialContext:
         return self._encoders[name]
 
     def place(self, given: Any) -> str:
-        """Give what `Encoder.load` takes for a model of a trial."""
+        """Return what `Encoder.load` takes for a model of a trial."""
         if isinstance(given, Mapping):
             folder = self.store.model(given["trial"])
             epoch = given.get("epoch")
             return str(folder / "model" if epoch is None else folder / "epochs" / str(epoch))
         return str(given)
 
-    def shape(
-        self, given: Any, task: Task | None = None, head: Classifier = "family"
-    ) -> ModelShape:
-        """Give the sizes of a checkpoint, with a head for a task or for two classes.
+    def shape(self, given: Any, task: Task | None = None) -> ModelShape:
+        """Return the sizes of a checkpoint, with a head for a task or for two classes.
 
         Raises:
             InputError: if it cannot be found.
         """
         kind: Kind = "classification" if task is None else task.kind
         labels = 2 if task is None else len(task.labels)
-        name = (self.place(given), labels, kind, head)
+        name = (self.place(given), labels, kind)
         if name not in self._shapes:
-            if name[0] not in self._configs:
-                self._configs[name[0]] = self._config(name[0])
-            config, family = self._configs[name[0]]
-            self._shapes[name] = model_shape(config, labels, kind, head, family)
+            config, family = self._load_config(name[0])
+            self._shapes[name] = model_shape(config, labels, kind, family=family)
         return self._shapes[name]
 
-    def _config(self, name: str) -> tuple[Any, Family]:
+    def _load_config(self, name: str) -> tuple[Any, Family]:
         try:
             return load_config(name)
         except InputError:
             if not self.pretend or name not in MODELS:
                 raise
-            self._stand_ins.add(name)
+            self.assumed.add(name)
             return make_config(*MODELS[name]), FAMILIES[MODELS[name][0]]
 
     def task_content(self, given: Any) -> str:
@@ -295,15 +273,15 @@ def _draw_examples(task: Task, drawing: Mapping[str, Any]) -> Task:
     else:
         task = draw_examples(task, examples, seed)
     held = require_validation(task)
-    wanted = drawing.get("validation_examples", "all")
-    if wanted == "all" or wanted >= held.examples:
+    number = drawing.get("validation_examples", "all")
+    if number == "all" or number >= held.examples:
         return task
-    other = draw_examples(replace(task, train=held), wanted, 0)
-    return replace(task, validation=other.train)
+    drawn = draw_examples(replace(task, train=held), number, 0)
+    return replace(task, validation=drawn.train)
 
 
 def stand_in_task(name: str) -> Task:
-    """Give a task of the size of one of `TASKS`, without its texts."""
+    """Return a task of the size of one of `TASKS`, without its texts."""
     known, (training, validation, _) = KNOWN[name], TASKS[name]
     choices = CHOICES.get(benchmark(name), 1)
     per_row, classes = WORDS.get(name, 1), len(known.labels)

@@ -57,8 +57,16 @@ class TrialEstimate:
     uncached: float = 0.0
 
 
-def estimate_trial(trial: Trial, context: TrialContext) -> TrialEstimate:
+def estimate_trial(
+    trial: Trial, model: str, context: TrialContext, lengths: dict[str, float]
+) -> TrialEstimate:
     """Count the FLOPs of a trial.
+
+    Args:
+        trial: the trial.
+        model: the checkpoint that it reads, or from which the models that it reads were tuned.
+        context: loads models and tasks.
+        lengths: mean numbers of tokens that were counted, to which this adds.
 
     Raises:
         InputError: if its model or task cannot be loaded.
@@ -67,12 +75,11 @@ def estimate_trial(trial: Trial, context: TrialContext) -> TrialEstimate:
     drawing = {name: trial.arguments[name] for name in DRAWING if name in trial.arguments}
     drawing.pop("sample_seed", None)
     task = context.examples(trial.task, drawing)
-    model = context.origin(trial.models[0])
     length = trial.arguments.get("max_length", 128)
     name = json.dumps([model, trial.task, drawing, length], sort_keys=True)
-    if name not in context.lengths:
-        context.lengths[name] = mean_tokens(context, model, trial, task)
-    tokens = context.lengths[name]
+    if name not in lengths:
+        lengths[name] = mean_tokens(context, model, trial, task)
+    tokens = lengths[name]
     shape = context.shape(model, task)
     if trial.verb == "tune":
         return _estimate_tuning(trial, shape, task, tokens)
@@ -92,8 +99,8 @@ def _count_scanned(trial: Trial, training: int, held_out: int) -> int:
     """Count the forward passes of a scan, a backward pass being two."""
     sources = {SCORES[key].source for key in trial.arguments.get("scores", [DEFAULT])}
     reads_states = bool(sources & {"moments", "state", "states", "probes"})
-    found = (training if reads_states else 0) + (held_out if "probes" in sources else 0)
-    return found + 3 * GRADIENT_EXAMPLES * ("gradients" in sources)
+    passes = (training if reads_states else 0) + (held_out if "probes" in sources else 0)
+    return passes + 3 * GRADIENT_EXAMPLES * ("gradients" in sources)
 
 
 def _estimate_evaluation(
@@ -105,8 +112,8 @@ def _estimate_evaluation(
         # One for each span of blocks that is skipped, which costs the blocks that are left.
         passes += ((blocks**3 - blocks) / 6 + blocks) / blocks
     flops = held_out * forward * passes
-    asked = trial.arguments.get("head_examples", HEAD_EXAMPLES)
-    read = training if asked == "all" else min(training, asked)
+    examples = trial.arguments.get("head_examples", HEAD_EXAMPLES)
+    read = training if examples == "all" else min(training, examples)
     if len(trial.models) > 1:
         flops += (read + held_out) * forward
     if trial.arguments.get("tune_heads"):
@@ -136,18 +143,8 @@ def _estimate_tuning(trial: Trial, shape: ModelShape, task: Task, tokens: float)
     return TrialEstimate(total - once, once, repr([states, plan.cut]), uncached)
 
 
-def total_flops(trials: Iterable[TrialEstimate]) -> float:
-    """Add up the FLOPs of trials, every shared trunk once."""
-    found, trunks = 0.0, {}
-    for one in trials:
-        found += one.flops
-        if one.trunk:
-            trunks[one.shared] = one.trunk
-    return found + sum(trunks.values())
-
-
-def mean_tokens(context: TrialContext, model: Any, trial: Trial, task: Task) -> float:
-    """Give the mean number of tokens of some of a task's texts, for the tokenizer of a model."""
+def mean_tokens(context: TrialContext, model: str, trial: Trial, task: Task) -> float:
+    """Return the mean number of tokens of some of a task's texts, for a model's tokenizer."""
     if context.stands_in(trial.task):
         return float(min(TASKS[task.name][2], trial.arguments.get("max_length", 128)))
     length = trial.arguments.get("max_length", 128)
@@ -186,7 +183,9 @@ class Estimate:
 
     def flops(self, keys: Iterable[str]) -> float:
         """Add up what these trials cost, shared trunks once."""
-        return total_flops(self.trials[key] for key in keys)
+        trials = [self.trials[key] for key in keys]
+        trunks = {one.shared: one.trunk for one in trials if one.trunk}
+        return sum(one.flops for one in trials) + sum(trunks.values())
 
 
 def estimate(
@@ -213,26 +212,30 @@ def estimate(
         InputError: as `study`, but where a known task or a model of the papers is not at hand.
     """
     recipe, context = open_study(recipe, output, small, changes, data, pretend=True)
-    trials: dict[str, Trial] = {}
     planner = Planner(recipe, context)
-    found: dict[str, TrialEstimate] = {}
+    trials: dict[str, Trial] = {}
+    models: dict[str, str] = {}
+    lengths: dict[str, float] = {}
+    estimates: dict[str, TrialEstimate] = {}
     with show_progress(progress) as show:
         show("planning trials", 0, 1)
         for batch in planner.plan():
             trials |= {trial.key: trial for trial in batch}
         for key, trial in trials.items():
-            show("estimating trials", len(found), len(trials))
-            found[key] = estimate_trial(trial, context)
+            show("estimating trials", len(estimates), len(trials))
+            model = trial.models[0]
+            models[key] = models[model["trial"]] if isinstance(model, Mapping) else model
+            estimates[key] = estimate_trial(trial, models[key], context, lengths)
     done = frozenset(key for key, trial in trials.items() if context.store.find_finished(trial))
-    flops = [(trial, found[key].flops) for key, trial in trials.items()]
+    flops = [(trial, estimates[key].flops) for key, trial in trials.items()]
     speed, because = read_speed(context.store, flops), "so far"
     if speed is None and trials:
-        first = next(iter(trials.values()))
-        task, model = context.task(first.task), context.origin(first.models[0])
-        tokens = mean_tokens(context, model, first, task)
-        speed, because = measure_speed(context.shape(model, task), tokens), "one block timed"
-    cells = planner.list_cells()
-    return Estimate(recipe, cells, found, done, speed or 1.0, because, context.assumed)
+        key, first = next(iter(trials.items()))
+        task = context.task(first.task)
+        tokens = mean_tokens(context, models[key], first, task)
+        speed, because = measure_speed(context.shape(models[key], task), tokens), "one block timed"
+    cells, assumed = planner.list_cells(), tuple(sorted(context.assumed))
+    return Estimate(recipe, cells, estimates, done, speed or 1.0, because, assumed)
 
 
 def measure_speed(shape: ModelShape, tokens: float, device: str = "cpu") -> float:
@@ -268,7 +271,7 @@ def measure_speed(shape: ModelShape, tokens: float, device: str = "cpu") -> floa
 
 
 def read_speed(store: Store, trials: Iterable[tuple[Trial, float]]) -> float | None:
-    """Give the FLOPs a second of the trials of tune that have a record; None where none has.
+    """Return the FLOPs a second of the trials of tune that have a record; None where none has.
 
     Args:
         store: of the records.

@@ -27,7 +27,7 @@ def list_recipes() -> list[str]:
 
 
 def read_recipe_text(name: str | Path) -> str:
-    """Give the text of a recipe, by the name of a shipped one or by its path.
+    """Return the text of a recipe, by the name of a shipped one or by its path.
 
     Raises:
         InputError: if it cannot be read.
@@ -78,26 +78,20 @@ def load_recipe(
         raise InputError(f"{name} is {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("grids"), dict):
         raise InputError(f"{name} is not a recipe: it needs `title` and `grids`; see --show")
-    for path, value in (
-        *(_small_changes(content, name) if small else ()),
-        *(changes or {}).items(),
-    ):
-        content = apply_change(content, path, value)
+    variant: Any = {}
+    if small:
+        variant = content.get("small")
+        if not variant:
+            raise InputError(f"{name} has no small variant; leave out --small")
+        if not isinstance(variant, Mapping):
+            raise InputError(f"`small` must be names with values, got {variant!r:.60}")
+    for path, value in (*variant.items(), *(changes or {}).items()):
+        content = apply_change(content, str(path), value)
     return make_recipe(content, str(name))
 
 
-def _small_changes(content: Mapping[str, Any], name: str | Path) -> list[tuple[str, Any]]:
-    """List what the small variant of a recipe changes, by path."""
-    found = content.get("small")
-    if not found:
-        raise InputError(f"{name} has no small variant; leave out --small")
-    if not isinstance(found, Mapping):
-        raise InputError(f"`small` must be names with values, got {found!r:.60}")
-    return [(str(path), value) for path, value in found.items()]
-
-
 def apply_change(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Give a copy of a recipe's content with one entry changed.
+    """Return a copy of a recipe's content with one entry changed.
 
     Args:
         content: what YAML gave.
@@ -115,32 +109,24 @@ def apply_change(content: dict[str, Any], path: str, value: Any) -> dict[str, An
         content[path] = value
         return content
     grids = {name: grid for name, grid in content["grids"].items() if isinstance(grid, dict)}
-    entry = path
+    entry, own = path, {"pilot", "rates"}
     if first == "grids":
-        if not rest or rest[0] not in grids:
-            raise make_unknown_error("grid", rest[0] if rest else "", grids)
-        grids, entry = {rest[0]: grids[rest[0]]}, ".".join(rest[1:])
-        if entry in Grid.model_fields:
-            _set_entry(grids[rest[0]], entry, value)
-            return content
-    if entry in ("pilot", "rates"):
+        name = rest[0] if rest else ""
+        if name not in grids:
+            raise make_unknown_error("grid", name, grids)
+        grids, entry, own = {name: grids[name]}, ".".join(rest[1:]), set(Grid.model_fields)
+    if entry in own:
         for grid in grids.values():
-            if grid.get("verb", "tune") == "tune":
-                _set_entry(grid, entry, value)
+            if first == "grids" or grid.get("verb", "tune") == "tune":
+                grid[entry] = value
+                if value is None:
+                    del grid[entry]
         return content
     taken = [_set_argument(grid, entry, value) for grid in grids.values()]
     if not any(taken):
         names = {name for model in VERBS.values() for name in model.model_fields}
         raise make_unknown_error("place in the recipe", path, sorted(names))
     return content
-
-
-def _set_entry(grid: dict[str, Any], entry: str, value: Any) -> None:
-    """Set an entry of a grid, or take it out if the value is None."""
-    if value is None:
-        grid.pop(entry, None)
-    else:
-        grid[entry] = value
 
 
 def _set_argument(grid: dict[str, Any], entry: str, value: Any) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from layerscout.analysis import compare, evaluate
+from layerscout.data import Task
 from layerscout.models import Encoder, resolve_device
 from layerscout.plans import Plan
 from layerscout.runtime import Cluster, DiskError, LayerscoutError, run_on_cluster
@@ -79,9 +80,7 @@ class Local:
         devices = spawning.Queue()
         for device in self.devices:
             devices.put(device)
-        pool = ProcessPoolExecutor(
-            len(self.devices), spawning, initializer=_take_device, initargs=(context, devices)
-        )
+        pool = ProcessPoolExecutor(len(self.devices), spawning, _take_device, (context, devices))
         try:
             for done in as_completed([pool.submit(_run_group_here, group) for group in groups]):
                 for trial, record, before in done.result():
@@ -170,35 +169,33 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("layerscout", "torch", "transformers")}
 
 
-def _tune(context: TrialContext, trial: Trial) -> dict[str, Any]:
-    given = dict(trial.arguments)
-    drawing = {name: given.pop(name) for name in DRAWING if name in given}
-    encoder = context.encoder(trial.models[0], given.pop("precision", "float32"))
-    plan = Plan.from_dict(given.pop("plan"))
+def _tune(
+    context: TrialContext, trial: Trial, task: Task, options: dict[str, Any]
+) -> dict[str, Any]:
+    encoder = context.encoder(trial.models[0], options.pop("precision", "float32"))
+    plan = Plan.from_dict(options.pop("plan"))
     folder = context.store.model(trial.key)
     if trial.keep:
         shutil.rmtree(folder, ignore_errors=True)  # what another run may have left of it
-    epochs, predictions = given.pop("checkpoints", []), given.pop("predictions", False)
+    epochs, predictions = options.pop("checkpoints", []), options.pop("predictions", False)
     result = tune(
         encoder,
-        context.examples(trial.task, drawing),
+        task,
         plan,
-        cache_limit=context.cache_limit,
         checkpoints={
             epoch: folder / "epochs" / str(epoch) for epoch in (epochs if trial.keep else [])
         },
         measure="predictions" if predictions else "speed",
-        progress=False,
-        **given,
+        **options,
     )
     content = plain_json(result.content)
     if trial.keep:
         result.save(folder)
     (run,), settings = content["runs"], content["settings"]
-    told = ("plan", "metric", "majority", "keep", "best", "last", "parameters", "flops")
+    whole = ("plan", "metric", "majority", "keep", "best", "last", "parameters", "flops")
     surroundings = ("precision", "device", "threads", "processes", "epochs", "batch_size")
     return {
-        **{name: content[name] for name in (*told, content["keep"], "warnings")},
+        **{name: content[name] for name in (*whole, content["keep"], "warnings")},
         "seconds": content["seconds"]
         | {"example": 1 / content["examples_per_second"]["kept_model"]},
         **{name: run[name] for name in ("curve", "stopped", "diverged")},
@@ -223,7 +220,7 @@ def _list_predictions(result: Result) -> dict[str, Any]:
     def number(one: Any) -> Any:
         return [numbers[name] for name in one] if isinstance(one, list) else numbers.get(one, one)
 
-    found = {
+    lists = {
         f"{name}s": [number(one) for one in result.predictions[name]]
         for name in ("label", "prediction")
     }
@@ -231,62 +228,51 @@ def _list_predictions(result: Result) -> dict[str, Any]:
     if kind == "token_classification":
         ends = np.flatnonzero(np.diff(result.predictions["row"], append=-1)) + 1
         bounds = list(pairwise([0, *ends]))
-        found = {name: [tags[a:b] for a, b in bounds] for name, tags in found.items()}
-    return found | {"kind": kind, "label_names": list(numbers)}
+        lists = {name: [tags[a:b] for a, b in bounds] for name, tags in lists.items()}
+    return lists | {"kind": kind, "label_names": list(numbers)}
 
 
-def _scan(context: TrialContext, trial: Trial) -> dict[str, Any]:
-    given = dict(trial.arguments)
-    drawing = {name: given.pop(name) for name in DRAWING if name in given}
-    encoder = context.encoder(trial.models[0], given.pop("precision", "float32"))
-    task = context.examples(trial.task, drawing)
-    found = scan(
-        encoder,
+def _scan(
+    context: TrialContext, trial: Trial, task: Task, options: dict[str, Any]
+) -> dict[str, Any]:
+    return scan(
+        context.encoder(trial.models[0], options.pop("precision", "float32")),
         task,
         # Most words are outside of all spans: of those of the sentences some are drawn, in balance.
         examples="auto" if task.kind == "token_classification" else "all",
         checkpoints=[context.place(one) for one in trial.models[1:]],
-        cache_limit=context.cache_limit,
-        progress=False,
-        **given,
-    )
-    return found.as_dict()
+        **options,
+    ).as_dict()
 
 
-def _compare(context: TrialContext, trial: Trial) -> dict[str, Any]:
-    given = dict(trial.arguments)
-    drawing = {name: given.pop(name) for name in DRAWING if name in given}
-    models = [context.place(one) for one in trial.models]
-    precision = given.pop("precision", "float32")
+def _compare(
+    context: TrialContext, trial: Trial, task: Task, options: dict[str, Any]
+) -> dict[str, Any]:
+    models, precision = map(context.place, trial.models), options.pop("precision", "float32")
     loaded = [Encoder.load(one, device=context.device, precision=precision) for one in models]
-    task = context.examples(trial.task, drawing)
-    return compare(loaded, task, cache_limit=context.cache_limit, progress=False, **given).as_dict()
+    return compare(loaded, task, **options).as_dict()
 
 
-def _evaluate(context: TrialContext, trial: Trial) -> dict[str, Any]:
-    given = dict(trial.arguments)
-    drawing = {name: given.pop(name) for name in DRAWING if name in given}
-    first, *others = [context.place(one) for one in trial.models]
-    task = context.examples(trial.task, drawing)
-    if "head_examples" in given:
-        given["examples"] = given.pop("head_examples")
-    found = evaluate(
-        first,
+def _evaluate(
+    context: TrialContext, trial: Trial, task: Task, options: dict[str, Any]
+) -> dict[str, Any]:
+    tuned, *original = map(context.place, trial.models)
+    if "head_examples" in options:
+        options["examples"] = options.pop("head_examples")
+    return evaluate(
+        tuned,
         task,
-        original=others[0] if others else None,
+        original=original[0] if original else None,
         device=context.device,
-        cache_limit=context.cache_limit,
-        progress=False,
-        **given,
-    )
-    return found.as_dict()
+        **options,
+    ).as_dict()
 
 
 RUN = {"tune": _tune, "scan": _scan, "compare": _compare, "evaluate": _evaluate}
 
 
 def run_trial(trial: Trial, context: TrialContext) -> dict[str, Any]:
-    """Run a trial, and write and give its record; what goes wrong with it is in there.
+    """Run a trial, and write and return its record; what goes wrong with it is in there.
 
     Raises:
         InputError: if the record cannot be written.
@@ -295,7 +281,10 @@ def run_trial(trial: Trial, context: TrialContext) -> dict[str, Any]:
     """
     started, result, fault = perf_counter(), None, None
     try:
-        result = RUN[trial.verb](context, trial)
+        options = {**trial.arguments, "cache_limit": context.cache_limit, "progress": False}
+        drawing = {name: options.pop(name) for name in DRAWING if name in options}
+        task = context.examples(trial.task, drawing)
+        result = RUN[trial.verb](context, trial, task, options)
     except DiskError:
         raise
     except Exception as error:

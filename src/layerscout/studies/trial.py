@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ class Trial:
     @property
     def key(self) -> str:
         """Name the trial by all that its result depends on, a sha256 in hexadecimal."""
-        told = [FORMAT, self.verb, list(self.contents), dict(self.arguments)]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        parts = [FORMAT, self.verb, list(self.contents), dict(self.arguments)]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Store:
         return self.folder / "models" / key
 
     def read(self, key: str) -> dict[str, Any] | None:
-        """Give a record; None where there is none, or not a whole one."""
+        """Return a record; None where there is none, or not a whole one."""
         try:
             record = read_json(self.path(key))
         except (OSError, ValueError):
@@ -75,7 +75,7 @@ class Store:
         return record if is_whole(record, key) else None
 
     def find_finished(self, trial: Trial) -> dict[str, Any] | None:
-        """Give the record of a trial that need not run again, or None."""
+        """Return the record of a trial that need not run again, or None."""
         record = self.read(trial.key)
         if record is not None and trial.keep and record["status"] == "done":
             kept = self.model(trial.key) / "model" / "config.json"
@@ -83,7 +83,7 @@ class Store:
         return record
 
     def is_broken(self, key: str) -> bool:
-        """Tell whether there is a record that cannot be read."""
+        """Return whether there is a record that cannot be read."""
         return self.path(key).exists() and self.read(key) is None
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -121,7 +121,8 @@ class Store:
         """
         from filelock import FileLock, Timeout
 
-        lock = FileLock(self._make_folder() / f".{key}.lock")
+        path = self._make_folder() / f".{key}.lock"
+        lock = FileLock(path)
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -132,12 +133,17 @@ class Store:
             return
         try:
             yield True
-        finally:  # the file stays: see `lock_folder`
+        finally:
             lock.release()
+            # Of two that hold the removed file and a new one, each finds the record. Without a
+            # record the file stays: see `lock_folder`.
+            if self.path(key).exists():
+                with suppress(OSError):
+                    path.unlink()
 
 
 def is_whole(record: Any, key: str) -> bool:
-    """Tell whether a record has what those that were written have."""
+    """Return whether a record has what those that were written have."""
     if not isinstance(record, dict) or record.get("key") != key:
         return False
     status, numbers = record.get("status"), isinstance(record.get("seconds"), float)

@@ -246,8 +246,8 @@ FAULTS = (
     ),
     Fault(
         "plans/costs.py",
-        "2 * (4 * d**2 +",
-        "2 * (3 * d**2 +",
+        "return 2 * d * (shape.queries + shape.keys)",
+        "return d * (shape.queries + 2 * shape.keys)",
         "a matrix of a block is not counted",
         PLANS,
     ),

@@ -166,7 +166,7 @@ def test_training_in_bfloat16(folder, encoder):
         return
     encoder = Encoder.load(folder, device="cpu", precision="bfloat16")
     run, kept, model = trained(encoder, "(3, 4, 4)", epochs=1)
-    assert math.isfinite(run.last.training_loss) and not run.diverged
+    assert math.isfinite(run.curve[-1].training_loss) and not run.diverged
     assert {tensor.dtype for tensor in (*kept.values(), *model.parameters())} == {torch.float32}
 
 
@@ -182,7 +182,7 @@ def test_weights_in_bfloat16_are_trained_in_float32(folder, encoder, method):
         run, kept, model = trained(low, "(3, 4, 4)", epochs=1, method=method)
         assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
         assert getattr(torch, held) in {p.dtype for p in model.parameters() if not p.requires_grad}
-        losses.append(run.last.training_loss)
+        losses.append(run.curve[-1].training_loss)
     assert losses[1] == pytest.approx(losses[0], rel=0.05)
 
 
@@ -342,7 +342,7 @@ def test_dropout_is_active_in_training_only(bert, still):
         model = make_classifier(encoder, plan, NAMES)
         inputs = encoder.batch(encoder.tokenize(SENTENCES[:12]), np.arange(12))
         loss = cross_entropy(model(**inputs).logits, torch.from_numpy(labels_for(12))).item()
-        assert (run.last.training_loss == pytest.approx(loss, abs=1e-5)) == same
+        assert (run.curve[-1].training_loss == pytest.approx(loss, abs=1e-5)) == same
 
 
 def test_validation_is_that_of_the_model_after_the_epoch(bert):
@@ -351,8 +351,8 @@ def test_validation_is_that_of_the_model_after_the_epoch(bert):
     labels = torch.from_numpy(labels_for(4, 1))
     with torch.no_grad():
         found = model.eval()(**inputs).logits
-    assert run.last.loss == pytest.approx(cross_entropy(found, labels).item(), abs=1e-5)
-    assert run.last.value == (found.argmax(dim=1) == labels).float().mean().item()
+    assert run.curve[-1].loss == pytest.approx(cross_entropy(found, labels).item(), abs=1e-5)
+    assert run.curve[-1].value == (found.argmax(dim=1) == labels).float().mean().item()
 
 
 def test_overfits_16_rows(still):
@@ -364,7 +364,7 @@ def test_overfits_16_rows(still):
     run, kept = training.train(
         still, model, examples, examples, learning_rate=3e-3, seed=0, settings=settings
     )
-    assert run.best.value == 1.0
+    assert run.choose_epoch("best").value == 1.0
     model.load_state_dict(kept, strict=False)
     found = predict(still, model, examples).argmax(dim=1)
     assert found.tolist() == examples.answers.labels.tolist()
@@ -464,11 +464,8 @@ def scripted(monkeypatch):
 def test_best_and_last_epoch(bert, scripted, keep, kept_epoch):
     ends = scripted(0.5, 0.75, 0.25, 0.75)
     run, kept, _ = trained(bert, "(3, 4, 4)", epochs=4, keep=keep)
-    assert [epoch.epoch for epoch in (run.best, run.last, run.choose_epoch(keep))] == [
-        2,
-        4,
-        kept_epoch,
-    ]
+    chosen = [run.choose_epoch(one).epoch for one in ("best", "last", keep)]
+    assert chosen == [2, 4, kept_epoch]
     assert [epoch.value for epoch in run.curve] == [0.5, 0.75, 0.25, 0.75]
     assert differing(kept, ends[kept_epoch - 1]) == set()
     assert differing(ends[1], ends[3]) == set(kept) and run.stopped is None

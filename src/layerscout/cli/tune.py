@@ -52,7 +52,7 @@ class Running:
     """What is read, saved and reported while training; see `layerscout.tune`."""
 
     scan: str | None = option(None)
-    """Scan that the plan is based on; if not given, one is made first."""
+    """Scan that the plan is based on; if not given, one is made first where the plan needs it."""
     test: str | None = option(None)
     """Test file for the final figures; by default the data's own test split, if it has one."""
     save_epochs: tuple[int, ...] = option((), check_counts)

@@ -84,8 +84,8 @@ def tune(
             training rows is set aside.
         plan: a `Plan`, its notation, a strategy, or a plan.json; or a whole `TuneRequest`, in place
             of `options`.
-        scan: what strategies such as "best-down:3@top" and "auto" rest on, or its folder; without
-            it, the training examples are scanned first.
+        scan: what strategies such as "best-down:3@top" rest on, or its folder; without it, the
+            training examples are scanned first. "auto" uses it, and makes one only for a `score`.
         cache_limit: bytes that the cache may hold once new states are added; 0 keeps none.
         checkpoints: folders by epoch, where the model is saved as it is after that epoch, such as
             for the `checkpoints` of a scan.

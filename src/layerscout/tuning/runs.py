@@ -44,16 +44,6 @@ class Run:
     diverged: bool
     seconds: Mapping[str, float]
 
-    @property
-    def best(self) -> Epoch:
-        """The epoch with the highest metric; of equal ones that with the lowest loss."""
-        return pick_epoch(self.curve, "best")
-
-    @property
-    def last(self) -> Epoch:
-        """The last epoch."""
-        return pick_epoch(self.curve, "last")
-
     def choose_epoch(self, keep: Keep) -> Epoch:
         """Give the epoch that counts."""
         return pick_epoch(self.curve, keep)

@@ -25,10 +25,10 @@ def lengths(matrices):
 @pytest.fixture(autouse=True)
 def rows(monkeypatch):
     words = {"title": "spread", "summary": "how far apart", "meaning": "Says how far apart."}
-    row = Definition(**words, source="state", numbers=True, from_state=spread)
+    row = Definition(**words, source="state", numbers=True, compute=spread)
     monkeypatch.setitem(SCORES, "spread", row)
     words = {"title": "size", "summary": "how many weights", "meaning": "Counts the weights."}
-    row = Definition(**words, of="blocks", source="weights", from_weights=lengths)
+    row = Definition(**words, of="blocks", source="weights", compute=lengths)
     monkeypatch.setitem(SCORES, "size", row)
 
 

@@ -202,7 +202,7 @@ def test_states_are_scored_on_several_threads_of_one_each(threads, monkeypatch):
         seen[threading.get_ident()] = torch.get_num_threads()
         return arrays.variability_ratio(state.states, state.labels)
 
-    row = replace(SCORES["numerical_rank"], from_state=watched)
+    row = replace(SCORES["numerical_rank"], compute=watched)
     monkeypatch.setitem(SCORES, "numerical_rank", row)
     score_states(states, sample, ["numerical_rank"])
     assert len(seen) == threads and set(seen.values()) == {1}

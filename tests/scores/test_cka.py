@@ -174,7 +174,7 @@ def test_change_compares_neighbours(tmp_path, n, d):
     for i in range(1, 5):
         kept[i] = kept[i - 1] @ rng.normal(size=(d, d)) / d**0.5 + i * rng.normal(size=(n, d))
     kept[2] = 3 * kept[1] + 1
-    values, details = SCORES["cka_change"].from_states(kept, 0)
+    values, details = SCORES["cka_change"].compute(kept, 0)
     assert values[0] is details["debiased"][0] is None
     for i in range(1, 5):
         before, after = (kept[j].astype(np.float64) for j in (i - 1, i))
@@ -189,10 +189,10 @@ def test_change_around_a_state_that_does_not_vary():
     rng = np.random.default_rng(0)
     states = rng.normal(size=(5, 40, 3)).astype(np.float32)
     states[2] = 0.3
-    values, details = SCORES["cka_change"].from_states(states, 0)
+    values, details = SCORES["cka_change"].compute(states, 0)
     assert [v is None for v in values] == [True, False, True, True, False]
     assert [v is None for v in details["debiased"]] == [True, False, True, True, False]
-    values, details = SCORES["cka_change"].from_states(states, 3)
+    values, details = SCORES["cka_change"].compute(states, 3)
     assert [v is None for v in values] == [True, True, True, True, False]
 
 

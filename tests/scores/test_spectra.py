@@ -11,7 +11,7 @@ from reference import spectra as naive
 
 
 def score(matrices):
-    return SCORES["weight_snr"].of_weights(matrices)
+    return SCORES["weight_snr"].of_blocks(matrices)
 
 
 def with_values(values, m, k, seed=0):

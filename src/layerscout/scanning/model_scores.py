@@ -219,4 +219,4 @@ def score_weights(context: ScanContext, _: Sampled) -> dict[str, Score]:
         for name, parameter in modules[module].named_parameters()
         if parameter.ndim == 2
     }
-    return {key: SCORES[key].of_weights(matrices) for key in context.select("weights")}
+    return {key: SCORES[key].of_blocks(matrices) for key in context.select("weights")}

@@ -116,7 +116,7 @@ def score_entry(key: str, state: State) -> Entry:
     """Compute a score of one state."""
     row = SCORES[key]
     try:
-        return row.of_state(state) if row.jackknife is None else row.jackknife(state)
+        return row.compute(state) if row.jackknife else row.of_state(state)
     except InputError as reason:
         return reason
     except np.linalg.LinAlgError:  # which odd states may drive a decomposition to
@@ -288,13 +288,13 @@ def score_states(
     scores = {key: _score(key, [row[key] for row in rows], looks, rare[key]) for key in single}
     scores |= by_label.average(of_labels)
     for key in keys:
-        if (from_states := SCORES[key].from_states) is None:
+        if SCORES[key].source != "states":
             continue
         if broken:
             reason = InputError(f"states {sorted(broken)} hold values that are not finite")
             scores[key] = refuse_score(key, len(states) - 1, reason)
         else:
-            scores[key] = SCORES[key].score(*from_states(states, sample.first))
+            scores[key] = SCORES[key].of_blocks(states, sample.first)
     return scores, sorted(broken)
 
 
@@ -362,7 +362,7 @@ def _score(key: str, entries: Sequence[Entry], looks: int, left_out: Sequence[in
             return refuse_score(key, len(entries) - 1, entry)
         values.append(entry.value if isinstance(entry, Estimate) else entry)
     score = SCORES[key].score(values, {"left_out": list(left_out)} if left_out else None)
-    if SCORES[key].jackknife is None:
+    if not SCORES[key].jackknife:
         return score
     estimates = [entry if isinstance(entry, Estimate) else None for entry in entries]
     return _with_intervals(score, estimates, looks)

@@ -12,12 +12,8 @@ from layerscout.runtime import InputError, make_unknown_error
 from layerscout.scores.score import FEWEST_FOLDS, FEWEST_GROUPS, FEWEST_ROWS, Better, Score
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-    from torch import Tensor
-
-    from layerscout.scores.estimates import Estimate
-    from layerscout.scores.moments import Centred, Moments
-    from layerscout.scores.state import State, StatesLike
+    from layerscout.scores.moments import Moments
+    from layerscout.scores.state import State
 
 
 def _module(name: str) -> Any:
@@ -32,8 +28,9 @@ def _module(name: str) -> Any:
 # state, those of all states, held-out examples too, gradients of a classifier, or weights alone.
 Source = Literal["moments", "state", "states", "probes", "gradients", "weights"]
 
-# The values of the entries 0..L, and what else the score has to tell.
-Scored = tuple[Sequence[float | None], dict[str, Any]]
+
+def _need_model(*_: Any) -> Any:
+    raise TypeError("a score of a model's probes or gradients is computed by a scan")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +38,7 @@ class Definition:
     """A row of the table of scores.
 
     A score of the sources "probes" and "gradients" needs a model, so `scanning` computes it; each
-    of the others brings one of the functions.
+    of the others brings a function.
 
     Attributes:
         title: its name within a sentence.
@@ -56,12 +53,12 @@ class Definition:
         usual: for which labels a scan computes it unless told otherwise.
         fewest: examples of every class that it needs; a scan computes it without the classes that
             have fewer.
-        from_moments: for the source "moments", the values (S,), NaN if undefined.
-        from_state: for the source "state", the value of one; None if undefined.
-        jackknife: in place of `from_state`, the value with the replicates that intervals need, and
-            that "auto" needs to see whether there are enough examples.
-        from_states: for the source "states", from (S, n, d) and the first state that counts.
-        from_weights: for the source "weights", from matrices by block and name.
+        compute: by the source, from "moments" to the values (S,), NaN if undefined; from a "state"
+            to its value, None if undefined; from "states" (S, n, d) and the first state that
+            counts, or from "weights" by block and name, to the values of the entries 0..L and what
+            else the score has to tell.
+        jackknife: whether `compute` gives the value of a state with the replicates that intervals
+            need, and that "auto" needs to see whether there are enough examples.
     """
 
     title: str
@@ -74,11 +71,8 @@ class Definition:
     together: bool = False
     usual: Literal["classes", "numbers", "all"] | None = None
     fewest: int = 0
-    from_moments: Callable[[Moments | Centred], Tensor] | None = None
-    from_state: Callable[[State], float | None] | None = None
-    jackknife: Callable[[State], Estimate] | None = None
-    from_states: Callable[[StatesLike, int], Scored] | None = None
-    from_weights: Callable[[Mapping[tuple[int, str], ArrayLike]], Scored] | None = None
+    compute: Callable[..., Any] = _need_model
+    jackknife: bool = False
 
     @property
     def held_out(self) -> bool:
@@ -99,30 +93,22 @@ class Definition:
 
     def of_moments(self, moments: Moments) -> Score:
         """Compute the score of all S states from their sums, for the source "moments"."""
-        if self.from_moments is None:
-            raise TypeError(f"{self.title} is not computed from moments")
-        values = self.from_moments(moments).tolist()
+        values = self.compute(moments).tolist()
         return self.score([v if isfinite(v) else None for v in values])
 
-    def of_weights(self, matrices: Mapping[tuple[int, str], ArrayLike]) -> Score:
-        """Compute the score of all blocks from their matrices, for the source "weights"."""
-        if self.from_weights is None:
-            raise TypeError(f"{self.title} is not computed from weights")
-        return self.score(*self.from_weights(matrices))
+    def of_blocks(self, *material: Any) -> Score:
+        """Compute the score of all blocks, for the sources "states" and "weights"."""
+        return self.score(*self.compute(*material))
 
     def of_state(self, state: State) -> float | None:
         """Compute the value of one state, for the sources "moments" and "state"."""
         if state.labels.dtype.kind == "b" and not self.together:
             raise TypeError(f"{self.title} is computed label by label")
         value: float | None
-        if self.from_moments is not None:
-            value = self.from_moments(state.centred).item()
-        elif self.jackknife is not None:
-            value = self.jackknife(state).value
-        elif self.from_state is not None:
-            value = self.from_state(state)
+        if self.source == "moments":
+            value = self.compute(state.centred).item()
         else:
-            raise TypeError(f"{self.title} is not computed state by state")
+            value = self.compute(state).value if self.jackknife else self.compute(state)
         return value if value is not None and isfinite(value) else None
 
 
@@ -138,7 +124,8 @@ SCORES: Mapping[str, Definition] = {
         numbers=True,
         together=True,
         usual="all",
-        jackknife=lambda state: state.quality,
+        compute=lambda state: state.quality,
+        jackknife=True,
     ),
     "variability_ratio_debiased": Definition(
         title="debiased variability ratio ν",
@@ -152,7 +139,8 @@ SCORES: Mapping[str, Definition] = {
         source="state",
         usual="classes",
         fewest=2 * FEWEST_GROUPS,
-        jackknife=lambda state: state.debiased,
+        compute=lambda state: state.debiased,
+        jackknife=True,
     ),
     "variability_ratio": Definition(
         title="variability ratio ν",
@@ -164,7 +152,7 @@ SCORES: Mapping[str, Definition] = {
         better="lower",
         source="moments",
         usual="classes",
-        from_moments=lambda moments: _module("moments").variability_ratios(moments),
+        compute=lambda moments: _module("moments").variability_ratios(moments),
     ),
     "nc1": Definition(
         title="neural collapse NC1",
@@ -173,7 +161,7 @@ SCORES: Mapping[str, Definition] = {
         "differ in size, the largest one dominates; otherwise it is as noisy as the published ν.",
         better="lower",
         source="moments",
-        from_moments=lambda moments: _module("moments").nc1s(moments),
+        compute=lambda moments: _module("moments").nc1s(moments),
     ),
     "cca": Definition(
         title="canonical correlation",
@@ -186,7 +174,7 @@ SCORES: Mapping[str, Definition] = {
         together=True,
         usual="numbers",
         fewest=2 * FEWEST_FOLDS,
-        from_state=lambda state: state.folds.cca,
+        compute=lambda state: state.folds.cca,
     ),
     "ridge": Definition(
         title="ridge regression",
@@ -200,7 +188,7 @@ SCORES: Mapping[str, Definition] = {
         together=True,
         usual="numbers",
         fewest=2 * FEWEST_FOLDS,
-        from_state=lambda state: state.folds.ridge,
+        compute=lambda state: state.folds.ridge,
     ),
     "logme": Definition(
         title="LogME",
@@ -212,7 +200,7 @@ SCORES: Mapping[str, Definition] = {
         numbers=True,
         together=True,
         usual="numbers",
-        from_state=lambda state: _module("transferability").logme(state.centred, state.scatter),
+        compute=lambda state: _module("transferability").logme(state.centred, state.scatter),
     ),
     "h_score": Definition(
         title="H-score",
@@ -222,7 +210,7 @@ SCORES: Mapping[str, Definition] = {
         "features, much of the value comes from how the covariance is shrunk.",
         source="state",
         together=True,
-        from_state=lambda state: _module("transferability").h_score(state.centred, state.scatter),
+        compute=lambda state: _module("transferability").h_score(state.centred, state.scatter),
     ),
     "numerical_rank": Definition(
         title="numerical rank",
@@ -232,7 +220,7 @@ SCORES: Mapping[str, Definition] = {
         "maps everything to one place looks best.",
         better="lower",
         source="state",
-        from_state=lambda state: _module("transferability").numerical_rank(
+        compute=lambda state: _module("transferability").numerical_rank(
             state.centred, state.class_scatters
         ),
     ),
@@ -245,7 +233,7 @@ SCORES: Mapping[str, Definition] = {
         "largest.",
         source="state",
         numbers=True,
-        from_state=lambda state: _module("neighbours").knn(
+        compute=lambda state: _module("neighbours").knn(
             state.exact, state.labels, examples=state.examples
         ),
     ),
@@ -257,7 +245,7 @@ SCORES: Mapping[str, Definition] = {
         "whatever varies most, which need not be what the task is about.",
         source="state",
         fewest=FEWEST_ROWS,
-        from_state=lambda state: _module("neighbours").mutual_information(
+        compute=lambda state: _module("neighbours").mutual_information(
             state.exact, state.labels, state.seed, state.examples, state.clusters
         ),
     ),
@@ -270,7 +258,7 @@ SCORES: Mapping[str, Definition] = {
         "with a few hundred examples it affects the value.",
         better="lower",
         source="state",
-        from_state=lambda state: _module("online_code").codelength(
+        compute=lambda state: _module("online_code").codelength(
             state.exact, state.labels, state.seed, state.examples
         ),
     ),
@@ -285,7 +273,7 @@ SCORES: Mapping[str, Definition] = {
         source="state",
         numbers=True,
         together=True,
-        from_state=lambda state: _module("transferability").loes(state.centred, state.scatter),
+        compute=lambda state: _module("transferability").loes(state.centred, state.scatter),
     ),
     "entropy": Definition(
         title="entropy of the states",
@@ -296,7 +284,7 @@ SCORES: Mapping[str, Definition] = {
         source="state",
         numbers=True,
         together=True,
-        from_state=lambda state: _module("transferability").entropy(state.centred, state.scatter),
+        compute=lambda state: _module("transferability").entropy(state.centred, state.scatter),
     ),
     "probe": Definition(
         title="probe",
@@ -345,7 +333,7 @@ SCORES: Mapping[str, Definition] = {
         of="blocks",
         source="weights",
         numbers=True,
-        from_weights=lambda matrices: _module("spectra").score_spectra(matrices),
+        compute=lambda matrices: _module("spectra").score_spectra(matrices),
     ),
     "cka_change": Definition(
         title="change of the states (1 − CKA)",
@@ -356,7 +344,7 @@ SCORES: Mapping[str, Definition] = {
         of="blocks",
         source="states",
         numbers=True,
-        from_states=lambda states, first: _module("cka").score_changes(states, first),
+        compute=lambda states, first: _module("cka").score_changes(states, first),
     ),
 }
 

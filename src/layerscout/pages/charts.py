@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -166,16 +167,20 @@ def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:
             alt.Tooltip("value:Q", title=name, format=".3f"),
         ],
     )
-    layers: list[Any] = []
-    if content["majority"] is not None:
-        ruled = alt.Chart(alt.InlineData(values=[{"value": content["majority"]}]))
-        layers.append(ruled.mark_rule(color=MUTED, strokeDash=[4, 4]).encode(alt.Y("value:Q")))
+    lines = base.mark_line(strokeWidth=2)
     # Points lie above all else, so that they answer to a pointer.
-    layers.append(base.mark_line(strokeWidth=2))
-    layers.append(base.mark_point(filled=True, size=50, opacity=1))
+    layers = [*_rule_majority(content), lines, base.mark_point(filled=True, size=50, opacity=1)]
     always = name_majority(content["task"]["kind"])
     description = f"{name} by the state that the head reads; dashed: always predicting {always}."
     return layer_rows(rows, layers, description, height=280)
+
+
+def _rule_majority(content: Mapping[str, Any]) -> list[alt.Chart]:
+    """Draw what always predicting the same reaches as a dashed line, if that is known."""
+    if content.get("majority") is None:
+        return []
+    ruled = alt.Chart(alt.InlineData(values=[{"value": content["majority"]}]))
+    return [ruled.mark_rule(color=MUTED, strokeDash=[4, 4]).encode(alt.Y("value:Q"))]
 
 
 def draw_panel(scan: Mapping[str, Any], key: str, *, small: bool = False) -> alt.LayerChart:
@@ -373,16 +378,13 @@ def draw_epochs(content: Mapping[str, Any]) -> alt.LayerChart:
         lay_out_values("value", f"{name} on validation", 20, shown),
         tooltip=[alt.Tooltip("epoch:Q"), alt.Tooltip("value:Q", title=name, format=".3f")],
     )
-    layers: list[Any] = []
-    if content.get("majority") is not None:
-        ruled = alt.Chart(alt.InlineData(values=[{"value": content["majority"]}]))
-        layers.append(ruled.mark_rule(color=MUTED, strokeDash=[4, 4]).encode(alt.Y("value:Q")))
-    layers += [
+    of_kept = base.properties(data=alt.InlineData(values=[r for r in rows if r["epoch"] == kept]))
+    layers = [
+        *_rule_majority(content),
         base.mark_line(color=CURVE, strokeWidth=2),
         base.mark_point(color=CURVE, filled=True, size=50, opacity=1),
+        of_kept.mark_point(color=BEST, filled=True, size=110, opacity=1),
     ]
-    of_kept = base.properties(data=alt.InlineData(values=[r for r in rows if r["epoch"] == kept]))
-    layers.append(of_kept.mark_point(color=BEST, filled=True, size=110, opacity=1))
     always = name_majority(content["task"]["kind"])
     description = (
         f"{name} by epoch; the kept epoch has a larger point; dashed: always predicting {always}."
@@ -395,31 +397,29 @@ LEAST_SPAN = 0.1
 
 
 def draw_similarity(content: Mapping[str, Any], key: str) -> list[alt.LayerChart]:
-    """Draw the maps of one comparison, by "cka" or "cka_debiased"."""
-    return [
-        _draw_map(content, one, key).properties(title=name, height=280)
-        for name, one in zip(name_maps(content), content["maps"], strict=True)
-    ]
+    """Draw the maps of one comparison, by "cka" or "cka_debiased".
 
-
-def _draw_map(content: Mapping[str, Any], one: Mapping[str, Any], key: str) -> alt.LayerChart:
-    """Draw a map, its states counted from the lower left; states that do not vary stay blank."""
-    first, second = (shorten_names(content)[number] for number in one["of"])
-    estimate = start_line(name_estimate(key))
-    rows = [
-        {"row": row, "column": column, "value": value}
-        for row, line in zip(one["rows"], one[key], strict=True)
-        for column, value in zip(one["columns"], line, strict=True)
-        if value is not None
-    ]
-    return _draw_cells(
-        rows,
-        (one["columns"], f"state of {second}"),
-        (one["rows"], f"state of {first}"),
-        alt.Scale(domain=[0, 1], scheme="viridis", clamp=True),
-        estimate,
-        f"{estimate} of the states of {first} (vertical axis) and {second} (horizontal axis).",
-    )
+    States are counted from the lower left; those that do not vary stay blank.
+    """
+    charts, names, estimate = [], shorten_names(content), start_line(name_estimate(key))
+    for title, one in zip(name_maps(content), content["maps"], strict=True):
+        first, second = (names[number] for number in one["of"])
+        rows = [
+            {"row": row, "column": column, "value": value}
+            for row, line in zip(one["rows"], one[key], strict=True)
+            for column, value in zip(one["columns"], line, strict=True)
+            if value is not None
+        ]
+        chart = _draw_cells(
+            rows,
+            (one["columns"], f"state of {second}"),
+            (one["rows"], f"state of {first}"),
+            alt.Scale(domain=[0, 1], scheme="viridis", clamp=True),
+            estimate,
+            f"{estimate} of the states of {first} (vertical axis) and {second} (horizontal axis).",
+        )
+        charts.append(chart.properties(title=title, height=280))
+    return charts
 
 
 def draw_skips(content: Mapping[str, Any]) -> alt.LayerChart:
@@ -433,21 +433,16 @@ def draw_skips(content: Mapping[str, Any]) -> alt.LayerChart:
     ]
     name = name_measure(content)
     known = [row["value"] for row in rows] or [0.0]
+    low, high = min(known), max(known)
+    more = max(0.0, LEAST_SPAN - (high - low)) / 2
     return _draw_cells(
         rows,
         (blocks, "first skipped block"),
         (blocks, "last skipped block"),
-        alt.Scale(domain=_span_colours(known), scheme="viridis"),
+        alt.Scale(domain=[low - more, high + more], scheme="viridis"),
         name,
         f"{name} of the model without a span of blocks.",
     ).properties(height=340)
-
-
-def _span_colours(values: Sequence[float]) -> list[float]:
-    """Give the ends of a scale of colours: at least `LEAST_SPAN` apart, around the values."""
-    low, high = min(values), max(values)
-    more = max(0.0, LEAST_SPAN - (high - low)) / 2
-    return [low - more, high + more]
 
 
 def _draw_cells(
@@ -557,22 +552,22 @@ def _draw_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> alt.ConcatCha
 
 def _draw_evaluation(content: Mapping[str, Any]) -> alt.ConcatChart:
     """Draw an evaluation (the content of `evaluate.json`): its curves and its map of spans."""
-    found = []
+    charts = []
     if content["truncation"]:
-        found.append(draw_truncation(content).properties(width=440, height=280))
+        charts.append(draw_truncation(content).properties(width=440, height=280))
     if content["skips"]:
-        found.append(draw_skips(content).properties(width=280, height=280))
-    if not found:
+        charts.append(draw_skips(content).properties(width=280, height=280))
+    if not charts:
         raise InputError(
             "only the edits truncate and skip are drawn, and this evaluation has neither; add one"
         )
-    chart = place_side_by_side(found, 2, spacing=36)
-    separate: alt.ConcatChart = chart.resolve_scale(color="independent")
+    both = place_side_by_side(charts, 2, spacing=36)
+    separate: alt.ConcatChart = both.resolve_scale(color="independent")
     return separate
 
 
 def check_plot(path: Path) -> None:
-    """Refuse a file name that no chart can be written to, before any work is done for it.
+    """Raise if no chart can be written to a file of this name, before any work is done for it.
 
     Raises:
         InputError: if the suffix is none of .png, .svg, .pdf.
@@ -591,12 +586,7 @@ def save_chart(chart: alt.TopLevelMixin, path: Path) -> None:
         InputError: if `path` has another suffix or cannot be written.
     """
     check_plot(path)
-    spec = chart.to_dict()
-    match path.suffix.lower():
-        case ".png":
-            content = vl_convert.vegalite_to_png(spec, scale=2, allowed_base_urls=[])
-        case ".svg":
-            content = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]).encode()
-        case _:
-            content = vl_convert.vegalite_to_pdf(spec, allowed_base_urls=[])
+    writers = {".png": partial(vl_convert.vegalite_to_png, scale=2)}
+    writers |= {".svg": vl_convert.vegalite_to_svg, ".pdf": vl_convert.vegalite_to_pdf}
+    content = writers[path.suffix.lower()](chart.to_dict(), allowed_base_urls=[])
     write_files({path: content})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from layerscout.data import name_metric
@@ -131,29 +130,13 @@ def needs_log(values: Sequence[float]) -> bool:
     return bool(values) and min(values) > 0 and max(values) > 50 * min(values)
 
 
-def scale_heights(score: Mapping[str, Any]) -> list[float | None]:
-    """Put the values on a scale from 0, the worst entry, to 1, the best, whatever the direction.
-
-    The scale is that of the entries 1..L; entry 0 is clipped to it.
-    """
-    known = [value for value in score["values"][1:] if value is not None]
-    scale = math.log if needs_log(known) else float
-    ends = [scale(value) for value in (min(known), max(known))] if known else [0.0, 0.0]
-    worst, best = ends if score["better"] == "higher" else ends[::-1]
-
-    def height(value: float | None) -> float | None:
-        if value is None or not known:
-            return None
-        within = scale(min(max(value, min(known)), max(known)))
-        return (within - worst) / (best - worst) if best != worst else 0.5
-
-    return [height(value) for value in score["values"]]
-
-
 def draw_sparkline(
     score: Mapping[str, Any], width: int, marks: str = "▁▂▃▄▅▆▇█", gap: str = " "
 ) -> str:
     """Draw a curve in one line, higher being better; several entries share a mark if need be.
+
+    The scale is that of the entries 1..L, logarithmic where one would flatten the others; entry 0
+    is clipped to it.
 
     Args:
         score: whose values are drawn.
@@ -161,14 +144,23 @@ def draw_sparkline(
         marks: from the worst to the best.
         gap: where nothing is defined.
     """
-    heights = scale_heights(score)
-    share = math.ceil(len(heights) / width)
-    bounds = [*range(0, len(heights), share), len(heights)]
-    line = ""
-    for start, end in pairwise(bounds):
-        known = [height for height in heights[start:end] if height is not None]
-        line += marks[min(int(len(marks) * max(known)), len(marks) - 1)] if known else gap
-    return line
+    values = score["values"]
+    known = [value for value in values[1:] if value is not None]
+    scale = math.log if needs_log(known) else float
+    low, high = (min(known), max(known)) if known else (0.0, 0.0)
+    turned = score["better"] == "lower"
+
+    def draw(some: Sequence[float | None]) -> str:
+        within = [scale(min(max(value, low), high)) for value in some if value is not None]
+        if not known or not within:
+            return gap
+        best = min(within) if turned else max(within)
+        worst, top = (scale(high), scale(low)) if turned else (scale(low), scale(high))
+        height = (best - worst) / (top - worst) if top != worst else 0.5
+        return marks[min(int(len(marks) * height), len(marks) - 1)]
+
+    share = math.ceil(len(values) / width)
+    return "".join(draw(values[start : start + share]) for start in range(0, len(values), share))
 
 
 # From this signal fraction on, noise in the class means is not what keeps a ratio from being
@@ -327,33 +319,23 @@ def _describe_certainty(scan: Mapping[str, Any], key: str) -> list[str]:
             f"{share:.0%} of the distance between the class means of state {best} is signal; the "
             "rest is noise."
         )
-    if _is_separated(score, best) and not _describe_examples(scan):
+    apart = list(get_details(score).get("separable_from_best") or ())
+    others = apart[1:best] + apart[best + 1 :]
+    if others and all(others) and not _describe_examples(scan):
         lines.append(f"State {best} differs from all others beyond noise.")
     if fractions:
         # A state that no score could measure has values that are not finite, as a warning says.
-        others = [one["values"] for name, one in scan["scores"].items() if name != key]
+        measured = [one["values"] for name, one in scan["scores"].items() if name != key]
         unseen = [
-            s
-            for s, v in enumerate(score["values"])
-            if v is None and s > 0 and any(values[s] is not None for values in others)
+            state
+            for state in range(1, len(score["values"]))
+            if score["values"][state] is None and any(v[state] is not None for v in measured)
         ]
         if unseen:
-            verb = "has" if len(unseen) == 1 else "have"
-            lines.append(
-                f"{_name_states(unseen)} {verb} no value: too few examples to measure one."
-            )
+            few = "too few examples to measure one."
+            states, verb = ("State", "has") if len(unseen) == 1 else ("States", "have")
+            lines.append(f"{states} {format_entries(unseen)} {verb} no value: {few}")
     return lines
-
-
-def _name_states(states: Sequence[int]) -> str:
-    return f"State{'' if len(states) == 1 else 's'} {format_entries(states)}"
-
-
-def _is_separated(score: Mapping[str, Any], best: int) -> bool:
-    """Say whether every other state 1..L has a value and is told apart from the best one."""
-    apart = list(get_details(score).get("separable_from_best") or ())
-    others = apart[1:best] + apart[best + 1 :]
-    return bool(others) and all(others)
 
 
 def _describe_examples(scan: Mapping[str, Any]) -> list[str]:

@@ -32,16 +32,23 @@ _APART = {"training", "device", "threads", "versions", "processes", "cache_limit
 def build_side_by_side(
     contents: Contents, names: Sequence[str], pair: Mapping[str, Any] | None
 ) -> list[Section]:
-    """Give the sections of a comparison, the conclusion first.
+    """Return the sections of a comparison, the conclusion first.
 
     Args:
         contents: two, of `scan.json`, `result.json`, `evaluate.json` or `compare.json`.
         names: of their folders.
         pair: of tuned or evaluated models, what `pair_predictions` found on the same rows.
     """
+    described = [_describe(content) for content in contents]
+    keys = dict.fromkeys([*described[0], *described[1]])
+    pairs = [(key, *(one.get(key, "–") for one in described)) for key in keys]
+    changed = [(key, first, second) for key, first, second in pairs if first != second]
+    same = [] if changed else ["Model, data, plan and settings are the same."]
+    caption = "The settings in which the two differ."
+    settings = Table(caption, ["", *names], changed, words=frozenset({1, 2}))
     sections = [
         Section("Side by side", describe_side_by_side(contents, names, pair), heading=True),
-        Section("What changed", _say_same(contents), table=_tabulate_settings(contents, names)),
+        Section("What changed", same, table=settings if changed else None),
     ]
     if contents[0]["verb"] == "scan":
         sections.append(Section("Scores side by side", table=_tabulate_scores(contents, names)))
@@ -83,12 +90,13 @@ def _compare_quality(
     """Say which of two models is better, if that can be told."""
     if pair is None or pair["unpaired"]:
         split = "test" if all(one.get("test") for one in contents) else "validation"
+        judged = [one["test"] if split == "test" else one for one in contents]
         values = [
-            f"{split} {name_measure(one)} {_get_value(one, split):.3f} ({name})"
-            for one, name in zip(contents, names, strict=True)
+            f"{split} {name_measure(one)} {own['metrics'][one['metric']]:.3f} ({name})"
+            for one, own, name in zip(contents, judged, names, strict=True)
         ]
-        because = "" if pair is None else f": {pair['unpaired']}"
-        return f"{values[0]} and {values[1]} are not compared row by row{because}."
+        reason = "" if pair is None else f": {pair['unpaired']}"
+        return f"{values[0]} and {values[1]} are not compared row by row{reason}."
     key, (first, second) = pair["metric"], pair["values"]
     name = name_metric(key, contents[0]["task"].get("labels") or ())
     rows = "words" if contents[0]["task"]["kind"] == "token_classification" else "examples"
@@ -101,23 +109,16 @@ def _compare_quality(
     ends = sorted(sign * end for end in interval)
     span = " to ".join(_format_points(key, end) for end in ends)
     gap = f"{_format_points(key, abs(pair['difference']))}{'' if key in SIGNED else ' points'}"
-    told = f"{name} {high:.3f} and {low:.3f} {on}, a difference of {gap} (95 % interval {span})"
+    compared = f"{name} {high:.3f} and {low:.3f} {on}, a difference of {gap} (95 % interval {span})"
     if ends[0] <= 0:
-        return f"{above} and {below} do not differ beyond noise: {told}."
-    return f"{above} is better than {below}: {told}."
+        return f"{above} and {below} do not differ beyond noise: {compared}."
+    return f"{above} is better than {below}: {compared}."
 
 
 def _format_points(key: str, value: float) -> str:
     """Write a difference in points of a share, or as it is for a correlation."""
     text = f"{value:.3f}" if key in SIGNED else f"{100 * value:.1f}"
     return text.replace("-", "−")
-
-
-def _get_value(content: Mapping[str, Any], split: str) -> float:
-    """Give the metric that counts, of validation or test."""
-    judged = content["test"] if split == "test" else content
-    value: float = judged["metrics"][content["metric"]]
-    return value
 
 
 def _compare_scans(contents: Contents, names: Sequence[str]) -> str:
@@ -142,40 +143,23 @@ def _compare_scans(contents: Contents, names: Sequence[str]) -> str:
 
 def _doubt_scans(contents: Contents) -> list[str]:
     """Say what two scans of different models, data or scores cannot say."""
-    models, data, scores, metrics = zip(*map(_tell_subject, contents), strict=True)
-    found = [("data", data), ("scores", scores), ("metrics", metrics)]
-    different = [what for what, (first, second) in found if first != second]
+    subjects = []
+    for scan in contents:
+        task, key = scan["task"], choose_leading(scan)
+        metric = None if key is None else get_details(scan["scores"][key]).get("metric")
+        data = (task["name"], task["kind"], task.get("labels"), scan["settings"].get("data"))
+        subjects.append({"data": data, "scores": key, "metrics": metric})
+    different = [what for what in subjects[0] if subjects[0][what] != subjects[1][what]]
     lines = []
     if different:
         listed = " and ".join(filter(None, [", ".join(different[:-1]), different[-1]]))
         lines.append(f"The values are of different {listed}, and cannot be compared.")
-    if models[0] != models[1]:
+    if contents[0]["model"]["name"] != contents[1]["model"]["name"]:
         lines.append(
             "This does not say which model is better after tuning: tune both, and compare the "
             "results with layerscout report A B."
         )
     return lines
-
-
-def _tell_subject(scan: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
-    """Give the model of a scan, its data, the score that leads and the metric of that."""
-    task, key = scan["task"], choose_leading(scan)
-    data = (task["name"], task["kind"], task.get("labels"), scan["settings"].get("data"))
-    metric = None if key is None else get_details(scan["scores"][key]).get("metric")
-    return scan["model"]["name"], data, key, metric
-
-
-def _say_same(contents: Contents) -> list[str]:
-    changed = _list_changed(contents)
-    return [] if changed else ["Model, data, plan and settings are the same."]
-
-
-def _list_changed(contents: Contents) -> list[tuple[str, str, str]]:
-    """List what the two were made with where that differs."""
-    described = [_describe(content) for content in contents]
-    keys = list(dict.fromkeys([*described[0], *described[1]]))
-    pairs = [(key, *(one.get(key, "–") for one in described)) for key in keys]
-    return [(key, a, b) for key, a, b in pairs if a != b]
 
 
 def _describe(content: Mapping[str, Any]) -> dict[str, str]:
@@ -209,47 +193,37 @@ def _describe(content: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _tabulate_settings(contents: Contents, names: Sequence[str]) -> Table | None:
-    changed = _list_changed(contents)
-    caption = "The settings in which the two differ."
-    return Table(caption, ["", *names], changed, words=frozenset({1, 2})) if changed else None
-
-
 def _tabulate_figures(contents: Contents, names: Sequence[str]) -> Table:
     """Tabulate metrics, costs and speed of two models."""
     metrics = [key for key in contents[0]["metrics"] if key in contents[1]["metrics"]]
     classes = contents[0]["task"].get("labels") or ()
+    judged = {"": contents}
+    if all(one.get("test") for one in contents):
+        judged[", test"] = [one["test"] for one in contents]
     rows = {
-        name_metric(key, classes): [format_decimals(one["metrics"][key]) for one in contents]
+        name_metric(key, classes) + of: [format_decimals(one["metrics"][key]) for one in some]
+        for of, some in judged.items()
         for key in metrics
     }
-    if all(one.get("test") for one in contents):
-        rows |= {
-            f"{name_metric(key, classes)}, test": [
-                format_decimals(one["test"]["metrics"][key]) for one in contents
-            ]
-            for key in metrics
-        }
     if contents[0]["verb"] == "tune":
-        rows |= _list_costs(contents)
+        costs = [_list_costs(one) for one in contents]
+        rows |= {name: [one[name] for one in costs] for name in costs[0]}
     table = [[name, *cells] for name, cells in rows.items()]
     return Table("Metrics are on validation unless marked as test.", ["", *names], table)
 
 
-def _list_costs(contents: Contents) -> dict[str, list[str]]:
-    memory = [one["memory"].get("used") for one in contents]
+def _list_costs(content: Mapping[str, Any]) -> dict[str, str]:
+    flops, parameters, used = content["flops"], content["parameters"], content["memory"].get("used")
     return {
-        "training FLOPs, share of full fine-tuning": [
-            f"{one['flops']['train'] / one['flops']['full_train']:.1%}" for one in contents
-        ],
-        "inference FLOPs, share of the full model": [
-            f"{one['flops']['inference'] / one['flops']['full_inference']:.1%}" for one in contents
-        ],
-        "parameters": [f"{one['parameters']['total']:,}" for one in contents],
-        "trained parameters": [f"{one['parameters']['trainable']:,}" for one in contents],
-        "time": [f"{sum(one['seconds'].values()):.1f} s" for one in contents],
-        "memory": ["–" if used is None else f"{used / 1e9:.2f} GB" for used in memory],
-        "speed": [describe_speed(one).partition(", ")[0] or "–" for one in contents],
+        "training FLOPs, share of full fine-tuning": f"{flops['train'] / flops['full_train']:.1%}",
+        "inference FLOPs, share of the full model": (
+            f"{flops['inference'] / flops['full_inference']:.1%}"
+        ),
+        "parameters": f"{parameters['total']:,}",
+        "trained parameters": f"{parameters['trainable']:,}",
+        "time": f"{sum(content['seconds'].values()):.1f} s",
+        "memory": "–" if used is None else f"{used / 1e9:.2f} GB",
+        "speed": describe_speed(content).partition(", ")[0] or "–",
     }
 
 

@@ -47,41 +47,41 @@ def report_recipes(recipes: Sequence[tuple[str, Recipe]], *, as_json: bool) -> N
     say(console, "layerscout study RECIPE --small runs one on a laptop.")
 
 
-def report_estimate(found: Estimate, *, as_json: bool) -> None:
+def report_estimate(estimate: Estimate, *, as_json: bool) -> None:
     """Print what a study would run, and how much compute that takes."""
     if as_json:
-        print(json.dumps(_estimate_as_dict(found), indent=1))
+        print(json.dumps(_estimate_as_dict(estimate), indent=1))
         return
     console = EscapingConsole()
-    keys = list(found.trials)
-    whole, rest = found.flops(keys), found.flops(_list_waiting(found))
-    columns, rows = _tabulate_estimate(found)
+    keys = list(estimate.trials)
+    whole, rest = estimate.flops(keys), estimate.flops(_list_waiting(estimate))
+    columns, rows = _tabulate_estimate(estimate)
     print_rows(console, columns, rows, words=range(len(columns) - 4))
-    again = sum(one.uncached for one in found.trials.values())
+    again = sum(one.uncached for one in estimate.trials.values())
     console.print()
     say(
         console,
-        f"{len(keys):,} trials, {len(found.done):,} of them done; {whole:.3g} FLOPs, "
+        f"{len(keys):,} trials, {len(estimate.done):,} of them done; {whole:.3g} FLOPs, "
         f"{whole / (again or 1):.0%} of the cost without shared trunks. About "
-        f"{_format_time(rest / found.speed)} left at {found.speed / 1e9:,.0f} GFLOP/s "
-        f"({found.because}).",
+        f"{_format_time(rest / estimate.speed)} left at {estimate.speed / 1e9:,.0f} GFLOP/s "
+        f"({estimate.because}).",
     )
-    if found.assumed:
+    if estimate.assumed:
         say(
             console,
-            f"Not available here, so published sizes are assumed: {', '.join(found.assumed)}.",
+            f"Not available here, so published sizes are assumed: {', '.join(estimate.assumed)}.",
         )
-    for why, number in Counter(str(c.refused) for c in found.cells if c.trial is None).items():
+    for why, number in Counter(str(c.refused) for c in estimate.cells if c.trial is None).items():
         say(console, f"{number} cannot be run: {why}")
 
 
-def _list_waiting(found: Estimate) -> list[str]:
-    return [key for key in found.trials if key not in found.done]
+def _list_waiting(estimate: Estimate) -> list[str]:
+    return [key for key in estimate.trials if key not in estimate.done]
 
 
-def _estimate_as_dict(found: Estimate) -> dict[str, Any]:
+def _estimate_as_dict(estimate: Estimate) -> dict[str, Any]:
     trials = []
-    for cell in found.cells:
+    for cell in estimate.cells:
         content: dict[str, Any] = {
             "grid": cell.grid,
             "values": dict(cell.values),
@@ -89,37 +89,41 @@ def _estimate_as_dict(found: Estimate) -> dict[str, Any]:
         }
         if cell.trial is not None:
             key = cell.trial.key
-            content |= {"trial": key, "flops": found.trials[key].flops, "done": key in found.done}
+            content |= {
+                "trial": key,
+                "flops": estimate.trials[key].flops,
+                "done": key in estimate.done,
+            }
         trials.append(content)
-    rest = found.flops(_list_waiting(found))
+    rest = estimate.flops(_list_waiting(estimate))
     return {
         "trials": trials,
-        "flops": found.flops(list(found.trials)),
+        "flops": estimate.flops(list(estimate.trials)),
         "flops_left": rest,
-        "flops_uncached": sum(one.uncached for one in found.trials.values()),
-        "flops_per_second": found.speed,
-        "seconds_left": rest / found.speed,
-        "assumed": list(found.assumed),
+        "flops_uncached": sum(one.uncached for one in estimate.trials.values()),
+        "flops_per_second": estimate.speed,
+        "seconds_left": rest / estimate.speed,
+        "assumed": list(estimate.assumed),
     }
 
 
-def _tabulate_estimate(found: Estimate) -> tuple[list[str], list[list[str]]]:
-    """Give headings and a row for each group of trials; axes without a value are left out."""
+def _tabulate_estimate(estimate: Estimate) -> tuple[list[str], list[list[str]]]:
+    """Return headings and a row for each group of trials; axes without a value are left out."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for cell in found.cells:
+    for cell in estimate.cells:
         if cell.trial is not None:
             name = (cell.grid, *(str(cell.values.get(axis, "")) for axis in AXES))
             groups.setdefault(name, []).append(cell.trial.key)
     grouped = {key for some in groups.values() for key in some}
-    if others := [key for key in found.trials if key not in grouped]:
+    if others := [key for key in estimate.trials if key not in grouped]:
         groups["scans", "", "", "that plans need", "", "", ""] = others
     shown = [0, *(n for n in range(1, len(AXES) + 1) if any(name[n] for name in groups))]
     rows = []
     for name, some in groups.items():
         unique = list(dict.fromkeys(some))
-        flops, done = found.flops(unique), sum(key in found.done for key in unique)
+        flops, done = estimate.flops(unique), sum(key in estimate.done for key in unique)
         counted = [f"{len(unique):,}", f"{done:,}", f"{flops / 1e12:,.1f}"]
-        rows.append([*(name[n] for n in shown), *counted, _format_time(flops / found.speed)])
+        rows.append([*(name[n] for n in shown), *counted, _format_time(flops / estimate.speed)])
     headings = ["grid", *AXES.values()]
     return [*(headings[n] for n in shown), "trials", "done", "TFLOPs", "time"], rows
 

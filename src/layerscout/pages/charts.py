@@ -135,17 +135,17 @@ def draw_moves(scan: Mapping[str, Any]) -> list[alt.LayerChart]:
     """Draw for each score how the ranks move over the checkpoints of a scan."""
     stability = scan["stability"]
     return [
-        _draw_ranks(scan, key, stability["checkpoints"], found["ranks"])
-        for key, found in stability["scores"].items()
-        if any(map(any, found["ranks"]))
+        _draw_ranks(scan, key, stability["checkpoints"], score["ranks"])
+        for key, score in stability["scores"].items()
+        if any(map(any, score["ranks"]))
     ]
 
 
 def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:
     """Draw the metric over the state that the head reads, with the majority baseline."""
-    found = content["truncation"]
-    top = max(map(len, found.values())) - 1  # the untuned model may be deeper
-    shown = [(TRUNCATIONS[key], found[key]) for key in TRUNCATIONS if found.get(key)]
+    curves = content["truncation"]
+    top = max(map(len, curves.values())) - 1  # the untuned model may be deeper
+    shown = [(TRUNCATIONS[key], curves[key]) for key in TRUNCATIONS if curves.get(key)]
     rows = [
         {"state": state, "value": value, "head": name}
         for name, values in shown
@@ -214,7 +214,7 @@ def draw_panel(scan: Mapping[str, Any], key: str, *, small: bool = False) -> alt
 
 
 def _collect_rows(scan: Mapping[str, Any], key: str) -> tuple[list[dict[str, Any]], bool]:
-    """Give a row for each entry, with all that the tooltip shows, and whether there is a band."""
+    """Return a row for each entry, with all that the tooltip shows, and whether there is a band."""
     score = scan["scores"][key]
     rows: list[dict[str, Any]] = [{"index": i, "value": v} for i, v in enumerate(score["values"])]
     low, high = get_band(score)
@@ -324,8 +324,8 @@ def _draw_ranks(
     name, top = name_entry(scan["scores"][key]), scan["model"]["blocks"]
     rows: list[dict[str, Any]] = [
         {"checkpoint": place, "name": checkpoint, "entry": entry, "rank": rank}
-        for place, (checkpoint, found) in enumerate(zip(checkpoints, ranks, strict=True), start=1)
-        for entry, rank in enumerate(found)
+        for place, (checkpoint, row) in enumerate(zip(checkpoints, ranks, strict=True), start=1)
+        for entry, rank in enumerate(row)
         if rank is not None
     ]
     ever_best = sorted({row["entry"] for row in rows if row["rank"] == 1})
@@ -485,7 +485,7 @@ class _Result(Protocol):
     """The result of a verb."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Give the content of its JSON file."""
+        """Return the content of its JSON file."""
 
 
 def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) -> alt.TopLevelMixin:

@@ -61,13 +61,13 @@ def count_compared(content: Mapping[str, Any]) -> str:
 def describe_clusters(content: Mapping[str, Any]) -> list[str]:
     """Say of each model of a comparison where its states fall into two clusters, and how far."""
     lines, leading = [], choose_estimate(content)
-    for name, found, model in zip(
+    for name, clusters, model in zip(
         shorten_names(content), content["clusters"], content["models"], strict=True
     ):
         # Of a very few examples the debiased one may have no value.
-        key = "cka" if found[leading] is None else leading
+        key = "cka" if clusters[leading] is None else leading
         other = "cka_debiased" if key == "cka" else "cka"
-        if (one := found[key]) is None:
+        if (one := clusters[key]) is None:
             lines.append(f"{name}: too few states vary to look for clusters.")
             continue
         first = first_state(content["pooling"])
@@ -76,9 +76,9 @@ def describe_clusters(content: Mapping[str, Any]) -> list[str]:
             f"{name_estimate(key)} {one['lower']:.2f} and {one['upper']:.2f} within them and "
             f"{one['between']:.2f} between, contrast {one['contrast']:.2f}"
         )
-        if found[other] is not None:
+        if clusters[other] is not None:
             word = "biased" if other == "cka" else "debiased"
-            measured += f" ({word} {found[other]['contrast']:.2f})"
+            measured += f" ({word} {clusters[other]['contrast']:.2f})"
         if min(one["lower"], one["upper"]) > one["between"]:
             lines.append(f"{name}: {spans} form two clusters, with {measured}.")
         else:
@@ -89,9 +89,9 @@ def describe_clusters(content: Mapping[str, Any]) -> list[str]:
 def tabulate_clusters(content: Mapping[str, Any]) -> Table:
     """Tabulate the best split of each model's states."""
     rows = []
-    for name, found in zip(shorten_names(content), content["clusters"], strict=True):
+    for name, clusters in zip(shorten_names(content), content["clusters"], strict=True):
         for key, words in (("cka", "biased"), ("cka_debiased", "debiased")):
-            one = found[key] or dict.fromkeys(("split", "lower", "upper", "between", "contrast"))
+            one = clusters[key] or dict.fromkeys(("split", "lower", "upper", "between", "contrast"))
             measured = (one[value] for value in ("lower", "upper", "between", "contrast"))
             split = "–" if one["split"] is None else str(one["split"])
             rows.append([name, words, split, *map(format_decimals, measured)])

@@ -70,7 +70,7 @@ class Section:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to show but the title."""
+        """Return whether there is nothing to show but the title."""
         content = self.paragraphs or self.charts or self.table or self.commands or self.facts
         return not (content or self.code or self.heading)
 

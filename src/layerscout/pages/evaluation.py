@@ -55,7 +55,7 @@ def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
 
 
 def _only_chose(seen: Mapping[str, int], rows: int) -> bool:
-    """Tell whether a tuning chose by the judged rows; if it trained on them, a warning says so."""
+    """Return whether a tuning chose by these rows; if it trained on them, a warning says so."""
     return seen["chosen"] > REPEATED * rows >= seen["training"]
 
 
@@ -94,7 +94,7 @@ def advise_more_rows(content: Mapping[str, Any]) -> str | None:
 
 
 def have_one_class(content: Mapping[str, Any]) -> bool:
-    """Whether the examples of an evaluation have one class only, as in a file of a few rows."""
+    """Return whether all judged examples have one class, as in a file of a few rows."""
     return sum(map(any, content.get("confusion") or [])) == 1
 
 
@@ -140,7 +140,7 @@ def _describe_skips(content: Mapping[str, Any]) -> list[str]:
 
 
 def _find_shortest(curve: Sequence[float | None], enough: float) -> int:
-    """Give the lowest state from which on all reach `enough`."""
+    """Return the lowest state from which on all reach `enough`."""
     top = len(curve) - 1
     while top > 0 and (value := curve[top - 1]) is not None and value >= enough:
         top -= 1
@@ -149,13 +149,13 @@ def _find_shortest(curve: Sequence[float | None], enough: float) -> int:
 
 def tabulate_truncation(content: Mapping[str, Any]) -> Table:
     """Tabulate the truncation curves."""
-    found = {k: content["truncation"][k] for k in TRUNCATIONS if k in content["truncation"]}
+    curves = {k: content["truncation"][k] for k in TRUNCATIONS if k in content["truncation"]}
     rows = [
         [format_state(state), *map(format_number, values)]
-        for state, values in enumerate(zip_longest(*found.values()))
+        for state, values in enumerate(zip_longest(*curves.values()))
     ]
     caption = f"The {name_measure(content)} to four digits."
-    return Table(caption, ["State", *(TRUNCATIONS[key] for key in found)], rows, folded=True)
+    return Table(caption, ["State", *(TRUNCATIONS[key] for key in curves)], rows, folded=True)
 
 
 def tabulate_edits(content: Mapping[str, Any]) -> Table:
@@ -192,7 +192,7 @@ SHOWN = 30
 
 
 def choose_split(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the content with the figures of the test examples in place of validation, if any."""
+    """Return the content with the figures of the test examples in place of validation, if any."""
     return {**content, **(content.get("test") or {})}
 
 
@@ -202,17 +202,17 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
     None where it is empty, as for numbers, or not there, as in older files.
     """
     content = choose_split(content)
-    found, thresholds = content.get("by_name") or {}, content.get("thresholds") or {}
-    if not found:
+    names, thresholds = content.get("by_name") or {}, content.get("thresholds") or {}
+    if not names:
         return None
     spans = "entity_f1" in content["metrics"]
     name = "type of entity" if spans else name_label(content["task"]["kind"])
-    ranked = sorted(found, key=lambda one: -found[one]["support"])
+    ranked = sorted(names, key=lambda one: -names[one]["support"])
     rows = [
         [
             one,
-            *(format_decimals(found[one][value]) for value in ("precision", "recall", "f1")),
-            f"{found[one]['support']:,}",
+            *(format_decimals(names[one][value]) for value in ("precision", "recall", "f1")),
+            f"{names[one]['support']:,}",
             *([format_decimals(thresholds[one])] if thresholds else ()),
         ]
         for one in ranked[:SHOWN]

@@ -86,9 +86,9 @@ class Explainer:
 
     def __call__(self, text: str) -> Markup:
         """Escape a text; words that were not explained before become terms with a meaning."""
-        found = {p: match for p in self._left if (match := re.search(p, text))}
+        matches = {p: match for p in self._left if (match := re.search(p, text))}
         parts, end = [], 0
-        for pattern, match in sorted(found.items(), key=lambda each: each[1].start()):
+        for pattern, match in sorted(matches.items(), key=lambda each: each[1].start()):
             meaning = escape(match.expand(self._left.pop(pattern)))
             term = f'<dfn tabindex="0" data-meaning="{meaning}">{escape(match[0])}</dfn>'
             parts += [escape(text[end : match.start()]), Markup(term)]

@@ -124,8 +124,8 @@ def tabulate_parts(scan: Mapping[str, Any], key: str) -> Table | None:
 
 def tabulate_diagnostics(scan: Mapping[str, Any]) -> Table | None:
     """Tabulate how smooth the curves are and how well they predict the probe; None without."""
-    found = scan.get("diagnostics") or {}
-    smooth, fits = found.get("smoothness") or {}, found.get("against_probe") or {}
+    diagnostics = scan.get("diagnostics") or {}
+    smooth, fits = diagnostics.get("smoothness") or {}, diagnostics.get("against_probe") or {}
     rows = []
     for key in scan["scores"]:
         fit, zeta = fits.get(key) or {}, smooth.get(key)

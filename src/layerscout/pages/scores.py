@@ -39,7 +39,7 @@ def name_entry(score: Mapping[str, Any]) -> str:
 
 
 def get_details(score: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the further details of a score; older scans have none."""
+    """Return the further details of a score; older scans have none."""
     return score.get("details") or {}
 
 
@@ -50,7 +50,7 @@ def get_refusal(score: Mapping[str, Any]) -> str | None:
 
 
 def list_scores(scan: Mapping[str, Any], of: str) -> list[str]:
-    """Give the keys of the scores of states, or of blocks."""
+    """Return the keys of the scores of states, or of blocks."""
     return [key for key, score in scan["scores"].items() if score["of"] == of]
 
 
@@ -62,7 +62,7 @@ def choose_leading(scan: Mapping[str, Any]) -> str | None:
 
 
 def find_tied(scan: Mapping[str, Any], key: str) -> list[int]:
-    """Give the states among 1..L that cannot be told apart from the best one."""
+    """Return the states among 1..L that cannot be told apart from the best one."""
     best = scan["best"].get(key)
     apart = get_details(scan["scores"][key]).get("separable_from_best") or ()
     return [
@@ -88,7 +88,7 @@ def group_by_best(scan: Mapping[str, Any], of: str) -> dict[int, list[str]]:
 
 
 def get_error(scan: Mapping[str, Any], key: str) -> float | None:
-    """Give the standard error, or the deviation over heads, of a score at its best entry."""
+    """Return the standard error, or the deviation over heads, of a score at its best entry."""
     best, details = scan["best"].get(key), get_details(scan["scores"][key])
     errors = details.get("standard_error") or details.get("spread")
     if best is None or not errors:
@@ -98,9 +98,9 @@ def get_error(scan: Mapping[str, Any], key: str) -> float | None:
 
 
 def get_agreement(scan: Mapping[str, Any], of: str) -> Mapping[str, Mapping[str, float | None]]:
-    """Give Kendall's τ by two scores of states (or blocks); empty if it was not computed."""
-    found = (scan.get("diagnostics") or {}).get(f"agreement_of_{of}") or {}
-    table: Mapping[str, Mapping[str, float | None]] = found.get("kendall") or {}
+    """Return Kendall's τ by two scores of states (or blocks); empty if it was not computed."""
+    agreement = (scan.get("diagnostics") or {}).get(f"agreement_of_{of}") or {}
+    table: Mapping[str, Mapping[str, float | None]] = agreement.get("kendall") or {}
     return table
 
 
@@ -111,7 +111,7 @@ def get_tau(scan: Mapping[str, Any], one: str, other: str) -> float | None:
 
 
 def get_band(score: Mapping[str, Any]) -> tuple[Sequence[float | None], Sequence[float | None]]:
-    """Give the lower and upper ends to shade: the interval, or one deviation over the heads."""
+    """Return the lower and upper ends to shade: the interval, or one deviation over the heads."""
     values, low, high = score["values"], score.get("low") or (), score.get("high") or ()
     if len(low) == len(high) == len(values):
         return low, high
@@ -126,7 +126,7 @@ def get_band(score: Mapping[str, Any]) -> tuple[Sequence[float | None], Sequence
 
 
 def needs_log(values: Sequence[float]) -> bool:
-    """Say whether one entry would flatten all the others on a linear scale."""
+    """Return whether one entry would flatten all the others on a linear scale."""
     return bool(values) and min(values) > 0 and max(values) > 50 * min(values)
 
 
@@ -222,9 +222,9 @@ def describe_advice(scan: Mapping[str, Any]) -> list[str]:
     advice, blocks = scan.get("advice"), scan["model"]["blocks"]
     if advice is None:
         return []
-    because = f"Why: {advice['because']}."
+    reason = f"Why: {advice['because']}."
     if advice["plan"] is None:
-        return [f"The head belongs on state {advice['head']} of {blocks}.", because]
+        return [f"The head belongs on state {advice['head']} of {blocks}.", reason]
     tuned, head = advice["plan"]["tuned"], advice["plan"]["head"]
     what = f"block{'s' if len(tuned) > 1 else ''} {format_entries(tuned)}" if tuned else "no block"
     text = f"Tune {what} with the head on state {head} of {blocks}: "
@@ -232,9 +232,9 @@ def describe_advice(scan: Mapping[str, Any]) -> list[str]:
     if (cut := blocks - head) > 0:
         text += f", and a model without the {'block' if cut == 1 else f'{cut} blocks'} above"
     if head == advice["head"]:
-        return [f"{text}.", because]
+        return [f"{text}.", reason]
     nearest = f"No head nearer to state {advice['head']} fits the budget."
-    return [f"{text}.", because, nearest]
+    return [f"{text}.", reason, nearest]
 
 
 def describe_no_signal(scan: Mapping[str, Any]) -> str | None:
@@ -251,10 +251,10 @@ def describe_no_signal(scan: Mapping[str, Any]) -> str | None:
     if (majority := details.get("majority")) is not None:
         if any(low is not None and low > majority for low in score["low"][1:]):
             return None
-        found = f"With {read}, no state is shown to do better than always predicting "
-        found += f"{name_majority(task['kind'])} ({format_number(majority)})"
+        line = f"With {read}, no state is shown to do better than always predicting "
+        line += f"{name_majority(task['kind'])} ({format_number(majority)})"
         more = read_more(scan)
-        return f"{found}." if more is None else f"{found}; --examples {more[0]} reads {more[1]}."
+        return f"{line}." if more is None else f"{line}; --examples {more[0]} reads {more[1]}."
     if any(value is not None for value in score["values"]) or "signal_fraction" not in details:
         return None
     remedy = "--score variability_ratio ranks the states anyway"
@@ -340,8 +340,8 @@ def _describe_certainty(scan: Mapping[str, Any], key: str) -> list[str]:
 
 def _describe_examples(scan: Mapping[str, Any]) -> list[str]:
     """Say why the scan stopped at so many examples, if it chose their number itself."""
-    because = scan["settings"].get("examples_because")
-    return [] if because is None else [f"{count_read(scan['task'])}: {because}."]
+    reason = scan["settings"].get("examples_because")
+    return [] if reason is None else [f"{count_read(scan['task'])}: {reason}."]
 
 
 def list_notes(scan: Mapping[str, Any], key: str) -> list[str]:
@@ -350,22 +350,22 @@ def list_notes(scan: Mapping[str, Any], key: str) -> list[str]:
     details, values = get_details(score), score["values"]
     if reason := get_refusal(score):
         return [f"refused: {reason}"]
-    found = []
+    notes = []
     # State 0 of the first token is the same everywhere, and there is no block 0.
     missing = [entry for entry in range(1, len(values)) if values[entry] is None]
     if len(missing) == len(values) - 1:
-        found.append("undefined everywhere")
+        notes.append("undefined everywhere")
     elif missing:
         plural = "s" if len(missing) > 1 else ""
-        found.append(f"undefined at {name_entry(score)}{plural} {format_entries(missing)}")
+        notes.append(f"undefined at {name_entry(score)}{plural} {format_entries(missing)}")
     if details.get("majority") is not None:
         always = name_majority(scan["task"]["kind"])
-        found.append(f"always predicting {always}: {format_number(details['majority'])}")
+        notes.append(f"always predicting {always}: {format_number(details['majority'])}")
     if judged := _name_judge(scan, key):
-        found.append(f"judged by {judged}")
+        notes.append(f"judged by {judged}")
     if details.get("mode") is not None:
-        found.append(MODES.get(details["mode"], str(details["mode"])))
+        notes.append(MODES.get(details["mode"], str(details["mode"])))
     error = get_error(scan, key)
     if error is not None:
-        found.append(f"±{error:.2g} at the best")
-    return [*found, *map(str, details.get("notes") or ())]
+        notes.append(f"±{error:.2g} at the best")
+    return [*notes, *map(str, details.get("notes") or ())]

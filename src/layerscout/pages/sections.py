@@ -199,9 +199,9 @@ def _list_commands(scan: Content, folder: str) -> list[tuple[str, str]]:
     usual, words = find_usual_pooling(scan), "words_used" in scan["task"]
     single = "first" if words else _SINGLE[usual]
     other = "mean" if settings.get("pooling", usual) != "mean" else single
-    asked = f"{_WORDS[other]} of a word" if words else _WORDS[other]
+    pooled = f"{_WORDS[other]} of a word" if words else _WORDS[other]
     again = write_command("scan", scan, "--pooling", other)
-    commands.append((f"See whether {asked} gives the same picture:", again))
+    commands.append((f"See whether {pooled} gives the same picture:", again))
     if more := read_more(scan):
         commands.append((f"Read {more[1]}:", write_command("scan", scan, "--examples", more[0])))
     if settings.get("precision") == "float32":

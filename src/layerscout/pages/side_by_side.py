@@ -131,8 +131,8 @@ def _compare_scans(contents: Contents, names: Sequence[str]) -> str:
             continue
         score, best = scan["scores"][key], scan["best"][key]
         if tied := find_tied(scan, key):
-            found = f"no {name_entry(score)} clearly best by {name_score(key)}"
-            parts.append(f"{name} finds {found} ({describe_tie(best, tied)})")
+            unclear = f"no {name_entry(score)} clearly best by {name_score(key)}"
+            parts.append(f"{name} finds {unclear} ({describe_tie(best, tied)})")
             continue
         parts.append(
             f"{name} finds {name_entry(score)} {best} of {scan['model']['blocks']} best by "
@@ -165,28 +165,28 @@ def _doubt_scans(contents: Contents) -> list[str]:
 def _describe(content: Mapping[str, Any]) -> dict[str, str]:
     """Name the model, the data, the plan and the settings of a result."""
     models = content["models"] if "models" in content else [content["model"]]
-    found = {
+    facts = {
         "Model": ", ".join(str(model["name"]) for model in models),
         "Task": str(content["task"]["name"]),
         "Examples read": f"{content['task'].get('examples_used', content.get('examples')):,}",
     }
     if content["verb"] == "tune":
         run = content["runs"][content["kept"]]
-        found |= {
+        facts |= {
             "Plan": f"{content['plan']['notation']} ({content['plan']['strategy']})",
             "Method": str(content["method"]),
             "Learning rate": f"{run['learning_rate']:g}",
             "Seed": str(run["seed"]),
         }
-        found |= {
+        facts |= {
             name.replace("_", " ").capitalize(): format_setting(value)
             for name, value in (content.get("method_options") or {}).items()
         }
     if "scores" in content:
-        found["Scores"] = ", ".join(map(name_score, content["scores"]))
+        facts["Scores"] = ", ".join(map(name_score, content["scores"]))
     if "metric" in content:
-        found["Metric"] = name_measure(content)
-    return found | {
+        facts["Metric"] = name_measure(content)
+    return facts | {
         name.replace("_", " ").capitalize(): format_setting(value)
         for name, value in content["settings"].items()
         if value is not None and name not in (*_APART, "examples", "metric")

@@ -93,12 +93,12 @@ _ALWAYS = {
 
 
 def name_label(kind: str) -> str:
-    """Give the word for one of those that the examples of a task are told apart by."""
+    """Return the word for one of those that the examples of a task are told apart by."""
     return _LABEL.get(kind, "class")
 
 
 def name_labels(kind: str) -> str:
-    """Give the same of several."""
+    """Return the same of several."""
     word = name_label(kind)
     return f"{word}es" if word == "class" else f"{word}s"
 
@@ -130,7 +130,7 @@ def compare_with_majority(content: Mapping[str, Any], value: float) -> str:
 
 
 def describe_interval(content: Mapping[str, Any]) -> str:
-    """Give the interval of a metric, from where it stands in a file; "" where there is none."""
+    """Return the interval of a metric, from where it stands in a file; "" where there is none."""
     if (interval := content.get("interval")) is None:
         return ""
     low, high = interval
@@ -207,7 +207,7 @@ def list_task(task: Mapping[str, Any]) -> str:
 
 
 def name_examples(kind: str) -> str:
-    """Give the word for the examples of a task."""
+    """Return the word for the examples of a task."""
     return "sentences" if kind == "token_classification" else "examples"
 
 
@@ -239,7 +239,7 @@ def count_read(task: Mapping[str, Any]) -> str:
 
 
 def read_more(scan: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Give the value of --examples with which a scan reads more, and what that is; None if all.
+    """Return the value of --examples with which a scan reads more, and what that is; None if all.
 
     Of words twice as many: all of them are mostly of the most frequent tag. In balance there are
     no more than the rarest class has.

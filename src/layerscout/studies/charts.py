@@ -57,8 +57,8 @@ def draw_pareto(frame: pd.DataFrame, grid: str, cost: str) -> list[alt.LayerChar
 
     A point is the mean over seeds; those that nothing cheaper reaches are joined.
     """
-    found = list_strategies(frame, grid, cost)
-    return [_draw_strategies(name, points, cost) for name, points in found]
+    panels = list_strategies(frame, grid, cost)
+    return [_draw_strategies(name, points, cost) for name, points in panels]
 
 
 def _draw_strategies(name: str, points: Sequence[Row], cost: str) -> alt.LayerChart:
@@ -111,8 +111,8 @@ def draw_figure(
     if spec.against is not None:
         rows = subtract_plan(rows, spec.against)
     if spec.dashed is not None:
-        beside = list_rows(frame, spec.dashed.grid, list_names(spec.dashed.value), {})
-        rows += [{**row, "dashed": True} for row in beside]
+        others = list_rows(frame, spec.dashed.grid, list_names(spec.dashed.value), {})
+        rows += [{**row, "dashed": True} for row in others]
     charts = []
     for name, some in group_rows(rows, panels):
         own = [row for row in some if "dashed" not in row]
@@ -122,10 +122,10 @@ def draw_figure(
 
 
 def _draw_panel(
-    name: str, rows: Sequence[Row], beside: Sequence[Row], spec: FigureSpec
+    name: str, rows: Sequence[Row], others: Sequence[Row], spec: FigureSpec
 ) -> alt.LayerChart:
-    """Draw a panel of its rows, and in dashes those beside."""
-    dashed = list_dashed(beside, spec.dashed) if spec.dashed and beside else []
+    """Draw a panel of its rows, and in dashes those others."""
+    dashed = list_dashed(others, spec.dashed) if spec.dashed and others else []
     match spec.kind:
         case "strip":
             return _draw_strip(name, rows, spec.x, spec.color)
@@ -172,8 +172,8 @@ def _draw_means(
     layers = _draw_intervals(base, means) + _draw_dashed(base, dashed, colors)
     layers += [base.mark_line(strokeWidth=2)] if line else []
     layers.append(base.mark_point(filled=True, opacity=1, size=50).encode(tooltip=tooltips))
-    told = "two standard deviations" if spec.spread == "double" else "95 % intervals"
-    return layer_rows(means, layers, f"{name}: {title} over {x}, means and {told}.", title=name)
+    spread = "two standard deviations" if spec.spread == "double" else "95 % intervals"
+    return layer_rows(means, layers, f"{name}: {title} over {x}, means and {spread}.", title=name)
 
 
 def _draw_dashed(base: alt.Chart, rows: Sequence[Row], colors: Sequence[str]) -> list[alt.Chart]:
@@ -336,7 +336,7 @@ Row = Mapping[str, Any]
 def list_rows(
     frame: pd.DataFrame, grid: str | None, measures: Sequence[str], where: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Give the rows of measures, as JSON can hold them."""
+    """Return the rows of measures, as JSON can hold them."""
     return [
         _convert_row(row) for row in select_rows(frame, grid, measures, where).to_dict("records")
     ]
@@ -345,7 +345,7 @@ def list_rows(
 def list_strategies(
     frame: pd.DataFrame, grid: str, cost: str
 ) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Give for each model and task the means of every strategy, those of the front marked.
+    """Return for each model and task the means of every strategy, those of the front marked.
 
     The front are those that nothing cheaper reaches. Strategies of no known cost are left out.
 
@@ -417,7 +417,7 @@ def list_means(
 
 
 def subtract_plan(rows: Sequence[Row], plan: str) -> list[dict[str, Any]]:
-    """Give the differences of values from those of a plan, in pairs with all else equal."""
+    """Return the differences of values from those of a plan, in pairs with all else equal."""
     left = ("plan", "learning_rate", "value", "selected", "trial", *DERIVED)
 
     def name(row: Row) -> tuple[Any, ...]:
@@ -474,7 +474,7 @@ def _list_varying(rows: Sequence[Row]) -> list[str]:
 
 
 def _convert_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Give what JSON can hold: whole numbers as such, and null for what is missing."""
+    """Return what JSON can hold: whole numbers as such, and null for what is missing."""
     return {str(name): _convert_value(value) for name, value in row.items()}
 
 

@@ -41,7 +41,7 @@ def build_study(
     figures: Mapping[str, Sequence[alt.LayerChart]],
     conclusion: Conclusion,
 ) -> list[Section]:
-    """Give the sections of the page, the conclusion first."""
+    """Return the sections of the page, the conclusion first."""
     recipe = write_yaml(study.content["recipe"])
     return [
         Section(
@@ -92,19 +92,19 @@ def _list_warnings(study: StudyContent) -> list[str]:
     records = [record for record in study.records.values() if record is not None]
     failed = Counter(record["error"] for record in records if record["status"] == "failed")
     refused = Counter(c["refused"] for c in study.content["cells"] if c.get("refused"))
-    found = [
+    lines = [
         f"{number} failed: {error}; --retry-failed runs them again."
         for error, number in failed.most_common(5)
     ]
-    found += [f"{number} could not be run: {why}." for why, number in refused.most_common(5)]
+    lines += [f"{number} could not be run: {why}." for why, number in refused.most_common(5)]
     if study.broken:
-        found.append(
+        lines.append(
             f"Records that are cut short or broken: {study.broken}; running the study again "
             "repairs them."
         )
     grids = [grid for grid in study.recipe.grids.values() if grid.verb == "tune"]
     if study.recipe.baseline is not None and not any(_find_axis(study, grid) for grid in grids):
-        found.append(
+        lines.append(
             f"Nothing is compared with the baseline {study.recipe.baseline}: it is not a value of "
             "any axis."
         )
@@ -115,7 +115,7 @@ def _list_warnings(study: StudyContent) -> list[str]:
         for warning in set(record["result"].get("warnings") or ())
     )
     return [
-        *found,
+        *lines,
         *(
             f"{warning} ({number} trial{'s' if number > 1 else ''})"
             for warning, number in warned.most_common(5)
@@ -125,7 +125,7 @@ def _list_warnings(study: StudyContent) -> list[str]:
 
 def draw_study(study: StudyContent) -> dict[str, list[alt.LayerChart]]:
     """Draw the figures of the recipe, and quality over cost where strategies are compared."""
-    found: dict[str, list[alt.LayerChart]] = {}
+    figures: dict[str, list[alt.LayerChart]] = {}
     for spec in study.recipe.figures:
         panels = [
             name
@@ -139,13 +139,13 @@ def draw_study(study: StudyContent) -> dict[str, list[alt.LayerChart]]:
                 charts = _draw_skips(study, spec)
             case _:
                 charts = draw_figure(study.frame, spec, panels)
-        found[spec.title] = charts
+        figures[spec.title] = charts
     for name, grid in study.recipe.grids.items():
         if grid.verb == "tune" and {"plan", "method"} & grid.axes.keys():
             of_grid = "" if len(study.recipe.grids) == 1 else f", {name}"
             for cost, (_, _, called) in COSTS.items():
-                found[f"{OVER} {called}{of_grid}"] = draw_pareto(study.frame, name, cost)
-    return {title: charts for title, charts in found.items() if charts}
+                figures[f"{OVER} {called}{of_grid}"] = draw_pareto(study.frame, name, cost)
+    return {title: charts for title, charts in figures.items() if charts}
 
 
 def _draw_maps(study: StudyContent, spec: FigureSpec) -> list[alt.LayerChart]:
@@ -176,8 +176,8 @@ def _name_evaluation(values: Mapping[str, Any]) -> str:
 
 
 def tabulate_study(study: StudyContent) -> list[tuple[str, Table]]:
-    """Give the tables of the recipe with their titles, those without a row left out."""
-    found = []
+    """Return the tables of the recipe with their titles, those without a row left out."""
+    tables = []
     for spec in study.recipe.tables:
         if spec.kind == "correlations":
             table = _tabulate_correlations(study.frame, spec)
@@ -194,8 +194,8 @@ def tabulate_study(study: StudyContent) -> list[tuple[str, Table]]:
                 spread=spec.spread,
                 where=spec.where,
             ).as_table()
-        found.append((spec.title, table))
-    return [(title, table) for title, table in found if table.rows]
+        tables.append((spec.title, table))
+    return [(title, table) for title, table in tables if table.rows]
 
 
 def _tabulate_correlations(frame: pd.DataFrame, spec: TableSpec) -> Table:
@@ -216,7 +216,7 @@ def _tabulate_correlations(frame: pd.DataFrame, spec: TableSpec) -> Table:
 
 
 def _choose_axes(frame: pd.DataFrame, spec: TableSpec) -> tuple[list[str], list[str]]:
-    """Give the axes of rows and columns; where there are several models, with the model."""
+    """Return the axes of rows and columns; where there are several models, with the model."""
     rows, columns = list_names(spec.rows), list_names(spec.columns)
     if "model" in (*rows, *columns) or "model" not in frame or frame["model"].nunique() < 2:
         return rows, columns
@@ -235,7 +235,7 @@ def _find_axis(study: StudyContent, grid: Grid) -> str | None:
 def _show_contests(study: StudyContent) -> list[Section]:
     """Compare the values of an axis with the baseline."""
     baseline = study.recipe.baseline
-    found = []
+    sections = []
     for name, grid in study.recipe.grids.items():
         axis = _find_axis(study, grid)
         if grid.verb != "tune" or axis is None or baseline is None:
@@ -258,21 +258,21 @@ def _show_contests(study: StudyContent) -> list[Section]:
         columns = [axis, "difference", "95 % interval", "p", "better in", "pairs"]
         if rows:
             table = Table(caption, columns, rows, sortable=True)
-            found.append(Section(f"Against {baseline}", table=table))
-    return found
+            sections.append(Section(f"Against {baseline}", table=table))
+    return sections
 
 
 def _show_evaluations(study: StudyContent) -> list[Section]:
     """Show the curves and maps of evaluations."""
-    found = []
+    sections = []
     drawn = any(spec.kind == "skips" for spec in study.recipe.figures)
     for cell, record in study.list_done("evaluate"):
         result, name = record["result"], _name_evaluation(cell["values"])
         charts = [draw_truncation(result)] if result["truncation"] else []
         charts += [draw_skips(result)] if result["skips"] and not drawn else []
         if charts:
-            found.append(Section(f"Evaluation: {name}", charts=charts, small=len(charts) > 1))
-    return found
+            sections.append(Section(f"Evaluation: {name}", charts=charts, small=len(charts) > 1))
+    return sections
 
 
 def _tabulate_trials(frame: pd.DataFrame) -> Table:
@@ -304,7 +304,7 @@ def _list_facts(study: StudyContent) -> list[tuple[str, str]]:
     records = study.records.values()
     done = [record for record in records if record is not None and record["status"] == "done"]
     versions = dict.fromkeys(json.dumps(record["versions"], sort_keys=True) for record in done)
-    made = [", ".join(f"{k} {v}" for k, v in json.loads(one).items()) for one in versions]
+    listed = [", ".join(f"{k} {v}" for k, v in json.loads(one).items()) for one in versions]
     machines = dict.fromkeys(
         f"{r['result']['device']}, {r['result']['precision']}, {r['result']['threads']} threads"
         for r in done
@@ -312,7 +312,7 @@ def _list_facts(study: StudyContent) -> list[tuple[str, str]]:
     )
     return [
         ("layerscout", study.content["layerscout"]),
-        ("Trials made with", "; ".join(made) or "–"),
+        ("Trials listed with", "; ".join(listed) or "–"),
         ("Trained on", "; ".join(machines) or "–"),
         ("Reported on", f"Python {platform.python_version()}, pandas {version('pandas')}"),
     ]

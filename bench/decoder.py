@@ -27,7 +27,7 @@ import layerscout as ls
 from layerscout.cache import Examples, compute_logits
 from layerscout.data import Targets
 from layerscout.models import Encoder, equip, make_classifier
-from layerscout.pages.charts import place_side_by_side, save_chart
+from layerscout.pages import place_side_by_side, save_chart
 from layerscout.plans import ModelShape, Settings, Work, block_flops, cost, make_plan, trunk_flops
 from layerscout.runtime import clear_cache
 from layerscout.scores import SCORES

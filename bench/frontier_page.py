@@ -18,7 +18,7 @@ import numpy as np
 
 from frontier import BLOCKS, PAIRS, SMOLLM2, TASKS, decode, read_records
 from layerscout.data import evaluate, find_difference, find_interval
-from layerscout.pages.charts import save_chart
+from layerscout.pages import save_chart
 from layerscout.plans import make_plan
 from measuring import table
 

@@ -27,7 +27,7 @@ from layerscout.cache import Examples
 from layerscout.data import Tags, Targets, make_targets, shuffle_batches
 from layerscout.data.words import count_spans
 from layerscout.models import Encoder, make_classifier
-from layerscout.pages.charts import save_chart
+from layerscout.pages import save_chart
 from layerscout.plans import Settings, make_plan
 from layerscout.runtime import clear_cache
 from layerscout.scanning import name_head

@@ -9,8 +9,8 @@ import layerscout as ls
 from inputs import expect_refused
 from layerscout.analysis import compare
 from layerscout.models import Encoder
-from layerscout.pages.comparison import describe_clusters, name_maps, shorten_names
-from layerscout.pages.sections import build_sections
+from layerscout.pages import build_sections, describe_clusters, name_maps
+from layerscout.pages.comparison import shorten_names
 from reference import similarity as naive
 from tiny import FAMILIES, tiny_checkpoint
 from tuned import choices_task, lists, task_of, words_task

@@ -15,7 +15,7 @@ from inputs import as_csv, expect_refused
 from layerscout.analysis import ablations, evaluate, evaluation
 from layerscout.data import evaluate as judge
 from layerscout.models import Encoder
-from layerscout.pages.evaluation import describe_evaluation
+from layerscout.pages import describe_evaluation
 from telling import numbers_task
 from tiny import EACH_FAMILY, tiny_checkpoint
 from tuned import NAMES, cheaply, choices_task, task_of

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from conftest import whole_only
-from layerscout.pages.charts import check_plot, draw_all_scores, draw_panel, save_chart
-from layerscout.pages.content import Section, Table
-from layerscout.pages.html import render_page, render_result
+from layerscout.pages import Section, Table, check_plot, render_page, render_result, save_chart
+from layerscout.pages.charts import draw_all_scores, draw_panel
 from layerscout.pages.scores import draw_sparkline
 from layerscout.pages.words import format_entries
 from layerscout.runtime import InputError

@@ -5,18 +5,21 @@ from typing import Any
 import pytest
 
 from layerscout.data import METRICS, name_metric
-from layerscout.pages.comparison import count_compared
-from layerscout.pages.evaluation import SHOWN, describe_evaluation, tabulate_by_name
-from layerscout.pages.scores import describe_no_signal, describe_scan, list_notes
-from layerscout.pages.sections import build_sections
-from layerscout.pages.words import (
+from layerscout.pages import (
+    build_sections,
+    count_compared,
     count_examples,
     count_labels,
     count_read,
+    describe_evaluation,
+    describe_scan,
     describe_speed,
     name_majority,
-    read_more,
+    tabulate_by_name,
 )
+from layerscout.pages.evaluation import SHOWN
+from layerscout.pages.scores import describe_no_signal, list_notes
+from layerscout.pages.words import read_more
 from scan_content import full
 
 WORDS = {

@@ -4,16 +4,17 @@ from typing import Any
 
 import pytest
 
-from layerscout.pages.charts import LEAST_SPAN, draw_skips
-from layerscout.pages.evaluation import describe_evaluation
-from layerscout.pages.next_steps import (
-    choose_output,
+from layerscout.pages import (
+    build_sections,
+    describe_evaluation,
+    draw_skips,
     suggest_step,
     write_advice,
     write_command,
     write_next_command,
 )
-from layerscout.pages.sections import build_sections
+from layerscout.pages.charts import LEAST_SPAN
+from layerscout.pages.next_steps import choose_output
 from scan_content import scan
 
 SKIPS = [[0.5, 0.5, 0.5], [None, 0.5, 0.5], [None, None, 0.5]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from layerscout.pages.side_by_side import build_side_by_side, describe_side_by_side
+from layerscout.pages import build_side_by_side, describe_side_by_side
 from layerscout.studies import write_report
 from scan_content import scan, score
 

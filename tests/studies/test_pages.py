@@ -13,7 +13,7 @@ import pytest
 
 from conftest import whole_only
 from layerscout.analysis import compare, evaluate
-from layerscout.pages.html import render_result
+from layerscout.pages import render_result
 from layerscout.studies import Store, Study, Trial, average, make_recipe, report
 from layerscout.studies.cells import Cell
 from layerscout.studies.tables import Summary

@@ -20,8 +20,7 @@ from conftest import whole_only
 from inputs import as_csv, expect_refused
 from layerscout.data import Task, name_metric
 from layerscout.models import Encoder
-from layerscout.pages.html import render_result
-from layerscout.pages.next_steps import suggest_step, write_report_command
+from layerscout.pages import render_result, suggest_step, write_report_command
 from layerscout.runtime import DiskError
 from layerscout.tuning import summary
 from layerscout.tuning.card import model_card

@@ -25,7 +25,7 @@ from layerscout.analysis import evaluate
 from layerscout.cache import Examples, compute_logits, predict
 from layerscout.data import make_targets
 from layerscout.models import load as load_saved, make_classifier
-from layerscout.pages.sections import build_sections
+from layerscout.pages import build_sections
 from layerscout.tuning import stages
 from layerscout.tuning.card import model_card
 from layerscout.tuning.runs import compute_loss

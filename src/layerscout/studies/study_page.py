@@ -312,7 +312,7 @@ def _list_facts(study: StudyContent) -> list[tuple[str, str]]:
     )
     return [
         ("layerscout", study.content["layerscout"]),
-        ("Trials listed with", "; ".join(listed) or "–"),
+        ("Trials made with", "; ".join(listed) or "–"),
         ("Trained on", "; ".join(machines) or "–"),
         ("Reported on", f"Python {platform.python_version()}, pandas {version('pandas')}"),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -586,7 +586,10 @@ def save_chart(chart: alt.TopLevelMixin, path: Path) -> None:
         InputError: if `path` has another suffix or cannot be written.
     """
     check_plot(path)
-    writers = {".png": partial(vl_convert.vegalite_to_png, scale=2)}
-    writers |= {".svg": vl_convert.vegalite_to_svg, ".pdf": vl_convert.vegalite_to_pdf}
+    writers: dict[str, Callable[..., str | bytes]] = {
+        ".png": partial(vl_convert.vegalite_to_png, scale=2),
+        ".svg": vl_convert.vegalite_to_svg,
+        ".pdf": vl_convert.vegalite_to_pdf,
+    }
     content = writers[path.suffix.lower()](chart.to_dict(), allowed_base_urls=[])
     write_files({path: content})

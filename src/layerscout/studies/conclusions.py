@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from layerscout.data import KNOWN, SIGNED, benchmark
@@ -120,7 +121,8 @@ def _compare_strategies(study: StudyContent, grid: str) -> list[str]:
     for axis in STRATEGIES:
         if axis not in rows:
             continue
-        shares = rows["value"].groupby(rows[axis].map(format_value), sort=False).agg(mean).to_dict()
+        by = rows["value"].groupby(rows[axis].map(format_value), sort=False)
+        shares = {str(name): mean(values) for name, values in by}
         if len(shares) < 2:
             continue
         costly = sorted(shares, key=lambda one: -shares[one])
@@ -223,7 +225,8 @@ def _describe_measured(study: StudyContent) -> str:
     if not parts:
         return "No trial is done yet, so there is nothing to conclude."
     listed = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
-    titles = [one.title for one in (*study.recipe.tables, *study.recipe.figures)]
+    titles = [one.title for one in study.recipe.tables]
+    titles += [one.title for one in study.recipe.figures]
     return (
         f"This study {listed}. It compares no plans or methods, so it names no winner; look first "
         f'at "{titles[0] if titles else "Trials"}".'
@@ -270,7 +273,7 @@ def _find_best_cell(study: StudyContent) -> tuple[str, Mapping[str, Any], bool] 
     """
     rows = select_rows(study.frame, None, ["metric"])
     records = [study.records.get(trial) for trial in rows["trial"]]
-    rows = rows.assign(record=records)
+    rows = rows.assign(record=pd.Series(records, index=rows.index, dtype=object))
     rows = rows[[one is not None and one["verb"] == "tune" for one in records]]
     if rows.empty:
         return None
@@ -279,13 +282,12 @@ def _find_best_cell(study: StudyContent) -> tuple[str, Mapping[str, Any], bool] 
     left = (*FIXED, *DERIVED, "seed", "learning_rate", "record", "flops")
     axes = [rows[name].map(format_value) for name in rows if name not in left]
     cells = rows.groupby(axes, sort=False)
-    means = cells[["value", "flops"]].agg(mean).reset_index(drop=True)
-    ranked = means.sort_values(["value", "flops"], ascending=[False, True], kind="stable")
-    first = cells.head(1).reset_index(drop=True)
-    place = ranked.index[0]
-    majority = first["record"][place]["result"].get("majority")
-    learnt = majority is None or bool(means["value"][place] > majority)
-    best = first.iloc[place if learnt else means["flops"].idxmax()]
+    means = cells[["value", "flops"]].agg(mean).to_numpy()
+    first = cells.head(1).to_dict("records")
+    place = int(np.lexsort((means[:, 1], -means[:, 0]))[0])
+    majority = first[place]["record"]["result"].get("majority")
+    learnt = majority is None or bool(means[place, 0] > majority)
+    best = first[place if learnt else int(means[:, 1].argmax())]
     return format_value(best.get("plan")), best["record"], learnt
 
 

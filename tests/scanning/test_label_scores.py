@@ -188,7 +188,7 @@ def test_scores_by_label_keep_the_states_and_decide_nothing(encoder, score):
 
 
 def test_a_family_probe_has_an_output_for_each_label(encoder):
-    found = scan(encoder, task_of(24, 8), scores="probe", probe="family")
+    found = scan(encoder, task_of(24, 8), scores="probe", probe="family", probe_seeds=1)
     assert found.scores["probe"].values[1] is not None
 
 

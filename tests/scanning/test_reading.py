@@ -122,20 +122,6 @@ def test_more_rows_contain_the_fewer():
 # --- One pass ------------------------------------------------------------------------------------
 
 
-def test_streams_and_kept_states_hold_the_same(encoder, extractor, forwarded):
-    task = telling_task(n=300)
-    sums = read(extractor, task, 200, keys=("nc1",)).extracted.moments
-    kept = read(extractor, task, 200)
-    assert sum(forwarded) == 400
-    for s, state in enumerate(kept.extracted.states["mean"]):
-        for k in range(2):
-            total = sums.total[s, k] + sums.count[k] * sums.reference[s]
-            expected = state[kept.split.labels == k].astype(np.float64).sum(axis=0)
-            np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-4)
-    assert sums.count.sum() == len(kept.split) == 200
-    assert kept.extracted.moments is None and kept.reason is None and kept.looks == 1
-
-
 def test_rows_and_states_belong_together(encoder, extractor):
     task = telling_task(n=300)
     kept = read(extractor, task, 100, seed=3)
@@ -144,6 +130,7 @@ def test_rows_and_states_belong_together(encoder, extractor):
     assert kept.extracted.lengths.tolist() == encoder.tokenize(kept.split.texts).lengths.tolist()
     assert (kept.sample.labels == kept.split.labels).all()
     assert kept.sample.first == 0 and kept.sample.examples is None
+    assert kept.extracted.moments is None and kept.reason is None and kept.looks == 1
     rows = sampling(task, 100, seed=3).draw_fixed()
     assert kept.split.texts == task.train.take(rows).texts
 
@@ -162,17 +149,6 @@ def test_both_poolings_come_from_one_pass(encoder, forwarded):
     assert sum(forwarded) == 60
     assert set(kept.extracted.states) == {"mean", "cls"}
     assert kept.sample.first == 1  # of the first pooling, which is scored
-
-
-def test_what_was_read_is_found_again(encoder, forwarded):
-    task = telling_task(n=60)
-    first = read(make_extractor(encoder), task)
-    assert sum(forwarded) == 60
-    again = read(make_extractor(encoder), task)
-    assert sum(forwarded) == 60
-    assert (first.extracted.states["mean"][3] == again.extracted.states["mean"][3]).all()
-    read(make_extractor(encoder, limit=0), task)
-    assert sum(forwarded) == 120
 
 
 def test_nothing_is_kept_without_room(encoder, cache):
@@ -196,22 +172,6 @@ def test_times_and_progress_are_told(extractor, shown):
 
 
 # --- When there are enough -----------------------------------------------------------------------
-
-
-def test_a_clear_best_state_is_enough(extractor, forwarded):
-    found = read(extractor, telling_task(n=2300, signal=1.0), decide=DEBIASED)
-    assert found.reason == "state 1 differs from all others beyond noise"
-    assert len(found.split) == sum(forwarded) == 500
-    assert found.looks == 6  # that there could have been
-
-
-def test_noise_is_read_to_the_end_and_every_row_once(extractor, forwarded, monkeypatch):
-    monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 100)
-    found = read(extractor, telling_task(n=700, signal=0.0), decide=DEBIASED)
-    assert found.reason == "these are all there are"
-    assert len(found.split) == sum(forwarded) == 700
-    assert len(np.unique(found.extracted.states["mean"].rows)) == 700
-    assert found.looks == 7
 
 
 def test_rows_that_were_read_in_turns_are_in_their_place(encoder, extractor, monkeypatch):

@@ -114,33 +114,12 @@ def test_the_work_is_one_pass(encoder, monkeypatch):
     assert lengths.sum() <= padded <= 1.1 * lengths.sum()  # like lengths together: little padding
 
 
-def test_first_token_pooling_has_no_score_for_the_embeddings(encoder):
-    scan = ls.scan(encoder, made_up_task(), scores=KEYS, pooling="cls")
-    for score in scan.scores.values():
-        assert score.values[0] is None
-        assert all(v > 0 for v in score.values[1:])
-
-
 def test_only_the_training_split_is_read(encoder):
     task = made_up_task(n=100, validation=0.2)
     scan = ls.scan(encoder, task)
     assert scan.task["examples_used"] == scan.task["examples_available"] == 80
     alone = ls.scan(encoder, dataclasses.replace(task, validation=None))
     assert scan.scores == alone.scores
-
-
-def test_auto_reads_all_of_a_small_task(encoder, monkeypatch):
-    task = made_up_task()
-    assert ls.scan(encoder, task).task["examples_used"] == 90
-    assert ls.scan(encoder, task, scores=KEYS).task["examples_used"] == 90
-    monkeypatch.setattr("layerscout.scanning.sampling.AUTO_EXAMPLES", 30)
-    assert ls.scan(encoder, task, scores=KEYS).task["examples_used"] == 30
-    assert ls.scan(encoder, task, scores=KEYS, examples="all").task["examples_used"] == 90
-    # The debiased ratio says when there are enough of them.
-    assert ls.scan(encoder, task).task["examples_used"] == 90
-    skewed = ls.Task.from_lists(list(task.train.texts), ["a"] * 80 + ["b"] * 10)
-    scan = ls.scan(encoder, skewed, balanced=True)
-    assert scan.task["examples_per_class"] == [10, 10]
 
 
 def test_what_was_cut_or_empty_is_told(encoder, caplog):
@@ -177,14 +156,6 @@ def test_the_same_texts_in_both_classes_have_no_score(encoder, monkeypatch):
         assert any("no state separates the classes" in warning for warning in scan.warnings)
 
 
-def test_identical_texts_have_no_best_state(encoder):
-    task = ls.Task.from_lists(["the cat"] * 20, ["a", "b"] * 10)
-    scan = ls.scan(encoder, task)
-    assert set(scan.scores["variability_ratio"].values) == {None}
-    assert scan.best() is None
-    assert scan.as_dict()["best"] == dict.fromkeys(scan.scores)
-
-
 def test_the_file_says_what_the_design_says(encoder, tiny, tmp_path):
     scan = ls.scan(encoder, made_up_task(), scores=KEYS)
     scan.save(tmp_path / "out")
@@ -212,28 +183,21 @@ def test_the_file_says_what_the_design_says(encoder, tiny, tmp_path):
     assert min(content["seconds"].values()) >= 0
 
 
-def test_a_saved_scan_loads_back_equal(encoder, tmp_path):
-    scan = ls.scan(encoder, made_up_task(), scores=KEYS, pooling="cls")
-    scan.save(tmp_path)
-    loaded = Scan.load(tmp_path)
-    assert loaded.scores == scan.scores
-    assert json.dumps(loaded.as_dict()) == json.dumps(scan.as_dict())
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["scan.html", "scan.json"]
-    # A fuzzer's: the name is quoted, as Python quotes it, but not all of it.
-    odd = (tmp_path / "scan.json").read_text().replace('"better"', f'"{"[" * 3000}"', 1)
-    (tmp_path / "scan.json").write_text(odd)
-    with pytest.raises(InputError, match="is not a scan: ") as refused:
-        Scan.load(tmp_path)
-    assert len(str(refused.value)) < 1000
-
-
-def test_loading_what_is_no_scan(tmp_path):
+def test_loading_what_is_no_scan(encoder, tmp_path):
     with pytest.raises(InputError, match=r"no scan\.json"):
         Scan.load(tmp_path)
     for content in ("", "{}", "[]", '{"scores": 3}', "\x00"):
         (tmp_path / "scan.json").write_text(content)
         with pytest.raises(InputError, match="is not a scan"):
             Scan.load(tmp_path)
+    # A fuzzer's: the name is quoted, as Python quotes it, but not all of it.
+    ls.scan(encoder, made_up_task(), scores=KEYS).save(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["scan.html", "scan.json"]
+    odd = (tmp_path / "scan.json").read_text().replace('"better"', f'"{"[" * 3000}"', 1)
+    (tmp_path / "scan.json").write_text(odd)
+    with pytest.raises(InputError, match="is not a scan: ") as refused:
+        Scan.load(tmp_path)
+    assert len(str(refused.value)) < 1000
 
 
 def test_table_and_plot(encoder, tmp_path):
@@ -279,12 +243,6 @@ def test_scores_by_name(encoder):
     assert tuple(ls.scan(encoder, task).scores) == default
 
 
-def test_many_classes_are_not_too_many_for_auto(encoder, monkeypatch):
-    monkeypatch.setattr("layerscout.scanning.sampling.AUTO_EXAMPLES", 20)
-    task = made_up_task(n=120, classes=30)
-    assert ls.scan(encoder, task, scores=KEYS).task["examples_per_class"] == [2] * 30
-
-
 def test_settings_say_where_the_rows_come_from(encoder, tmp_path):
     task = made_up_task()
     path = tmp_path / "rows.tsv"
@@ -307,7 +265,7 @@ def test_a_head_for_multiple_choice_has_one_output(encoder, tmp_path):
     assert scan.model["parameters"]["head"] == encoder.shape(1).parameters.head
 
 
-@pytest.mark.parametrize("family", ["albert", "modernbert", "deberta-v2-conv"])
+@pytest.mark.parametrize("family", ["modernbert", "deberta-v2-conv"])
 def test_other_families_scan_end_to_end(tmp_path, family):
     folder = tiny_checkpoint(tmp_path / family, family)
     scan = ls.scan(str(folder), made_up_task(n=40))

@@ -286,7 +286,9 @@ def test_gradients_read_a_hundred_held_out_examples(encoder):
 
 def test_the_family_s_own_head_probes_the_first_token(encoder):
     task = telling_task(n=60)
-    found, texts = forwards(encoder, lambda: scan(encoder, task, "probe,nc1", probe="family"))
+    found, texts = forwards(
+        encoder, lambda: scan(encoder, task, "probe,nc1", probe="family", probe_seeds=1)
+    )
     assert found.settings["probe"] == found.scores["probe"].details["kind"] == "family"
     assert undefined(found.scores["probe"]) == [True, *[False] * 4]
     assert texts == 60  # both poolings from one pass
@@ -317,20 +319,20 @@ def test_the_ratio_is_of_a_text_s_own_tokens(encoder):
 
 
 def test_a_probe_is_trained_as_often_and_on_what_is_asked_for(encoder):
-    # Xie et al. 2022, §4: five seeds; §3: the first token, while ν is of the mean.
+    # Xie et al. 2022, §4: several seeds; §3: the first token, while ν is of the mean.
     task = telling_task(n=60)
     chosen = [
         scan(encoder, task, "probe,nc1", probe=probe, probe_seeds=seeds, probe_pooling=pooling)
         for probe, seeds, pooling in (
-            ("family", 5, None),
-            ("family", 2, "mean"),
+            ("family", 2, None),
+            ("family", 1, "mean"),
             ("linear", None, None),
             ("linear", 3, "cls"),
             ("plain", 3, "cls"),
         )
     ]
     probes = [found.scores["probe"] for found in chosen]
-    assert [len(probe.details["by_seed"][1]) for probe in probes] == [5, 2, 8, 3, 3]
+    assert [len(probe.details["by_seed"][1]) for probe in probes] == [2, 1, 8, 3, 3]
     # Only the first token's embedding is the same in all texts.
     assert [probe.values[0] is None for probe in probes] == [True, False, False, True, True]
     assert probes[3].details["epochs"] != probes[4].details["epochs"]
@@ -436,11 +438,6 @@ def test_a_second_scan_runs_nothing(encoder, whole):
     assert texts == 300
     for key in keys:
         assert off.scores[key].values == first.scores[key].values == whole.scores[key].values
-
-
-def test_weights_and_gradients_alone_need_no_states(encoder):
-    _, texts = forwards(encoder, lambda: scan(encoder, telling_task(n=60), "weight_snr"))
-    assert texts == 0
 
 
 def test_an_obvious_best_state_ends_the_reading(encoder):
@@ -561,6 +558,7 @@ def test_texts_that_are_all_one_have_no_variance(encoder):
     assert set(found.scores["mutual_information"].values) == {0.0}
     assert set(found.scores["probe"].values) == {0.5}
     assert set(found.scores["cka_change"].values) == {None}
+    assert found.best() is None
     assert None not in found.scores["fisher"].values[1:]
     assert any("class means are the same" in warning for warning in found.warnings)
 

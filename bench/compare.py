@@ -26,11 +26,11 @@ import torch
 
 import layerscout as ls
 from layerscout.analysis.ablations import ablate
-from layerscout.cache import Examples, pool_states, predict
+from layerscout.cache import Examples, clear_cache, pool_states, predict
 from layerscout.data import make_targets, require_validation
 from layerscout.models import Encoder, base_of, edit, make_classifier
 from layerscout.plans import Plan
-from layerscout.runtime import clear_cache, show_progress
+from layerscout.runtime import show_progress
 from layerscout.scores.cka import cka_map
 from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
 

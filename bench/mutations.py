@@ -331,21 +331,21 @@ FAULTS = (
         TRUNKS,
     ),
     Fault(
-        "runtime/store.py",
+        "cache/store.py",
         'if about["sha256"] != sha256_of(path):',
         "if False:",
         "a harmed entry is taken",
         RUNTIME,
     ),
     Fault(
-        "runtime/store.py",
+        "cache/store.py",
         "if spared + size > limit:",
         "if False:",
         "the limit of the cache",
         RUNTIME,
     ),
     Fault(
-        "runtime/store.py", "reverse=True", "reverse=False", "the newest entry goes first", RUNTIME
+        "cache/store.py", "reverse=True", "reverse=False", "the newest entry goes first", RUNTIME
     ),
     Fault(
         "runtime/files.py",

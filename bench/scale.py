@@ -27,7 +27,8 @@ from scipy.stats import linregress
 from transformers import AutoModelForSequenceClassification
 
 import layerscout as ls
-from layerscout.runtime import Cluster, clear_cache
+from layerscout.cache import clear_cache
+from layerscout.runtime import Cluster
 from measuring import (
     Section,
     given,

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 import layerscout as ls
+from layerscout.cache import clear_cache
 from layerscout.data import Split, sample
 from layerscout.models import Encoder, fisher, locate_parameters, make_classifier
 from layerscout.plans import Plan
-from layerscout.runtime import clear_cache
 from layerscout.scanning import Scan
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.probes import Probes

@@ -128,8 +128,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compute with two threads until the test ends."""
-    from layerscout.runtime import limit_threads
-    from layerscout.runtime.threads import VARIABLES
+    from layerscout.cli.threads import VARIABLES, limit_threads
 
     for name in VARIABLES:
         monkeypatch.setenv(name, "2")  # so that they are as before in the end

@@ -14,15 +14,18 @@ from conftest import flip, real, truncate
 from inputs import expect_refused
 from layerscout.cache import (
     States,
+    cache_folder,
     fingerprint_encoder,
     fingerprint_task,
     fingerprints,
+    list_cache,
     pool_states,
     pooled,
+    store,
 )
 from layerscout.data import Task
 from layerscout.models import Encoder, encoder as encoder_module
-from layerscout.runtime import InputError, cache_folder, files, list_cache, store
+from layerscout.runtime import InputError, files
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)

@@ -17,9 +17,18 @@ import torch
 from transformers import AutoModel
 
 from conftest import flip, real, truncate
-from layerscout.cache import Team, fingerprint_encoder, fingerprints, run_trunk, trunks
+from layerscout.cache import (
+    Team,
+    cache_folder,
+    fingerprint_encoder,
+    fingerprints,
+    list_cache,
+    run_trunk,
+    store,
+    trunks,
+)
 from layerscout.models import Encoder, encoder as encoder_module
-from layerscout.runtime import InputError, cache_folder, files, list_cache, store
+from layerscout.runtime import InputError, files
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "cat", "a " * 300)

@@ -15,17 +15,10 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from layerscout.cache.fingerprints import fingerprint_encoder, hash_content
+from layerscout.cache.store import CacheError, cache_path, find_cached, write_entry
 from layerscout.models import Encoder, Tokens
 from layerscout.plans import Pooling
-from layerscout.runtime import (
-    CacheError,
-    InputError,
-    cache_path,
-    find_cached,
-    make_unknown_error,
-    sha256_of,
-    write_entry,
-)
+from layerscout.runtime import InputError, make_unknown_error, sha256_of
 
 # Bytes of states that may be held in memory if the cache cannot keep them.
 MEMORY = 4 * 10**9

@@ -24,18 +24,11 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from layerscout.cache.fingerprints import fingerprint_encoder, hash_content
+from layerscout.cache.store import CacheError, cache_path, find_cached, write_entry
 from layerscout.data import batch_by_length
 from layerscout.models import Encoder, Tokens, eval_mode, take_tokens
 from layerscout.plans import ReadToken
-from layerscout.runtime import (
-    CacheError,
-    InputError,
-    LayerscoutError,
-    cache_path,
-    find_cached,
-    sha256_of,
-    write_entry,
-)
+from layerscout.runtime import InputError, LayerscoutError, sha256_of
 
 # Default size of the cache in bytes.
 DEFAULT_LIMIT = 20 * 10**9

@@ -13,14 +13,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from layerscout.cli.threads import advise_threads, limit_threads
 from layerscout.plans import check_for_whole_number, check_options, option
 from layerscout.runtime import (
     Cluster,
     DiskError,
     InputError,
-    advise_threads,
     escape_controls,
-    limit_threads,
 )
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]

@@ -27,15 +27,4 @@ from layerscout.runtime.files import (
 )
 from layerscout.runtime.progress import Show, log_warnings, show_progress
 from layerscout.runtime.ray import Cluster, run_on_cluster
-from layerscout.runtime.store import (
-    CacheError,
-    cache_folder,
-    cache_path,
-    clear_cache,
-    count_unfinished,
-    find_cached,
-    list_cache,
-    write_entry,
-)
-from layerscout.runtime.threads import advise_threads, limit_threads, wait_passively
 from layerscout.runtime.yaml import read_yaml, write_yaml

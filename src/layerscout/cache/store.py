@@ -1,7 +1,6 @@
 """The cache: a folder of files named by the hash of all that their content depends on.
 
-It knows nothing of what they hold, and so needs no torch: `layerscout cache list` answers at once
-(importing the room `cache` takes 5 s).
+It knows nothing of what they hold, and so needs no torch: `layerscout cache list` answers at once.
 """
 
 import os
@@ -15,8 +14,15 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from layerscout.runtime.errors import DiskError, InputError, LayerscoutError
-from layerscout.runtime.files import MARK, read_json, replace_files, sha256_of, tidy
+from layerscout.runtime import (
+    DiskError,
+    InputError,
+    LayerscoutError,
+    read_json,
+    replace_files,
+    sha256_of,
+    tidy,
+)
 
 
 class CacheError(LayerscoutError):
@@ -42,7 +48,7 @@ class CacheEntry:
 
 # Exactly the names that the cache writes: LAYERSCOUT_CACHE may point to a folder with other files.
 _DATA = re.compile(r"[0-9a-f]{64}\.bin")
-_TEMPORARY = re.compile(rf"\.[0-9a-f]{{64}}-\w+{re.escape(MARK)}\.(bin|json)")
+_TEMPORARY = re.compile(r"\.[0-9a-f]{64}-\w+\.layerscout-part\.(bin|json)")  # `replace_files`
 _ANY = re.compile(rf"[0-9a-f]{{64}}\.json|{_DATA.pattern}|{_TEMPORARY.pattern}")
 
 
@@ -63,12 +69,12 @@ def list_cache() -> list[CacheEntry]:
     for path in _cache_files(_DATA):
         with suppress(FileNotFoundError):  # another process has just removed it
             data, about = path.stat(), path.with_suffix(".json")
-            told = about.stat() if about.exists() else None
+            sidecar = about.stat() if about.exists() else None
             entries.append(
                 CacheEntry(
                     path,
-                    data.st_size + (told.st_size if told else 0),
-                    (told or data).st_mtime,
+                    data.st_size + (sidecar.st_size if sidecar else 0),
+                    (sidecar or data).st_mtime,
                     _read_about(path) or {},
                 )
             )
@@ -97,8 +103,7 @@ def find_cached(path: Path, size: int) -> Mapping[str, Any] | None:
     """
     about = _read_about(path)
     try:
-        found = path.stat()
-        if about is None or found.st_size != size or not isinstance(about["seconds"], float):
+        if about is None or path.stat().st_size != size or not isinstance(about["seconds"], float):
             return None
         if about["sha256"] != sha256_of(path):
             return None

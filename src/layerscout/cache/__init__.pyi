@@ -1,0 +1,37 @@
+from .examples import (
+    Examples as Examples,
+    compute_logits as compute_logits,
+    is_first_process as is_first_process,
+    join_team as join_team,
+    make_accelerator as make_accelerator,
+    make_batch as make_batch,
+    make_batches as make_batches,
+    predict as predict,
+    resume_from_states as resume_from_states,
+)
+from .fingerprints import (
+    fingerprint_encoder as fingerprint_encoder,
+    fingerprint_task as fingerprint_task,
+    hash_content as hash_content,
+)
+from .pooled import (
+    PooledStates as PooledStates,
+    States as States,
+    pool_states as pool_states,
+)
+from .store import (
+    CacheError as CacheError,
+    cache_folder as cache_folder,
+    cache_path as cache_path,
+    clear_cache as clear_cache,
+    count_unfinished as count_unfinished,
+    find_cached as find_cached,
+    list_cache as list_cache,
+    write_entry as write_entry,
+)
+from .trunks import (
+    DEFAULT_LIMIT as DEFAULT_LIMIT,
+    Team as Team,
+    Trunk as Trunk,
+    run_trunk as run_trunk,
+)

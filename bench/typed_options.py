@@ -28,9 +28,10 @@ from typing import Any, Literal, TypedDict
 
 from layerscout.plans.edits import Edit
 from layerscout.plans.methods import Method
+from layerscout.plans.papers import Classifier
 from layerscout.plans.plan import Plan
 from layerscout.plans.request import Pooling
-from layerscout.plans.training import Batching, Classifier, ClassWeights, Keep, Schedule
+from layerscout.plans.training import Batching, ClassWeights, Keep, Schedule
 '''
 
 # The request of each verb, and the option that the verb takes as a parameter of its own.

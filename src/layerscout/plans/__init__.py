@@ -69,6 +69,7 @@ from layerscout.plans.papers import (
     FAMILY_RATE,
     FAMILY_RATES,
     PRESETS,
+    Classifier,
     WeightInit,
     default_head_rate,
     default_learning_rate,
@@ -93,17 +94,16 @@ from layerscout.plans.request import (
     Pooling,
     ReadToken,
     ScanRequest,
-    TuneRequest,
-    describe_given,
     first_state,
     usual_pooling,
 )
 from layerscout.plans.training import (
-    Classifier,
     Keep,
     Schedule,
     Settings,
+    TuneRequest,
     choose_epochs,
+    describe_given,
     learning_rate_at,
     rank_rate,
 )

@@ -129,6 +129,13 @@ def make_method(method: Method | str, **options: Any) -> Method:
     return method if isinstance(method, Method) else kind(**given)
 
 
+def check_method(name: str, value: Any) -> Any:
+    """Check the name of a method, which becomes one together with its options."""
+    if not isinstance(value, Method) and value not in METHODS:
+        raise make_unknown_error("method", str(value), METHODS)
+    return value
+
+
 def describe_method(method: Method) -> dict[str, Any]:
     """Return the options of a method, as the JSON files hold them beside its name."""
     return asdict(method)

@@ -277,3 +277,9 @@ def read_numbers(name: str, text: str, read: type[int] | type[float] = int) -> l
     except ValueError as error:
         kind = "whole numbers" if read is int else "numbers"
         raise InputError(f"`{name}` takes {kind}, got {text!r:.60}") from error
+
+
+# Checks that several requests share.
+RATE = check_for_number("above 0", lambda rate: rate > 0)
+SEED = check_for_whole_number(0, 2**63 - 1)
+LENGTH = check_for_whole_number(1)

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from layerscout.plans.methods import FULL, Adapter, Full, Method
 from layerscout.plans.plan import Plan
-from layerscout.plans.training import Classifier
 from layerscout.runtime import InputError
 
 Rates = tuple[float, ...]
+
+# What reads the last state: the family's own head, or one linear layer on the mean of the tokens.
+Classifier = Literal["family", "mean-linear"]
 
 
 @dataclass(frozen=True)

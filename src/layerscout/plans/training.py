@@ -1,28 +1,53 @@
-"""How a run trains: its settings, and the learning rate at every step."""
+"""What a tuning is asked for, how its runs train, and the learning rate at every step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
 
+from layerscout.plans.auto import check_budget
+from layerscout.plans.edits import (
+    Edit,
+    Preserve,
+    Reinitialize,
+    format_edits,
+    make_edits,
+    split_edits,
+)
+from layerscout.plans.methods import (
+    FULL,
+    METHODS,
+    LoRA,
+    Method,
+    check_method,
+    describe_method,
+    make_method,
+)
 from layerscout.plans.options import (
+    LENGTH,
+    RATE,
+    SEED,
+    check_for_count_or,
     check_for_number,
+    check_for_one_of,
+    check_for_several,
     check_for_whole_number,
     check_metric_name,
     check_options,
     option,
+    options_of,
 )
+from layerscout.plans.papers import PRESETS, Classifier, WeightInit, preset
+from layerscout.plans.plan import Plan, require_text
 from layerscout.runtime import InputError, check_number
 
 Keep = Literal["best", "lowest-loss", "last"]
 Batching = Literal["length", "shuffled"]
 Schedule = Literal["linear", "constant"]
 ClassWeights = Literal["balanced"]
-
-# What reads the last state: the family's own head, or one linear layer on the mean of the tokens.
-Classifier = Literal["family", "mean-linear"]
 
 
 # Steps that a training takes at least where no epochs are asked for, and for each class, in up to
@@ -73,7 +98,7 @@ class Settings:
     """After the warmup, let the learning rate fall to 0 linearly, or keep it constant."""
     head_learning_rate: float | None = option(
         None,
-        check_for_number("above 0", lambda v: v > 0),
+        RATE,
         shown="the blocks', or a higher one for labels of words and several labels",
     )
     """Peak learning rate of the head if blocks are tuned too; by default that of the blocks, or a
@@ -118,6 +143,244 @@ class Settings:
     def passes(self, examples: int) -> int:
         """Return the epochs of a whole training; the last one may be cut short by `max_steps`."""
         return -(-self.steps(examples) // self.steps_per_epoch(examples))
+
+
+def _check_plan(name: str, value: Any) -> Any:
+    """Check that it may be a plan; which one it is shows with a model."""
+    return value if isinstance(value, Plan | Path) else require_text(value)
+
+
+def _check_edits(name: str, value: Any) -> tuple[Edit, ...]:
+    return tuple(make_edits(value))
+
+
+@dataclass(frozen=True)
+class TuneRequest(Settings):
+    """What a tuning is asked for; see `layerscout.tune`.
+
+    Attributes:
+        given: the options that were set explicitly, which take precedence over those of a preset.
+    """
+
+    plan: Plan | str | Path = option("auto", _check_plan)
+    """A strategy such as best-down:3@top, a plan such as "(6, 8, 12)", or a plan.json; "emb+" in
+    front also tunes the embeddings, and edits may precede it, as in "reinit:9-12 + top:3"."""
+    against: Plan | str | Path | None = option(None)
+    """Also tune this plan, such as full, in the same way and compare the two."""
+    score: str | None = option(None)
+    """Score that ranks states or blocks; by default the scan's."""
+    budget: float = option(0.5, lambda name, value: check_budget(value))
+    """Share of the FLOPs of full fine-tuning that auto may use."""
+    method: Method | None = option(
+        None, check_method, takes="Method | str | None", shown="full, or what a plan.json says"
+    )
+    """Tune all weights of the blocks, or a few new ones: full, adapter, lora or prefix-tuning."""
+    method_options: Mapping[str, Any] | None = option(
+        None, lambda name, value: dict(value), nested=METHODS
+    )
+    """Options of the method, by name."""
+    keep_adapter: bool = option(False)
+    """Save LoRA as a peft adapter instead of merging it."""
+    classifier: Classifier | None = option(None, shown="family")
+    """What reads the last state: the family's own head, or one linear layer on the mean of the
+    tokens (mean-linear)."""
+    preset: str | None = option(None, check_for_one_of("preset", PRESETS))
+    """Train as a paper did: xie2022, phang2021, tamkin2020 or lodha2023; options that are given
+    take precedence."""
+    as_released: bool = option(False)
+    """Follow the published code where it differs from the paper; for presets and re-initialised
+    blocks."""
+    learning_rate: tuple[float, ...] | None = option(
+        None, check_for_several(RATE, float), takes="float | Sequence[float] | None"
+    )
+    """One or several peak learning rates; by default one that suits the plan."""
+    seed: tuple[int, ...] = option(
+        (0,), check_for_several(SEED, int), takes="int | Sequence[int]", shown="0"
+    )
+    """One or several random seeds; each is a run."""
+    examples: int | Literal["all"] = option("all", check_for_count_or("all"))
+    """Number of training examples to use, drawn in proportion to the classes, or all."""
+    max_length: int = option(128, LENGTH)
+    """Maximum number of tokens per input."""
+    save_dtype: Literal["float32", "bfloat16", "float16"] | None = option(
+        None, shown="the checkpoint's"
+    )
+    """Data type of the weights of the saved model."""
+    trunk_dropout: bool = option(False)
+    """Run frozen blocks at every step, with dropout, as the papers did."""
+    fresh_head: bool = option(False)
+    """Re-initialise the whole head, including parts that the checkpoint has weights for."""
+    untie: bool = option(False)
+    """First give every block its own copy of shared weights (ALBERT)."""
+    edits: tuple[Edit, ...] = option(
+        (), _check_edits, takes="str | Edit | Sequence[Edit]", flag="--edit"
+    )
+    """Edit the blocks first: reinit:9-12, preserve:1-3, permute:1, skip:3-4 or truncate:8; join
+    several with +."""
+    keep_layer_norm: bool = option(False)
+    """Keep the layer norms of re-initialised blocks."""
+    reinit_rate_factor: float = option(1.0, RATE)
+    """Factor on the learning rate of re-initialised blocks."""
+    given: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def __post_init__(self) -> None:
+        """Check each value, and then what goes with what."""
+        different = {f.name for f in fields(self) if getattr(self, f.name) != f.default}
+        object.__setattr__(self, "given", self.given | (different - {"given"}))
+        if isinstance(self.plan, str) and "+" in self.plan and not self.plan.endswith(".json"):
+            edits, plan = split_edits(self.plan)
+            if edits and self.edits:
+                raise InputError(
+                    f"edits must be given before the plan or in `edits`, got both: {self.plan:.80}"
+                )
+            object.__setattr__(self, "edits", edits or self.edits)
+            object.__setattr__(self, "given", self.given | ({"edits"} if edits else set()))
+            object.__setattr__(self, "plan", plan)
+        check_options(self)
+        self._check_length()
+        self._check_edits()
+        if self.method is not None:
+            method = make_method(self.method, **self.method_options or {})
+            object.__setattr__(self, "method", method)
+            object.__setattr__(self, "method_options", None)
+            self._check_method(method)
+
+    @property
+    def reinitialises(self) -> bool:
+        """Whether an edit re-initialises blocks."""
+        return any(isinstance(one, Reinitialize | Preserve) for one in self.edits)
+
+    @property
+    def weight_init(self) -> WeightInit:
+        """How blocks are re-initialised."""
+        return WeightInit(self.keep_layer_norm, self.as_released)
+
+    @property
+    def draws_head(self) -> bool:
+        """Whether the whole head is re-initialised: with blocks too, unless as released."""
+        return self.fresh_head or (self.reinitialises and not self.as_released)
+
+    def _check_length(self) -> None:
+        if {"epochs", "max_steps"} <= self.given:
+            raise InputError(
+                f"`epochs` and `max_steps` both set how long to train, got {self.epochs} and "
+                f"{self.max_steps}; give only one of them"
+            )
+
+    def _check_edits(self) -> None:
+        if self.reinitialises:
+            if len(self.seed) > 1:
+                raise InputError(
+                    "blocks are re-initialised once, with a single seed, got seeds "
+                    f"{list(self.seed)}; run tune once for each seed"
+                )
+            return
+        if self.keep_layer_norm or self.reinit_rate_factor != 1:
+            raise InputError(
+                "`keep_layer_norm` and `reinit_rate_factor` apply only to re-initialised blocks, "
+                "and there are none; add an edit such as reinit:9-12"
+            )
+        if self.as_released and self.preset is None:
+            raise InputError(
+                "`as_released` applies only to presets and re-initialised blocks, and there are "
+                "neither; name a preset or add an edit such as reinit:9-12"
+            )
+
+    def _check_method(self, method: Method) -> None:
+        lora = isinstance(method, LoRA)
+        if self.keep_adapter and not lora:
+            raise InputError(
+                f"`keep_adapter` applies only to the method lora, got {method.name}; leave it out"
+            )
+        if self.keep_adapter and (self.untie or self.edits):
+            raise InputError(
+                "`keep_adapter` needs a base that transformers can load, but untied or edited "
+                "blocks have none; leave it out"
+            )
+        if self.classifier == "mean-linear" and lora:
+            raise InputError(
+                "LoRA is merged into a checkpoint of the family, which has no classifier "
+                "mean-linear; use another method, or the classifier family"
+            )
+
+    def with_method(self, written: Method | None) -> TuneRequest:
+        """Return the request with its method settled: the one asked for, or else `written`.
+
+        Args:
+            written: the method that a plan.json was written for; its options hold where no others
+                were given.
+
+        Raises:
+            InputError: if the method does not take the options, or does not go with the rest.
+        """
+        if self.method is not None:
+            return self
+        options = dict(self.method_options or {})
+        if written is not None:
+            options = describe_method(written) | options
+        method = make_method(FULL.name if written is None else written.name, **options)
+        return replace(self, method=method, method_options=None)
+
+    def settle(
+        self,
+        task: str,
+        examples: int,
+        metric: str,
+        kind: str,
+        labels: Sequence[str],
+        *,
+        full: bool = False,
+    ) -> tuple[Settings, Classifier]:
+        """Return how runs train, with what the preset says filled in, and the classifier.
+
+        Args:
+            task: its name; see `preset`.
+            examples: of the training split.
+            metric: the task's own.
+            kind: of the task; see `choose_epochs`, which decides where nothing says how long.
+            labels: of the task.
+            full: whether all blocks and the embeddings are tuned, with all of their weights.
+
+        Raises:
+            InputError: if the paper is not known to have trained that way.
+        """
+        names = options_of(Settings)
+        given = {name: getattr(self, name) for name in names if name in self.given}
+        paper: dict[str, Any] = {}
+        classifier: Classifier = "family"
+        if self.preset is not None:
+            published = preset(
+                self.preset,
+                task=task,
+                examples=examples,
+                as_released=self.as_released,
+                full=full,
+            )
+            paper, classifier = dict(published.settings), published.classifier
+            if "epochs" in given:
+                paper.pop("max_steps", None)
+        settings = Settings(**{"metric": metric} | paper | given)
+        if not {"epochs", "max_steps"} & (given.keys() | paper.keys()):
+            settings = replace(settings, epochs=choose_epochs(settings, examples, kind, labels))
+        return settings, self.classifier or classifier
+
+
+def describe_given(request: TuneRequest) -> dict[str, Any]:
+    """Return the options of a tuning that were set explicitly, as JSON holds them.
+
+    The method and its options are left out: a plan.json may have named them.
+    """
+    content: dict[str, Any] = {}
+    for name in sorted(request.given - {"method", "method_options"}):
+        value = getattr(request, name)
+        if name == "edits":
+            value = format_edits(value)
+        elif isinstance(value, Plan):
+            value = value.notation
+        elif isinstance(value, Path):
+            value = str(value)
+        content[name] = list(value) if isinstance(value, tuple) else value
+    return content
 
 
 def choose_epochs(settings: Settings, examples: int, kind: str, labels: Sequence[str]) -> int:

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,12 @@ def test_libraries_stay_in_their_rooms(room):
         found = {source.partition(".")[0] for source, _, types in imports(module) if not types}
         astray = [name for name in found if not {room, module} & HOMES.get(name, {room})]
         assert astray == [], module
+
+
+@pytest.mark.parametrize("room", [path.parent.name for path in SOURCE.glob("*/__init__.pyi")])
+def test_every_name_that_a_room_loads_late_is_there(room):
+    surface = import_module(f"layerscout.{room}")
+    assert all(hasattr(surface, name) for name in surface.__all__)
 
 
 def test_a_name_is_patched_where_it_is_read(monkeypatch):

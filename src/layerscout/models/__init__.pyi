@@ -4,9 +4,6 @@ from .architecture import (
     freeze as freeze,
     locate_parameters as locate_parameters,
 )
-from .block_scores import (
-    BlockScores as BlockScores,
-)
 from .checkpoints import (
     load_config as load_config,
 )

@@ -37,9 +37,11 @@ def find_interval(
     Raises:
         InputError: as `evaluate`.
     """
+    from scipy.special import ndtri
+
     value = evaluate(metric, labels, logits, tags=tags, thresholds=thresholds)
     low, width = (-1.0, 2.0) if metric in SIGNED else (0.0, 1.0)
-    units = _list_units(labels, tags)
+    units = np.arange(len(labels)) if tags is None else tags.sentences
     count = int(np.unique(units).size)
     share, effective = min(1.0, max(0.0, (value - low) / width)), float(count)
     if count > 1 and 0 < share < 1:
@@ -47,7 +49,11 @@ def find_interval(
         without = evaluate_without(metric, labels, logits, groups, tags=tags, thresholds=thresholds)
         variance = (standard_error(without) / width) ** 2
         effective = max(1.0, share * (1 - share) / variance) if variance else effective
-    middle, half = _score_interval(share, effective, _find_quantile(level))
+    z = float(ndtri((1 + level) / 2))
+    scale = 1 / (1 + z**2 / effective)
+    middle = scale * (share + z**2 / (2 * effective))
+    spread = share * (1 - share) / effective + z**2 / (4 * effective**2)
+    half = scale * z * float(np.sqrt(spread))
     ends = (max(0.0, middle - half), min(1.0, middle + half))
     return low + width * ends[0], low + width * ends[1]
 
@@ -83,7 +89,8 @@ def find_difference(
     first, second = (
         evaluate(metric, labels, logits, tags=tags, thresholds=least) for logits, least in judged
     )
-    difference, units = second - first, _list_units(labels, tags)
+    difference = second - first
+    units = np.arange(len(labels)) if tags is None else tags.sentences
     if np.unique(units).size < 2:
         return difference, None
     if metric == "accuracy" and tags is None:
@@ -112,23 +119,13 @@ def standard_error(replicates: Float64[np.ndarray, " B"]) -> float:
     return float(np.sqrt((B - 1) * replicates.var()))
 
 
-def _find_quantile(level: float) -> float:
-    """Return how many deviations of a normal distribution lie to each side of its interval."""
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + level) / 2))
-
-
-def _list_units(labels: np.ndarray, tags: Tags | None) -> np.ndarray:
-    """Number what is drawn independently: examples, or of words their sentences, (n,)."""
-    return np.arange(len(labels)) if tags is None else tags.sentences
-
-
 def _pair_interval(gained: int, lost: int, examples: int, level: float) -> tuple[float, float]:
     """Return the interval of a difference of two shares of the same examples."""
+    from scipy.special import ndtri
+
     total = examples + 2
     middle = (gained - lost) / total
-    half = _find_quantile(level) * np.sqrt(gained + lost + 1 - (gained - lost) ** 2 / total)
+    half = float(ndtri((1 + level) / 2)) * np.sqrt(gained + lost + 1 - (gained - lost) ** 2 / total)
     return float(max(-1.0, middle - half / total)), float(min(1.0, middle + half / total))
 
 
@@ -140,11 +137,3 @@ def _deal(units: np.ndarray, classes: int) -> np.ndarray:
     dealt = np.random.default_rng(0).permutation(count) % groups
     groups_of_examples: np.ndarray = dealt[place]
     return groups_of_examples
-
-
-def _score_interval(share: float, examples: float, z: float) -> tuple[float, float]:
-    """Return the middle and half the width of Wilson's interval."""
-    scale = 1 / (1 + z**2 / examples)
-    middle = scale * (share + z**2 / (2 * examples))
-    spread = share * (1 - share) / examples + z**2 / (4 * examples**2)
-    return middle, scale * z * float(np.sqrt(spread))

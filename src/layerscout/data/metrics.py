@@ -6,7 +6,7 @@ That is a mean over the classes or labels that occur or are predicted.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -36,7 +36,7 @@ def tabulate(
 
 def accuracy(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
     """Return the share of right predictions."""
-    return _divide(_diagonal(table).sum(axis=-1), table.sum(axis=(-2, -1)))
+    return _divide(table.diagonal(axis1=-2, axis2=-1).sum(axis=-1), table.sum(axis=(-2, -1)))
 
 
 def f1(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
@@ -47,13 +47,13 @@ def f1(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
     either = table.sum(axis=-1) + table.sum(axis=-2)
     if table.shape[-1] > 2:
         return macro_f1(table)
-    return _divide(2 * _diagonal(table), either)[..., 1]
+    return _divide(2 * table.diagonal(axis1=-2, axis2=-1), either)[..., 1]
 
 
 def macro_f1(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
     """Return the mean of F1 over the classes that occur or are predicted."""
     either = table.sum(axis=-1) + table.sum(axis=-2)
-    by_class = _divide(2 * _diagonal(table), either)
+    by_class = _divide(2 * table.diagonal(axis1=-2, axis2=-1), either)
     return _divide(by_class.sum(axis=-1), (either > 0).sum(axis=-1))
 
 
@@ -63,13 +63,9 @@ def matthews_correlation(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.nda
     R_K of Gorodkin 2004, the correlation of the indicators of the classes with those predicted.
     """
     own, predicted = table.sum(axis=-1), table.sum(axis=-2)
-    total, right = table.sum(axis=(-2, -1)), _diagonal(table).sum(axis=-1)
+    total, right = table.sum(axis=(-2, -1)), table.diagonal(axis1=-2, axis2=-1).sum(axis=-1)
     spread = (total**2 - (own**2).sum(axis=-1)) * (total**2 - (predicted**2).sum(axis=-1))
     return _divide(right * total - (own * predicted).sum(axis=-1), np.sqrt(spread))
-
-
-def _diagonal(table: np.ndarray) -> np.ndarray:
-    return np.diagonal(table, axis1=-2, axis2=-1)
 
 
 def _divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -275,12 +271,10 @@ def evaluate(
     """
     _check_for(metric, labels, tags)
     predicted = predict_labels(labels, logits, thresholds)
-    if _is_of_classes(metric, labels):
-        return float(_OF_TABLES[metric](tabulate(labels, predicted, logits.shape[1]))[0])
     if metric in _OF_NUMBERS:
         return _OF_NUMBERS[metric](labels, predicted)
-    counts, conclude = _count(metric, labels, predicted, logits, tags)
-    return float(conclude(counts.sum(axis=0, keepdims=True))[0])
+    sums, conclude = _sum(metric, labels, predicted, logits, tags)
+    return float(conclude(sums)[0])
 
 
 def evaluate_without(
@@ -303,13 +297,11 @@ def evaluate_without(
     """
     _check_for(metric, labels, tags)
     predicted = predict_labels(labels, logits, thresholds)
-    if _is_of_classes(metric, labels):
-        tables = tabulate(labels, predicted, logits.shape[1], groups)
-        return _OF_TABLES[metric](tables.sum(axis=0) - tables)
     if metric in _OF_NUMBERS:
-        return _judge_each(metric, labels, predicted, (groups != g for g in _count_up(groups)))
-    counts, conclude = _count(metric, labels, predicted, logits, tags)
-    sums = _sum_groups(counts, groups, tags)
+        return _judge_numbers(
+            metric, labels, predicted, [groups != g for g in range(int(groups.max()) + 1)]
+        )
+    sums, conclude = _sum(metric, labels, predicted, logits, tags, groups)
     return conclude(sums.sum(axis=0) - sums)
 
 
@@ -328,54 +320,43 @@ def evaluate_groups(
         InputError: as `evaluate`.
     """
     _check_for(metric, labels, None)
-    if _is_of_classes(metric, labels):
-        return _OF_TABLES[metric](tabulate(labels, predicted, classes, groups))
     if metric in _OF_NUMBERS:
-        return _judge_each(metric, labels, predicted, (groups == g for g in _count_up(groups)))
-    counts, conclude = _count(metric, labels, predicted, predicted.astype(np.float64), None)
-    return conclude(_sum_groups(counts, groups, None))
+        return _judge_numbers(
+            metric, labels, predicted, [groups == g for g in range(int(groups.max()) + 1)]
+        )
+    logits = np.broadcast_to(predicted if predicted.ndim > 1 else 0, (len(labels), classes))
+    sums, conclude = _sum(metric, labels, predicted, logits.astype(np.float64), None, groups)
+    return conclude(sums)
 
 
-def _count(
+def _judge_numbers(
+    metric: str, labels: np.ndarray, predicted: np.ndarray, parts: Sequence[np.ndarray]
+) -> Float64[np.ndarray, " G"]:
+    """Judge numbers, which have no counts that add up, part by part."""
+    return np.array([_OF_NUMBERS[metric](labels[rows], predicted[rows]) for rows in parts])
+
+
+def _sum(
     metric: str,
     labels: np.ndarray,
     predicted: np.ndarray,
     logits: np.ndarray,
     tags: Tags | None,
+    groups: np.ndarray | None = None,
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Count what a metric of several labels, or of spans, is made from, and give how."""
+    """Return what a metric is made from, by group (G, ...), or of all (1, ...), and how it is."""
+    if metric in _OF_TABLES and labels.dtype.kind != "b":
+        return tabulate(labels, predicted, logits.shape[1], groups), _OF_TABLES[metric]
     if metric in _OF_SPANS:
         assert tags is not None, "it was checked"
-        return count_spans(tags, labels, predicted, tags.sentences), _OF_SPANS[metric]
+        return count_spans(tags, labels, predicted, groups), _OF_SPANS[metric]
     counted = _OF_LABELS[metric]
-    return counted.count(labels, predicted, logits), counted.conclude
-
-
-def _sum_groups(counts: np.ndarray, groups: np.ndarray, tags: Tags | None) -> np.ndarray:
-    """Sum the counts of examples, or of sentences, by group."""
-    if tags is not None:
-        of_sentences = np.zeros(len(counts), np.int64)
-        of_sentences[tags.sentences] = groups
-        groups = of_sentences
+    counts = counted.count(labels, predicted, logits)
+    if groups is None:
+        return counts.sum(axis=0, keepdims=True), counted.conclude
     sums = np.zeros((int(groups.max()) + 1, *counts.shape[1:]))
     np.add.at(sums, groups, counts)
-    return sums
-
-
-def _is_of_classes(metric: str, labels: np.ndarray) -> bool:
-    """Return whether a metric is made from a table of classes: of several labels it is not."""
-    return metric in _OF_TABLES and labels.dtype.kind != "b"
-
-
-def _count_up(groups: np.ndarray) -> range:
-    return range(int(groups.max()) + 1)
-
-
-def _judge_each(
-    metric: str, labels: np.ndarray, predicted: np.ndarray, parts: Iterable[np.ndarray]
-) -> Float64[np.ndarray, " G"]:
-    """Judge numbers, which have no table of counts, part by part."""
-    return np.array([_OF_NUMBERS[metric](labels[rows], predicted[rows]) for rows in parts])
+    return sums, counted.conclude
 
 
 def evaluate_by_name(

@@ -125,10 +125,10 @@ def sample(
     split: Split,
     classes: int,
     *,
-    examples: int | None,
-    balanced: bool,
-    per_class: Sequence[int] | None,
-    seed: int,
+    examples: int | None = None,
+    balanced: bool = False,
+    per_class: Sequence[int] | None = None,
+    seed: int = 0,
 ) -> np.ndarray:
     """Draw examples without replacement and return their row numbers, sorted, int64 (m,).
 

@@ -168,21 +168,15 @@ def draw_examples(task: Task, examples: int | Literal["all"], seed: int) -> Task
     if examples == "all":
         return task
     if task.kind in ("multi_label_classification", "token_classification"):
-        rows = sample(task.train, 0, examples=examples, balanced=False, per_class=None, seed=seed)
+        rows = sample(task.train, 0, examples=examples, seed=seed)
         return replace(task, train=task.train.take(rows))
     targets = make_targets(task.train, task.kind)
     by_class = task.kind == "classification"
     # One row for each example; which of the choices is right says nothing about an example.
     strata = targets.labels if by_class else np.zeros(len(targets), dtype=np.float64)
     one = Split([""] * len(targets), None, strata)
-    rows = sample(
-        one,
-        len(task.labels) if by_class else 0,
-        examples=examples,
-        balanced=False,
-        per_class=None,
-        seed=seed,
-    )
+    classes = len(task.labels) if by_class else 0
+    rows = sample(one, classes, examples=examples, seed=seed)
     return replace(task, train=task.train.take(expand_choices(rows, targets.choices)))
 
 

@@ -8,7 +8,7 @@ from layerscout.data import Task
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
-from demo_grammar import LABELS, sentences  # noqa: E402
+from demo_grammar import LABELS, sentences
 
 
 def test_the_shipped_rows_are_those_of_the_grammar_and_do_not_change_unnoticed():

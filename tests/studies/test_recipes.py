@@ -205,26 +205,62 @@ def test_a_fault_of_a_grid_is_told(grid, words):
     assert any(words in line for line in faults(recipe(**grid))), faults(recipe(**grid))
 
 
+def reading(verb, **grid):
+    """Make a recipe with a grid that reads the models of another one."""
+    content = recipe(**grid.pop("tuned", {}))
+    content["grids"]["read"] = {"verb": verb, "of": "tuned", **grid}
+    return content
+
+
+HEADS = {"tune_heads": True, "edits": ["skip"]}
+KEPT = {"settings": {**GRID["settings"], "checkpoints": [1, 2]}}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            recipe(axes={**GRID["axes"], "seed": list(range(10_001))}),
+            ["an axis has at most 10,000 values, got 10,001; split it"],
+        ),
+        (
+            recipe(axes={"model": ["demo"], "task": [{"data": "x.csv", "txt": "a"}]}),
+            ["axes.task: unknown key 'txt', did you mean 'text'?"],
+        ),
+        (
+            reading("evaluate", settings=HEADS),
+            ["grids.read.settings.tune_heads: heads are tuned again at every state; add the edit"],
+        ),
+        (
+            reading("scan", of="tund", settings={"scores": "cca"}),
+            ["grids.read.of: unknown grid of tune 'tund', did you mean 'tuned'?"],
+        ),
+        (reading("evaluate", of=None, **GRID | {"settings": {}}), ["evaluate needs tuned models"]),
+        (
+            reading("scan", tuned=KEPT, settings={"scores": "fisher", "checkpoints": [1, 3]}),
+            ["settings.checkpoints: tuned does not keep epochs [3]"],
+        ),
+        (
+            recipe() | {"tables": [{"title": "t", "grid": "tund"}]},
+            ["tables.0.grid: unknown grid 'tund', did you mean 'tuned'? known: tuned"],
+        ),
+        (
+            recipe() | {"figures": [{"title": "t", "dashed": {"grid": "tunde", "color": "keptt"}}]},
+            [
+                "figures.0.dashed.grid: unknown grid 'tunde', did you mean 'tuned'?",
+                "figures.0.dashed.color: unknown axis 'keptt'",
+            ],
+        ),
+    ],
+)
+def test_a_fault_of_a_recipe_is_told_alone(content, words):
+    told = faults(content)
+    assert len(told) == len(words)
+    assert all(part in line for part, line in zip(words, told, strict=True)), told
+
+
 def test_heads_are_tuned_where_the_model_is_truncated():
-    grid = {"verb": "evaluate", "of": "tuned", "settings": {"tune_heads": True, "edits": ["skip"]}}
-    content = recipe()
-    content["grids"]["judged"] = grid
-    [fault] = faults(content)
-    assert "grids.judged.settings.tune_heads" in fault and "add the edit truncate" in fault
-    grid["settings"]["edits"] = ["skip", "truncate"]
-    make_recipe(content)
-
-
-def test_names_that_stand_for_nothing_are_refused():
-    content = recipe() | {"tables": [{"title": "t", "grid": "tund"}]}
-    assert faults(content) == [
-        "tables.0.grid: unknown grid 'tund', did you mean 'tuned'? known: tuned"
-    ]
-    content = recipe()
-    content["grids"]["read"] = {"verb": "scan", "of": "tund", "settings": {"scores": "cca"}}
-    assert "did you mean 'tuned'?" in faults(content)[0]
-    content["grids"]["read"] = {"verb": "evaluate", **GRID, "settings": {}}
-    assert "evaluate needs tuned models" in faults(content)[0]
+    assert make_recipe(reading("evaluate", settings=HEADS | {"edits": ["skip", "truncate"]}))
 
 
 @pytest.mark.parametrize(
@@ -263,12 +299,6 @@ def test_a_grid_has_an_end(tmp_path, many):
     expect_refused(
         "at most 10,000 points, tuned has 10,002", estimate, make_recipe(content), tmp_path
     )
-
-
-def test_an_axis_has_an_end():
-    axes = {**GRID["axes"], "seed": list(range(10_001))}
-    [fault] = faults(recipe(axes=axes))
-    assert "an axis has at most 10,000 values, got 10,001; split it" in fault
 
 
 def test_an_estimate_counts_tokens_once_for_all_seeds(tmp_path, monkeypatch):
@@ -421,13 +451,6 @@ def test_what_a_table_cannot_show_is_told(spec, words):
     assert words in told
 
 
-def test_what_a_figure_shows_in_dashes_is_checked():
-    dashed = {"grid": "tunde", "color": "keptt"}
-    told = faults(recipe() | {"figures": [{"title": "t", "dashed": dashed}]})
-    assert "figures.0.dashed.grid: unknown grid 'tunde', did you mean 'tuned'?" in told[0]
-    assert "figures.0.dashed.color: unknown axis 'keptt'" in told[1] and len(told) == 2
-
-
 def test_a_mean_over_the_checkpoints_of_a_training_is_told():
     settings = {"scores": ["fisher"], "checkpoints": [1, 2]}
     content = recipe(settings={**GRID["settings"], "checkpoints": [1, 2]})
@@ -453,8 +476,3 @@ def test_a_table_may_go_by_state_or_measure():
     assert len(make_recipe(content).tables) == 2
     assert apply_change(content, "pilot", True)["grids"]["tuned"]["pilot"] is True
     expect_refused("too many orders", expand_sweep, "permutations:20000000", 4)
-
-
-def test_a_key_of_a_task_of_one_s_own_is_told():
-    (told,) = faults(recipe(axes={"model": ["demo"], "task": [{"data": "x.csv", "txt": "a"}]}))
-    assert "axes.task: unknown key 'txt', did you mean 'text'?" in told

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from inputs import LABELS, TEXTS, as_csv, as_jsonl, expect_refused, many
-from layerscout.data import Task, count_classes
-from layerscout.data.tables import from_memory
+from layerscout.data import Task
 
 COLUMNS = {"text": TEXTS, "label": LABELS}
 
@@ -91,13 +90,6 @@ def test_doubtful_names_of_classes_are_told(write):
     first, second = Task.load(write("data.csv", "text,label\n" + rows)).warnings
     assert "only in case or spaces: ' cat ' (2 rows), 'Cat' (2 rows), 'cat' (2 rows); " in first
     assert "'NA' is read as a class" in second and "--drop-missing" in second
-
-
-def test_rows_of_classes_that_were_counted_elsewhere_are_told():
-    counted = [("cat", 1234), ("dog", 1), ("Cat", 3), ("dog", 1)]
-    found = count_classes(counted, from_memory("shards", [], []), "label", None)
-    assert (found.labels, found.counts) == (("Cat", "cat", "dog"), (3, 1234, 2))
-    assert "spaces: 'Cat' (3 rows), 'cat' (1,234 rows);" in found.warnings[0]
 
 
 def test_a_rare_class_that_is_another_written_differently_is_told(write):

@@ -21,7 +21,6 @@ from .known_tasks import (
     benchmark as benchmark,
 )
 from .labels import (
-    count_classes as count_classes,
     read_classes as read_classes,
 )
 from .metrics import (

@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from layerscout.data.columns import SURROGATE
-from layerscout.data.known_tasks import KNOWN, Known
+from layerscout.data.known_tasks import Known
 from layerscout.data.tables import FILL, NUMBER, Source, Table, join_names
 from layerscout.runtime import InputError, read_json
 
@@ -126,50 +125,6 @@ def name_classes(
     return [names[value] for value in values], tuple(map(str, sorted(set(numbers.values()))))
 
 
-@dataclass(frozen=True)
-class Classes:
-    """The classes of labels that were counted.
-
-    Attributes:
-        labels: class names by id.
-        ids: the id of each label that was counted.
-        counts: examples by id.
-        warnings: what was accepted but should be known.
-    """
-
-    labels: tuple[str, ...]
-    ids: tuple[int, ...]
-    counts: tuple[int, ...]
-    warnings: tuple[str, ...]
-
-
-def count_classes(
-    counted: Sequence[tuple[Any, int]], source: Source, column: str, task: str | None
-) -> Classes:
-    """Return the classes of labels that were counted, with the checks of `Task.load`.
-
-    Args:
-        counted: every label, and how often it occurs.
-        source: where they come from.
-        column: their column.
-        task: a key of `KNOWN`, or None.
-
-    Raises:
-        InputError: if they are no classes of a task.
-    """
-    known = None if task is None else KNOWN[task]
-    fixed = known.labels if known else find_class_names(source, source, column)
-    table = Table(source.name, {column: [value for value, _ in counted]}, located=False)
-    warnings: list[str] = []
-    names, order = name_classes(table, column, fixed)
-    counts: Counter[str] = Counter()
-    for name, (_, count) in zip(names, counted, strict=True):
-        counts[name] += count
-    labels = settle_classes(table, column, names, order, known, warnings, counts)
-    ids = number_classes(table, column, names, labels).tolist()
-    return Classes(labels, tuple(ids), tuple(counts[name] for name in labels), tuple(warnings))
-
-
 def read_classes(model: str | Path) -> tuple[str, ...]:
     """Read the classes of a tuned model, by id, from its folder; empty if it has none."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
@@ -229,7 +184,6 @@ def settle_classes(
     order: tuple[str, ...],
     known: Known | None,
     warnings: list[str],
-    counts: Counter[str] | None = None,
 ) -> tuple[str, ...]:
     """Check the classes of the training split and return them in the order of their ids.
 
@@ -240,9 +194,8 @@ def settle_classes(
         order: the distinct ones, in the order of their ids.
         known: the known task, or None.
         warnings: lines are added.
-        counts: how many rows have each, where those of the table stand for more.
     """
-    counts = Counter(names) if counts is None else counts
+    counts = Counter(names)
     absent = [name for name in order if name not in counts]
     if absent and known is not None:
         raise InputError(

@@ -101,13 +101,20 @@ def test_the_page_allows_its_one_script_and_no_other():
 
 
 def test_hostile_names_stay_text():
-    hostile = scan(warnings=[HOSTILE])
+    plain, hostile = full(), full()
+    hostile["warnings"] = [HOSTILE]
+    plain["warnings"] = ["w"]
     hostile["model"]["name"] = hostile["task"]["name"] = HOSTILE
     hostile["task"]["labels"] = [HOSTILE, "good"]
     hostile["settings"]["max_length"] = HOSTILE
-    plain, attacked = Page(render_result(scan(warnings=["w"]))), Page(render_result(hostile))
-    tags = [tag for tag, _ in plain.elements]
-    assert [tag for tag, _ in attacked.elements] == tags
+    hostile["settings"]["examples_because"] = plain["settings"]["examples_because"] = HOSTILE
+    hostile["stability"]["checkpoints"][1] = HOSTILE
+    hostile["scores"]["mutual_information"]["details"]["refused"] = HOSTILE
+    hostile["scores"]["fisher"]["details"]["notes"] = [HOSTILE]
+    hostile["scores"]["fisher"]["details"]["parts"][HOSTILE] = [None] * 13
+    del hostile["scores"]["fisher"]["details"]["parts"]["attention"]
+    expected, attacked = Page(render_result(plain)), Page(render_result(hostile))
+    assert [tag for tag, _ in attacked.elements] == [tag for tag, _ in expected.elements]
     assert f"{HOSTILE} on {HOSTILE}" in attacked.inside("h1")
     assert HOSTILE in attacked.inside("p") and HOSTILE in attacked.inside("dd")
     assert attacked.json("data") == hostile
@@ -122,15 +129,15 @@ def test_the_page_holds_the_values_as_given():
     assert rows(chart, line) == [{"index": i, "value": v} for i, v in enumerate(CURVE)]
 
 
-def test_the_page_says_what_was_found():
-    text = Page(render_result(scan())).inside("p")
-    assert "State 2 of 6 is best by variability ratio ν: 5.380" in text
-    assert "50% lower than the 10.75 of the top state" in text
-
-
 @pytest.mark.parametrize(
     ("values", "better", "best", "says"),
     [
+        (
+            CURVE,
+            "lower",
+            2,
+            "State 2 of 6 is best by LogME: 5.380, 50% lower than the 10.75 of the",
+        ),
         ([3.0, 2.0, 1.0], "lower", 2, "That is the top state"),
         ([3.0, 1.0, None], "lower", 1, "The top state could not be scored"),
         ([0.1, 0.6, 0.4], "higher", 1, "50% higher than the 0.4000 of the top state"),
@@ -234,12 +241,6 @@ def test_only_what_was_not_done_is_advised(
     assert not any(command in commands for command in absent)
 
 
-def test_tuning_is_advised_for_classes_only():
-    given = scan()
-    given["task"]["kind"] = "multiple_choice"
-    assert "--plan" not in Page(render_result(given)).inside("code")
-
-
 def test_a_name_in_a_command_stays_one_word():
     given = scan(advice=ADVICE)
     given["model"]["name"] = "a'; rm -rf $HOME"
@@ -279,20 +280,34 @@ def test_undefined_values_are_gaps_not_zeros():
     assert "invalid" not in line["mark"], "Vega-Lite breaks a line at null unless told otherwise"
 
 
-def test_an_interval_is_shaded_only_where_there_is_one():
-    low, high = [1.0, None, 2.0], [3.0, None, 4.0]
-    with_band = score([2.0, None, 3.0], low=low, high=high)
-    given = scan({"a": with_band, "b": score([2.0, None, 3.0])}, {"a": 2, "b": 2})
-    shaded, plain = panels(given)
+HEADS = [None, 1.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("banded", "plain", "ends"),
+    [
+        (
+            score([2.0, None, 3.0], low=[1.0, None, 2.0], high=[3.0, None, 4.0]),
+            score([2.0, None, 3.0]),
+            [(1.0, 3.0), (None, None), (2.0, 4.0)],
+        ),
+        # One deviation over untrained heads; a single one has none.
+        (
+            score(HEADS, "higher", "blocks", details={"spread": [None, 0.5, 1.0]}),
+            score(HEADS, "higher", "blocks", details={"spread": [None] * 3}),
+            [(None, None), (0.5, 1.5), (3.0, 5.0)],
+        ),
+    ],
+)
+def test_an_interval_is_shaded_only_where_there_is_one(banded, plain, ends):
+    shaded, bare = panels(scan({"a": banded, "b": plain}, {"a": 2, "b": 2}))
     [band] = layers(shaded, "area")
-    assert [(row["low"], row["high"]) for row in rows(shaded, band)] == list(
-        zip(low, high, strict=True)
-    )
+    assert [(row["low"], row["high"]) for row in rows(shaded, band)] == ends
     [bars] = [bar for bar in layers(shaded, "rule") if "y2" in bar["encoding"]]
     for layer in (band, bars):
-        ends = layer["encoding"]["y"]["field"], layer["encoding"]["y2"]["field"]
-        assert ends == ("low", "high")
-    assert not layers(plain, "area")
+        assert layer["encoding"]["y"]["field"] == "low"
+        assert layer["encoding"]["y2"]["field"] == "high"
+    assert not layers(bare, "area")
 
 
 @pytest.mark.parametrize(
@@ -321,33 +336,27 @@ def test_a_score_of_blocks_speaks_of_blocks():
     given = scan({"fisher": score([None, 1.0, 4.0, 2.0], "higher", "blocks")}, {"fisher": 2})
     [panel] = panels(given)
     assert layers(panel, "text", text="best: block 2")
-    assert layers(panel, "line")[0]["encoding"]["x"]["title"] == "block"
+    x = layers(panel, "line")[0]["encoding"]["x"]
+    assert x["title"] == "block" and x["scale"]["domain"] == [1, 3], "counted from one"
+    assert x["axis"]["values"] == [1, 2, 3]
     html = Page(render_result(given))
     assert "Block 2 of 3 is best by Fisher information: 4.000, 100% higher" in html.inside("p")
     assert "than the 2.000 of the top block" in html.inside("p")
 
 
-def test_the_scale_is_logarithmic_only_where_one_state_dwarfs_the_others():
-    def scale(values: list[float | None]) -> str:
-        [panel] = panels(scan({"a": score(values)}, {"a": 1}))
-        return layers(panel, "line")[0]["encoding"]["y"]["scale"].get("type", "linear")
-
-    assert scale([1.0, 2.0, 40.0]) == "linear"
-    assert scale([1.0, 2.0, 4000.0]) == "log"
-    assert scale([0.0, 2.0, 4000.0]) == "linear", "zero has no logarithm"
-
-
-def test_a_turned_scale_stays_turned_when_it_is_logarithmic():
-    given = {"a": score([1.0, 2.0, 4000.0]), "b": score([1.0, 2.0, 4000.0], "higher")}
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1.0, 2.0, 40.0], "linear"),
+        ([1.0, 2.0, 4000.0], "log"),
+        ([0.0, 2.0, 4000.0], "linear"),  # zero has no logarithm
+    ],
+)
+def test_the_scale_is_logarithmic_only_where_one_state_dwarfs_the_others(values, kind):
+    given = {"a": score(values), "b": score(values, "higher")}
     for panel, turned in zip(panels(scan(given, {"a": 1, "b": 2})), (True, False), strict=True):
-        y = layers(panel, "line")[0]["encoding"]["y"]
-        assert (y["scale"]["type"], y["scale"]["reverse"]) == ("log", turned)
-
-
-def test_blocks_are_counted_from_one():
-    given = scan({"fisher": score([None, 1.0, 4.0, 2.0], "higher", "blocks")}, {"fisher": 2})
-    x = layers(panels(given)[0], "line")[0]["encoding"]["x"]
-    assert x["scale"]["domain"] == [1, 3] and x["axis"]["values"] == [1, 2, 3]
+        scale = layers(panel, "line")[0]["encoding"]["y"]["scale"]
+        assert (scale.get("type", "linear"), scale["reverse"]) == (kind, turned)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 4, 6, 7, 11, 12, 13, 24, 48])
@@ -363,19 +372,6 @@ def test_the_top_state_always_has_a_tick(blocks: int):
 def test_scores_without_a_value_take_no_room():
     scores = {"a": score([1.0, 2.0]), "b": score([None, None])}
     assert [panel["title"] for panel in panels(scan(scores, {"a": 1, "b": None}))] == ["A"]
-
-
-def test_a_deviation_over_heads_is_shaded_like_an_interval():
-    fisher = score([None, 1.0, 4.0], "higher", "blocks", details={"spread": [None, 0.5, 1.0]})
-    one_head = score([None, 1.0, 4.0], "higher", "blocks", details={"spread": [None] * 3})
-    shaded, plain = panels(scan({"a": fisher, "b": one_head}, {"a": 2, "b": 2}))
-    [band] = layers(shaded, "area")
-    assert [(row["low"], row["high"]) for row in rows(shaded, band)] == [
-        (None, None),
-        (0.5, 1.5),
-        (3.0, 5.0),
-    ]
-    assert not layers(plain, "area")
 
 
 @pytest.mark.parametrize(
@@ -536,13 +532,6 @@ def test_only_what_another_score_could_measure_had_too_few_examples():
     assert "too few examples to measure" not in Page(render_result(given)).inside("p")
 
 
-def test_why_so_many_examples_were_read_is_said():
-    given = scan()
-    given["settings"]["examples_because"] = "state 2 differs from all others beyond noise"
-    text = Page(render_result(given)).inside("p")
-    assert "2,000 of 67,349 examples: state 2 differs from all others beyond noise." in text
-
-
 def test_the_scores_are_grouped_by_the_state_that_they_call_best(all_scores: str):
     text = Page(all_scores).inside("p")
     assert "12 by numerical rank, online code length, LOES; 9 by ridge regression, LogME;" in text
@@ -638,20 +627,6 @@ def test_the_scores_there_are_are_explained(all_scores: str):
     alone = sections(render_result(scan()))["What the numbers mean"]
     assert alone.inside("dt") == "Variability ratio ν"
     assert "grows with the number of examples" in alone.inside("dd")
-
-
-def test_hostile_names_stay_text_among_all_scores():
-    given = full()
-    hostile = full()
-    hostile["stability"]["checkpoints"][1] = HOSTILE
-    hostile["scores"]["mutual_information"]["details"]["refused"] = HOSTILE
-    hostile["scores"]["fisher"]["details"]["notes"] = [HOSTILE]
-    hostile["scores"]["fisher"]["details"]["parts"][HOSTILE] = [None] * 13
-    del hostile["scores"]["fisher"]["details"]["parts"]["attention"]
-    hostile["settings"]["examples_because"] = given["settings"]["examples_because"] = HOSTILE
-    plain, attacked = Page(render_result(given)), Page(render_result(hostile))
-    assert [tag for tag, _ in attacked.elements] == [tag for tag, _ in plain.elements]
-    assert attacked.json("data") == hostile
 
 
 def test_the_other_scores_are_advised_when_few_were_computed(all_scores: str):

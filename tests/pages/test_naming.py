@@ -129,11 +129,15 @@ def test_what_judges_heads_is_named():
     assert "of a head (Matthews correlation): states" in told({}, "matthews_correlation")
 
 
-def test_the_reason_for_so_many_words_counts_words():
-    given = scanned(WORDS)
+@pytest.mark.parametrize(
+    ("task", "counted"),
+    [({}, "2,000 of 67,349 examples"), (WORDS, "2,000 words of 1,002 of 3,394 sentences")],
+)
+def test_the_reason_for_so_many_examples_is_given(task: dict[str, Any], counted: str):
+    given = scanned(task)
     given["settings"]["examples_because"] = "these are all there are"
-    said = "2,000 words of 1,002 of 3,394 sentences: these are all there are."
-    assert said in describe_scan(given, ["head_quality"], "(≈)")
+    lines = describe_scan(given, ["head_quality"], "(≈)")
+    assert f"{counted}: these are all there are." in lines
 
 
 def test_every_metric_has_a_name_in_words():

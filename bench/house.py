@@ -41,9 +41,13 @@ def number_code_lines(text: str) -> set[int]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             apart |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-        elif isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node):
-            words = node.body[0]
-            apart |= set(range(words.lineno, (words.end_lineno or words.lineno) + 1))
+        elif (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            # A docstring, which may stand below a field as well.
+            apart |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in BLANK:

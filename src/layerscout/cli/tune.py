@@ -141,12 +141,7 @@ def tune(
     elif printing.json:
         typer.echo((output / "result.json").read_text(encoding="utf-8"), nl=False)
     with interruptible(resume=True), loading(printing.quiet):
-        models.add_formats(output / "model", formats, base=model)
-        report_formats(output / "model", formats, quiet=printing.quiet)
-        if running.push_to_hub is not None:
-            address = models.push(output / "model", running.push_to_hub, private=running.private)
-            if not printing.quiet:  # on standard error, as --json asks
-                say(EscapingConsole(stderr=True), f"pushed to {address}")
+        _publish(output / "model", formats, model, running, quiet=printing.quiet)
     if result is not None and not (printing.json or printing.quiet):
         _report_next(result, output)
 
@@ -160,6 +155,20 @@ def _check_saved_whole(formats: Sequence[str], request: TuneRequest) -> None:
             "--export needs a whole checkpoint, but this tuning saves only the trained "
             "parameters; leave it out"
         )
+
+
+def _publish(
+    folder: Path, formats: Sequence[str], base: str, running: Running, *, quiet: bool
+) -> None:
+    """Add further formats to a tuned model, and push it, as far as that was requested."""
+    from layerscout import models
+
+    models.add_formats(folder, formats, base=base)
+    report_formats(folder, formats, quiet=quiet)
+    if running.push_to_hub is not None:
+        address = models.push(folder, running.push_to_hub, private=running.private)
+        if not quiet:  # on standard error, as --json asks
+            say(EscapingConsole(stderr=True), f"pushed to {address}")
 
 
 def _report(result: Result, folder: Path, printing: Printing) -> None:

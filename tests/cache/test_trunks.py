@@ -9,7 +9,6 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from layerscout.cache import (
     fingerprints,
     list_cache,
     run_trunk,
-    store,
     trunks,
 )
 from layerscout.models import Encoder, encoder as encoder_module
@@ -331,16 +329,6 @@ def test_a_killed_run_leaves_nothing_that_could_be_taken_for_an_entry(tiny, enco
     assert len(list_cache()) == 2
 
 
-@pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError])
-def test_a_stop_leaves_nothing_behind(encoder, tokens, fault):
-    def stop(rows):
-        raise fault
-
-    with pytest.raises(fault):
-        run_trunk(encoder, tokens, 2, progress=stop)
-    assert left() == []
-
-
 def lost(encoder, tokens, **options):
     """Check that states are right though they cannot be kept; returns the warning."""
     for reads in (None, "first"):
@@ -366,13 +354,6 @@ def test_states_that_are_larger_than_the_cache(encoder, tokens):
     assert left() == before
 
 
-def test_states_that_are_larger_than_the_disk(encoder, tokens, monkeypatch):
-    monkeypatch.setattr(store.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
-    assert lost(encoder, tokens).endswith(
-        " GB are free; set LAYERSCOUT_CACHE to a folder on a larger disk"
-    )
-
-
 def test_a_disk_that_is_full_in_the_middle(encoder, tokens):
     # A limit on the size of files makes the system's own write fail.
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -384,34 +365,6 @@ def test_a_disk_that_is_full_in_the_middle(encoder, tokens):
     assert "cannot write to the cache" in warning
     assert warning.endswith("File too large; set LAYERSCOUT_CACHE to another folder")
     assert left() == []
-
-
-def test_a_read_only_cache(encoder, tokens, monkeypatch):
-    run_trunk(encoder, tokens, 3)
-
-    def refuse(*_, **__):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
-    monkeypatch.setattr(store.os, "utime", refuse)
-    assert "Read-only file system; set LAYERSCOUT_CACHE" in lost(encoder, tokens)
-    assert run_trunk(encoder, tokens, 3).cached  # what it holds can be read
-
-
-def test_a_cache_folder_that_cannot_be_made(encoder, tokens):
-    cache_folder().touch()
-    assert "set LAYERSCOUT_CACHE to another folder" in lost(encoder, tokens)
-
-
-def test_the_least_recently_used_make_way(encoder, tokens):
-    for cut, used in ((1, 300), (2, 100), (3, 200)):
-        run_trunk(encoder, tokens, cut)
-        os.utime(list_cache()[0].path.with_suffix(".json"), (used, used))
-    total = sum(entry.bytes for entry in list_cache())
-    run_trunk(encoder, tokens, 2)  # used again, so 3 is the oldest
-    run_trunk(encoder, tokens, 4, limit=total + 400)
-    assert [entry.about["cut"] for entry in list_cache()] == [4, 2, 1]
-    assert sum(entry.bytes for entry in list_cache()) <= total + 400
 
 
 def test_memory_that_is_short_halves_the_batch(encoder, tokens, monkeypatch):

@@ -111,7 +111,7 @@ class Cluster:
 
 
 def _check_answers(address: str) -> None:
-    """Refuse an address where nothing listens; `ray.init` would wait for minutes."""
+    """Raise if nothing listens at an address; `ray.init` would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise InputError(
@@ -193,12 +193,12 @@ def _fetch_result(ray: Any, task: Any) -> Any:
 
 def _machines(ray: Any) -> list[tuple[int, float]]:
     """Return the cores and accelerators of each machine of a cluster."""
-    found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [(int(one.get("CPU", 0)), float(one.get("GPU", 0))) for one in found]
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [(int(resources.get("CPU", 0)), float(resources.get("GPU", 0))) for resources in alive]
 
 
 def _settle_cores(ray: Any, cpus: int | None, gpus: float) -> int:
-    """Return the cores of a task; refuse one that no machine can hold: Ray would wait forever."""
+    """Return the cores of a task; raise if no machine has them: Ray would wait forever."""
     machines = _machines(ray)
     if cpus is None:
         cpus = min(CORES, max([cores for cores, has in machines if has >= gpus] or [1]))
@@ -212,7 +212,7 @@ def _settle_cores(ray: Any, cpus: int | None, gpus: float) -> int:
 
 
 def _run_task(work: Callable[[Item], Result], item: Item, folder: str, cpus: int) -> Result:
-    """Do the work on a machine of the cluster, in the folder of the process that asked for it."""
+    """Do the work on a machine of the cluster, in the folder of the process that requested it."""
     import torch
 
     with suppress(OSError):

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -44,7 +45,9 @@ from tuned import (
     differing,
     fitted,
     load,
+    several_task,
     without_key_biases,
+    words_task,
 )
 
 CHOOSING = {config.model_type for config in MODEL_FOR_MULTIPLE_CHOICE_MAPPING}
@@ -61,14 +64,17 @@ def still(tmp_path_factory):
     return load(tmp_path_factory.mktemp("still"), **NO_DROPOUT)
 
 
-def prepared(encoder, plan, split, kind, limit=ROOM):
-    given = make_targets(split, kind)
-    tokens = encoder.tokenize(split.texts, split.pairs)
-    return Examples.prepare(encoder, plan, tokens, given, limit=limit)
+KINDS = {
+    "regression": lambda: numbers_task(18, validation=0.3),
+    "multiple_choice": lambda: choices_task(choices=3),
+    "words": words_task,
+    "several": several_task,
+}
 
 
-def task_of_kind(kind):
-    return numbers_task(18, validation=0.3) if kind == "regression" else choices_task(choices=3)
+def prepared(encoder, plan, split, task, limit=ROOM):
+    answers = make_targets(split, task.kind, task.labels)
+    return Examples.prepare(encoder, plan, encoder.tokenize_split(split), answers, limit=limit)
 
 
 def by_hand(encoder, split, choices):
@@ -84,46 +90,76 @@ def by_hand(encoder, split, choices):
 # --- Training ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["regression", "multiple_choice"])
+def labels_by_hand(task, tokens, rows, width):
+    """Return the labels as the library's models take them: of words at their first tokens."""
+    if task.kind != "token_classification":
+        labels = torch.from_numpy(make_targets(task.train, task.kind, task.labels).labels[rows])
+        return labels if task.kind == "multiple_choice" else labels.float()
+    labels = torch.full((len(rows), width), -100)
+    for at, row in enumerate(rows):
+        own = tokens.words[tokens.offsets[row] : tokens.offsets[row + 1]]
+        for word in np.unique(own[own >= 0]):
+            labels[at, np.flatnonzero(own == word)[0]] = int(task.train.labels[word])
+    return labels
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_equals_a_plain_training_loop(still, kind):
     """With the loss that the library's own model gives for these labels."""
-    encoder, plan = fitted(still, "(2, 3, 4)")
-    task = task_of_kind(kind)
-    examples = prepared(encoder, plan, task.train, kind)
-    model = make_classifier(encoder, plan, (), seed=7, kind=kind)
+    task, plan = KINDS[kind](), fitted(still, "(2, 3, 4)")[1]
+    examples = prepared(still, plan, task.train, task)
+    start = partial(make_classifier, still, plan, task.labels, seed=7, kind=task.kind)
     run, kept = train(
-        encoder, model, examples, examples, learning_rate=1e-3, seed=7,
+        still, start(), examples, examples, learning_rate=1e-3, seed=7,
         settings=Settings(epochs=2, batch_size=5, warmup=0.0, keep="last", metric=task.metric),
     )  # fmt: skip
-    model = make_classifier(encoder, plan, (), seed=7, kind=kind)
+    model = start()
     parameters = [p for p in model.parameters() if p.requires_grad]
     steps = 2 * math.ceil(len(examples) / 5)
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0, foreach=False)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
-    choices = 1 if kind == "regression" else 3
-    inputs = by_hand(encoder, task.train, choices)
-    given = make_targets(task.train, kind).labels
-    labels = torch.from_numpy(given).float() if kind == "regression" else torch.from_numpy(given)
-    longest = inputs["attention_mask"].reshape(len(given), choices, -1).sum(dim=2).amax(dim=1)
+    choices = 3 if kind == "multiple_choice" else 1
+    inputs = by_hand(still, task.train, choices)
+    longest = inputs["attention_mask"].reshape(len(examples), choices, -1).sum(dim=2).amax(dim=1)
     order, means = np.random.default_rng(7), []
     for _ in range(2):
-        total = 0.0
+        total, answers = 0.0, 0
         for rows in shuffle_batches(longest.numpy(), 5, order):
             part = {name: tensor[rows] for name, tensor in inputs.items()}
-            loss = model(**part, labels=labels[rows]).loss
+            labels = labels_by_hand(task, examples.tokens, rows, longest.max())
+            loss = model(**part, labels=labels).loss
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-            total += loss.item() * len(rows)
-        means.append(total / len(given))
+            count = int((labels >= 0).sum()) if kind == "words" else len(rows)
+            total, answers = total + loss.item() * count, answers + count
+        means.append(total / answers)
     assert [epoch.training_loss for epoch in run.curve] == pytest.approx(means, abs=1e-5)
     expected = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     if choices > 1:  # added to all of them alike, so that its gradient is rounding error
         kept, expected = ({**one, "classifier.bias": 0} for one in (kept, expected))
-    torch.testing.assert_close(
-        without_key_biases(kept), without_key_biases(expected), rtol=0, atol=2e-5
-    )
+    near = {"rtol": 0, "atol": 2e-5}
+    if kind in ("words", "several"):  # gradients near 0, whose rounding AdamW makes large
+        near = {"rtol": 1e-3, "atol": 3e-5}
+    torch.testing.assert_close(without_key_biases(kept), without_key_biases(expected), **near)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("plan", ["(2, 3, 4)", "head:3"])
+def test_tuning_from_the_cache_is_tuning_without_it(bert, kind, plan):
+    # Batches of other shapes round differently on some processors, which AdamW's first steps scale
+    # up to the learning rate: at the usual ones logits differed by 1.4e-5.
+    task, rates = KINDS[kind](), {"learning_rate": 1e-4, "head_learning_rate": 1e-4}
+    kept, none = (cheaply(bert, task, plan, cache_limit=limit, **rates) for limit in (ROOM, 0))
+    assert kept.content["trunk"]["kept"] and not none.content["trunk"]["kept"]
+    curves = [result.content["runs"][0]["curve"] for result in (kept, none)]
+    for one, other in zip(*curves, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+    logits = [np.stack(result.predictions["logits"]) for result in (kept, none)]
+    if kind == "multiple_choice":  # what is added to all choices alike has no gradient but rounding
+        logits = [one - one.mean(axis=1, keepdims=True) for one in logits]
+    np.testing.assert_allclose(*logits, atol=1e-5)
 
 
 def test_the_losses_by_hand():
@@ -138,7 +174,7 @@ def test_examples_with_choices(bert):
     """Batches are of examples, alike by their longest choice, and predictions in their order."""
     task = choices_task(n=30, choices=3)
     plan = fitted(bert, "full")[1]
-    examples = prepared(bert, plan, task.train, task.kind)
+    examples = prepared(bert, plan, task.train, task)
     assert len(examples) == 30 and len(examples.tokens) == 90
     assert examples.lengths.tolist() == [
         examples.tokens.lengths[3 * row : 3 * row + 3].max() for row in range(30)
@@ -194,20 +230,10 @@ def test_choices_from_the_cache(family, tmp_path):
         with torch.no_grad():
             whole = model(**by_hand(fit, task.train, 3)).logits[torch.from_numpy(rows)]
             for limit in (ROOM, 0):
-                examples = prepared(fit, plan, task.train, task.kind, limit)
+                examples = prepared(fit, plan, task.train, task, limit)
                 assert (examples.trunk.reads is not None) == (notation == "head:3")
                 found = compute_logits(fit, model, examples, rows)
                 torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["regression", "multiple_choice"])
-@pytest.mark.parametrize("plan", ["(2, 3, 4)", "head:3"])
-def test_tuning_from_the_cache_is_tuning_without_it(bert, kind, plan):
-    kept, lost = (cheaply(bert, task_of_kind(kind), plan, cache_limit=limit) for limit in (ROOM, 0))
-    assert kept.content["trunk"]["kept"] and not lost.content["trunk"]["kept"]
-    curves = [result.content["runs"][0]["curve"] for result in (kept, lost)]
-    for one, other in zip(*curves, strict=True):
-        assert one == pytest.approx(other, abs=1e-5)
 
 
 # --- What comes out ----------------------------------------------------------------------------
@@ -319,7 +345,7 @@ def test_families_without_a_head_for_choices(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["regression", *whole_only("multiple_choice")])
 def test_everything_else_works_too(bert, kind):
     """A grid, a comparison, dropout in the trunk, patience, bfloat16; and the same seed again."""
-    task, plan = task_of_kind(kind), "(3, 3, 4)"
+    task, plan = KINDS[kind](), "(3, 3, 4)"
     grid = {"learning_rate": [1e-3, 1e-2], "seed": [0, 1], "patience": 1, "epochs": 3}
     result = cheaply(bert, task, plan, against="full", **grid)
     assert len(result.content["runs"]) == 4 == len(result.content["against"]["runs"])

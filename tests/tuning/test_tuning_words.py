@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import f1_score
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from transformers import (
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     AutoModelForSequenceClassification,
@@ -37,13 +36,11 @@ from tuned import (
     ROOM,
     TAGS,
     cheaply,
-    copied,
     differing,
     fitted,
     load,
     several_task,
     task_of,
-    without_key_biases,
     words_task,
 )
 
@@ -122,20 +119,6 @@ def test_every_family_that_labels_words_is_tuned_saved_and_asked(family, tmp_pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("plan", ["(3, 4, 4)", "head:2"])
-def test_tuning_from_the_cache_is_tuning_without_it(bert, kind, plan):
-    task = KINDS[kind]()
-    # Batches of other shapes round differently on some processors, which AdamW's first steps scale
-    # up to the learning rate: at the usual ones logits differed by 1.4e-5.
-    rates = {"learning_rate": 1e-4, "head_learning_rate": 1e-4}
-    kept, none = (cheaply(bert, task, plan, cache_limit=limit, **rates) for limit in (ROOM, 0))
-    assert kept.content["trunk"]["kept"] and not none.content["trunk"]["kept"]
-    assert kept.content["best"] == pytest.approx(none.content["best"], abs=1e-6)
-    one, other = (np.stack(result.predictions["logits"]) for result in (kept, none))
-    np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_training_that_was_stopped_goes_on(bert, tmp_path, kind):
     task, (encoder, plan) = KINDS[kind](), fitted(bert, "(3, 4, 4)")
     training, validation = (
@@ -166,63 +149,6 @@ def test_a_training_that_was_stopped_goes_on(bert, tmp_path, kind):
     found, weights = run("stopped")
     assert found.curve == expected.curve and len(found.curve) == 3
     assert not differing(weights, kept)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_equals_a_plain_training_loop(still, kind):
-    task, plan = KINDS[kind](), fitted(still, "(3, 4, 4)")[1]
-    settings = Settings(epochs=2, batch_size=4, schedule="constant", warmup=0, metric=task.metric)
-    training, validation = (
-        prepared(still, plan, split, task) for split in (task.train, task.validation)
-    )
-    model = make_classifier(still, plan, task.labels, seed=0, kind=task.kind)
-    plain = make_classifier(still, plan, task.labels, seed=0, kind=task.kind)
-    seen: list[np.ndarray] = []
-
-    def look(rows):
-        seen.append(rows)
-        return type(training).find_answers(training, rows)
-
-    object.__setattr__(training, "find_answers", look)
-    run, _ = train(
-        still, model, training, validation, learning_rate=1e-3, seed=0, settings=settings
-    )
-    assert run.curve
-    after = copied(model)
-    trained = [p for p in plain.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.0)
-    for rows in _steps(seen):
-        inputs = still.batch(training.tokens, rows)
-        labels = np.full(inputs["input_ids"].shape, -100)
-        if kind == "words":
-            for at, row in enumerate(rows):
-                own = training.tokens.words[training.tokens.offsets[row] :][
-                    : training.tokens.lengths[row]
-                ]
-                for word in np.unique(own[own >= 0]):
-                    labels[at, np.flatnonzero(own == word)[0]] = task.train.labels[word]
-            loss = cross_entropy(
-                plain(**inputs).logits.flatten(0, 1), torch.from_numpy(labels).flatten()
-            )
-        else:
-            loss = binary_cross_entropy_with_logits(
-                plain(**inputs).logits, torch.from_numpy(task.train.labels[rows]).float()
-            )
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    expected = without_key_biases(copied(plain))
-    for name, tensor in expected.items():
-        torch.testing.assert_close(after[name], tensor, atol=3e-5, rtol=1e-3)
-
-
-def _steps(seen):
-    """Give the rows of each step, which asks for them several times in a row."""
-    steps: list[np.ndarray] = []
-    for rows in seen:
-        if len(rows) <= 4 and (not steps or not np.array_equal(steps[-1], rows)):
-            steps.append(rows)
-    return steps
 
 
 @pytest.mark.parametrize(

@@ -170,19 +170,12 @@ def evaluate(
     Raises:
         InputError: if the model, the data or an edit cannot be used as requested.
     """
-    if not isinstance(model, str | Path):
-        raise InputError("a tuned model is given by its folder or hub id; save it first")
     request = resolve_request(EvaluateRequest, request, options)
-    ablations, edits = _part_edits(request.edits)
     trains = request.tune_heads or original is not None
-    if trains and holds_trained(model):
-        raise InputError(
-            f"heads are tuned again only on whole checkpoints, but {model} holds what was trained "
-            "apart from its base; leave out --tune-heads and --original"
-        )
+    _check_model(model, trains=trains)
+    ablations, edits = _part_edits(request.edits)
     task, origin = _choose_rows(model, task, request.seed, trains=trains)
-    metric = request.metric or _choose_metric(origin.tuning, task)
-    check_metric(metric, task)
+    metric = _choose_metric(request, origin.tuning, task)
     encoder, classifier, columns, task = _load_tuned(model, task, edits, device, precision)
     if isinstance(original, str | Path):
         original = Encoder.load(original, device=device, precision=precision)
@@ -208,6 +201,7 @@ def evaluate(
     result = EvaluationResult.of(
         metric, task, require_validation(task), outputs.targets, outputs.logits[""], thresholds
     )
+    known = [*encoder.notes, *origin.warn(task), *task.warnings]
     content = {
         **_describe_result(result, metric, task, outputs),
         "saved_as": "ours" if holds_trained(model) else "checkpoint",
@@ -218,22 +212,23 @@ def evaluate(
         "truncation": curves,
         "skips": judge_spans(outputs, judge, encoder.blocks) if "skip" in ablations else None,
         "edits": judge_edits(task, outputs, edits, thresholds),
-        "settings": {
-            **_list_settings(extractor, task),
-            "seed": request.seed,
-            "heads": describe_heads(few, request) if heads else None,
-        },
-        "warnings": [
-            *encoder.notes,
-            *origin.warn(task),
-            *task.warnings,
-            *list_warnings(outputs, request.max_length),
-            *result.warnings,
-        ],
+        "settings": _list_settings(extractor, task, request, few if heads else None),
+        "warnings": [*known, *list_warnings(outputs, request.max_length), *result.warnings],
         "seconds": extractor.seconds,
     }
     log_warnings(__name__, content["warnings"])
     return Evaluation(content, tabulate(task, outputs, thresholds))
+
+
+def _check_model(model: str | Path, *, trains: bool) -> None:
+    """Raise if a model cannot be judged, or its heads not tuned again if that is requested."""
+    if not isinstance(model, str | Path):
+        raise InputError("a tuned model is given by its folder or hub id; save it first")
+    if trains and holds_trained(model):
+        raise InputError(
+            f"heads are tuned again only on whole checkpoints, but {model} holds what was trained "
+            "apart from its base; leave out --tune-heads and --original"
+        )
 
 
 def _describe_result(
@@ -305,12 +300,17 @@ def _part_edits(edits: str | Sequence[str | Edit]) -> tuple[set[str], list[tuple
     return {one.strip() for one in ablations}, list(dict.fromkeys(single))
 
 
-def _list_settings(extractor: Extractor, task: Task) -> dict[str, Any]:
+def _list_settings(
+    extractor: Extractor, task: Task, request: EvaluateRequest, few: Task | None
+) -> dict[str, Any]:
+    """Return the settings of `evaluate.json`; `few` has what heads were tuned on, if any were."""
     return {
         **task.origin,
         "max_length": extractor.max_length,
         "precision": extractor.encoder.precision,
         "device": extractor.encoder.device.type,
+        "seed": request.seed,
+        "heads": None if few is None else describe_heads(few, request),
         "versions": {name: version(name) for name in ("torch", "transformers")},
     }
 
@@ -432,10 +432,13 @@ def _count_seen(origin: _Origin, result: Mapping[str, Any], judged: Split) -> _O
     )
 
 
-def _choose_metric(tuning: Mapping[str, Any] | None, task: Task) -> str:
-    """Choose the metric that the model was tuned by, or else the task's own.
+def _choose_metric(request: EvaluateRequest, tuning: Mapping[str, Any] | None, task: Task) -> str:
+    """Choose the metric: as requested, or what the model was tuned by, or else the task's own.
 
     The task's own goes by how rare its classes are here, which may be other than in training.
     """
+    if request.metric:
+        check_metric(request.metric, task)
+        return request.metric
     before = None if tuning is None else tuning["metric"]
     return before if before in list_metrics(task.kind, task.labels) else task.metric

@@ -64,7 +64,7 @@ def report_estimate(estimate: Estimate, *, as_json: bool) -> None:
         f"{len(keys):,} trials, {len(estimate.done):,} of them done; {whole:.3g} FLOPs, "
         f"{whole / (again or 1):.0%} of the cost without shared trunks. About "
         f"{_format_time(rest / estimate.speed)} left at {estimate.speed / 1e9:,.0f} GFLOP/s "
-        f"({estimate.because}).",
+        f"({estimate.reason}).",
     )
     if estimate.assumed:
         say(

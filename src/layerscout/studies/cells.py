@@ -85,7 +85,7 @@ class Point:
 
 
 def expand_points(name: str, grid: Grid, context: TrialContext) -> Iterator[Point]:
-    """Give every combination of the axes but the learning rate, sweeps written out."""
+    """Yield every combination of the axes but the learning rate, sweeps written out."""
     axes = {axis: grid.label_values(axis) for axis in grid.axes}
     count = math.prod(map(len, axes.values()))
     axes.pop("learning_rate", None)
@@ -112,7 +112,7 @@ def expand_points(name: str, grid: Grid, context: TrialContext) -> Iterator[Poin
 
 
 def _expand_edits(point: Point, context: TrialContext, *, seeded: bool) -> Iterator[Point]:
-    """Give a point for each edit that a sweep stands for on the model of this one.
+    """Yield a point for each edit that a sweep stands for on the model of this one.
 
     Unless seeds are given, every order of blocks has its own, and so its own examples: "we randomly
     sample a different dataset for each trial index" (Tamkin et al. 2020, App. C).

@@ -169,7 +169,7 @@ class Estimate:
         trials: the estimate of every trial, by key.
         done: keys of those that have a record.
         speed: FLOPs a second.
-        because: where the speed comes from.
+        reason: where the speed comes from.
         assumed: models and tasks that are not at hand, whose known sizes were taken.
     """
 
@@ -178,7 +178,7 @@ class Estimate:
     trials: Mapping[str, TrialEstimate]
     done: frozenset[str]
     speed: float
-    because: str
+    reason: str
     assumed: tuple[str, ...]
 
     def flops(self, keys: Iterable[str]) -> float:
@@ -228,14 +228,14 @@ def estimate(
             estimates[key] = estimate_trial(trial, models[key], context, lengths)
     done = frozenset(key for key, trial in trials.items() if context.store.find_finished(trial))
     flops = [(trial, estimates[key].flops) for key, trial in trials.items()]
-    speed, because = read_speed(context.store, flops), "so far"
+    speed, reason = read_speed(context.store, flops), "so far"
     if speed is None and trials:
         key, first = next(iter(trials.items()))
         task = context.task(first.task)
         tokens = mean_tokens(context, models[key], first, task)
-        speed, because = measure_speed(context.shape(models[key], task), tokens), "one block timed"
+        speed, reason = measure_speed(context.shape(models[key], task), tokens), "one block timed"
     cells, assumed = planner.list_cells(), tuple(sorted(context.assumed))
-    return Estimate(recipe, cells, estimates, done, speed or 1.0, because, assumed)
+    return Estimate(recipe, cells, estimates, done, speed or 1.0, reason, assumed)
 
 
 def measure_speed(shape: ModelShape, tokens: float, device: str = "cpu") -> float:

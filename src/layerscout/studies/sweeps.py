@@ -34,7 +34,7 @@ def is_sweep(written: str) -> bool:
 
 
 def expand_sweep(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
-    """Give the edits that a sweep stands for on a model of L = `blocks` blocks.
+    """Return the edits that a sweep stands for on a model of L = `blocks` blocks.
 
     Args:
         written: edits, or a sweep of `SWEEPS`.
@@ -47,10 +47,10 @@ def expand_sweep(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
     Raises:
         InputError: if the model is not deep enough.
     """
-    found = _SWEEP.fullmatch(written or "")
-    if found is None:
+    match = _SWEEP.fullmatch(written or "")
+    if match is None:
         return {written or "": {}}
-    incremental, named, kind, number, _ = found.groups()
+    incremental, named, kind, number, _ = match.groups()
     if incremental:
         kept = sorted(map(int, named.split(","))) if named else range(blocks + 1)
         if max(kept) > blocks:
@@ -79,7 +79,7 @@ def expand_sweep(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
 
 
 def _draw_orders(number: int, blocks: int) -> list[int]:
-    """Give the first seeds whose orders of the blocks differ, as far as there are so many orders.
+    """Return the first seeds whose orders of the blocks differ, as far as there are so many orders.
 
     Seeds 2 and 9 put six blocks in the same order.
     """

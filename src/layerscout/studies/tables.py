@@ -173,13 +173,13 @@ def summarise(
         spread: what is shown beside the mean.
         where: only cells with these values.
     """
-    found = select_rows(frame, grid, list_names(value), where)
+    selected = select_rows(frame, grid, list_names(value), where)
     down, across = ([name_column(axis) for axis in list_names(axes)] for axes in (rows, columns))
-    row_numbers, row_titles = _number_titles(found, down)
-    column_numbers, column_titles = _number_titles(found, across)
+    row_numbers, row_titles = _number_titles(selected, down)
+    column_numbers, column_titles = _number_titles(selected, across)
     cells: dict[tuple[int, int], Mean] = {}
     place: Any
-    for place, some in found.groupby([row_numbers, column_numbers], sort=False):
+    for place, some in selected.groupby([row_numbers, column_numbers], sort=False):
         counted = some["measure"].str.startswith(COUNTED).any()
         values = some["value"].astype(float).tolist()
         whole = bool(counted) and len(set(values)) == 1

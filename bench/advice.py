@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from layerscout.data import evaluate_groups
-from layerscout.pages import save_chart
+from layerscout.reporting import save_chart
 from layerscout.studies import tabulate_regrets
 from layerscout.studies.regrets import AUTO, BUDGETS, ELSEWHERE, CellRecord, Pair, collect_pairs
 

@@ -25,13 +25,13 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.analysis.ablations import ablate
-from layerscout.cache import Examples, clear_cache, pool_states, predict
 from layerscout.data import make_targets, require_validation
+from layerscout.evaluating.ablations import ablate
 from layerscout.models import Encoder, base_of, edit, make_classifier
 from layerscout.plans import Plan
-from layerscout.runtime import show_progress
+from layerscout.progress import show_progress
 from layerscout.scores.cka import cka_map
+from layerscout.states import Examples, clear_cache, pool_states, predict
 from measuring import Section, given, in_turns, options, random_encoder, ratio, table, write_page
 
 REPEATS, EXAMPLES = 5, 400

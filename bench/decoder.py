@@ -24,12 +24,12 @@ import pandas as pd
 import torch
 
 import layerscout as ls
-from layerscout.cache import Examples, clear_cache, compute_logits
 from layerscout.data import Targets
 from layerscout.models import Encoder, equip, make_classifier
-from layerscout.pages import place_side_by_side, save_chart
 from layerscout.plans import ModelShape, Settings, Work, block_flops, cost, make_plan, trunk_flops
+from layerscout.reporting import place_side_by_side, save_chart
 from layerscout.scores import SCORES
+from layerscout.states import Examples, clear_cache, compute_logits
 from layerscout.tuning.training import train
 from measuring import Section, drawn, given, in_turns, options, ratio, table, write_page
 from methods import LORA, peft_everywhere

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 import layerscout as ls
-from layerscout.cache import DEFAULT_LIMIT, States, pool_states
 from layerscout.data import Split
 from layerscout.models import Encoder
 from layerscout.scanning import Sample, score_states
@@ -25,6 +24,7 @@ from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.moments import Centred
 from layerscout.scores.score import Score
 from layerscout.scores.variability import estimate_debiased, interval
+from layerscout.states import DEFAULT_LIMIT, States, pool_states
 from measuring import Section, drawn, table, write_page
 
 EXAMPLES, DRAWS = 600, 400

@@ -18,8 +18,8 @@ import numpy as np
 
 from frontier import BLOCKS, PAIRS, SMOLLM2, TASKS, decode, read_records
 from layerscout.data import evaluate, find_difference, find_interval
-from layerscout.pages import save_chart
 from layerscout.plans import make_plan
+from layerscout.reporting import save_chart
 from measuring import table
 
 # Two runs of the same command differ by so much in the processor time that they take.

@@ -20,8 +20,8 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 import layerscout as ls
-from layerscout.cache import clear_cache
 from layerscout.plans import METHODS, Work, cost, full_cost, make_plan, trunk_flops
+from layerscout.states import clear_cache
 from measuring import (
     Section,
     drawn,

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.cache import DEFAULT_LIMIT, States, pool_states
 from layerscout.data import Split
 from layerscout.models import Encoder, Tokens
 from layerscout.scanning import Sample, score_states
 from layerscout.scores.grouping import deal_groups
+from layerscout.states import DEFAULT_LIMIT, States, pool_states
 from measuring import drawn, synchronize
 
 SMALL, DEEP = "all-MiniLM-L6-v2", "stacked-minilm-12"

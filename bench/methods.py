@@ -24,7 +24,6 @@ import numpy as np
 from torch import Tensor
 
 import layerscout as ls
-from layerscout.cache import clear_cache
 from layerscout.models import Encoder, equip, make_classifier
 from layerscout.plans import (
     FULL,
@@ -38,6 +37,7 @@ from layerscout.plans import (
     apply_method,
     cost,
 )
+from layerscout.states import clear_cache
 from layerscout.tuning.snapshots import RunSnapshots
 from layerscout.tuning.training import train
 from measuring import Section, drawn, given, options, random_encoder, ratio, table, write_page

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.cache import clear_cache
 from layerscout.models import Encoder
+from layerscout.states import clear_cache
 from material import DEEP, SMALL, Bench, Texts, clocked, middle
 from measuring import Section, drawn, precisions, ratio, table
 

@@ -27,7 +27,7 @@ import pandas as pd
 
 from base import BASE
 from claims import NEAR, STUDIES, Claim
-from layerscout.pages import place_side_by_side, save_chart, write_markdown
+from layerscout.reporting import place_side_by_side, save_chart, write_markdown
 from layerscout.studies import Store, load_recipe, study, summarise, tidy_records
 from layerscout.studies.charts import draw_figure
 from lessons import summarise_verdicts

@@ -27,8 +27,8 @@ from scipy.stats import linregress
 from transformers import AutoModelForSequenceClassification
 
 import layerscout as ls
-from layerscout.cache import clear_cache
-from layerscout.runtime import Cluster
+from layerscout.cluster import Cluster
+from layerscout.states import clear_cache
 from measuring import (
     Section,
     given,

@@ -25,8 +25,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig
 
 import layerscout as ls
-from layerscout.cache import clear_cache
 from layerscout.data import Split
+from layerscout.states import clear_cache
 from measuring import (
     Section,
     drawn,

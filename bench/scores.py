@@ -22,7 +22,6 @@ import numpy as np
 import torch
 
 import layerscout as ls
-from layerscout.cache import clear_cache
 from layerscout.data import Split, sample
 from layerscout.models import Encoder, fisher, locate_parameters, make_classifier
 from layerscout.plans import Plan
@@ -30,6 +29,7 @@ from layerscout.scanning import Scan
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.probes import Probes
 from layerscout.scores.score import DEFAULT
+from layerscout.states import clear_cache
 from material import DEEP, SMALL, Bench, Texts, clocked, middle
 from measuring import (
     Section,

@@ -18,8 +18,8 @@ from typing import Any
 
 from transformers.models.bert.modeling_bert import BertAttention
 
-from layerscout.cache import DEFAULT_LIMIT, clear_cache
 from layerscout.plans import make_plan
+from layerscout.states import DEFAULT_LIMIT, clear_cache
 from layerscout.studies import (
     Recipe,
     Study,

@@ -33,10 +33,10 @@ from transformers import (
 )
 
 import layerscout as ls
-from layerscout.cache import Examples, clear_cache
 from layerscout.data import Targets, shuffle_batches
 from layerscout.models import Encoder, Tokens, make_classifier
 from layerscout.plans import Plan, Work, cost, make_plan
+from layerscout.states import Examples, clear_cache
 from layerscout.tuning.training import Settings, train
 from measuring import (
     Section,

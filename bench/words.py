@@ -23,14 +23,14 @@ import torch
 from transformers import AutoModelForTokenClassification, Trainer, TrainingArguments
 
 import layerscout as ls
-from layerscout.cache import Examples, clear_cache
 from layerscout.data import Tags, Targets, make_targets, shuffle_batches
 from layerscout.data.words import count_spans
 from layerscout.models import Encoder, make_classifier
-from layerscout.pages import save_chart
 from layerscout.plans import Settings, make_plan
+from layerscout.reporting import save_chart
 from layerscout.scanning import name_head
 from layerscout.scores import DEFAULT, SCORES, Score
+from layerscout.states import Examples, clear_cache
 from layerscout.tuning.training import train
 from measuring import Section, given, in_turns, measure_peak, options, ratio, table, write_page
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 TEXTS = ["a fine film", 'he said "no", twice', "two\nlines", "naïve café 😀", "dull", "so, so"]
 LABELS = ["good", "bad", "good", "good", "bad", "bad"]

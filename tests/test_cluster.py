@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from layerscout.runtime import Cluster, InputError, LayerscoutError, run_on_cluster
+from layerscout.cluster import Cluster, run_on_cluster
+from layerscout.errors import InputError, LayerscoutError
 from layerscout.scanning import scan
 from layerscout.studies import Ray, Store, study
 from sharded import shards
@@ -159,7 +160,7 @@ def dying():
 
 @pytest.mark.whole
 def test_work_that_kills_every_process_ends(machines, monkeypatch):
-    monkeypatch.setattr("layerscout.runtime.ray.RETRIES", 1)
+    monkeypatch.setattr("layerscout.cluster.RETRIES", 1)
     with (
         Cluster().join() as cluster,
         pytest.raises(LayerscoutError, match="processes of the cluster died 2 times"),

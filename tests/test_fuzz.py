@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from pyarrow import parquet
 
 from layerscout.data import Task
+from layerscout.errors import InputError
 from layerscout.models import Encoder
 from layerscout.plans import make_edits, make_plan
-from layerscout.runtime import InputError
 from layerscout.scanning import Scan
 from layerscout.studies import load_recipe, make_recipe, read_recipe_text
 

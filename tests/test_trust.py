@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from layerscout.runtime import InputError, read_yaml
+from layerscout.errors import InputError
 from layerscout.studies import reports, study
+from layerscout.yaml import read_yaml
 from studying import recipe
 
 SOURCE = Path(__file__).parents[1] / "src" / "layerscout"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscout.cache import Examples
 from layerscout.data import Split, Targets, Task
+from layerscout.errors import InputError
 from layerscout.models import Encoder, equip, make_classifier, untie_blocks
 from layerscout.models.architecture import shared_weights
 from layerscout.plans import FULL, Method, Plan, check_tied, make_plan
-from layerscout.runtime import InputError
+from layerscout.states import Examples
 from layerscout.tuning import Result, tune
 from layerscout.tuning.training import Settings, train
 from tiny import SENTENCES, tiny_checkpoint

@@ -1,11 +1,8 @@
 from . import scores as scores
-from .analysis import (
-    Comparison as Comparison,
-    Evaluation as Evaluation,
-    compare as compare,
-    evaluate as evaluate,
-)
+from .comparing import Comparison as Comparison, compare as compare
 from .data import Task as Task
+from .errors import InputError as InputError, LayerscoutError as LayerscoutError
+from .evaluating import Evaluation as Evaluation, evaluate as evaluate
 from .models import (
     Encoder as Encoder,
     add_formats as add_formats,
@@ -17,7 +14,6 @@ from .models import (
     truncate as truncate,
     unload as unload,
 )
-from .pages import plot as plot
 from .plans import (
     Adapter as Adapter,
     Full as Full,
@@ -25,7 +21,7 @@ from .plans import (
     Plan as Plan,
     PrefixTuning as PrefixTuning,
 )
-from .runtime import InputError as InputError, LayerscoutError as LayerscoutError
+from .reporting import plot as plot
 from .scanning import Scan as Scan, scan as scan
 from .studies import Study as Study, report as report, study as study
 from .tuning import Result as Result, tune as tune

@@ -445,7 +445,7 @@ def test_what_is_given_goes_before_a_preset(run, tiny, reviews, tmp_path):
 # Runs the command line, and notes how many texts of the trunk each process computes.
 NOTING = """
 import atexit, json, os
-from layerscout.cache import trunks
+from layerscout.states import trunks
 from layerscout.cli import main
 from layerscout.models import encoder
 

@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from conftest import real
+from layerscout.errors import InputError
 from layerscout.plans import Adapter, Plan, make_method, make_plan
-from layerscout.runtime import InputError
 from layerscout.scanning import Scan, scan
 from layerscout.scores import DEFAULT
 from layerscout.tuning.choice import read_plan

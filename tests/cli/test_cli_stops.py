@@ -8,8 +8,9 @@ import sys
 import pytest
 import typer
 
+from layerscout import files
 from layerscout.cli import groups
-from layerscout.runtime import DiskError, files
+from layerscout.errors import DiskError
 from layerscout.scanning import Scan
 
 COMMANDS = {

@@ -11,7 +11,7 @@ import pytest
 
 from layerscout.cli.groups import Printing
 from layerscout.cli.study_terminal import report_study
-from layerscout.pages import Table
+from layerscout.reporting import Table
 from layerscout.studies import Reported, Store
 
 RECIPE = """

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from conftest import start
-from layerscout.cache import clear_cache
+from layerscout.states import clear_cache
 from tiny import tiny_checkpoint
 
 QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 24)

@@ -7,7 +7,7 @@ import sys
 import pandas as pd
 import pytest
 
-from layerscout.runtime import read_yaml
+from layerscout.yaml import read_yaml
 
 
 def settings(folder):

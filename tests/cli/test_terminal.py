@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from layerscout.cache import cache_path, write_entry
 from layerscout.cli.scan import show_scan
-from layerscout.pages import describe_side_by_side
+from layerscout.reporting import describe_side_by_side
+from layerscout.states import cache_path, write_entry
 from scan_content import CURVE, full, scan, score, without_quality
 
 

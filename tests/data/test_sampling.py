@@ -12,7 +12,7 @@ from inputs import expect_refused
 from layerscout.data import Split, batch_by_length, sample, shuffle_batches
 from layerscout.data.batches import BUCKET
 from layerscout.data.sampling import hold_out
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 
 def numbered(labels: Any, groups: Any = None) -> Split:

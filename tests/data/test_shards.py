@@ -5,7 +5,7 @@ import json
 import pytest
 
 from layerscout.data import Task
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from sharded import shards
 
 GOOD = ['{"text": "a", "label": 0}', "", '{"text": "b", "label": 1}']

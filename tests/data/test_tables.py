@@ -15,7 +15,7 @@ from conftest import real
 from inputs import LABELS, TEXTS, Write, as_csv, as_jsonl, expect_refused, many, parquet
 from layerscout.data import Task
 from layerscout.data.sources import open_file
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 # --- What is read ------------------------------------------------------------------------------
 

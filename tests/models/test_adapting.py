@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from conftest import truncate
+from layerscout.errors import InputError
 from layerscout.models import (
     Encoder,
     base_of,
@@ -34,7 +35,6 @@ from layerscout.models.adapters import Bottleneck, Prefix
 from layerscout.models.architecture import is_norm
 from layerscout.models.saved_adapters import hash_base
 from layerscout.plans import Adapter, LoRA, Plan, PrefixTuning, make_plan
-from layerscout.runtime import InputError
 from tiny import POSITIONS, inputs_of, logits_of, tiny_checkpoint, trains
 
 LABELS = ["bad", "so-so", "très “good”"]

@@ -18,8 +18,8 @@ from transformers import (
     RobertaConfig,
 )
 
+from layerscout.errors import InputError
 from layerscout.models import Encoder, model_shape
-from layerscout.runtime import InputError
 from tiny import SENTENCES, change_json, tiny_checkpoint
 
 

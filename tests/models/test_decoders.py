@@ -19,6 +19,7 @@ from transformers import (
 import layerscout as ls
 from conftest import whole_only
 from layerscout.data import ensure_validation
+from layerscout.errors import InputError
 from layerscout.models import (
     FAMILIES,
     Encoder,
@@ -38,7 +39,6 @@ from layerscout.plans import (
     make_method,
     usual_pooling,
 )
-from layerscout.runtime import InputError
 from layerscout.studies import Store, TrialContext
 from telling import telling_task
 from tiny import SENTENCES, change_json, tiny_checkpoint, tiny_tokenizer

@@ -6,8 +6,8 @@ import torch
 
 from conftest import MODELS, real
 from inputs import expect_refused
+from layerscout.errors import InputError
 from layerscout.models import Encoder, encoder as encoder_module
-from layerscout.runtime import InputError
 from tiny import SENTENCES, change_json, tiny_checkpoint
 
 TEXTS = (*SENTENCES, "", "   ", "unseen ☃ glyphs ﷽ and [SEP] </s> [CLS] typed by hand", "a " * 300)

@@ -16,8 +16,9 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from conftest import real
 from inputs import expect_refused
+from layerscout.errors import DiskError, InputError
+from layerscout.files import replace_folder
 from layerscout.models import Encoder, build, export, truncate
-from layerscout.runtime import DiskError, InputError, replace_folder
 from tiny import FAMILIES, SENTENCES, change_json, inputs_of, tiny_checkpoint
 
 LABELS = ["bad", "très “good”"]

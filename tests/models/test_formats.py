@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from inputs import expect_refused
+from layerscout.errors import LayerscoutError
 from layerscout.models import Encoder, add_formats, check_formats, truncate
-from layerscout.runtime import LayerscoutError
 from tiny import SENTENCES, tiny_checkpoint
 
 TEXTS = list(SENTENCES[:5])

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from inputs import expect_refused
-from layerscout.cache import Examples, compute_logits
 from layerscout.data import Targets
 from layerscout.models import load as load_saved, locate_parameters, make_classifier
 from layerscout.plans import make_plan
+from layerscout.states import Examples, compute_logits
 from tiny import SENTENCES
 from tuned import NAMES, cheaply, choices_task, copied, differing, fitted, labels_for, load, task_of
 

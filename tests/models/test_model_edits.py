@@ -7,6 +7,7 @@ import torch
 from scipy.stats import kstest, truncnorm
 from transformers import AutoModelForSequenceClassification
 
+from layerscout.errors import InputError
 from layerscout.models import (
     Encoder,
     apply_edits,
@@ -19,7 +20,6 @@ from layerscout.models import (
 )
 from layerscout.models.architecture import is_norm
 from layerscout.plans import EditSpec, WeightInit, make_edits, make_plan
-from layerscout.runtime import InputError
 from tiny import inputs_of, tiny_checkpoint
 
 

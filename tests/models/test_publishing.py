@@ -4,8 +4,8 @@ import pytest
 from huggingface_hub import RepoUrl, errors
 
 from inputs import expect_refused
+from layerscout.errors import LayerscoutError
 from layerscout.models import check_push, push
-from layerscout.runtime import LayerscoutError
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from peft import get_peft_model
 from transformers import AutoModel, AutoModelForSequenceClassification, Trainer, TrainingArguments
 
 from conftest import MODELS, real
+from layerscout.errors import InputError
 from layerscout.models import (
     Encoder,
     base_of,
@@ -28,7 +29,6 @@ from layerscout.models import (
 )
 from layerscout.models.architecture import is_linear
 from layerscout.plans import Plan, make_plan
-from layerscout.runtime import InputError
 from tiny import SENTENCES, inputs_of, logits_of, tiny_checkpoint, trains
 
 LABELS = ["bad", "so-so", "très “good”"]

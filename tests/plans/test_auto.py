@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 from transformers import AlbertConfig, BertConfig
 
+from layerscout.errors import InputError
 from layerscout.models import model_shape
 from layerscout.plans import (
     FULL,
@@ -22,7 +23,6 @@ from layerscout.plans import (
     name_state,
     pays_for_scan,
 )
-from layerscout.runtime import InputError
 
 ALBERT = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 METHODS = [Adapter(64), LoRA(rank=8), PrefixTuning(16)]

@@ -33,6 +33,7 @@ from transformers.models.bert.modeling_bert import eager_attention_forward
 from transformers.models.llama import modeling_llama as llama
 
 from conftest import whole_only
+from layerscout.errors import InputError
 from layerscout.models import FAMILIES, equip, model_shape
 from layerscout.plans import (
     Adapter,
@@ -44,7 +45,6 @@ from layerscout.plans import (
     cost,
     make_plan,
 )
-from layerscout.runtime import InputError
 
 LARGE = RobertaConfig(
     vocab_size=50265,

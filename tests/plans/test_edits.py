@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
+from layerscout.errors import InputError
 from layerscout.plans import (
     Edit,
     EditSpec,
@@ -18,7 +19,6 @@ from layerscout.plans import (
     format_edits,
     make_edits,
 )
-from layerscout.runtime import InputError
 
 BLOCKS = st.sets(st.integers(1, 12), min_size=1)
 EDIT = st.one_of(

@@ -5,7 +5,6 @@ import pytest
 from transformers import BertConfig
 
 from conftest import whole_only
-from layerscout.cache import Examples
 from layerscout.data import Targets
 from layerscout.models import Encoder, describe_step, equip, make_classifier, model_shape
 from layerscout.plans import (
@@ -19,6 +18,7 @@ from layerscout.plans import (
     make_plan,
     peak_memory,
 )
+from layerscout.states import Examples
 from layerscout.tuning.runs import Stepper
 from live import LiveBytes
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint

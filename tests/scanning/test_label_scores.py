@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import layerscout as ls
-from layerscout.cache import States
 from layerscout.data import Split
+from layerscout.errors import InputError
 from layerscout.models import Encoder
-from layerscout.runtime import InputError
 from layerscout.scanning import Sample, score_states, warn_of_rare_classes
 from layerscout.scores import deal_groups
 from layerscout.scores.table import SCORES
+from layerscout.states import States
 from telling import WORDS
 
 KIND = "multi_label_classification"

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import layerscout as ls
-from layerscout.cache import States
+from layerscout.errors import InputError
 from layerscout.models import Encoder
-from layerscout.runtime import InputError
 from layerscout.scanning import (
     Extractor,
     Sample,
@@ -21,6 +20,7 @@ from layerscout.scores import arrays, folds
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.moments import Centred
 from layerscout.scores.table import SCORES
+from layerscout.states import States
 from telling import WORDS, telling_task, texts_of
 from tiny import tiny_checkpoint
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from inputs import expect_refused
+from layerscout.errors import InputError
 from layerscout.models import Encoder
 from layerscout.plans import ScanRequest
-from layerscout.runtime import InputError, show_progress
+from layerscout.progress import show_progress
 from layerscout.scanning import Extractor, ScanContext, draw_sample
 from layerscout.scores import Decision, Quality
 from telling import numbers_task, telling_task

@@ -9,8 +9,8 @@ import torch
 
 import layerscout as ls
 from conftest import MODELS, real
+from layerscout.errors import InputError
 from layerscout.models import Encoder, encoder as encoder_module
-from layerscout.runtime import InputError
 from layerscout.scanning import Scan
 from reference import naive
 from tiny import SENTENCES, tiny_checkpoint

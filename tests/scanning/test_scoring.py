@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from layerscout.cache import States
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scanning import Sample, estimate_states, score_states
 from layerscout.scores import arrays
 from layerscout.scores.estimates import find_separable
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.neighbours import mutual_information
 from layerscout.scores.table import SCORES
+from layerscout.states import States
 from reference import similarity as naive
 
 DEBIASED = "variability_ratio_debiased"

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from inputs import as_csv
+from layerscout.cluster import Cluster
 from layerscout.data import Task
+from layerscout.errors import InputError
 from layerscout.models import Encoder
-from layerscout.runtime import Cluster, InputError
 from layerscout.scanning import scan
 from layerscout.scores import SCORES
 from sharded import shards

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores import SCORES, cka_map, find_clusters, small_sample_warning
 from reference import similarity as naive
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores.diagnostics import (
     ProbeFit,
     against_probe,

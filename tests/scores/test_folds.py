@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores import folds
 from layerscout.scores.moments import Centred
 from reference import folds as naive

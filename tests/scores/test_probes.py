@@ -14,7 +14,7 @@ from torch import nn
 
 from conftest import whole_only
 from layerscout.data import evaluate, pearson_spearman
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores import family_probes, grouping, linear_probes, neighbours, probes
 from layerscout.scores.family_probes import train_family_probes
 from layerscout.scores.linear_probes import train_linear_probes

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import layerscout as ls
 from inputs import expect_refused
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores import (
     SCORES,
     Moments,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores import SCORES
 from layerscout.scores.spectra import weight_snr
 from reference import spectra as naive

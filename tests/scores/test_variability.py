@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores.estimates import Decision, decide_best, find_separable
 from layerscout.scores.grouping import deal_groups, find_rare
 from layerscout.scores.moments import Centred

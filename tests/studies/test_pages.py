@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from conftest import whole_only
-from layerscout.analysis import compare, evaluate
-from layerscout.pages import render_result
+from layerscout.comparing import compare
+from layerscout.evaluating import evaluate
+from layerscout.reporting import render_result
 from layerscout.studies import Store, Study, Trial, average, make_recipe, report
 from layerscout.studies.cells import Cell
 from layerscout.studies.tables import Summary

@@ -9,7 +9,7 @@ import pytest
 import layerscout as ls
 from inputs import expect_refused
 from layerscout.data import KNOWN, benchmark, make_targets
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.studies import (
     MODELS,
     TASKS,

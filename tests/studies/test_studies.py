@@ -12,8 +12,8 @@ import pytest
 
 from conftest import start, truncate
 from inputs import expect_refused
+from layerscout.errors import DiskError, InputError
 from layerscout.models import Encoder
-from layerscout.runtime import DiskError, InputError
 from layerscout.studies import (
     MODELS,
     Local,
@@ -290,7 +290,7 @@ def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypat
         write(store, record)
 
     def no_space(contents):
-        from layerscout.runtime import replace_files
+        from layerscout.files import replace_files
 
         with replace_files(*contents):
             raise OSError(28, "No space left on device")

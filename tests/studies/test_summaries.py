@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from layerscout.pages import Table, write_latex, write_markdown
+from layerscout.reporting import Table, write_latex, write_markdown
 from layerscout.scores.diagnostics import rank_movement
 from layerscout.studies import (
     Mean,

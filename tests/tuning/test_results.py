@@ -19,9 +19,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from conftest import whole_only
 from inputs import as_csv, expect_refused
 from layerscout.data import Task, name_metric
+from layerscout.errors import DiskError
 from layerscout.models import Encoder
-from layerscout.pages import render_result, suggest_step, write_report_command
-from layerscout.runtime import DiskError
+from layerscout.reporting import render_result, suggest_step, write_report_command
 from layerscout.tuning import summary
 from layerscout.tuning.card import model_card
 from tiny import EACH_FAMILY, SENTENCES

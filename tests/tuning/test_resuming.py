@@ -13,8 +13,9 @@ import torch
 
 from conftest import whole_only
 from inputs import expect_refused
+from layerscout.errors import InputError
+from layerscout.files import lock_folder
 from layerscout.models import make_classifier
-from layerscout.runtime import InputError, lock_folder
 from layerscout.tuning import training as module
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 from layerscout.tuning.training import Settings, train

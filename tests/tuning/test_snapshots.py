@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from inputs import expect_refused
-from layerscout.runtime import DiskError
+from layerscout.errors import DiskError
 from layerscout.tuning.runs import Epoch
 from layerscout.tuning.snapshots import RunState, Snapshots
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from inputs import expect_refused
-from layerscout.runtime import LayerscoutError
+from layerscout.errors import LayerscoutError
 from layerscout.tuning.stages import TRACKERS, check_tracker, tracking
 from tuned import cheaply, load, task_of
 

@@ -12,11 +12,11 @@ from transformers import get_linear_schedule_with_warmup
 
 from conftest import whole_only
 from inputs import expect_refused
-from layerscout.cache import Examples, compute_logits, predict
 from layerscout.data import Targets, shuffle_batches, shuffle_plainly
 from layerscout.models import Encoder, base_of, make_classifier, park_embeddings, resume_at
 from layerscout.models.encoder import shorten_weights
 from layerscout.plans import FULL, LoRA, Plan
+from layerscout.states import Examples, compute_logits, predict
 from layerscout.tuning import runs, training
 from layerscout.tuning.runs import Epoch, balance_classes, pick_epoch
 from layerscout.tuning.training import Settings, learning_rate_at

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from layerscout.cache import Examples, Trunk
 from layerscout.data import Targets
 from layerscout.models import make_classifier
+from layerscout.states import Examples, Trunk
 from layerscout.tuning.training import Settings, train
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import NAMES, NO_DROPOUT, fitted, labels_for, load, without_key_biases

@@ -15,6 +15,7 @@ from transformers import AutoModelForSequenceClassification
 from conftest import whole_only
 from inputs import as_csv, expect_refused
 from layerscout.data import Task
+from layerscout.errors import LayerscoutError
 from layerscout.models import Encoder, base_of, make_classifier
 from layerscout.plans import (
     Adapter,
@@ -25,7 +26,6 @@ from layerscout.plans import (
     default_learning_rate,
     make_plan,
 )
-from layerscout.runtime import LayerscoutError
 from layerscout.tuning import judging, stages, tune
 from layerscout.tuning.runs import Epoch, Run
 from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of

@@ -21,15 +21,9 @@ from transformers import (
 
 from conftest import whole_only
 from inputs import as_csv, expect_refused
-from layerscout.cache import (
-    Examples,
-    compute_logits,
-    make_batch,
-    make_batches,
-    predict,
-)
 from layerscout.data import Task, make_targets, shuffle_batches
 from layerscout.models import Encoder, base_of, make_classifier, resume_at
+from layerscout.states import Examples, compute_logits, make_batch, make_batches, predict
 from layerscout.tuning import summary
 from layerscout.tuning.card import model_card
 from layerscout.tuning.runs import compute_loss

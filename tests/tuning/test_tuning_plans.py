@@ -10,9 +10,9 @@ import torch
 from inputs import expect_refused
 from layerscout import scanning
 from layerscout.data import Task
+from layerscout.errors import InputError
 from layerscout.models import Encoder
 from layerscout.plans import Plan
-from layerscout.runtime import InputError
 from layerscout.scores import DEFAULT
 from tuned import cheaply, copied, differing, lists, load, task_of
 

@@ -14,11 +14,11 @@ from transformers import (
 
 import layerscout as ls
 from conftest import MODELS, real
-from layerscout.cache import Examples, compute_logits
 from layerscout.data import Targets
 from layerscout.models import Encoder, make_classifier
 from layerscout.plans import make_plan
 from layerscout.scores import DEFAULT
+from layerscout.states import Examples, compute_logits
 
 pytestmark = [pytest.mark.real, pytest.mark.whole]
 

@@ -20,11 +20,11 @@ from transformers import (
 
 from conftest import whole_only
 from inputs import expect_refused
-from layerscout.analysis import evaluate
-from layerscout.cache import Examples, compute_logits, predict
 from layerscout.data import make_targets
+from layerscout.evaluating import evaluate
 from layerscout.models import load as load_saved, make_classifier
-from layerscout.pages import build_sections
+from layerscout.reporting import build_sections
+from layerscout.states import Examples, compute_logits, predict
 from layerscout.tuning import stages
 from layerscout.tuning.card import model_card
 from layerscout.tuning.runs import compute_loss

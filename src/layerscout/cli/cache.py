@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from layerscout.cache import cache_folder, clear_cache, count_unfinished, list_cache
 from layerscout.cli.console import EscapingConsole, print_rows, say
 from layerscout.cli.groups import Quiet
+from layerscout.states import cache_folder, clear_cache, count_unfinished, list_cache
 
 cache = typer.Typer(
     name="cache",

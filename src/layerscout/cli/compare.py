@@ -26,11 +26,11 @@ from layerscout.cli.groups import (
     check_outputs,
     interruptible,
 )
+from layerscout.errors import InputError
 from layerscout.plans import CompareRequest
-from layerscout.runtime import InputError
 
 if TYPE_CHECKING:
-    from layerscout.analysis import Comparison
+    from layerscout.comparing import Comparison
 
 
 def compare(
@@ -62,7 +62,7 @@ def compare(
         check_outputs(output, "compare.json", "compare.html", plot=plot)
         task = columns.load(data, request.seed)
         # Heavy imports come after what may be refused.
-        from layerscout import analysis, pages
+        from layerscout import comparing, reporting
         from layerscout.models import Encoder
 
         machine.settle_threads(quiet=printing.quiet)
@@ -71,32 +71,32 @@ def compare(
             for model in models
         ]
     with interruptible():
-        result = analysis.compare(
+        result = comparing.compare(
             encoders, task, request=request, cache_limit=limit, progress=not printing.quiet
         )
         result.save(output)
         if plot is not None:
-            pages.plot(result, plot)
+            reporting.plot(result, plot)
     _report(result, output, plot, printing)
 
 
 def _report(result: Comparison, folder: Path, plot: Path | None, printing: Printing) -> None:
     """Print a comparison for a person, or its JSON for a program."""
-    from layerscout import pages
+    from layerscout import reporting
 
     content = result.as_dict()
     console = open_report(content, folder / "compare.json", printing)
     if console is None:
         return
-    say(console, f"{pages.count_compared(content)} of {content['task']['name']}")
-    key = pages.choose_estimate(content)
-    estimate = pages.name_estimate(key)
-    for name, one in zip(pages.name_maps(content), content["maps"], strict=True):
+    say(console, f"{reporting.count_compared(content)} of {content['task']['name']}")
+    key = reporting.choose_estimate(content)
+    estimate = reporting.name_estimate(key)
+    for name, one in zip(reporting.name_maps(content), content["maps"], strict=True):
         console.print()
         say(console, f"{name}: {estimate}", "bold")
         _print_map(console, one, key)
     console.print()
-    say_wrapped(console, pages.describe_clusters(content))
+    say_wrapped(console, reporting.describe_clusters(content))
     written = [folder / "compare.json", folder / "compare.html", plot]
     close_report(console, content, written, suggest_command(content, folder))
 

@@ -13,11 +13,11 @@ from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
-from layerscout.runtime import escape_controls
+from layerscout.errors import escape_controls
 
 if TYPE_CHECKING:
     from layerscout.cli.groups import Printing
-    from layerscout.pages import Table
+    from layerscout.reporting import Table
 
 # What stands for a character that a terminal's encoding lacks.
 PLAIN = {"ν": "nu", "τ": "tau", "±": "+-", "ℓ": "l"}
@@ -150,7 +150,7 @@ def say_heading(console: Console, content: Mapping[str, Any]) -> None:
 
 def suggest_command(content: Mapping[str, Any], folder: Path) -> str | None:
     """Return the command that comes next after a verb, if there is one."""
-    from layerscout.pages import suggest_step
+    from layerscout.reporting import suggest_step
 
     step = suggest_step(content, str(folder))
     return None if step is None else step[1]
@@ -158,7 +158,7 @@ def suggest_command(content: Mapping[str, Any], folder: Path) -> str | None:
 
 def print_by_name(console: Console, content: Mapping[str, Any]) -> None:
     """Print how well a model does on every label by itself, if its answers are labels."""
-    from layerscout.pages import tabulate_by_name
+    from layerscout.reporting import tabulate_by_name
 
     if (table := tabulate_by_name(content)) is not None:
         console.print()

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from layerscout.cli.threads import wait_passively
-from layerscout.runtime import InputError, LayerscoutError
+from layerscout.errors import InputError, LayerscoutError
 
 # In the order of --help; each is the name of its module and of what that offers.
 VERBS = (

@@ -30,11 +30,12 @@ from layerscout.cli.groups import (
     interruptible,
 )
 from layerscout.cli.options import Config
+from layerscout.errors import InputError
+from layerscout.files import check_no_tuning
 from layerscout.plans import EvaluateRequest
-from layerscout.runtime import InputError, check_no_tuning
 
 if TYPE_CHECKING:
-    from layerscout.analysis import Evaluation
+    from layerscout.evaluating import Evaluation
 
 
 def evaluate(
@@ -70,11 +71,11 @@ def evaluate(
         check_no_tuning(output, "predictions.parquet")
         task = columns.load(data, request.seed, judged=model)
         # Heavy imports come after what may be refused.
-        from layerscout import analysis, pages
+        from layerscout import evaluating, reporting
 
         machine.settle_threads(quiet=printing.quiet)
     with interruptible():
-        result = analysis.evaluate(
+        result = evaluating.evaluate(
             model,
             task,
             request=request,
@@ -86,29 +87,29 @@ def evaluate(
         )
         result.save(output)
         if plot is not None:
-            pages.plot(result, plot)
+            reporting.plot(result, plot)
     _report(result, output, plot, printing)
 
 
 def _report(result: Evaluation, folder: Path, plot: Path | None, printing: Printing) -> None:
     """Print an evaluation for a person, or its JSON for a program."""
-    from layerscout import pages
+    from layerscout import reporting
 
     content = result.as_dict()
     console = open_report(content, folder / "evaluate.json", printing)
     if console is None:
         return
     say_heading(console, content)
-    say(console, f"validation: {pages.count_examples(content['task'])}")
+    say(console, f"validation: {reporting.count_examples(content['task'])}")
     if content["truncation"]:
         console.print()
-        print_table(console, pages.tabulate_truncation(content))
+        print_table(console, reporting.tabulate_truncation(content))
     if content["edits"]:
         console.print()
-        print_table(console, pages.tabulate_edits(content))
+        print_table(console, reporting.tabulate_edits(content))
     print_by_name(console, content)
     console.print()
-    say_wrapped(console, pages.describe_evaluation(content))
+    say_wrapped(console, reporting.describe_evaluation(content))
     names = ("evaluate.json", "evaluate.html", "predictions.parquet")
     written = [*(folder / name for name in names), plot]
     close_report(console, content, written, suggest_command(content, folder))

@@ -14,13 +14,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from layerscout.cli.threads import advise_threads, limit_threads
+from layerscout.cluster import Cluster
+from layerscout.errors import DiskError, InputError, escape_controls
 from layerscout.plans import check_for_whole_number, check_options, option
-from layerscout.runtime import (
-    Cluster,
-    DiskError,
-    InputError,
-    escape_controls,
-)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]
 Data = Annotated[
@@ -206,11 +202,11 @@ def check_outputs(folder: Path, *names: str, plot: Path | None = None) -> None:
     Raises:
         InputError: if one of them cannot be written.
     """
-    from layerscout.runtime import check_output_folder
+    from layerscout.files import check_output_folder
 
     check_output_folder(folder, *names)
     if plot is not None:
-        from layerscout.pages import check_plot
+        from layerscout.reporting import check_plot
 
         check_plot(plot)
         check_output_folder(plot.parent, plot.name)
@@ -222,7 +218,7 @@ def check_checkpoint(folder: Path) -> None:
     Raises:
         InputError: if it cannot be made, or holds something else.
     """
-    from layerscout.runtime import check_checkpoint_folder, check_output_folder
+    from layerscout.files import check_checkpoint_folder, check_output_folder
 
     check_output_folder(folder)
     check_output_folder(folder.absolute().parent)

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from layerscout.errors import InputError, make_unknown_error
+from layerscout.files import write_files
 from layerscout.plans import (
     METHODS,
     Declaration,
@@ -23,7 +25,7 @@ from layerscout.plans import (
     options_of,
     types_of,
 )
-from layerscout.runtime import InputError, make_unknown_error, read_yaml, write_files, write_yaml
+from layerscout.yaml import read_yaml, write_yaml
 
 # --- What --help says beyond the fields ----------------------------------------------------------
 

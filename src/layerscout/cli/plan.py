@@ -40,21 +40,21 @@ def plan(
 
 def _report(result: Planning, folder: Path, printing: Printing) -> None:
     """Print the strategies, the plan chosen and what to type next, or the JSON for a program."""
-    from layerscout import pages
+    from layerscout import reporting
 
     content = result.as_dict()
     console = open_report(content, folder / "plan.json", printing)
     if console is None:
         return
     say_heading(console, content)
-    for line in pages.describe_work(content):
+    for line in reporting.describe_work(content):
         say(console, line)
-    print_table(console, pages.tabulate_plans(content, vars(result.full)))
+    print_table(console, reporting.tabulate_plans(content, vars(result.full)))
     shown = result.basis.shown
-    for line in pages.explain_plans(None if shown is None else shown[0]):
+    for line in reporting.explain_plans(None if shown is None else shown[0]):
         say(console, line)
     say(console, f"plan {content['plan']['notation']}: {content['reason']}", "bold green")
-    for line in pages.describe_untying(content):
+    for line in reporting.describe_untying(content):
         say(console, line)
     say(console, f"wrote {folder / 'plan.json'}")
-    say_next(console, pages.write_next_command(content, result.scan))
+    say_next(console, reporting.write_next_command(content, result.scan))

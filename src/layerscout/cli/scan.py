@@ -34,8 +34,8 @@ from layerscout.cli.groups import (
     interruptible,
 )
 from layerscout.cli.options import Config
+from layerscout.errors import InputError
 from layerscout.plans import ScanRequest
-from layerscout.runtime import InputError
 
 if TYPE_CHECKING:
     from layerscout.scanning import Scan
@@ -76,7 +76,7 @@ def scan(
         check_outputs(output, "scan.json", "scan.html", plot=plot)
         task = columns.load(data, request.seed)
         # Heavy imports are part of what the spinner stands for, and come after what may be refused.
-        from layerscout import pages, scanning
+        from layerscout import reporting, scanning
         from layerscout.models import Encoder
 
         encoder: Encoder | str = model
@@ -96,13 +96,13 @@ def scan(
         )
         result.save(output)
         if plot is not None:
-            pages.plot(result, plot)
+            reporting.plot(result, plot)
     _report(result, output, plot, printing)
 
 
 def _report(result: Scan, folder: Path, plot: Path | None, printing: Printing) -> None:
     """Print a scan for a person, or its JSON for a program."""
-    from layerscout.pages import write_advice
+    from layerscout.reporting import write_advice
 
     content = result.as_dict()
     console = open_report(content, folder / "scan.json", printing)
@@ -114,31 +114,31 @@ def _report(result: Scan, folder: Path, plot: Path | None, printing: Printing) -
 
 def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
     """Print the content of `scan.json`: curves, a row per score, and what follows from them."""
-    from layerscout import pages
+    from layerscout import reporting
 
     task, scores = scan["task"], scan["scores"]
     say_heading(console, scan)
-    say(console, f"{pages.count_read(task)}, {pages.count_labels(task)}")
-    drawn = pages.list_scores(scan, "states")
+    say(console, f"{reporting.count_read(task)}, {reporting.count_labels(task)}")
+    drawn = reporting.list_scores(scan, "states")
     if len(scores) > 2 or drawn != list(scores) or any(scores[key].get("low") for key in drawn):
-        drawn = [pages.choose_leading(scan) or next(iter(scores))]
+        drawn = [reporting.choose_leading(scan) or next(iter(scores))]
     _print_curves(console, scan, drawn)
     if list(scores) != drawn:
         console.print()
-        print_table(console, pages.tabulate_scores_briefly(scan))
+        print_table(console, reporting.tabulate_scores_briefly(scan))
         say(console, "↑ higher is better, ↓ lower is better; in every curve, up is better")
     if scan.get("stability"):
         console.print()
-        print_table(console, pages.tabulate_stability(scan["stability"]))
+        print_table(console, reporting.tabulate_stability(scan["stability"]))
     console.print()
-    say_wrapped(console, pages.describe_scan(scan, drawn, "(≈)"))
-    say_wrapped(console, pages.describe_refusals(scan))
-    say_wrapped(console, pages.describe_advice(scan))
+    say_wrapped(console, reporting.describe_scan(scan, drawn, "(≈)"))
+    say_wrapped(console, reporting.describe_refusals(scan))
+    say_wrapped(console, reporting.describe_advice(scan))
 
 
 def _print_curves(console: Console, scan: Mapping[str, Any], keys: Sequence[str]) -> None:
     """Draw the curves of some scores, a row per entry, with the best marked."""
-    from layerscout.pages import find_tied, format_number, get_details
+    from layerscout.reporting import find_tied, format_number, get_details
 
     def text(line: str, style: str = "") -> Text:
         return Text(encode(console, line), style=style)

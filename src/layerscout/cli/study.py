@@ -19,8 +19,8 @@ from layerscout.cli.groups import (
     check_outputs,
     interruptible,
 )
+from layerscout.errors import InputError, LayerscoutError
 from layerscout.plans import option
-from layerscout.runtime import InputError, LayerscoutError
 
 
 def _recipes(begun: str) -> list[str]:
@@ -168,7 +168,7 @@ def _run(
 
 def _check_earlier_study(folder: Path, title: str) -> None:
     """Raise for the folder of another study, whose tables and report would be lost."""
-    from layerscout.runtime import read_json
+    from layerscout.files import read_json
 
     earlier = title
     with suppress(OSError, ValueError, LookupError, TypeError):  # a broken one is told of later

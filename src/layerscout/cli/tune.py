@@ -33,6 +33,7 @@ from layerscout.cli.groups import (
     interruptible,
 )
 from layerscout.cli.options import Config, Given, write_config
+from layerscout.errors import InputError
 from layerscout.plans import (
     METHODS,
     Method,
@@ -41,7 +42,6 @@ from layerscout.plans import (
     check_options,
     option,
 )
-from layerscout.runtime import InputError
 
 if TYPE_CHECKING:
     from layerscout.tuning import Result
@@ -101,8 +101,8 @@ def tune(
         task = columns.load(data, request.seed[0], test=running.test)
         # Heavy imports come after what may be refused.
         from layerscout import models, tuning
-        from layerscout.cache import is_first_process
         from layerscout.scanning import Scan
+        from layerscout.states import is_first_process
 
         formats = models.check_formats(running.export.split(",") if running.export else ())
         _check_saved_whole(formats, request)
@@ -173,7 +173,7 @@ def _publish(
 
 def _report(result: Result, folder: Path, printing: Printing) -> None:
     """Print what tuning gave, or its JSON for a program."""
-    from layerscout import pages
+    from layerscout import reporting
     from layerscout.tuning import summary
 
     content = result.content
@@ -181,16 +181,16 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
     if console is None:
         return
     say_heading(console, content)
-    for line in pages.describe_training(content):
+    for line in reporting.describe_training(content):
         say(console, line)
     if len(content["runs"]) > 1:
-        print_table(console, pages.tabulate_runs(content))
-    print_table(console, pages.tabulate_epochs(content))
+        print_table(console, reporting.tabulate_runs(content))
+    print_table(console, reporting.tabulate_epochs(content))
     print_by_name(console, content)
     say(console, summary(content), "bold green")
     seconds = content["seconds"]
-    say(console, f"speed: {pages.describe_speed(content)}")
-    say(console, f"page: {pages.write_report_command(str(folder))}")
+    say(console, f"speed: {reporting.describe_speed(content)}")
+    say(console, f"page: {reporting.write_report_command(str(folder))}")
     again = " (found in the cache)" if content["trunk"]["cached"] else ""
     say(
         console,
@@ -202,7 +202,7 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
 
 def _report_next(result: Result, folder: Path) -> None:
     """Print what comes after a tuning, once its model is also in other formats and on the hub."""
-    from layerscout.pages import write_report_command
+    from layerscout.reporting import write_report_command
 
     command = suggest_command(result.content, folder) or write_report_command(str(folder))
     say_next(EscapingConsole(), command)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 # Batches that are sorted by length together: more would save little padding, and mix rows less.
 BUCKET = 50

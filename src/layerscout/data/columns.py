@@ -8,7 +8,7 @@ from typing import Any
 
 from layerscout.data.known_tasks import KNOWN
 from layerscout.data.tables import FILL, Source, Table, is_missing, join_names
-from layerscout.runtime import InputError, make_unknown_error
+from layerscout.errors import InputError, make_unknown_error
 
 TEXT_NAMES = ("text", "sentence", "sentence1", "review", "content", "document", "comment", "tweet")
 PAIR_NAMES = (

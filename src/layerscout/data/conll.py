@@ -7,7 +7,7 @@ from pathlib import Path
 
 from layerscout.data.files import read_lines
 from layerscout.data.tables import Source, Table
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 # Where the columns of a CoNLL-U file stand, of its ten.
 CONLLU = {"tokens": 1, "upos": 3, "xpos": 4}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from layerscout.data.tables import Content, Source, Table, join_names, tell_content
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 from layerscout.data.columns import Inputs, is_missing
 from layerscout.data.labels import list_alike, name_classes, number_classes
 from layerscout.data.tables import Items, Table, join_names, lay_out, read_lists
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 NAMES = "write the names of its labels, or name columns of 0 and 1 with --label joy,fear"
 WRITTEN_FLAGS = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True, "false": False}

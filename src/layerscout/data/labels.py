@@ -14,7 +14,8 @@ import numpy as np
 from layerscout.data.columns import SURROGATE
 from layerscout.data.known_tasks import Known
 from layerscout.data.tables import FILL, NUMBER, Source, Table, join_names
-from layerscout.runtime import InputError, read_json
+from layerscout.errors import InputError
+from layerscout.files import read_json
 
 # What people write where there is no label; "NaN" is refused as missing.
 ABSENT = ("na", "n/a", "none", "null", "-", "?")

@@ -16,7 +16,7 @@ from jaxtyping import Float64
 
 from layerscout.data.predictions import predict_labels
 from layerscout.data.words import Tags, count_spans, mark_spans
-from layerscout.runtime import make_unknown_error
+from layerscout.errors import make_unknown_error
 
 
 def tabulate(

@@ -11,7 +11,7 @@ import numpy as np
 from layerscout.data.intervals import find_difference
 from layerscout.data.predictions import find_certainty
 from layerscout.data.words import Tags
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd

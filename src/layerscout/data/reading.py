@@ -20,7 +20,7 @@ from layerscout.data.labels import (
 from layerscout.data.sampling import Split
 from layerscout.data.tables import Source, Table, holds_lists, is_list, join_names
 from layerscout.data.words import mark_spans, number_tags, read_sentences
-from layerscout.runtime import InputError, make_unknown_error
+from layerscout.errors import InputError, make_unknown_error
 
 # What tasks are judged by, where it is not accuracy.
 USUAL_METRICS: Mapping[Kind, str] = {

@@ -7,7 +7,7 @@ from numbers import Integral
 
 import numpy as np
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from layerscout.data.files import (
     json_record,
 )
 from layerscout.data.tables import Content, Source, Table, join_names, tell_content
-from layerscout.runtime import InputError, first_line
+from layerscout.errors import InputError, first_line
 
 
 def find_shards(data: str | Path) -> Source:

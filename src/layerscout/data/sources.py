@@ -31,7 +31,7 @@ from layerscout.data.files import (
 )
 from layerscout.data.shards import find_shards
 from layerscout.data.tables import Source, Table, from_memory, join_names
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 # Names from before the hub's data sets had owners.
 OLD_HUB_NAMES = {

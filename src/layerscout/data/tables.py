@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 # What a column holds: strings, lists of strings, other lists, or anything else.
 Content = Literal["text", "words", "list", "other"]

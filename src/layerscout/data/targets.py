@@ -14,7 +14,7 @@ from layerscout.data.metrics import METRICS_OF, list_metrics, predict_labels
 from layerscout.data.sampling import Split, sample
 from layerscout.data.task import Task
 from layerscout.data.words import Tags
-from layerscout.runtime import InputError, make_unknown_error
+from layerscout.errors import InputError, make_unknown_error
 
 # What is set aside where held-out examples are needed and the data has none.
 HELD_OUT = 0.1

@@ -15,7 +15,7 @@ from layerscout.data.reading import read_splits
 from layerscout.data.sampling import Split, hold_out
 from layerscout.data.sources import find, open_file
 from layerscout.data.tables import NUMBER, Rows, Source, from_memory
-from layerscout.runtime import InputError, LayerscoutError, make_unknown_error
+from layerscout.errors import InputError, LayerscoutError, make_unknown_error
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from layerscout.data.columns import SURROGATE
 from layerscout.data.labels import list_alike, name_classes
 from layerscout.data.tables import Items, Table, join_names, lay_out, read_lists
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 OUTSIDE = "O"
 # Of IOB2 and BIOES: where in a span of which type a word is.

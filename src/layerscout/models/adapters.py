@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from layerscout.errors import InputError, check_integer
 from layerscout.models.architecture import norm_parameters, usable_positions
 from layerscout.models.families import FAMILIES
 from layerscout.models.shapes import count_features
 from layerscout.plans import Adapter, PrefixTuning
-from layerscout.runtime import InputError, check_integer
 
 # Inside an adapter, and of the normal distribution of new weights. Xie et al. 2022, App. B.2.
 DROPOUT, DEVIATION = 0.1, 0.02

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from layerscout.data import Kind
+from layerscout.errors import InputError
 from layerscout.models.families import FAMILIES, Family
 from layerscout.plans import (
     Plan,
@@ -18,7 +19,6 @@ from layerscout.plans import (
     ranges,
     weight_sets,
 )
-from layerscout.runtime import InputError
 
 # The attribute of a bare model that holds its family: what is in the configuration is saved.
 _FAMILY = "layerscout_family"

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from layerscout.errors import InputError, first_line
 from layerscout.models.architecture import keep_family, usable_positions
 from layerscout.models.configurations import describe_assumed, read_config
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.families import FAMILIES, Family
 from layerscout.models.hub import WEIGHT_FILES, locate_checkpoint
-from layerscout.runtime import InputError, first_line
 
 
 def load_checkpoint(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from layerscout.data import Kind, describe_kind
+from layerscout.errors import InputError, check_integer
 from layerscout.models.architecture import (
     ENDINGS,
     base_of,
@@ -29,7 +30,6 @@ from layerscout.models.edits import untie_blocks
 from layerscout.models.encoder import Encoder
 from layerscout.models.shapes import make_unweighted, model_class
 from layerscout.plans import Classifier, Plan, ReadToken, check_tied, make_plan
-from layerscout.runtime import InputError, check_integer
 
 
 def build(

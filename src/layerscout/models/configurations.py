@@ -9,9 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from layerscout.errors import InputError, first_line
 from layerscout.models.devices import quiet_transformers
 from layerscout.models.families import FAMILIES
-from layerscout.runtime import InputError, first_line
 
 # Sizes in a configuration, as transformers calls them; some families have names of their own.
 _SIZES = (

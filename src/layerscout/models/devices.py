@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from layerscout.runtime import InputError, first_line, make_unknown_error
+from layerscout.errors import InputError, first_line, make_unknown_error
 
 Computed = Literal["float32", "bfloat16", "float16"]
 Precision = Literal["float32", "bfloat16", "float16", "auto"]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from layerscout.errors import InputError, check_integer
 from layerscout.models.architecture import (
     PER_BLOCK,
     base_of,
@@ -37,7 +38,6 @@ from layerscout.plans import (
     ranges,
     weight_sets,
 )
-from layerscout.runtime import InputError, check_integer
 
 
 def edit(

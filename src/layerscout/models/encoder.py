@@ -15,6 +15,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from layerscout.data import Kind, Split, batch_by_length
+from layerscout.errors import InputError, first_line
 from layerscout.models.architecture import keep_family, usable_positions
 from layerscout.models.checkpoints import find_dtype, load_checkpoint, load_pretrained
 from layerscout.models.configurations import read_config
@@ -31,7 +32,6 @@ from layerscout.models.hub import locate_checkpoint
 from layerscout.models.shapes import model_shape
 from layerscout.models.tokens import Tokens, make_pooler, tokenize_texts, tokenize_words
 from layerscout.plans import Classifier, EditSpec, ModelShape, Pooling, ReadToken
-from layerscout.runtime import InputError, first_line
 
 # Tokens in one batch, padding included: enough to keep the processor busy, small enough for its
 # caches (or, on an accelerator, its memory).

@@ -18,6 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layerscout.errors import (
+    InputError,
+    LayerscoutError,
+    check_integer,
+    first_line,
+    make_unknown_error,
+)
+from layerscout.files import (
+    check_no_tuning,
+    make_output_folder,
+    read_json,
+    replace_files,
+    replace_folder,
+)
 from layerscout.models.architecture import (
     base_of,
     cut_config,
@@ -32,18 +46,6 @@ from layerscout.models.edits import copy_shared_weights
 from layerscout.models.encoder import Encoder
 from layerscout.models.hub import locate_checkpoint
 from layerscout.plans import Plan, check_tied
-from layerscout.runtime import (
-    InputError,
-    LayerscoutError,
-    check_integer,
-    check_no_tuning,
-    first_line,
-    make_output_folder,
-    make_unknown_error,
-    read_json,
-    replace_files,
-    replace_folder,
-)
 
 
 def export(

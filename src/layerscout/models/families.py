@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from layerscout.errors import InputError
 from layerscout.plans import Adapter, Method, PrefixTuning, ReadToken
-from layerscout.runtime import InputError
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from layerscout.data import Kind, Split, batch_by_length, check_choices
+from layerscout.errors import InputError, make_unknown_error
 from layerscout.models.architecture import NORM, locate_parameters
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.models.tokens import Tokens
 from layerscout.plans import Plan
-from layerscout.runtime import InputError, make_unknown_error
 from layerscout.scores import (
     BlockScores,
     SquaredGradientSums,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from layerscout.errors import InputError, first_line
 from layerscout.models.architecture import (
     blocks_of,
     cut_config,
@@ -21,7 +22,6 @@ from layerscout.models.families import Family
 from layerscout.models.forward import park_embeddings, resume_at, run_until
 from layerscout.models.shapes import make_unweighted, model_shape
 from layerscout.plans import ReadToken, block_weights
-from layerscout.runtime import InputError, first_line
 
 # By how much two ways to the same states may differ, beside the largest value.
 TOLERANCE = 1e-5

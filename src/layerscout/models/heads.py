@@ -10,12 +10,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from layerscout.data import Kind
+from layerscout.errors import InputError
 from layerscout.models.architecture import ENDINGS, base_of
 from layerscout.models.classifiers import find_read_token, make_classifier
 from layerscout.models.devices import quiet_transformers
 from layerscout.models.encoder import Encoder
 from layerscout.plans import Plan, Pooling
-from layerscout.runtime import InputError
 
 
 class _IdentityEncoder(nn.Module):

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
-from layerscout.runtime import InputError, LayerscoutError, first_line
+from layerscout.errors import InputError, LayerscoutError, first_line
 
 # What a checkpoint on the hub is fetched for; other frameworks' weights are left there.
 _SETUP = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "*_tokens*.json")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from layerscout.errors import InputError, check_integer, first_line
 from layerscout.models.adapters import (
     Adapters,
     Prefix,
@@ -47,7 +48,6 @@ from layerscout.plans import (
     make_method,
     make_plan,
 )
-from layerscout.runtime import InputError, check_integer, first_line
 
 # Options of peft's LoraConfig that say what is adapted or trained, which is what a plan says.
 DECIDED = (

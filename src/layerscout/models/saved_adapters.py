@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from layerscout.data import Kind
+from layerscout.errors import InputError
+from layerscout.files import replace_folder
 from layerscout.models.architecture import locate_parameters
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.devices import Precision, quiet_transformers
@@ -30,7 +32,6 @@ from layerscout.plans import (
     Plan,
     describe_method,
 )
-from layerscout.runtime import InputError, replace_folder
 
 FORMAT = 1  # of the folders that `save_trained` writes
 CONFIG, WEIGHTS = "config.json", "trained.safetensors"

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from layerscout.data import Kind, describe_kind
+from layerscout.errors import InputError
 from layerscout.models.architecture import ENDINGS, is_linear, norm_parameters
 from layerscout.models.devices import quiet_transformers
 from layerscout.models.families import FAMILIES, Family
 from layerscout.plans import Classifier, ModelShape, Parameters, weight_sets
-from layerscout.runtime import InputError
 
 
 def make_unweighted(kind: Any, config: Any) -> Any:

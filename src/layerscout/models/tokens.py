@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
 from torch import Tensor
 
 from layerscout.data import concatenate_ranges
+from layerscout.errors import InputError, make_unknown_error
 from layerscout.plans import Pooling, ReadToken
-from layerscout.runtime import InputError, make_unknown_error
 
 
 def overlap_windows(max_length: int) -> int:

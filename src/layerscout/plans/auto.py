@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from layerscout.errors import InputError, check_number
 from layerscout.plans.costs import Work, cost, full_cost
 from layerscout.plans.methods import FULL, Full, Method, apply_method, check_untied
 from layerscout.plans.plan import ModelShape, Plan, check_tied
-from layerscout.runtime import InputError, check_number
 
 # The share of its budget that "auto" spent on a scan at the most, as it was measured. At a tenth
 # and a quarter of full fine-tuning, nothing that a scan showed made up for what it took from the

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from layerscout.errors import InputError
 from layerscout.plans.methods import (
     FULL,
     Adapter,
@@ -17,7 +18,6 @@ from layerscout.plans.methods import (
     check_tunes_blocks,
 )
 from layerscout.plans.plan import ModelShape, Plan, make_plan
-from layerscout.runtime import InputError
 
 
 @dataclass(frozen=True)

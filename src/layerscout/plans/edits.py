@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from layerscout.errors import InputError, check_integer, make_unknown_error
 from layerscout.plans.papers import WeightInit
 from layerscout.plans.plan import EMBEDDINGS, ranges, read_ranges
-from layerscout.runtime import InputError, check_integer, make_unknown_error
 
 EDITS: Mapping[str, str] = {
     "truncate:ℓ": "remove the blocks above block ℓ",

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
+from layerscout.errors import InputError, make_unknown_error
 from layerscout.plans.options import check_for_number, check_for_whole_number, check_options, option
 from layerscout.plans.plan import Plan
-from layerscout.runtime import InputError, make_unknown_error
 
 # What is left of a training: the blocks with their own weights; the same, once what was trained is
 # merged into them; or what was trained, apart from its base.

@@ -17,7 +17,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from layerscout.runtime import InputError, check_integer, check_number, make_unknown_error
+from layerscout.errors import InputError, check_integer, check_number, make_unknown_error
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from layerscout.errors import InputError
 from layerscout.plans.methods import FULL, Adapter, Full, Method
 from layerscout.plans.plan import Plan
-from layerscout.runtime import InputError
 
 Rates = tuple[float, ...]
 

@@ -10,7 +10,7 @@ from math import isfinite
 from numbers import Integral
 from typing import Any
 
-from layerscout.runtime import InputError, check_integer, make_unknown_error
+from layerscout.errors import InputError, check_integer, make_unknown_error
 
 STRATEGIES: Mapping[str, str] = {
     "full": "every block and the embeddings, head at the top: ordinary fine-tuning",

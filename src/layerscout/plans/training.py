@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
 
+from layerscout.errors import InputError, check_number
 from layerscout.plans.auto import check_budget
 from layerscout.plans.edits import (
     Edit,
@@ -42,7 +43,6 @@ from layerscout.plans.options import (
 )
 from layerscout.plans.papers import PRESETS, Classifier, WeightInit, preset
 from layerscout.plans.plan import Plan, require_text
-from layerscout.runtime import InputError, check_number
 
 Keep = Literal["best", "lowest-loss", "last"]
 Batching = Literal["length", "shuffled"]

@@ -12,13 +12,14 @@ from uuid import uuid4
 
 import numpy as np
 
-from layerscout.cache import States
+from layerscout.cluster import Cluster, run_on_cluster
 from layerscout.data import Split, join_names
+from layerscout.errors import InputError
 from layerscout.models import Encoder, Precision
 from layerscout.plans import Pooling
-from layerscout.runtime import Cluster, InputError, run_on_cluster
 from layerscout.scanning.extraction import Classes, Extracted, Extractor, narrow
 from layerscout.scores import Moments
+from layerscout.states import States
 
 # Parts that rows come in, and how many rows one has at the least and at the most: sums of a part
 # take as long to send as some hundred rows to read, and its texts have to fit into memory.

@@ -11,12 +11,12 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from layerscout.cache import States, fingerprint_encoder, pool_states
 from layerscout.data import Split
 from layerscout.models import Encoder, Tokens
 from layerscout.plans import Pooling
-from layerscout.runtime import Show
+from layerscout.progress import Show
 from layerscout.scores import Moments
+from layerscout.states import States, fingerprint_encoder, pool_states
 
 # Examples whose pooled states are held until they enter the moments together.
 CHUNK = 512

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from layerscout.cache import States
 from layerscout.data import (
     Kind,
     Split,
@@ -49,6 +48,7 @@ from layerscout.scores import (
     train_family_probes,
     train_linear_probes,
 )
+from layerscout.states import States
 
 # Trainings of a probe on every state; of the family's head each takes minutes on a processor.
 LINEAR_SEEDS, FAMILY_SEEDS = 8, 3

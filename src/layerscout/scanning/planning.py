@@ -10,8 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from layerscout.errors import InputError
+from layerscout.files import make_output_folder, write_files
 from layerscout.models import check_family
-from layerscout.pages import describe_tie
 from layerscout.plans import (
     Choice,
     Cost,
@@ -35,7 +36,7 @@ from layerscout.plans import (
     name_blindly,
     name_state,
 )
-from layerscout.runtime import InputError, make_output_folder, write_files
+from layerscout.reporting import describe_tie
 from layerscout.scores import SCORES, Score
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from layerscout.errors import InputError, check_integer, make_unknown_error
+from layerscout.files import make_output_folder, read_json, write_files
 from layerscout.plans import (
     Named,
     Plan,
@@ -20,14 +22,6 @@ from layerscout.plans import (
     add_options,
     name_blindly,
     resolve_request,
-)
-from layerscout.runtime import (
-    InputError,
-    check_integer,
-    make_output_folder,
-    make_unknown_error,
-    read_json,
-    write_files,
 )
 from layerscout.scanning.planning import Basis, Planning, compare_strategies, name_head
 from layerscout.scores import DEFAULT, Score
@@ -211,7 +205,7 @@ class Scan:
         Raises:
             InputError: if a file cannot be written.
         """
-        from layerscout.pages import render_result
+        from layerscout.reporting import render_result
 
         folder = make_output_folder(Path(folder))
         content = self.as_dict()

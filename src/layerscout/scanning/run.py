@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from layerscout.cache import DEFAULT_LIMIT
+from layerscout.cluster import Cluster
 from layerscout.data import HELD_OUT, Task
+from layerscout.errors import InputError
 from layerscout.models import Encoder, Precision
-from layerscout.pages import name_labels
 from layerscout.plans import (
     Pooling,
     ScanRequest,
@@ -23,7 +23,8 @@ from layerscout.plans import (
     resolve_request,
     usual_pooling,
 )
-from layerscout.runtime import Cluster, InputError, Show, log_warnings, show_progress
+from layerscout.progress import Show, log_warnings, show_progress
+from layerscout.reporting import name_labels
 from layerscout.scanning.extraction import Extractor, warn_of_cut_inputs, warn_of_dropped_words
 from layerscout.scanning.model_scores import (
     choose_probe_pooling,
@@ -51,6 +52,7 @@ from layerscout.scores import (
     smoothness,
     usual_scores,
 )
+from layerscout.states import DEFAULT_LIMIT
 
 if TYPE_CHECKING:
     from layerscout.plans import ScanOptions

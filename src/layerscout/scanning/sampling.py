@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from layerscout.data import Split, Task, draw_words, sample
+from layerscout.errors import InputError
 from layerscout.plans import ScanRequest, first_state
-from layerscout.runtime import InputError
 from layerscout.scanning.extraction import Extracted, Extractor
 from layerscout.scanning.scoring import Sample, estimate_states
 from layerscout.scores import (

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
-from layerscout.cache import States
+from layerscout.errors import InputError
 from layerscout.plans import Pooling, first_state, name_state
-from layerscout.runtime import InputError
 from layerscout.scores import (
     SCORES,
     Debiased,
@@ -30,6 +29,7 @@ from layerscout.scores import (
     find_separable,
     measure_gaps,
 )
+from layerscout.states import States
 
 # Names of rare classes that a warning lists for a score.
 NAMED = 5

@@ -7,7 +7,7 @@ from jaxtyping import Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from layerscout.runtime import InputError, check_integer
+from layerscout.errors import InputError, check_integer
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.state import State
 from layerscout.scores.table import SCORES

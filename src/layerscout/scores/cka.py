@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float64, Int64, Shaped
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores.state import StatesLike
 
 # Bytes of float64 products that are held at once while all states are compared.

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores.score import Better, Score
 
 Values = Sequence[float | None]

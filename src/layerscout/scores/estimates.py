@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from layerscout.data import half_width, standard_error
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 Array = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from jaxtyping import Float64
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores.grouping import whiten_labels
 from layerscout.scores.moments import Centred
 from layerscout.scores.score import FEWEST_FOLDS

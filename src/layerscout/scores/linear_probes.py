@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor, nn
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores.grouping import tenth
 from layerscout.scores.probes import Metric, Probes, Report, all_finite, choose_metric, in_chunks
 from layerscout.scores.state import StatesLike

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores.grouping import tenth
 from layerscout.scores.score import FEWEST_ROWS
 

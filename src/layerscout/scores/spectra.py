@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 from numpy.typing import ArrayLike
 
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 
 
 def weight_snr(matrix: ArrayLike) -> float | None:

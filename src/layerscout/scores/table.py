@@ -8,7 +8,7 @@ from importlib import import_module
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
-from layerscout.runtime import InputError, make_unknown_error
+from layerscout.errors import InputError, make_unknown_error
 from layerscout.scores.score import FEWEST_FOLDS, FEWEST_GROUPS, FEWEST_ROWS, Better, Score
 
 if TYPE_CHECKING:

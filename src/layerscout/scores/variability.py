@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import helmert
 
 from layerscout.data import half_width
-from layerscout.runtime import InputError
+from layerscout.errors import InputError
 from layerscout.scores.estimates import Estimate
 from layerscout.scores.moments import Centred
 from layerscout.scores.score import FEWEST_GROUPS

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from layerscout.data import KNOWN, METRICS
+from layerscout.errors import InputError, make_unknown_error
 from layerscout.plans import (
     CompareRequest,
     EvaluateRequest,
@@ -20,7 +21,6 @@ from layerscout.plans import (
     make_plan,
     options_of,
 )
-from layerscout.runtime import InputError, make_unknown_error
 from layerscout.scores import SCORES
 from layerscout.studies.sweeps import is_sweep
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from layerscout.data import check_metric
+from layerscout.errors import InputError
 from layerscout.models import check_family
 from layerscout.plans import (
     Plan,
@@ -23,7 +24,6 @@ from layerscout.plans import (
     make_method,
     make_plan,
 )
-from layerscout.runtime import InputError
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.studies.context import TrialContext
 from layerscout.studies.recipe import MOST_POINTS, READ, Grid, label_value

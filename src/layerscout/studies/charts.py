@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from layerscout.pages import (
+from layerscout.reporting import (
     BEST,
     CURVE,
     MUTED,

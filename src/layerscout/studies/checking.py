@@ -12,8 +12,8 @@ from typing import Any
 
 import pydantic
 
+from layerscout.errors import InputError, make_unknown_error
 from layerscout.plans import make_method
-from layerscout.runtime import InputError, make_unknown_error
 from layerscout.studies.arguments import VERBS, describe_fault, find_fault
 from layerscout.studies.recipe import (
     DERIVED,

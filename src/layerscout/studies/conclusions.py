@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 
 from layerscout.data import KNOWN, SIGNED, benchmark
-from layerscout.pages import (
+from layerscout.plans import TuneRequest, options_of
+from layerscout.reporting import (
     name_method,
     train_longer,
     write_command,
     write_options,
     write_report_command,
 )
-from layerscout.plans import TuneRequest, options_of
 from layerscout.studies.recipe import DERIVED, Recipe
 from layerscout.studies.summaries import FIXED, tidy_records
 from layerscout.studies.tables import (

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from layerscout.cache import DEFAULT_LIMIT, fingerprint_task
 from layerscout.data import (
     KNOWN,
     Kind,
@@ -23,6 +22,8 @@ from layerscout.data import (
     require_validation,
     sample,
 )
+from layerscout.errors import InputError
+from layerscout.files import sha256_of
 from layerscout.models import (
     FAMILIES,
     Encoder,
@@ -33,10 +34,7 @@ from layerscout.models import (
     model_shape,
 )
 from layerscout.plans import ModelShape
-from layerscout.runtime import (
-    InputError,
-    sha256_of,
-)
+from layerscout.states import DEFAULT_LIMIT, fingerprint_task
 from layerscout.studies.trial import Store
 
 # The configurations of the models in the papers: family, blocks, width, feed-forward, vocabulary.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscout.analysis import HEAD_EXAMPLES
 from layerscout.data import Task, require_validation
+from layerscout.evaluating import HEAD_EXAMPLES
 from layerscout.plans import (
     ModelShape,
     Plan,
@@ -24,7 +24,7 @@ from layerscout.plans import (
     make_method,
     trunk_flops,
 )
-from layerscout.runtime import Show, show_progress
+from layerscout.progress import Show, show_progress
 from layerscout.scanning import GRADIENT_EXAMPLES
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.studies.cells import Cell

@@ -8,14 +8,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from layerscout.runtime import (
-    InputError,
-    make_unknown_error,
-    read_yaml,
-)
+from layerscout.errors import InputError, make_unknown_error
 from layerscout.studies.arguments import VERBS, Reading
 from layerscout.studies.checking import make_recipe
 from layerscout.studies.recipe import READ, Grid, Recipe
+from layerscout.yaml import read_yaml
 
 _SHIPPED = resources.files("layerscout.studies") / "recipes"
 

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from layerscout.runtime import make_unknown_error
+from layerscout.errors import make_unknown_error
 from layerscout.scores import SCORES
 from layerscout.studies.arguments import Metric, Rates, Strict
 

@@ -24,8 +24,8 @@ from scipy.stats import rankdata
 
 from layerscout.data import evaluate_groups
 from layerscout.models import read_token
-from layerscout.pages import Table
 from layerscout.plans import name_state, pays_for_scan, usual_pooling
+from layerscout.reporting import Table
 from layerscout.scanning import name_head
 from layerscout.scores import DEFAULT, SCORES, Score
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from layerscout.data import pair_predictions
-from layerscout.pages import (
+from layerscout.errors import InputError
+from layerscout.files import check_output_folder, make_output_folder, read_json, write_files
+from layerscout.reporting import (
     Section,
     Table,
     build_sections,
@@ -23,13 +25,6 @@ from layerscout.pages import (
     save_chart,
     write_latex,
     write_markdown,
-)
-from layerscout.runtime import (
-    InputError,
-    check_output_folder,
-    make_output_folder,
-    read_json,
-    write_files,
 )
 from layerscout.studies.conclusions import conclude, load_study
 from layerscout.studies.study_page import build_study, draw_study, tabulate_study

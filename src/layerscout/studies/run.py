@@ -9,16 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from layerscout.cache import DEFAULT_LIMIT
-from layerscout.runtime import (
-    InputError,
-    Show,
-    check_output_folder,
-    make_output_folder,
-    read_json,
-    show_progress,
-    write_files,
-)
+from layerscout.errors import InputError
+from layerscout.files import check_output_folder, make_output_folder, read_json, write_files
+from layerscout.progress import Show, show_progress
+from layerscout.states import DEFAULT_LIMIT
 from layerscout.studies.cells import (
     Cell,
     Point,

@@ -18,11 +18,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from layerscout.analysis import compare, evaluate
+from layerscout.cluster import Cluster, run_on_cluster
+from layerscout.comparing import compare
 from layerscout.data import Task
+from layerscout.errors import DiskError, LayerscoutError
+from layerscout.evaluating import evaluate
 from layerscout.models import Encoder, resolve_device
 from layerscout.plans import Plan
-from layerscout.runtime import Cluster, DiskError, LayerscoutError, run_on_cluster
 from layerscout.scanning import scan
 from layerscout.studies.context import TrialContext
 from layerscout.studies.trial import DRAWING, Store, Trial

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscout.pages import Section, Table, draw_similarity, draw_skips, draw_truncation
-from layerscout.runtime import write_yaml
+from layerscout.reporting import Section, Table, draw_similarity, draw_skips, draw_truncation
 from layerscout.studies.charts import COSTS, draw_figure, draw_pareto
 from layerscout.studies.conclusions import Conclusion, StudyContent
 from layerscout.studies.recipe import FigureSpec, Grid, TableSpec, list_names
@@ -26,6 +25,7 @@ from layerscout.studies.tables import (
     format_value,
     summarise,
 )
+from layerscout.yaml import write_yaml
 
 if TYPE_CHECKING:
     import altair as alt

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from math import factorial
 from typing import Any
 
+from layerscout.errors import InputError
 from layerscout.plans import Permute, arrange
-from layerscout.runtime import InputError
 
 # Each stands for an edit for each block, or run of blocks, of the model at hand.
 SWEEPS: Mapping[str, str] = {

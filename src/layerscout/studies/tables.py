@@ -14,7 +14,7 @@ import pandas as pd
 from scipy import stats
 
 from layerscout.data import find_row_interval
-from layerscout.pages import Table
+from layerscout.reporting import Table
 from layerscout.studies.recipe import DERIVED, label_value, list_names
 from layerscout.studies.summaries import FIXED
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerscout.runtime import make_output_folder, read_json, tidy, write_files
+from layerscout.files import make_output_folder, read_json, tidy, write_files
 from layerscout.studies.summaries import MEASURED, UNLIKE_OURS, list_measures
 
 # Of the keys and the records; another number, and every trial is run again.

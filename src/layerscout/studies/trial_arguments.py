@@ -9,6 +9,7 @@ from typing import Any
 from layerscout.data import (
     Task,
 )
+from layerscout.errors import InputError
 from layerscout.plans import (
     Method,
     Plan,
@@ -18,9 +19,6 @@ from layerscout.plans import (
     make_request,
     options_of,
     preset_rates,
-)
-from layerscout.runtime import (
-    InputError,
 )
 from layerscout.studies.context import TrialContext
 from layerscout.studies.recipe import Grid

@@ -13,7 +13,8 @@ from typing import Any
 
 from layerscout.data import name_metric
 from layerscout.models import overlap_windows
-from layerscout.pages import (
+from layerscout.plans import METHODS
+from layerscout.reporting import (
     Table,
     choose_split,
     count_examples,
@@ -27,7 +28,6 @@ from layerscout.pages import (
     tabulate_by_name,
     write_markdown,
 )
-from layerscout.plans import METHODS
 
 # What the hub calls the kinds of task whose models do not label whole texts.
 TAGS = {"multiple_choice": "multiple-choice", "token_classification": "token-classification"}

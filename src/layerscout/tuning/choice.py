@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from layerscout.data import Task
+from layerscout.errors import InputError
+from layerscout.files import read_json
 from layerscout.models import Encoder
 from layerscout.plans import (
     Choice,
@@ -27,7 +29,6 @@ from layerscout.plans import (
     name_blindly,
     split_embeddings,
 )
-from layerscout.runtime import InputError, read_json
 from layerscout.scanning import Scan
 from layerscout.scores import SCORES
 

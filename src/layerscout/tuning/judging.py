@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from layerscout.cache import make_accelerator, predict
 from layerscout.data import require_validation, settle_thresholds
 from layerscout.models import (
     Equipped,
@@ -18,6 +17,7 @@ from layerscout.models import (
     unshare_weights,
 )
 from layerscout.scores import EvaluationResult, judge_majority
+from layerscout.states import make_accelerator, predict
 from layerscout.tuning.machine import measure_speeds
 from layerscout.tuning.resolve import EncodedSplit, Tuning
 from layerscout.tuning.stages import TunedPlan, start_head

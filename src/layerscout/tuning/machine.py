@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscout.cache import make_accelerator, make_batch, make_batches
 from layerscout.models import Encoder, describe_step
 from layerscout.plans import peak_memory
+from layerscout.states import make_accelerator, make_batch, make_batches
 from layerscout.tuning.resolve import Tuning
 
 # On how many validation examples, and how often at the most, the speed of the tuned and the full

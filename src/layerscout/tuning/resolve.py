@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerscout import scanning
-from layerscout.cache import Examples, make_accelerator
 from layerscout.data import (
     Split,
     Targets,
@@ -20,6 +19,7 @@ from layerscout.data import (
     make_targets,
     require_validation,
 )
+from layerscout.errors import InputError, make_unknown_error
 from layerscout.models import (
     Computed,
     Encoder,
@@ -47,9 +47,10 @@ from layerscout.plans import (
     preset_rates,
     ranges,
 )
-from layerscout.runtime import InputError, Show, make_unknown_error
+from layerscout.progress import Show
 from layerscout.scanning import Scan
 from layerscout.scores import DEFAULT, SCORES
+from layerscout.states import Examples, make_accelerator
 from layerscout.tuning.choice import (
     PlanFile,
     PlanSpec,

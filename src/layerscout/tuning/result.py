@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from layerscout.data import require_validation
+from layerscout.files import make_output_folder, replace_files, replace_folder
 from layerscout.models import (
     Equipped,
     export,
@@ -23,11 +24,6 @@ from layerscout.models import (
     save_trained,
 )
 from layerscout.plans import Plan, cost, describe_given, describe_method, full_cost
-from layerscout.runtime import (
-    make_output_folder,
-    replace_files,
-    replace_folder,
-)
 from layerscout.scanning import (
     describe_model,
     describe_task,

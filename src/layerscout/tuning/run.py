@@ -12,25 +12,20 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import torch
 
-from layerscout.cache import DEFAULT_LIMIT, fingerprint_encoder, hash_content, make_accelerator
 from layerscout.data import Task
-from layerscout.models import Encoder
-from layerscout.plans import Plan, TuneRequest, add_options, describe_method, resolve_request
-from layerscout.runtime import (
+from layerscout.errors import (
     InputError,
     LayerscoutError,
-    Show,
-    check_checkpoint_folder,
     check_integer,
     check_number,
-    check_output_folder,
-    lock_folder,
-    log_warnings,
     make_unknown_error,
-    read_json,
-    show_progress,
 )
+from layerscout.files import check_checkpoint_folder, check_output_folder, lock_folder, read_json
+from layerscout.models import Encoder
+from layerscout.plans import Plan, TuneRequest, add_options, describe_method, resolve_request
+from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.scanning import Scan
+from layerscout.states import DEFAULT_LIMIT, fingerprint_encoder, hash_content, make_accelerator
 from layerscout.tuning.judging import Measure, judge, load_kept
 from layerscout.tuning.machine import MemoryGauge
 from layerscout.tuning.resolve import Tuning, resolve

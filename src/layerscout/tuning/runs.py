@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.cache import Examples, compute_logits, make_accelerator
 from layerscout.models import Encoder
 from layerscout.plans import Keep, Settings
+from layerscout.states import Examples, compute_logits, make_accelerator
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.plans import Keep
-from layerscout.runtime import (
-    DiskError,
-    InputError,
-    first_line,
+from layerscout.errors import DiskError, InputError, first_line
+from layerscout.files import (
     is_half_written,
     make_output_folder,
     read_json,
@@ -30,6 +27,7 @@ from layerscout.runtime import (
     replace_files,
     write_files,
 )
+from layerscout.plans import Keep
 from layerscout.tuning.runs import Epoch, Stepper, pick_epoch
 
 ABOUT = "training.json"

@@ -13,13 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from layerscout.cache import (
-    Examples,
-    Trunk,
-    fingerprint_encoder,
-    join_team,
-    make_accelerator,
-)
+from layerscout.errors import InputError, LayerscoutError, make_unknown_error
 from layerscout.models import (
     Equipped,
     equip,
@@ -29,7 +23,8 @@ from layerscout.models import (
     make_classifier,
 )
 from layerscout.plans import Choice, Plan, rank_rate
-from layerscout.runtime import InputError, LayerscoutError, Show, make_unknown_error
+from layerscout.progress import Show
+from layerscout.states import Examples, Trunk, fingerprint_encoder, join_team, make_accelerator
 from layerscout.tuning.resolve import EncodedSplit, Sweep, Tuning
 from layerscout.tuning.runs import Run
 from layerscout.tuning.snapshots import Snapshots

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.cache import Examples, predict
 from layerscout.data import evaluate, settle_thresholds, shuffle_batches, shuffle_plainly
 from layerscout.models import Encoder, base_of, park_embeddings, use_seed
 from layerscout.plans import Settings, learning_rate_at
+from layerscout.states import Examples, predict
 from layerscout.tuning.runs import Epoch, Run, Stepper, compute_loss, pick_epoch
 from layerscout.tuning.snapshots import RunSnapshots, RunState
 

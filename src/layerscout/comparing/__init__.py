@@ -1,0 +1,3 @@
+"""Comparing the states of one or several models."""
+
+from layerscout.comparing.comparison import Comparison, compare

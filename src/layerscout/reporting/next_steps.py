@@ -1,0 +1,356 @@
+"""What to type next: the command of a verb for the model and the data of an earlier one."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from layerscout.models import read_token
+from layerscout.plans import (
+    METHODS,
+    Pooling,
+    Settings,
+    TuneRequest,
+    choose_epochs,
+    describe_method,
+    options_of,
+    usual_pooling,
+)
+from layerscout.reporting.evaluation import (
+    advise_more_rows,
+    count_removable,
+    find_failure,
+    have_one_class,
+)
+from layerscout.reporting.words import format_plain
+
+Content = Mapping[str, Any]
+
+# Settings of a scan that say what is read, with the default of every verb.
+CARRIED: Content = {
+    "task": None,
+    "text": None,
+    "text_pair": None,
+    "label": None,
+    "label_separator": None,
+    "regression": False,
+    "drop_missing": False,
+    "sep": None,
+    "validation": None,
+    "max_length": 128,
+    "seed": 0,
+}
+
+# The share of the rows that are set aside to validate on more of them.
+MORE_ROWS = 0.3
+
+# What tuning again does not take from the options that were given: it has the plan that came of
+# them, trains for longer at other rates, and the data come with the settings.
+SETTLED = frozenset(
+    {
+        *("plan", "against", "score", "budget", "max_length"),
+        *("learning_rate", "epochs", "max_steps"),
+    }
+)
+
+
+def find_usual_pooling(scan: Content) -> Pooling:
+    """Return the pooling that a scan of this model and task has unless it is told otherwise."""
+    words = scan["task"]["kind"] == "token_classification"
+    return usual_pooling(read_token(scan["model"]), words=words)
+
+
+def balance_classes(kind: str, metric: str | None) -> dict[str, str]:
+    """Return the option with which rare classes count as much in training as they do in the metric.
+
+    Args:
+        kind: of the task.
+        metric: that counts. Of classes it is macro-F1 by default where one of them is rare.
+    """
+    rare = kind == "classification" and metric == "macro_f1"
+    return {"class_weights": "balanced"} if rare else {}
+
+
+def choose_output(data: str) -> list[str]:
+    """Return the option for a free output folder where tune's default one, `tuned`, has a result.
+
+    tune refuses to replace the result of another training, so the command would not run as it
+    stands.
+
+    Args:
+        data: what is tuned on, by which the folder is named.
+    """
+    if not os.access("tuned/result.json", os.F_OK):
+        return []
+    stem = Path(data).name.partition(".")[0].strip("-")
+    first = f"tuned-{stem}" if stem else "tuned"
+    names = itertools.chain([first], (f"{first}-{n}" for n in itertools.count(2)))
+    return ["-o", next(name for name in names if not os.access(name, os.F_OK))]
+
+
+def write_report_command(folder: str) -> str:
+    """Write the command that draws the page of a result, as a shell reads it."""
+    return shlex.join(["layerscout", "report", folder])
+
+
+def write_command(verb: str, scan: Content, *more: str, model: str | None = None) -> str:
+    """Write the command of a verb for the model and the data of a scan, as a shell reads it.
+
+    Args:
+        verb: the verb.
+        scan: the content of `scan.json`, or of `result.json` and the like.
+        more: further options.
+        model: another model.
+    """
+    settings = scan["settings"]
+    data = str(settings.get("data") or "DATA")
+    words = ["layerscout", verb, scan["model"]["name"] if model is None else model, data]
+    carried = dict(CARRIED)
+    if verb == "tune":
+        carried["test"] = None  # only a tuning judges what it made on a test file as well
+        more = more if "-o" in more else (*more, *choose_output(settings.get("data") or ""))
+    if verb == "scan":
+        carried |= {"pooling": find_usual_pooling(scan), "balanced": False}
+    for name, usual in carried.items():
+        value, option = settings.get(name, usual), f"--{name.replace('_', '-')}"
+        if value != usual and option not in more:
+            words += [option] if value is True else [option, str(value)]
+    metric = find_metric(scan)
+    if verb in ("tune", "evaluate") and metric and "--metric" not in more:
+        words += ["--metric", metric]
+    return shlex.join([*words, *more])
+
+
+def find_metric(content: Content) -> str | None:
+    """Return the metric that was asked for in place of the task's own; None if none was."""
+    metric, own = content.get("metric"), content.get("task", {}).get("metric")
+    return None if own is None or metric == own else metric
+
+
+def write_options(options: Content) -> list[str]:
+    """Write options of a tuning, or of a method in it, as the words of a command line."""
+    words = []
+    for name, value in options.items():
+        declared = options_of(TuneRequest).get(name)
+        words.append((declared.flag if declared else None) or f"--{name.replace('_', '-')}")
+        words += [] if value is True else [format_plain(value)]
+    return words
+
+
+def train_longer(epochs: int, rate: float) -> dict[str, Any]:
+    """Return the options that train for longer, and at other rates than the one there was."""
+    rates = [float(f"{one:.2g}") for one in (rate / 3, rate, 3 * rate)]
+    return {"epochs": max(TuneRequest.epochs, 2 * epochs), "learning_rate": rates}
+
+
+def name_method(method: str, options: Content) -> dict[str, Any]:
+    """Return the options that name a method and what of it is not as usual."""
+    usual = describe_method(METHODS[method]())
+    unusual = {name: value for name, value in options.items() if value != usual.get(name)}
+    return unusual if method == "full" else {"method": method, **unusual}
+
+
+def write_advice(scan: Content) -> str | None:
+    """Write the command that follows the advice of a scan; None where there is none."""
+    plan, task = (scan.get("advice") or {}).get("plan"), scan["task"]
+    if plan is None:
+        return None
+    options = balance_classes(task["kind"], task.get("metric")) | {"plan": plan["notation"]}
+    return write_command("tune", scan, *write_options(options))
+
+
+def write_next_command(content: Content, scan: Content) -> str:
+    """Write the command that tunes by the plan that was chosen (the content of `plan.json`)."""
+    task, work, method = content["task"], content["work"], content["method"]
+    usual_epochs = choose_epochs(Settings(), work["examples"], task["kind"], task["labels"])
+    options = {
+        **({"epochs": work["epochs"]} if work["epochs"] != usual_epochs else {}),
+        **balance_classes(task["kind"], task.get("metric")),
+        **name_method(method, content.get("method_options", {})),
+        "plan": content["plan"]["notation"],
+        **({"untie": True} if content["untie"] else {}),
+    }
+    return write_command("tune", scan, *write_options(options))
+
+
+def describe_tuning(result: Content) -> dict[str, Any]:
+    """Return what repeats a tuning, from the content of `result.json`."""
+    method, given = str(result["method"]), result.get("given") or {}
+    options = name_method(method, result.get("method_options") or {})
+    options.pop("method", None)
+    return {
+        "model": str(result["model"]["name"]),
+        "plan": str(result["plan"]["notation"]),
+        "method": method,
+        "metric": str(result["metric"]),
+        "epochs": int(result["settings"]["epochs"]),
+        "best_epoch": int(result["best"]["epoch"]),
+        "learning_rate": float(result["runs"][result["kept"]]["learning_rate"]),
+        "options": options | {k: v for k, v in given.items() if k not in SETTLED},
+        "settings": result["settings"],
+    }
+
+
+def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
+    """Return what to do after a tuning, an evaluation or a comparison, and the command for it.
+
+    The command is run where the first one was, since names of files are as they were given then.
+
+    Args:
+        content: of `result.json`, `evaluate.json` or `compare.json`.
+        folder: where that is.
+
+    Returns:
+        None after a scan, whose advice has its own command, and where nothing follows.
+    """
+    verb = content["verb"]
+    if verb == "tune":
+        content = {**content, "tuning": describe_tuning(content)}
+    elif verb == "evaluate":  # a tuning again goes beside the one that it repeats
+        tuned = Path(content["model"]["name"])
+        inside = content.get("tuning") and tuned.name == "model"
+        folder = str(tuned.parent if inside else tuned)
+    steps = (step for step in NEXT_STEPS if verb in step.verbs and step.applies(content))
+    step = next(steps, None)
+    command = None if step is None else step.write(content, folder)
+    return None if step is None or command is None else (step.sentence, command)
+
+
+def _reads_first_token(result: Content) -> bool:
+    """Return whether a tuning trained the family's head alone, on the first token of a text."""
+    if result["plan"]["tuned"] or result["plan"].get("embeddings") or result["method"] != "full":
+        return False
+    family = result["settings"]["classifier"] == "family"
+    texts = result["task"]["kind"] not in ("multiple_choice", "token_classification")
+    return family and texts and find_usual_pooling(result) == "mean"
+
+
+def _tune_on_more_rows(content: Content, folder: str) -> str | None:
+    """Validate on more rows, if only a small share of those of the tuning was set aside."""
+    before = content["tuning"]
+    share = before["settings"].get("validation")
+    same = before["settings"].get("data") == content["settings"].get("data")
+    if not (same and isinstance(share, float) and share < MORE_ROWS):
+        return None
+    kept = {"epochs": before["epochs"], "learning_rate": before["learning_rate"]}
+    return _tune_again(content, folder, {"validation": MORE_ROWS} | kept, "more-rows")
+
+
+def _tune_longer(content: Content, folder: str) -> str | None:
+    before = content.get("tuning")
+    if before is None:
+        return _tune_again(content, folder, {"epochs": 2 * TuneRequest.epochs}, "longer")
+    longer = train_longer(before["epochs"], before["learning_rate"])
+    return _tune_again(content, folder, longer, "longer")
+
+
+def _tune_again(content: Content, folder: str, changed: Content, name: str) -> str | None:
+    """Repeat a tuning, as before if that is known, else from this checkpoint.
+
+    The result goes beside `folder`, since a folder that holds one is not written to. None where it
+    was trained for longer before, its data are not where they were, as seen from another folder, or
+    only other data could show what has been learnt.
+    """
+    before, output = content.get("tuning"), f"{folder}-{name}"
+    one_class = content["verb"] == "evaluate" and have_one_class(content)
+    if one_class or folder.endswith("-longer") or not (before or {}).get("data_found", True):
+        return None
+    if before is None:
+        return write_command("tune", content, *write_options(changed), "-o", output)
+    return _repeat(content, changed, output)
+
+
+def _repeat(content: Content, changed: Content, output: str) -> str:
+    """Write the command that repeats a tuning with some options changed.
+
+    Args:
+        content: of the tuning or the evaluation, with what `describe_tuning` returns as "tuning".
+        changed: the options.
+        output: the folder of the result.
+    """
+    before = content["tuning"]
+    options = {"plan": before["plan"], **name_method(before["method"], {})}
+    if "class_weights" not in before["options"]:
+        options |= balance_classes(content["task"]["kind"], before["metric"])
+    if metric := find_metric(content):
+        options["metric"] = metric
+    words = write_options(options | before["options"] | dict(changed))
+    return write_command("tune", before, *words, "-o", output, model=before["model"])
+
+
+def _truncate(content: Content, folder: str) -> str | None:
+    """Save the shortest model that will do; one saved as ours has no blocks of its own."""
+    if content.get("saved_as") == "ours":
+        return None
+    name = content["model"]["name"]
+    head = str(content["model"]["blocks"] - (count_removable(content) or 0))
+    output = f"{name.rstrip('/')}-head-{head}"
+    return shlex.join(["layerscout", "truncate", name, "--head", head, "-o", output])
+
+
+def _scan_first(content: Content, folder: str) -> str:
+    """Scan the first model of a comparison."""
+    # A comparison reads the first token by default, a scan what suits the model.
+    settings = {k: v for k, v in content["settings"].items() if k != "pooling"}
+    of_first = {**content, "model": content["models"][0], "settings": settings}
+    return write_command("scan", of_first)
+
+
+class NextStep(NamedTuple):
+    """What to do after a verb.
+
+    Attributes:
+        verbs: after which.
+        applies: whether it follows from the content of their JSON file.
+        sentence: what it does.
+        write: the command for it, from the content and its folder; None where none would help.
+    """
+
+    verbs: str
+    applies: Callable[[Content], Any]
+    sentence: str
+    write: Callable[[Content, str], str | None]
+
+
+# The first one that applies counts.
+NEXT_STEPS = (
+    # At the same state it was better in 10 of 11 cases of the frontier, by 2 to 18 points (MiniLM),
+    # and worse in one, by 15 (mpnet on CoLA).
+    NextStep(
+        "tune",
+        _reads_first_token,
+        "Try a head on the mean of all tokens, often a better one where no block is tuned:",
+        lambda c, folder: _repeat(c, {"classifier": "mean-linear"}, f"{folder}-mean"),
+    ),
+    NextStep(
+        "tune evaluate",
+        advise_more_rows,
+        "Tune it again, with more rows to validate on:",
+        _tune_on_more_rows,
+    ),
+    NextStep(
+        "tune evaluate",
+        find_failure,
+        "Tune it again, for longer and at other learning rates:",
+        _tune_longer,
+    ),
+    NextStep(
+        "tune",
+        lambda c: c["saved_as"] == "checkpoint",
+        "See how many blocks the tuned model can do without:",
+        lambda c, at: write_command("evaluate", c, "--edit", "truncate", model=f"{at}/model"),
+    ),
+    NextStep("evaluate", count_removable, "Save the model without them:", _truncate),
+    NextStep(
+        "evaluate",
+        # That needs both maps at once: an evaluation does not know what an earlier one has found.
+        lambda c: "untuned" not in c["truncation"] or c["skips"] is None,
+        "See how many blocks the model can do without, and which matter least:",
+        lambda c, _: write_command("evaluate", c, "--edit", "truncate", "--edit", "skip"),
+    ),
+    NextStep("compare", bool, "Score every layer for the task:", _scan_first),
+)

@@ -1,0 +1,251 @@
+"""Encoded examples, and running models on them: from the states at the cut where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscout.data import Targets, batch_by_length, expand_choices
+from layerscout.errors import InputError
+from layerscout.models import Encoder, Tokens, base_of, find_read_token, resume_at, widen
+from layerscout.plans import Classifier, Plan
+from layerscout.states.trunks import DEFAULT_LIMIT, Reads, Team, Trunk, run_trunk
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """n tokenised examples with their targets, and their states at the cut, if any.
+
+    Where words are labelled, an example is a sentence, or a window of a long one.
+
+    Attributes:
+        tokens: n C texts, those of an example one after another; if only the head is tuned and
+            reads one state of each, a token that stands for it.
+        answers: what is right for the n examples, or for all of their words.
+        trunk: the states of the same texts.
+    """
+
+    tokens: Tokens
+    answers: Targets
+    trunk: Trunk | None
+
+    def __len__(self) -> int:
+        return len(self.tokens) // self.choices
+
+    @property
+    def choices(self) -> int:
+        """C, 1 but for multiple choice."""
+        return self.answers.choices
+
+    def find_answers(self, rows: np.ndarray) -> np.ndarray:
+        """Return the numbers of the examples at `rows`, or of all of their words."""
+        return rows if self.choices > 1 else self.tokens.find_outputs(rows)
+
+    def labels_of(self, rows: np.ndarray) -> Tensor:
+        """Return the labels of the examples at `rows`, or of all of their words."""
+        return torch.from_numpy(self.answers.labels[self.find_answers(rows)])
+
+    def take_outputs(self, rows: np.ndarray, logits: Tensor) -> Tensor:
+        """Take from the logits of the examples at `rows` those that have a label."""
+        return logits if self.choices > 1 else self.tokens.take_outputs(rows, logits)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each example, or of its longest choice, (n,)."""
+        longest: np.ndarray = self.tokens.lengths.reshape(-1, self.choices).max(axis=1)
+        return longest
+
+    @classmethod
+    def prepare(
+        cls,
+        encoder: Encoder,
+        plan: Plan,
+        tokens: Tokens,
+        answers: Targets,
+        *,
+        head: Classifier = "family",
+        limit: int = DEFAULT_LIMIT,
+        spare: Trunk | None = None,
+        fingerprint: str | None = None,
+        progress: Callable[[np.ndarray], None] | None = None,
+        team: Team | None = None,
+    ) -> Examples:
+        """Run the trunk of a plan over examples, or read its states from the cache.
+
+        Args:
+            encoder: the model before the cut.
+            plan: for this encoder; see `Plan.on`.
+            tokens: the n C texts of the examples.
+            answers: what is right for them.
+            head: the classifier, which may read only one token's state, or the mean of all.
+            limit: see `run_trunk`.
+            spare: see `run_trunk`.
+            fingerprint: see `run_trunk`.
+            progress: see `run_trunk`.
+            team: see `run_trunk`.
+        """
+        if plan.cut is None:
+            return cls(tokens, answers, None)
+        reads = None if plan.tuned else _find_read(encoder, tokens, head)
+        states = run_trunk(
+            encoder,
+            tokens,
+            plan.cut,
+            reads=reads,
+            limit=limit,
+            spare=spare,
+            fingerprint=fingerprint,
+            progress=progress,
+            team=team,
+        )
+        if reads == "mean":
+            tokens = tokens.keep(np.zeros(len(tokens), dtype=np.int64))
+        elif reads is not None:
+            tokens = tokens.keep(encoder.find_read(tokens, reads))
+        return cls(tokens, answers, states)
+
+
+def _find_read(encoder: Encoder, tokens: Tokens, head: Classifier) -> Reads | None:
+    """Return what a head on frozen states reads of each text; None if it reads every token."""
+    if tokens.words is not None:
+        return None
+    if head == "family":
+        return find_read_token(encoder.model)
+    # A norm before the mean is not one after it.
+    return "mean" if encoder.family.final_norm is None else None
+
+
+def make_batch(encoder: Encoder, examples: Examples, rows: np.ndarray) -> dict[str, Tensor]:
+    """Return a model's inputs for the examples at `rows`: (b, T), or (b, C, T) with choices."""
+    inputs = encoder.batch(examples.tokens, expand_choices(rows, examples.choices))
+    if examples.choices == 1:
+        return inputs
+    shape = (len(rows), examples.choices, -1)
+    return {name: tensor.reshape(shape) for name, tensor in inputs.items()}
+
+
+def make_batches(
+    encoder: Encoder, examples: Examples, rows: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """Group the examples at `rows`, or all, by length, as `Encoder.batches` does texts."""
+    rows = np.arange(len(examples)) if rows is None else rows
+    budget = max(1, encoder.token_budget // examples.choices)
+    return [rows[part] for part in batch_by_length(examples.lengths[rows], budget)]
+
+
+def compute_logits(
+    encoder: Encoder, model: Any, examples: Examples, rows: np.ndarray, *, run: Any = None
+) -> Tensor:
+    """Run a model of `encoder` on the examples at `rows`, from the cut if there is one.
+
+    Args:
+        encoder: what the model was made from.
+        model: the model.
+        examples: the encoded examples.
+        rows: of the examples, (b,).
+        run: called instead of the model, for example to gather gradients.
+
+    Returns:
+        (b, K), or (b, C) for examples with choices, or (w, K) for the words of the examples;
+        float32 or more precise.
+    """
+    inputs, trunk = make_batch(encoder, examples, rows), examples.trunk
+    if trunk is None:
+        with encoder.autocast():
+            logits = widen((model if run is None else run)(**inputs).logits)
+    else:
+        states = trunk.states(expand_choices(rows, examples.choices))
+        logits = resume_from_states(encoder, model, inputs, states, trunk.cut, run=run)
+    return examples.take_outputs(rows, logits)
+
+
+def resume_from_states(
+    encoder: Encoder,
+    model: Any,
+    inputs: Mapping[str, Tensor],
+    states: Tensor,
+    block: int,
+    *,
+    run: Any = None,
+) -> Tensor:
+    """Run a model of `encoder` from given states: blocks 1..`block` are skipped.
+
+    Args:
+        encoder: what the model was made from.
+        model: the model.
+        inputs: from `make_batch`; of the tokens that the head reads where `states` holds no others.
+        states: (b C, T, d), what block `block` + 1, or the head, reads.
+        block: 0 to L.
+        run: as for `compute_logits`.
+
+    Returns:
+        What the model gives: of every token, (b, T, K), where words are labelled.
+    """
+    with (
+        encoder.autocast(),
+        resume_at(base_of(model)[0], encoder.family, states, block),
+    ):
+        return widen((model if run is None else run)(**inputs).logits)
+
+
+def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
+    """Return the logits of all examples in their order, (n, K) float32 on the CPU, in eval mode.
+
+    Those of all words, (w, K), where words are labelled. Several processes share the batches.
+    """
+    model.eval()
+    outputs = model.config.num_labels if examples.choices == 1 else examples.choices
+    logits = torch.zeros(len(examples.answers), outputs)
+    accelerator = make_accelerator()
+    own, processes = accelerator.process_index, accelerator.num_processes
+    with torch.no_grad():
+        for rows in make_batches(encoder, examples)[own::processes]:
+            places = examples.find_answers(rows)
+            logits[places] = compute_logits(encoder, model, examples, rows).float().cpu()
+    if processes > 1:
+        logits = accelerator.reduce(logits.to(accelerator.device), "sum").cpu()
+    return logits
+
+
+def make_accelerator() -> Any:
+    """Make an accelerator that leaves placement and precision to the encoder.
+
+    Raises:
+        InputError: if mixed precision was set elsewhere.
+    """
+    from accelerate import Accelerator, InitProcessGroupKwargs
+
+    # The other processes wait while the first one scans; the default timeout is 10 minutes.
+    patient = InitProcessGroupKwargs(timeout=timedelta(days=7))
+    try:
+        accelerator = Accelerator(
+            device_placement=False, mixed_precision="no", kwargs_handlers=[patient]
+        )
+    except ValueError as error:
+        raise InputError(
+            "another Accelerator in this process uses mixed precision; tune in a separate process, "
+            'with precision="bfloat16" if you want that'
+        ) from error
+    accelerator.gradient_accumulation_steps = 1  # `accelerate launch` may set it
+    return accelerator
+
+
+def join_team() -> Team:
+    """Return the processes that `accelerate launch` started."""
+    from accelerate.utils import gather_object
+
+    accelerator = make_accelerator()
+    return Team(
+        accelerator.process_index, accelerator.num_processes, lambda value: gather_object([value])
+    )
+
+
+def is_first_process() -> bool:
+    """Return whether this is the only process, or the first of several."""
+    return bool(make_accelerator().is_main_process)

@@ -1,0 +1,292 @@
+"""Pooled states of texts: computed once, then found in the cache and read from where they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import get_args
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from layerscout.errors import InputError, make_unknown_error
+from layerscout.files import sha256_of
+from layerscout.models import Encoder, Tokens
+from layerscout.plans import Pooling
+from layerscout.states.fingerprints import fingerprint_encoder, hash_content
+from layerscout.states.store import CacheError, cache_path, find_cached, write_entry
+
+# Bytes of states that may be held in memory if the cache cannot keep them.
+MEMORY = 4 * 10**9
+
+# Rows of a state that are read at once, so that little memory is used beside the result.
+CHUNK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """Pooled states of n texts, which stay on disk or in memory until one of them is read.
+
+    Attributes:
+        parts: arrays (S, m, d), of different texts each.
+        rows: (n,), the index of each text in the concatenation of all parts.
+    """
+
+    parts: tuple[Float32[np.ndarray, "S _ d"], ...]
+    rows: Int64[np.ndarray, " n"]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(S, n, d), S = L + 1."""
+        S, _, d = self.parts[0].shape
+        return S, len(self.rows), d
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def __getitem__(self, s: int) -> Float32[np.ndarray, "n d"]:
+        """Read state s, 0 to L, of all texts in their order; threads may read concurrently."""
+        state = np.empty(self.shape[1:], dtype=np.float32)
+        order = np.argsort(self.rows, kind="stable")  # reads files from front to back
+        ends = np.cumsum([part.shape[1] for part in self.parts])
+        bounds = np.searchsorted(self.rows, ends, sorter=order)
+        for part, end, here in zip(self.parts, ends, np.split(order, bounds[:-1]), strict=True):
+            for start in range(0, len(here), CHUNK):
+                at = here[start : start + CHUNK]
+                state[at] = part[s, self.rows[at] - end]  # counted from the part's end
+        return state
+
+    def __iter__(self) -> Iterator[Float32[np.ndarray, "n d"]]:
+        return (self[s] for s in range(len(self)))
+
+    def take(self, rows: Int64[np.ndarray, " m"]) -> States:
+        """Return the states of the texts at `rows`, in that order, without reading them."""
+        return States(self.parts, self.rows[rows])
+
+    def __add__(self, other: States) -> States:
+        """Return the states of these texts followed by the others', without reading them."""
+        (S, _, d), (T, _, e) = self.shape, other.shape
+        if (S, d) != (T, e):
+            raise ValueError(f"{S} states of width {d} cannot go with {T} states of width {e}")
+        before = sum(part.shape[1] for part in self.parts)
+        return States(self.parts + other.parts, np.concatenate([self.rows, other.rows + before]))
+
+
+@dataclass(frozen=True, eq=False)
+class PooledStates:
+    """The states that `pool_states` returns, and where they came from.
+
+    Attributes:
+        states: by pooling.
+        cached: the poolings that were found in the cache.
+        seconds: of the forward pass; 0 if everything was cached.
+        saved: seconds that the forward pass took when the cached states were computed; 0 if it had
+            to run again.
+        warning: why states are held in memory and not in the cache.
+    """
+
+    states: Mapping[Pooling, States]
+    cached: frozenset[Pooling]
+    seconds: float
+    saved: float
+    warning: str | None
+
+
+def pool_states(
+    encoder: Encoder,
+    tokens: Tokens,
+    poolings: Sequence[Pooling] = ("mean",),
+    *,
+    limit: int,
+    fingerprint: str | None = None,
+    progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
+) -> PooledStates:
+    """Pool all S = L + 1 states of n texts, or of n words, or find them in the cache.
+
+    States that are not cached are computed in one forward pass for all poolings, in eval mode and
+    without autograd, and written into the cache, so that each takes memory only while it is read;
+    if the cache cannot keep them, they are held in memory. Values that are not finite stay so.
+
+    Args:
+        encoder: the encoder, in any mode.
+        tokens: the n texts, or texts in which n words are labelled.
+        poolings: the ways to pool.
+        limit: bytes that all entries of the cache may take together; 0 switches the cache off.
+        fingerprint: `fingerprint_encoder(encoder, encoder.blocks)`, if already known.
+        progress: called with the rows of each computed batch.
+
+    Raises:
+        InputError: if a pooling is unknown, `limit` is negative, the states fit neither into the
+            cache nor into memory, or a single text is more than the device's memory can hold.
+    """
+    for pooling in poolings:
+        if pooling not in get_args(Pooling):
+            raise make_unknown_error("pooling", pooling, get_args(Pooling))
+    if limit < 0:
+        raise InputError(f"`limit` must be 0 bytes or more, got {limit}; 0 switches the cache off")
+    shape = (encoder.blocks + 1, tokens.outputs, encoder.model.config.hidden_size)
+    paths = _list_paths(encoder, tokens, poolings, fingerprint) if limit else {}
+    arrays, saved = {}, 0.0
+    for pooling, path in paths.items():
+        if entry := _find(path, shape):
+            arrays[pooling], saved = entry[0], max(saved, entry[1])
+    cached = frozenset(arrays)
+    missing = tuple(pooling for pooling in dict.fromkeys(poolings) if pooling not in cached)
+    forward = _Forward(encoder, tokens, missing, shape, progress)
+    warning = None
+    if missing and limit == 0:
+        arrays |= _compute_in_memory(forward, "the cache is off; raise --cache-limit")
+    elif missing:
+        try:
+            spare = next((paths[pooling] for pooling in cached), None)
+            arrays |= _compute_in_cache(forward, paths, limit, spare)
+        except (CacheError, OSError) as error:
+            arrays |= _compute_in_memory(forward, str(error))
+            warning = f"the states are held in memory and not kept: {error}"
+    order = np.concatenate([tokens.find_outputs(rows) for rows in encoder.batches(tokens)])
+    return PooledStates(
+        {pooling: States((array,), np.argsort(order)) for pooling, array in arrays.items()},
+        cached,
+        forward.seconds,
+        0.0 if missing else saved,
+        warning,
+    )
+
+
+def _list_paths(
+    encoder: Encoder, tokens: Tokens, poolings: Sequence[Pooling], fingerprint: str | None
+) -> dict[Pooling, Path]:
+    """Return the path in the cache for each pooling."""
+    fingerprint = fingerprint or fingerprint_encoder(encoder, encoder.blocks)
+    return {
+        pooling: cache_path(
+            "states",
+            # Which tokens are a text's own matters to all but the one that takes the first token.
+            hash_content(fingerprint, tokens, {"pooling": pooling}, pooled=pooling != "cls"),
+        )
+        for pooling in poolings
+    }
+
+
+def _find(
+    path: Path, shape: tuple[int, int, int]
+) -> tuple[Float32[np.ndarray, "S n d"], float] | None:
+    """Return the states at `path` and the seconds that computing them took, if they are whole."""
+    about = find_cached(path, _size(shape))
+    try:
+        return None if about is None else (_map_file(path, shape), about["seconds"])
+    except OSError:  # another process has just removed it
+        return None
+
+
+def _map_file(path: Path, shape: tuple[int, int, int]) -> Float32[np.ndarray, "S n d"]:
+    return np.memmap(path, dtype=np.float32, mode="r", shape=shape)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    """Count the bytes of float32 numbers."""
+    return 4 * int(np.prod(shape, dtype=np.int64))
+
+
+@dataclass(eq=False)
+class _Forward:
+    """One forward pass over all texts, the longest first, equal ones in their order.
+
+    States are stored in that order too, so that a batch is contiguous within each state.
+
+    Attributes:
+        poolings: P ways to pool.
+        shape: (S, n, d).
+        seconds: spent in it so far.
+    """
+
+    encoder: Encoder
+    tokens: Tokens
+    poolings: tuple[Pooling, ...]
+    shape: tuple[int, int, int]
+    progress: Callable[[Int64[np.ndarray, " b"]], None] | None
+    seconds: float = 0.0
+
+    def compute(self) -> Iterator[tuple[int, Float32[np.ndarray, "P S b d"]]]:
+        """Yield the start of each batch and its states."""
+        start = 0
+        for rows in self.encoder.batches(self.tokens):
+            started = perf_counter()
+            pooled = self.encoder.pool_each(self.tokens, rows, self.poolings).cpu().numpy()
+            self.seconds += perf_counter() - started
+            yield start, pooled
+            start += pooled.shape[2]
+            if self.progress:
+                self.progress(rows)
+
+
+def _compute_in_cache(
+    forward: _Forward, paths: Mapping[Pooling, Path], limit: int, spare: Path | None
+) -> dict[Pooling, Float32[np.ndarray, "S n d"]]:
+    """Compute the states directly into files of the cache.
+
+    Raises:
+        CacheError: if there is no room or a file cannot be written.
+        OSError: if a file was removed meanwhile.
+    """
+    _, n, d = forward.shape
+    size = _size(forward.shape)
+    with ExitStack() as stack:
+        # The first entry makes room for all: `write_entry` counts only what is in place, and these
+        # are moved there together at the end.
+        sizes = [size * count for count in range(len(forward.poolings), 0, -1)]
+        entries = [
+            stack.enter_context(write_entry(paths[pooling], room, limit, spare))
+            for pooling, room in zip(forward.poolings, sizes, strict=True)
+        ]
+        with ExitStack() as opened:
+            files = [opened.enter_context(data.open("wb")) for data, _ in entries]
+            for start, pooled in forward.compute():
+                for file, states in zip(files, pooled, strict=True):
+                    for s, state in enumerate(states):
+                        file.seek(_size((s * n + start, d)))
+                        file.write(state.data)
+                    file.flush()  # a full disk is seen now, not after the last batch
+        for pooling, (data, sidecar) in zip(forward.poolings, entries, strict=True):
+            about = {
+                "kind": "states",
+                "model": forward.encoder.name,
+                "pooling": pooling,
+                "texts": len(forward.tokens),
+                "shape": forward.shape,
+                "dtype": "float32",
+                "bytes": size,
+                "sha256": sha256_of(data),
+                "seconds": forward.seconds,
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            sidecar.write_text(json.dumps(about, indent=1), encoding="utf-8")
+    return {pooling: _map_file(paths[pooling], forward.shape) for pooling in forward.poolings}
+
+
+def _compute_in_memory(
+    forward: _Forward, reason: str
+) -> dict[Pooling, Float32[np.ndarray, "S n d"]]:
+    """Compute the states into memory.
+
+    Raises:
+        InputError: if they are larger than `MEMORY`.
+    """
+    S, n, d = forward.shape
+    size = len(forward.poolings) * _size(forward.shape)
+    if size > MEMORY:
+        raise InputError(
+            f"the states take {size / 1e9:.3g} GB ({S} states of {n:,} examples, {d} numbers each)"
+            f", more than the {MEMORY / 1e9:.3g} GB that memory may hold, and the cache "
+            f"cannot keep them: {reason}, or read fewer --examples"
+        )
+    held = np.empty((len(forward.poolings), S, n, d), dtype=np.float32)
+    for start, pooled in forward.compute():
+        held[:, :, start : start + pooled.shape[2]] = pooled
+    held.flags.writeable = False
+    return dict(zip(forward.poolings, held, strict=True))

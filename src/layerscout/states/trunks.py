@@ -1,0 +1,343 @@
+"""The trunk cache: states at a cut are computed once, and training starts from there.
+
+Blocks below the lowest tuned one never change, so neither do the states that they give (the cache
+that Xie et al. 2022 leave to future work in App. C.1).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from layerscout.data import batch_by_length
+from layerscout.errors import InputError, LayerscoutError
+from layerscout.files import sha256_of
+from layerscout.models import Encoder, Tokens, eval_mode, take_tokens
+from layerscout.plans import ReadToken
+from layerscout.states.fingerprints import fingerprint_encoder, hash_content
+from layerscout.states.store import CacheError, cache_path, find_cached, write_entry
+
+# Default size of the cache in bytes.
+DEFAULT_LIMIT = 20 * 10**9
+
+# The one state of a text that is kept, where a head reads no more: a token's, or the mean of all.
+Reads = ReadToken | Literal["mean"]
+
+# How each precision is stored. NumPy has no bfloat16: its bits go as integers.
+_STORED = {
+    "float32": (torch.float32, np.float32),
+    "bfloat16": (torch.bfloat16, np.uint16),
+    "float16": (torch.float16, np.float16),
+}
+
+
+@dataclass(frozen=True)
+class Team:
+    """Processes that run a trunk together and share a file system; by default a single one.
+
+    Attributes:
+        own: the number of this process, from 0.
+        size: how many there are.
+        meet: sends a value and returns those of all processes, in their order; waits for all.
+    """
+
+    own: int = 0
+    size: int = 1
+    meet: Callable[[Any], list[Any]] = lambda value: [value]
+
+
+@dataclass(frozen=True, eq=False)
+class Trunk:
+    """States at a cut for n tokenised texts.
+
+    Attributes:
+        cut: the state, 0 to L.
+        reads: the one token of a text whose state is kept, since the head reads no other, or "mean"
+            if that of all tokens is; None if all states are kept.
+        cached: found in the cache; nothing was computed.
+        kept: they are in the cache; otherwise `states` computes them again each time.
+        seconds: that computing them took, when they were computed.
+        bytes: of the states on disk.
+        warning: why they could not be kept.
+        path: where they are kept.
+    """
+
+    cut: int
+    reads: Reads | None
+    cached: bool
+    kept: bool
+    seconds: float
+    bytes: int
+    warning: str | None
+    _read: Callable[[Int64[np.ndarray, " b"]], Tensor] = field(repr=False)
+    path: Path | None = None
+
+    def states(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
+        """Return the states of the texts at `rows` on the encoder's device.
+
+        T is the length of the longest of them, or 1 where one state of each is kept. Values beyond
+        the end of a text are finite, and otherwise arbitrary.
+        """
+        return self._read(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class TrunkSource:
+    """What a trunk's states are computed from, and how they lie in a file.
+
+    The file holds (t, d) numbers and nothing else: the kept states of one text after another, the
+    longest text first, equal ones in their order, which is the order of the encoder's batches.
+    """
+
+    encoder: Encoder
+    tokens: Tokens
+    cut: int
+    reads: Reads | None
+
+    @property
+    def kept(self) -> Int64[np.ndarray, " n"]:
+        """The number of states that are kept of each text."""
+        lengths = self.tokens.lengths
+        return lengths if self.reads is None else np.ones_like(lengths)
+
+    @cached_property
+    def _places(self) -> Int64[np.ndarray, " n"] | None:
+        """Where in each text the token stands that is kept; None where it is not one token."""
+        # Once for all batches: it looks at every token of every text.
+        if self.reads is None or self.reads == "mean":
+            return None
+        return self.encoder.find_read(self.tokens, self.reads)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(t, d) of the file."""
+        return int(self.kept.sum()), self.encoder.model.config.hidden_size
+
+    @property
+    def bytes(self) -> int:
+        """The size of the file."""
+        return self.size_of(np.arange(len(self.tokens)))
+
+    def size_of(self, rows: Int64[np.ndarray, " b"]) -> int:
+        """Count the bytes of the states of some texts."""
+        numbers = int(self.kept[rows].sum()) * self.shape[1]
+        return numbers * np.dtype(_STORED[self.encoder.precision][1]).itemsize
+
+    def describe(self, digest: str, seconds: float) -> dict[str, Any]:
+        """Return the description of the file, whose hash is `digest`."""
+        return {
+            "kind": "trunk",
+            "model": self.encoder.name,
+            "cut": self.cut,
+            "reads": self.reads,
+            "texts": len(self.tokens),
+            "shape": self.shape,
+            "dtype": self.encoder.precision,
+            "bytes": self.bytes,
+            "sha256": digest,
+            "seconds": seconds,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+    def states(self, rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
+        """Compute what `reader` would read, with the same rounding."""
+        state = self._compute(rows) if self.reads is None else self._compute_read(rows)
+        return state.to(_STORED[self.encoder.precision][0]).float()
+
+    def _compute_read(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b 1 d"]:
+        """Compute the states that the head reads, one of each text.
+
+        In batches: a caller counts one token per text.
+        """
+        parts = batch_by_length(self.tokens.lengths[rows], self.encoder.token_budget)
+        state = torch.cat([self._compute(rows[part]) for part in parts])
+        return state[torch.from_numpy(np.argsort(np.concatenate(parts))).to(state.device)]
+
+    def _compute(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
+        with eval_mode(self.encoder.model):
+            state = self.encoder.cut(self.encoder.batch(self.tokens, rows), self.cut)
+        if self.reads == "mean":
+            real = torch.from_numpy(self.tokens.pad(rows)[1]).to(state.device)[:, :, None]
+            return (state * real).sum(dim=1, keepdim=True) / real.sum(dim=1, keepdim=True)
+        if self._places is None:
+            return state
+        return take_tokens(state, self._places[rows])[:, None]
+
+    def numbers(self, rows: Int64[np.ndarray, " b"]) -> np.ndarray:
+        """Compute what is kept of the texts as it is stored, (t of `rows`, d).
+
+        If the device runs out of memory, the texts are run in two halves.
+        """
+        try:
+            state = self._compute(rows)
+        except torch.OutOfMemoryError as error:
+            if len(rows) == 1:
+                raise InputError(
+                    f"a text of {self.tokens.lengths[rows[0]]} tokens does not fit into the "
+                    f"memory of {self.encoder.device}; lower --max-length or use --device cpu"
+                ) from error
+        else:
+            dtype, stored = _STORED[self.encoder.precision]
+            real = np.arange(state.shape[1]) < self.kept[rows][:, None]
+            flat = state[torch.from_numpy(real).to(state.device)].to(dtype).cpu()
+            return flat.view(torch.uint8).numpy().view(stored)
+        # Not in the except clause, whose traceback would keep the failed tensors alive.
+        return np.concatenate([self.numbers(half) for half in np.array_split(rows, 2)])
+
+    def reader(self, path: Path) -> Callable[[Int64[np.ndarray, " b"]], Tensor]:
+        """Map the file and return a function that reads the states of some rows from it."""
+        dtype, stored = _STORED[self.encoder.precision]
+        mapped = np.memmap(path, dtype=stored, mode="r", shape=self.shape)
+        with warnings.catch_warnings():  # torch has no read-only tensors; this one is only read
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            numbers = torch.from_numpy(mapped).view(dtype)
+        kept, device = self.kept, self.encoder.device
+        order = np.argsort(-self.tokens.lengths, kind="stable")
+        starts = np.empty_like(kept)
+        starts[order] = np.cumsum(kept[order]) - kept[order]
+
+        def read(rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
+            # Padding reads the tokens of the next text, or the last token at the end of the file.
+            at = starts[rows][:, None] + np.arange(kept[rows].max())
+            np.minimum(at, len(numbers) - 1, out=at)
+            return embedding(torch.from_numpy(at), numbers).to(device).float()
+
+        return read
+
+
+def run_trunk(
+    encoder: Encoder,
+    tokens: Tokens,
+    cut: int,
+    *,
+    reads: Reads | None = None,
+    limit: int = DEFAULT_LIMIT,
+    spare: Trunk | None = None,
+    fingerprint: str | None = None,
+    progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
+    team: Team | None = None,
+) -> Trunk:
+    """Run the trunk, blocks 1..`cut`, once over all texts, or find its states in the cache.
+
+    It runs in eval mode and without autograd, whatever mode the model is in. States that cannot be
+    kept are computed each time they are needed.
+
+    Args:
+        encoder: its blocks above `cut` may change afterwards, the rest must not.
+        tokens: the n texts.
+        cut: 0 (the embedding output) to L.
+        reads: keep only the state of the token that the head reads, or the mean of all tokens; None
+            keeps all.
+        limit: bytes that all entries of the cache may take together; 0 keeps nothing.
+        spare: a trunk that must not be removed to make room for this one.
+        fingerprint: `fingerprint_encoder(encoder, cut)`, if already known.
+        progress: called with the rows of each computed batch.
+        team: processes that all make this call, and compute a part each.
+
+    Raises:
+        InputError: if `cut` or `limit` is out of range, or a single text is more than the
+            device's memory can hold.
+    """
+    if not 0 <= cut <= encoder.blocks:
+        raise InputError(f"a cut of {encoder.name} must be in 0..{encoder.blocks}, got {cut}")
+    if limit < 0:
+        raise InputError(f"`limit` must be 0 bytes or more, got {limit}; 0 switches the cache off")
+    source = TrunkSource(encoder, tokens, cut, reads)
+    uncached_trunk = partial(Trunk, cut, reads, False, False, 0.0, 0, _read=source.states)
+    if limit == 0:
+        return uncached_trunk(None)
+    fingerprint = fingerprint or fingerprint_encoder(encoder, cut)
+    path = cache_path("trunks", hash_content(fingerprint, tokens, {"reads": reads}))
+    spared = spare.path if spare is not None else None
+    team = team or Team()
+    about = find_cached(path, source.bytes)
+    cached = all(team.meet(about is not None))
+    try:
+        if not cached or about is None:
+            about = _store(team, source, path, limit, spared, progress)
+        read = source.reader(path)
+    except (CacheError, OSError) as error:
+        return uncached_trunk(f"the states at the cut are computed again in every epoch: {error}")
+    return Trunk(cut, reads, cached, True, about["seconds"], source.bytes, None, read, path)
+
+
+def _store(
+    team: Team,
+    source: TrunkSource,
+    path: Path,
+    limit: int,
+    spare: Path | None,
+    progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
+) -> Mapping[str, Any]:
+    """Compute the states, each process its batches; the first one keeps the file.
+
+    Every process meets the others equally often, whatever fails: a missing one would hang them.
+    """
+    with ExitStack() as stack:
+        start = time.perf_counter()
+        data = sidecar = None
+        fault: LayerscoutError | OSError | None = None
+        if team.own == 0:
+            try:
+                data, sidecar = stack.enter_context(write_entry(path, source.bytes, limit, spare))
+                with data.open("wb") as file:
+                    file.truncate(source.bytes)
+            except (CacheError, OSError) as error:
+                fault = error
+        place = team.meet(None if fault or data is None else str(data))[0]
+        if place is None:
+            raise fault or CacheError("the first process cannot keep them")
+        try:
+            _write_part(team, source, Path(place), progress)
+        except (InputError, OSError) as error:
+            fault = error
+        faults = team.meet(None if fault is None else str(fault))
+        if fault is not None:
+            raise fault
+        if any(faults):
+            raise CacheError(
+                f"another process could not compute its part: {max(filter(None, faults))}"
+            )
+        try:
+            if data is not None and sidecar is not None:
+                content = source.describe(sha256_of(data), time.perf_counter() - start)
+                sidecar.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            stack.close()  # moves the files into place
+        finally:
+            team.meet(None)
+    about = find_cached(path, source.bytes)
+    if about is None:
+        raise CacheError("the computed states are not in the cache")
+    return about
+
+
+def _write_part(
+    team: Team,
+    source: TrunkSource,
+    path: Path,
+    progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
+) -> None:
+    """Write the batches of this process into their places in the file."""
+    place = 0
+    with path.open("r+b") as file:
+        for number, rows in enumerate(source.encoder.batches(source.tokens)):
+            if number % team.size == team.own:
+                file.seek(place)
+                file.write(source.numbers(rows).data)
+            place += source.size_of(rows)
+            if progress:
+                progress(rows)

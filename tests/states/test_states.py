@@ -1,0 +1,518 @@
+"""Kept states: computed once in one pass, found again, read one at a time, and never wrong."""
+
+import resource
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+
+from conftest import flip, real, truncate
+from inputs import expect_refused
+from layerscout import files
+from layerscout.data import Task
+from layerscout.errors import InputError
+from layerscout.models import Encoder, encoder as encoder_module
+from layerscout.states import (
+    States,
+    cache_folder,
+    fingerprint_encoder,
+    fingerprint_task,
+    fingerprints,
+    list_cache,
+    pool_states,
+    pooled,
+    store,
+)
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
+
+TEXTS = (*SENTENCES, "", "cat", "a " * 300)
+BOTH = ("mean", "cls")
+LIMIT = 10**9
+SIZE = 4 * 5 * len(TEXTS) * 16  # of a file: 5 states of 16 numbers
+
+
+@pytest.fixture(scope="module", params=EACH_FAMILY)
+def family(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("families") / request.param
+    return Encoder.load(tiny_checkpoint(folder, request.param))
+
+
+@pytest.fixture
+def encoder(tiny):
+    return Encoder.load(tiny)
+
+
+@pytest.fixture
+def tokens(encoder):
+    return encoder.tokenize(TEXTS)
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Make every pass one of many batches."""
+    monkeypatch.setattr(encoder_module, "CPU_TOKENS", 40)
+
+
+def read(states):
+    """Read all states as an array, (S, n, d)."""
+    return np.stack([states[s] for s in range(len(states))])
+
+
+def check(found, encoder, texts=TEXTS, tolerance=2e-5):
+    """Compare all that was kept with what the encoder gives for the texts."""
+    for pooling, states in found.states.items():
+        expected = encoder.states(texts, pooling=pooling).numpy()
+        assert states.shape == expected.shape
+        assert len(states) == len(expected)
+        array = read(states)
+        assert array.dtype == np.float32
+        np.testing.assert_allclose(array, expected, rtol=tolerance, atol=tolerance)
+
+
+def passes(encoder):
+    """Count the model's forward passes from now on."""
+    count = []
+    encoder.model.register_forward_pre_hook(lambda *_: count.append(1))
+    return count
+
+
+def left():
+    return sorted(path.name for path in cache_folder().glob("*/*"))
+
+
+def test_states_are_the_encoder_s(family):
+    tokens = family.tokenize(TEXTS)
+    computed = pool_states(family, tokens, BOTH, limit=LIMIT)
+    found = pool_states(family, tokens, BOTH, limit=LIMIT)
+    never = pool_states(family, tokens, BOTH, limit=0)
+    assert (computed.cached, found.cached, never.cached) == (set(), set(BOTH), set())
+    for one in (computed, found, never):
+        assert tuple(one.states) == BOTH
+        assert one.warning is None
+        check(one, family)
+    assert (found.seconds, found.saved) == (0, computed.seconds)
+    assert computed.seconds > 0 and never.seconds > 0
+    assert computed.saved == never.saved == 0
+
+
+def test_one_pass_pools_in_both_ways_and_the_second_call_runs_nothing(
+    encoder, tokens, small_batches
+):
+    batches, count, rows = len(encoder.batches(tokens)), passes(encoder), []
+    assert batches > 10
+    pool_states(encoder, tokens, BOTH, limit=LIMIT, progress=rows.extend)
+    assert len(count) == batches
+    assert sorted(rows) == list(range(len(tokens)))
+    for poolings in (BOTH, BOTH[::-1], ("cls",), ("mean", "mean")):
+        found = pool_states(encoder, tokens, poolings, limit=LIMIT, progress=rows.extend)
+        assert found.cached == set(found.states) == set(poolings)
+    assert (len(count), len(rows)) == (batches, len(tokens))
+
+
+def test_only_the_pooling_that_is_missing_is_computed(encoder, tokens):
+    first = pool_states(encoder, tokens, limit=LIMIT)
+    (entry,) = list_cache()
+    mean, written = entry.path, entry.path.stat().st_mtime_ns
+    both = pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    assert both.cached == {"mean"}
+    assert both.seconds > 0 and both.saved == 0
+    check(both, encoder)
+    assert np.array_equal(read(both.states["mean"]), read(first.states["mean"]))
+    assert len(list_cache()) == 2
+    assert mean.stat().st_mtime_ns == written
+
+
+def test_the_entry_says_what_it_is(encoder, tokens):
+    found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    told = {entry.about["pooling"]: dict(entry.about) for entry in list_cache()}
+    assert {entry.path.stat().st_size for entry in list_cache()} == {SIZE}
+    for pooling in BOTH:
+        about = told[pooling]
+        assert len(about.pop("sha256")) == 64
+        assert about.pop("created").endswith("+00:00")
+        assert about.pop("seconds") == found.seconds
+        assert about == {
+            "kind": "states",
+            "model": encoder.name,
+            "pooling": pooling,
+            "texts": len(TEXTS),
+            "shape": [5, len(TEXTS), 16],
+            "dtype": "float32",
+            "bytes": SIZE,
+        }
+
+
+def test_the_seconds_are_those_of_the_forward_pass(encoder, tokens, small_batches, monkeypatch):
+    ticks = iter(range(1000))
+    monkeypatch.setattr(pooled, "perf_counter", lambda: next(ticks))
+    assert pool_states(encoder, tokens, limit=0).seconds == len(encoder.batches(tokens))
+    # Two more readings of the clock for each batch, and none for hashing and writing.
+    assert pool_states(encoder, tokens, limit=LIMIT).seconds == len(encoder.batches(tokens))
+
+
+@pytest.mark.parametrize("limit", [LIMIT, 0])
+def test_the_arrays_are_not_for_writing(encoder, tokens, limit):
+    (part,) = pool_states(encoder, tokens, limit=limit).states["mean"].parts
+    assert isinstance(part, np.memmap) == (limit > 0)
+    with pytest.raises(ValueError, match="read-only"):
+        part[0, 0, 0] = 1
+
+
+def test_dropout_is_off_whatever_mode_the_model_is_in(encoder, tokens):
+    encoder.model.train()
+    encoder.model.pooler.eval()
+    found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    assert encoder.model.training
+    assert not encoder.model.pooler.training
+    encoder.model.eval()
+    assert pool_states(encoder, tokens, BOTH, limit=LIMIT).cached == set(BOTH)
+    check(found, encoder)
+
+
+def test_bfloat16_keeps_float32(tiny):
+    low = Encoder.load(tiny, precision="bfloat16")
+    tokens = low.tokenize(TEXTS)
+    found = pool_states(low, tokens, BOTH, limit=LIMIT)
+    check(found, low)
+    array = read(found.states["mean"])
+    assert not np.array_equal(array, torch.from_numpy(array).bfloat16().float().numpy())
+
+
+@pytest.mark.parametrize("limit", [LIMIT, 0])
+def test_numbers_that_are_not_finite_are_kept(encoder, limit):
+    encoder.model.embeddings.word_embeddings.weight.data[encoder.tokenizer.sep_token_id] = np.nan
+    tokens = encoder.tokenize(["the cat"])
+    for _ in range(2):
+        states = pool_states(encoder, tokens, BOTH, limit=limit).states
+        assert np.isfinite(read(states["cls"])).all(axis=2).ravel().tolist() == [True] + 4 * [False]
+        assert not np.isfinite(read(states["mean"])[1:]).any()
+
+
+def test_what_is_above_the_states_does_not_matter(encoder, tokens):
+    pool_states(encoder, tokens, limit=LIMIT)
+    encoder.model.pooler.dense.weight.data.add_(1)
+    encoder.model.config.update({"id2label": {0: "no"}, "hidden_dropout_prob": 0.3})
+    assert pool_states(replace(encoder, name="another"), tokens, limit=LIMIT).cached == {"mean"}
+
+
+@pytest.mark.parametrize("module", ["embeddings.word_embeddings", "encoder.layer.3.output.dense"])
+def test_other_weights_have_their_own_entries(encoder, tokens, module):
+    pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    encoder.model.get_submodule(module).weight.data[-1, 3] += 1e-6
+    assert pool_states(encoder, tokens, BOTH, limit=LIMIT).cached == set()
+    assert len(list_cache()) == 4
+
+
+def test_a_shorter_model_has_its_own_entries(encoder, tokens):
+    pool_states(encoder, tokens, limit=LIMIT)
+    short = Encoder.load(encoder.source)
+    short.model.config.num_hidden_layers = 2
+    short.model.encoder.layer = short.model.encoder.layer[:2]
+    found = pool_states(short, tokens, limit=LIMIT)
+    assert found.cached == set()
+    assert found.states["mean"].shape == (3, len(TEXTS), 16)
+    check(found, short)
+
+
+def test_other_tokens_precisions_and_versions_have_their_own_entries(
+    tiny, encoder, tokens, monkeypatch
+):
+    others = [
+        replace(tokens, ids=np.where(tokens.ids == tokens.ids[5], 9, tokens.ids)),
+        replace(tokens, types=1 - tokens.types),
+        encoder.tokenize(TEXTS, max_length=20),
+        encoder.tokenize(TEXTS[:-1]),
+        encoder.tokenize(TEXTS[::-1]),
+    ]
+    found = [pool_states(encoder, one, BOTH, limit=LIMIT) for one in (tokens, *others)]
+    low = Encoder.load(tiny, precision="bfloat16")
+    found.append(pool_states(low, tokens, BOTH, limit=LIMIT))
+    monkeypatch.setattr(fingerprints, "version", lambda _: "another")
+    found.append(pool_states(encoder, tokens, BOTH, limit=LIMIT))
+    assert [one.cached for one in found] == [set()] * 8
+    assert len(list_cache()) == 16
+
+
+def test_which_tokens_are_ordinary_matters_to_the_mean_alone(encoder, tokens):
+    pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    every = replace(tokens, ordinary=np.ones_like(tokens.ordinary))
+    found = pool_states(encoder, every, BOTH, limit=LIMIT)
+    assert found.cached == {"cls"}
+    means = encoder.pool(every, np.arange(len(every))).numpy()
+    np.testing.assert_allclose(read(found.states["mean"]), means, rtol=2e-5, atol=2e-5)
+
+
+def test_weights_are_hashed_once_or_not_at_all(encoder, tokens, monkeypatch):
+    hashed = []
+
+    def count(*arguments):
+        hashed.append(arguments)
+        return fingerprint_encoder(*arguments)
+
+    monkeypatch.setattr(pooled, "fingerprint_encoder", count)
+    pool_states(encoder, tokens, BOTH, limit=0)
+    assert hashed == []
+    pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    assert hashed == [(encoder, 4)]
+    known = fingerprint_encoder(encoder, 4)
+    assert pool_states(encoder, tokens, BOTH, limit=LIMIT, fingerprint=known).cached == set(BOTH)
+    assert len(hashed) == 1
+
+
+@pytest.mark.parametrize(
+    ("suffix", "harm"),
+    [
+        (".bin", truncate),
+        (".bin", flip),
+        (".bin", lambda path: path.unlink()),
+        (".json", lambda path: path.unlink()),
+        (".json", lambda path: path.write_text("{}")),
+    ],
+)
+def test_a_harmed_entry_is_computed_again(encoder, tokens, suffix, harm):
+    pool_states(encoder, tokens, limit=LIMIT)
+    before = left()
+    (entry,) = list_cache()
+    harm(entry.path.with_suffix(suffix))
+    again = pool_states(encoder, tokens, limit=LIMIT)
+    assert (again.cached, again.warning) == (set(), None)
+    check(again, encoder)
+    assert left() == before
+    assert pool_states(encoder, tokens, limit=LIMIT).cached == {"mean"}
+
+
+def test_an_entry_that_goes_while_it_is_opened(encoder, tokens, monkeypatch):
+    pool_states(encoder, tokens, limit=LIMIT)
+
+    def found_and_gone(path, size):
+        about = store.find_cached(path, size)
+        path.unlink()
+        return about
+
+    monkeypatch.setattr(pooled, "find_cached", found_and_gone)
+    again = pool_states(encoder, tokens, limit=LIMIT)
+    assert (again.cached, again.warning) == (set(), None)
+    check(again, encoder)
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError])
+def test_a_stop_leaves_nothing_behind(encoder, tokens, small_batches, fault):
+    rows = []
+
+    def stop(batch):
+        rows.extend(batch)
+        if len(rows) > 5:
+            raise fault
+
+    with pytest.raises(fault):
+        pool_states(encoder, tokens, BOTH, limit=LIMIT, progress=stop)
+    assert left() == []
+
+
+def lost(encoder, tokens, **options):
+    """Check that states are right though they cannot be kept; returns the warning."""
+    found = pool_states(encoder, tokens, BOTH, **{"limit": LIMIT} | options)
+    assert found.cached == set()
+    check(found, encoder)
+    assert "\n" not in str(found.warning)
+    return found.warning
+
+
+def test_a_cache_that_is_off_holds_nothing_and_says_nothing(encoder, tokens):
+    assert lost(encoder, tokens, limit=0) is None
+    assert not cache_folder().exists()
+
+
+def test_states_that_are_larger_than_the_cache(encoder, tokens):
+    assert pool_states(encoder, encoder.tokenize(["cat"]), limit=1000).warning is None
+    before = left()
+    assert lost(encoder, tokens, limit=2 * SIZE - 1) == (
+        "the states are held in memory and not kept: the cache may hold 1.22e-05 GB, and "
+        "1.22e-05 GB are needed; raise --cache-limit"
+    )
+    assert left() == before
+    assert pool_states(encoder, tokens, BOTH, limit=2 * SIZE).warning is None
+    assert [entry.about["texts"] for entry in list_cache()] == [len(TEXTS)] * 2
+
+
+def test_what_was_found_does_not_make_way_for_what_is_missing(encoder, tokens):
+    pool_states(encoder, tokens, limit=LIMIT)
+    short = pool_states(encoder, tokens, BOTH, limit=SIZE + 1000)
+    assert short.cached == {"mean"}
+    assert short.warning.endswith("are needed; raise --cache-limit")
+    check(short, encoder)
+    assert [entry.about["pooling"] for entry in list_cache()] == ["mean"]
+
+
+@pytest.fixture
+def full():
+    """Make the system's own writes fail behind so many bytes of a file."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+def test_a_disk_that_is_full_in_the_middle(encoder, tokens, small_batches, full):
+    full(SIZE - 4 * 16 * 10)  # the last ten rows of the last state are too many
+    warning = lost(encoder, tokens)
+    assert warning.startswith("the states are held in memory and not kept: cannot write to the")
+    assert warning.endswith("File too large; set LAYERSCOUT_CACHE to another folder")
+    assert left() == []
+
+
+def test_a_read_only_cache(encoder, tokens, monkeypatch):
+    pool_states(encoder, tokens, limit=LIMIT)
+
+    def refuse(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(store.os, "utime", refuse)
+    assert pool_states(encoder, tokens, limit=LIMIT).cached == {"mean"}
+    found = pool_states(encoder, tokens, ("cls",), limit=LIMIT)
+    assert "Read-only file system; set LAYERSCOUT_CACHE" in found.warning
+    check(found, encoder)
+
+
+def test_a_cache_folder_that_cannot_be_made(encoder, tokens):
+    cache_folder().touch()
+    assert "set LAYERSCOUT_CACHE to another folder" in lost(encoder, tokens)
+
+
+def test_states_that_fit_nowhere_are_refused_before_they_are_computed(
+    encoder, tokens, full, monkeypatch
+):
+    monkeypatch.setattr(pooled, "MEMORY", SIZE)
+    assert pool_states(encoder, tokens, limit=0).cached == set()
+    count = passes(encoder)
+    words = "1.22e-05 GB … 5 states of 19 examples, 16 numbers … 6.08e-06 GB that memory may hold"
+    remedy = " … raise --cache-limit, or read fewer --examples"
+    expect_refused(
+        f"{words} … the cache is off{remedy}", pool_states, encoder, tokens, BOTH, limit=0
+    )
+    expect_refused(f"{words} … may hold 1e-09{remedy}", pool_states, encoder, tokens, BOTH, limit=1)
+    assert count == []
+    full(SIZE // 2)
+    words += " … set LAYERSCOUT_CACHE to another folder, or read fewer --examples"
+    expect_refused(words, pool_states, encoder, tokens, BOTH, limit=LIMIT)
+    assert left() == []
+
+
+def test_memory_that_is_short_halves_the_batch(encoder, tokens, monkeypatch):
+    batch = Encoder.batch
+
+    def small(self, tokens, rows):
+        if len(rows) > limit:
+            raise torch.OutOfMemoryError
+        return batch(self, tokens, rows)
+
+    monkeypatch.setattr(Encoder, "batch", small)
+    limit = 3
+    found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    limit = 100
+    check(found, encoder)
+    limit = 0
+    with pytest.raises(InputError, match="a text of 13 tokens does not fit into the memory of"):
+        pool_states(encoder, encoder.tokenize(SENTENCES[:1]), limit=LIMIT)
+    assert len(list_cache()) == 2
+
+
+def test_what_is_out_of_range_is_one_line(encoder, tokens):
+    expect_refused(
+        "unknown pooling 'men', did you mean 'mean'?",
+        pool_states,
+        encoder,
+        tokens,
+        ["men"],
+        limit=0,
+    )
+    expect_refused(
+        "`limit` must be 0 bytes or more, got -1", pool_states, encoder, tokens, limit=-1
+    )
+
+
+def test_growing_samples_joined_are_the_whole(encoder, small_batches):
+    sizes = [0, 4, 5, 19]
+    parts = [
+        pool_states(encoder, encoder.tokenize(TEXTS[start:stop]), limit=limit).states["mean"]
+        for start, stop, limit in zip(sizes, sizes[1:], (LIMIT, 0, LIMIT), strict=False)
+    ]
+    whole = parts[0] + parts[1] + parts[2]
+    other = parts[0] + (parts[1] + parts[2])
+    assert whole.shape == (5, len(TEXTS), 16)
+    expected = encoder.states(TEXTS).numpy()
+    for states in (whole, other):
+        np.testing.assert_allclose(read(states), expected, rtol=2e-5, atol=2e-5)
+    rows = np.array([18, 3, 0, 4, 3])
+    np.testing.assert_allclose(read(whole.take(rows)), expected[:, rows], rtol=2e-5, atol=2e-5)
+    assert all(a is b for a, b in zip(whole.parts, (p.parts[0] for p in parts), strict=True))
+
+
+@given(st.data())
+def test_joining_and_taking_is_that_of_arrays(data):
+    S, d = 3, 2
+    count = st.integers(0, 6)
+    joined, expected = None, None
+    for number in range(data.draw(st.integers(1, 4))):
+        n = data.draw(count)
+        array = np.arange(S * n * d, dtype=np.float32).reshape(S, n, d) + 1000 * number
+        rows = np.array(data.draw(st.permutations(range(n))), dtype=np.int64)
+        states = States((array,), rows)
+        joined = states if joined is None else joined + states
+        array = array[:, rows]
+        expected = array if expected is None else np.concatenate([expected, array], axis=1)
+        if expected.shape[1] and data.draw(st.booleans()):
+            places = st.integers(0, expected.shape[1] - 1)
+            rows = np.array(data.draw(st.lists(places, max_size=8)), dtype=np.int64)
+            joined, expected = joined.take(rows), expected[:, rows]
+    assert joined.shape == expected.shape
+    assert np.array_equal(read(joined), expected)
+
+
+def test_long_states_are_read_in_pieces_by_several_threads(monkeypatch):
+    monkeypatch.setattr(pooled, "CHUNK", 7)
+    rng = np.random.default_rng(0)
+    parts = [rng.standard_normal((6, n, 3), dtype=np.float32) for n in (50, 1, 34)]
+    rows = rng.permutation(85)
+    states = States(tuple(parts), rows)
+    expected = np.concatenate(parts, axis=1)[:, rows]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(states.__getitem__, range(6)))
+    assert np.array_equal(np.stack(found), expected)
+    with pytest.raises(IndexError):
+        states[6]
+
+
+def test_states_of_other_sizes_cannot_be_joined():
+    states = States((np.zeros((3, 2, 4), dtype=np.float32),), np.arange(2))
+    for S, d in ((2, 4), (3, 5)):
+        other = States((np.zeros((S, 2, d), dtype=np.float32),), np.arange(2))
+        with pytest.raises(ValueError, match=f"3 states of width 4 .* {S} states of width {d}"):
+            states + other
+
+
+@pytest.mark.real
+def test_a_real_encoder():
+    encoder = Encoder.load(real("models", "all-MiniLM-L6-v2"))
+    tokens = encoder.tokenize(TEXTS)
+    check(pool_states(encoder, tokens, BOTH, limit=LIMIT), encoder, tolerance=2e-4)
+    check(pool_states(encoder, tokens, BOTH, limit=LIMIT), encoder, tolerance=2e-4)
+
+
+def test_tasks_differ_in_words_tags_and_sets_of_labels():
+    tags = [["O", "B-X", "O"], ["O", "O"]]
+    words = [["New York", "is", "big"], ["a", "b"]]
+    others = [
+        (words, tags),
+        ([["New", "York is", "big"], ["a", "b"]], tags),  # the same text, cut elsewhere
+        (words, [["O", "O", "B-X"], ["O", "O"]]),
+        ([["New York", "is"], ["big", "a", "b"]], [["O", "B-X"], ["O", "O", "O"]]),
+    ]
+    found = {fingerprint_task(Task.from_lists(*lists)) for lists in others}
+    assert len(found) == len(others)
+    texts, labels = ["a", "b"], [["x"], ["x", "y"]]
+    several = [fingerprint_task(Task.from_lists(texts, some)) for some in (labels, labels[::-1])]
+    assert several[0] != several[1] == fingerprint_task(Task.from_lists(texts, labels[::-1]))

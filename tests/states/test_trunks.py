@@ -1,0 +1,509 @@
+"""Trunks: the states at a cut, computed once, found again, and never wrong."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+from conftest import flip, real, truncate
+from layerscout import files
+from layerscout.errors import InputError
+from layerscout.models import Encoder, encoder as encoder_module
+from layerscout.states import (
+    Team,
+    cache_folder,
+    fingerprint_encoder,
+    fingerprints,
+    list_cache,
+    run_trunk,
+    trunks,
+)
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
+
+TEXTS = (*SENTENCES, "", "cat", "a " * 300)
+ROWS = np.array([3, 17, 0, 18, 3, 16, 9])  # in no order, one of them twice, some very short
+
+
+@pytest.fixture(scope="module", params=EACH_FAMILY)
+def family(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("families") / request.param
+    return Encoder.load(tiny_checkpoint(folder, request.param))
+
+
+@pytest.fixture
+def encoder(tiny):
+    return Encoder.load(tiny)
+
+
+@pytest.fixture
+def tokens(encoder):
+    return encoder.tokenize(TEXTS)
+
+
+def expected(encoder, tokens, rows, cut, reads=None):
+    """Give what a pass to the cut gives, and which entries are real tokens."""
+    inputs = encoder.batch(tokens, rows)
+    with torch.no_grad():
+        state = encoder.cut(inputs, cut).float()
+    mask = inputs["attention_mask"].bool()
+    if reads is None:
+        return state, mask
+    if reads == "mean":
+        means = [one[real].mean(dim=0) for one, real in zip(state, mask, strict=True)]
+        return torch.stack(means)[:, None], mask[:, :1]
+    at = torch.zeros(len(rows), dtype=int) if reads == "first" else mask.sum(dim=1) - 1
+    return state[torch.arange(len(rows)), at][:, None], mask[:, :1]
+
+
+def check(kept, encoder, tokens, rows=ROWS, tolerance=2e-5):
+    """Compare all that a trunk gives for some rows with a pass to the cut."""
+    state, mask = expected(encoder, tokens, rows, kept.cut, kept.reads)
+    found = kept.states(rows)
+    assert found.shape == state.shape
+    assert found.dtype == torch.float32
+    assert found.isfinite().all()
+    torch.testing.assert_close(found[mask], state[mask], rtol=tolerance, atol=tolerance)
+
+
+def passes(encoder):
+    """Count the model's forward passes from now on."""
+    count = []
+    encoder.model.register_forward_pre_hook(lambda *_: count.append(1))
+    return count
+
+
+def left():
+    return sorted(path.name for path in cache_folder().glob("*/*"))
+
+
+@pytest.mark.parametrize("reads", [None, "first", "last", "mean"])
+def test_states_are_those_of_a_pass_to_the_cut(family, reads):
+    tokens = family.tokenize(TEXTS)
+    for cut in range(family.blocks + 1):
+        computed = run_trunk(family, tokens, cut, reads=reads)
+        found = run_trunk(family, tokens, cut, reads=reads)
+        never = run_trunk(family, tokens, cut, reads=reads, limit=0)
+        assert (computed.cached, found.cached, never.cached) == (False, True, False)
+        assert (computed.kept, found.kept, never.kept) == (True, True, False)
+        for one in (computed, found, never):
+            check(one, family, tokens)
+            check(one, family, tokens, np.array([16]))
+
+
+def test_what_follows_the_cut_goes_on_from_the_states(family):
+    tokens = family.tokenize(TEXTS)
+    inputs = family.batch(tokens, ROWS)
+    mask = inputs["attention_mask"].bool()
+    whole = family.model(**inputs).last_hidden_state
+    for cut in range(family.blocks + 1):
+        for limit in (10**9, 0):
+            state = run_trunk(family, tokens, cut, limit=limit).states(ROWS).requires_grad_()
+            output = family.resume(inputs, state, cut)
+            torch.testing.assert_close(output[mask], whole[mask], rtol=1e-4, atol=2e-5)
+            (gradient,) = torch.autograd.grad(output[mask].square().sum(), state)
+            assert gradient[mask].abs().sum() > 0
+            assert gradient[~mask].abs().sum() == 0  # so the padding is read by nobody
+
+
+def test_bfloat16_takes_two_bytes_a_number(tiny):
+    low = Encoder.load(tiny, precision="bfloat16")
+    tokens = low.tokenize(TEXTS)
+    for kept in (
+        run_trunk(low, tokens, 2),
+        run_trunk(low, tokens, 2),
+        run_trunk(low, tokens, 2, limit=0),
+    ):
+        check(kept, low, tokens, tolerance=0.05)
+        found = kept.states(ROWS)
+        assert torch.equal(found, found.bfloat16().float())
+    (entry,) = list_cache()
+    assert entry.path.stat().st_size == 2 * 16 * len(tokens.ids)
+
+
+def test_the_file_holds_the_real_tokens_and_the_entry_says_what_it_is(encoder, tokens):
+    rows = []
+    kept = run_trunk(encoder, tokens, 3, progress=rows.extend)
+    assert sorted(rows) == list(range(len(tokens)))
+    (entry,) = list_cache()
+    size = 4 * 16 * len(tokens.ids)
+    assert kept.bytes == entry.path.stat().st_size == size
+    assert size < entry.bytes < 1.05 * size
+    told = dict(entry.about)
+    assert len(told.pop("sha256")) == 64
+    assert told.pop("created").endswith("+00:00")
+    assert told.pop("seconds") == kept.seconds > 0
+    assert told == {
+        "kind": "trunk",
+        "model": encoder.name,
+        "cut": 3,
+        "reads": None,
+        "texts": len(TEXTS),
+        "shape": [len(tokens.ids), 16],
+        "dtype": "float32",
+        "bytes": size,
+    }
+
+
+def test_dropout_is_off_whatever_mode_the_model_is_in(encoder, tokens):
+    encoder.model.train()
+    encoder.model.pooler.eval()
+    kept = [run_trunk(encoder, tokens, 4, limit=limit) for limit in (10**9, 0)]
+    states = [one.states(ROWS) for one in kept]
+    assert encoder.model.training
+    assert not encoder.model.pooler.training
+    encoder.model.eval()
+    state, mask = expected(encoder, tokens, ROWS, 4)
+    for one in states:
+        torch.testing.assert_close(one[mask], state[mask], rtol=2e-5, atol=2e-5)
+        assert not one.requires_grad
+
+
+def shorter(encoder, **settings):
+    """Load the encoder's checkpoint again with other settings, such as fewer blocks."""
+    model = AutoModel.from_pretrained(encoder.source, **settings).eval()
+    return replace(encoder, name="another name", model=model)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: e.model.encoder.layer[2].output.dense.weight.data.add_(1),
+        lambda e: e.model.pooler.dense.weight.data.add_(1),
+        lambda e: e.model.config.update({"id2label": {0: "no"}, "hidden_dropout_prob": 0.3}),
+        lambda e: e.model.requires_grad_(True).train(),
+    ],
+)
+def test_what_lies_above_the_cut_does_not_matter(encoder, tokens, change):
+    first = run_trunk(encoder, tokens, 2)
+    change(encoder)
+    count, seen = passes(encoder), []
+    again = run_trunk(encoder, tokens, 2, progress=seen.extend)
+    assert again.cached
+    assert again.seconds == first.seconds
+    assert torch.equal(again.states(ROWS), first.states(ROWS))
+    assert count == seen == []
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("bert", {"num_hidden_layers": 2}),
+        ("bert", {"num_hidden_layers": 3, "num_labels": 5}),
+        ("distilbert", {"n_layers": 3}),
+        (
+            "modernbert",
+            {"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]},
+        ),
+    ],
+)
+def test_a_model_whose_head_moved_down_has_the_same_trunk(tmp_path, name, settings):
+    encoder = Encoder.load(tiny_checkpoint(tmp_path / name, name))
+    tokens = encoder.tokenize(TEXTS)
+    run_trunk(encoder, tokens, 2)
+    short = shorter(encoder, **settings)
+    assert short.blocks < encoder.blocks
+    assert run_trunk(short, tokens, 2).cached
+
+
+def test_albert_s_groups_of_weights_count_by_the_blocks_that_use_them(tmp_path):
+    encoder = Encoder.load(tiny_checkpoint(tmp_path / "albert", "albert", num_hidden_groups=2))
+    tokens = encoder.tokenize(TEXTS)
+    run_trunk(encoder, tokens, 2)
+    groups = encoder.model.encoder.albert_layer_groups
+    next(groups[1].parameters()).data.add_(1)  # of blocks 3 and 4
+    assert run_trunk(encoder, tokens, 2).cached
+    assert not run_trunk(shorter(encoder, num_hidden_layers=2), tokens, 2).cached  # uses both
+    next(groups[0].parameters()).data.add_(1)
+    assert not run_trunk(encoder, tokens, 2).cached
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: e.model.encoder.layer[1].output.dense.bias.data[3].add_(1e-6),
+        lambda e: e.model.encoder.layer[0].attention.self.query.weight.data.mul_(2),
+        lambda e: e.model.embeddings.word_embeddings.weight.data.neg_(),
+        lambda e: e.model.embeddings.position_ids.data[0, 0].add_(1),
+        lambda e: e.model.config.update({"hidden_act": "relu"}),
+        lambda e: e.model.set_attn_implementation("eager"),
+    ],
+)
+def test_another_trunk_is_not_taken_for_this_one(encoder, tokens, change):
+    run_trunk(encoder, tokens, 2)
+    change(encoder)
+    assert not run_trunk(encoder, tokens, 2).cached
+
+
+def test_other_tokens_cuts_precisions_and_versions_have_their_own_entries(
+    tiny, encoder, tokens, monkeypatch
+):
+    offsets = tokens.offsets.copy()
+    offsets[1] += 1
+    others = [
+        replace(tokens, ids=np.where(tokens.ids == tokens.ids[5], 9, tokens.ids)),
+        replace(tokens, types=1 - tokens.types),
+        replace(tokens, offsets=offsets),
+        encoder.tokenize(TEXTS[:-1]),
+    ]
+    found = [run_trunk(encoder, one, 2) for one in (tokens, *others)]
+    found += [run_trunk(encoder, tokens, 1), run_trunk(encoder, tokens, 2, reads="first")]
+    found.append(run_trunk(Encoder.load(tiny, precision="bfloat16"), tokens, 2))
+    monkeypatch.setattr(fingerprints, "version", lambda _: "another")
+    found.append(run_trunk(encoder, tokens, 2))
+    assert [one.cached for one in found] == [False] * 9
+    assert len(list_cache()) == 9
+
+
+@pytest.mark.parametrize(
+    ("suffix", "harm"),
+    [
+        (".bin", truncate),
+        (".bin", flip),
+        (".bin", lambda path: path.write_bytes(path.read_bytes() + b"more")),
+        (".bin", lambda path: path.unlink()),
+        (".json", lambda path: path.unlink()),
+        (".json", lambda path: path.write_bytes(b"\xff\xfe")),
+        (".json", lambda path: path.write_text("[" * 100_000)),
+        (".json", lambda path: path.write_text("[1, 2]")),
+        (".json", lambda path: path.write_text("{}")),
+        (
+            ".json",
+            lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": 0})),
+        ),
+    ],
+)
+def test_a_harmed_entry_is_computed_again(encoder, tokens, suffix, harm):
+    run_trunk(encoder, tokens, 2)
+    before = left()
+    (entry,) = list_cache()
+    harm(entry.path.with_suffix(suffix))
+    again = run_trunk(encoder, tokens, 2)
+    assert (again.cached, again.kept, again.warning) == (False, True, None)
+    check(again, encoder, tokens)
+    assert left() == before
+    assert run_trunk(encoder, tokens, 2).cached
+
+
+def test_weights_are_hashed_once_or_not_at_all(encoder, tokens, monkeypatch):
+    known = fingerprint_encoder(encoder, 2)
+    first = run_trunk(encoder, tokens, 2, fingerprint=known)
+    assert run_trunk(encoder, tokens, 2).cached  # with the same key
+    monkeypatch.setattr(trunks, "fingerprint_encoder", None)
+    assert run_trunk(encoder, tokens, 2, fingerprint=known).path == first.path
+    assert not run_trunk(encoder, tokens, 2, limit=0).kept
+
+
+@pytest.mark.whole
+def test_a_killed_run_leaves_nothing_that_could_be_taken_for_an_entry(tiny, encoder, tokens):
+    code = """if True:
+        import os, signal, sys
+        from layerscout.models import Encoder
+        from layerscout.states import run_trunk
+        def stop(rows):
+            os.kill(os.getpid(), signal.SIGKILL)
+        encoder = Encoder.load(sys.argv[1])
+        run_trunk(encoder, encoder.tokenize(sys.argv[2:]), 2, progress=stop)
+    """
+    run = subprocess.run([sys.executable, "-c", code, tiny, *TEXTS], check=False)
+    assert run.returncode == -signal.SIGKILL
+    temporaries = left()
+    assert {name.rsplit(".")[-1] for name in temporaries} == {"bin", "json"}
+    assert all(name.startswith(".") and ".layerscout-part." in name for name in temporaries)
+    assert list_cache() == []
+    run_trunk(encoder, tokens, 2)
+    assert set(temporaries) < set(left())  # the other run may still be at it
+    long_ago = files.time.time() - files.STALE - 1
+    for path in cache_folder().glob("*/.*"):
+        os.utime(path, (long_ago, long_ago))
+    run_trunk(encoder, tokens, 1)
+    assert set(temporaries) & set(left()) == set()
+    assert len(list_cache()) == 2
+
+
+def lost(encoder, tokens, **options):
+    """Check that states are right though they cannot be kept; returns the warning."""
+    for reads in (None, "first"):
+        found = run_trunk(encoder, tokens, 2, reads=reads, **options)
+        assert (found.kept, found.cached, found.bytes) == (False, False, 0)
+        check(found, encoder, tokens)
+    assert "\n" not in str(found.warning)
+    return found.warning
+
+
+def test_a_cache_that_is_off_holds_nothing_and_says_nothing(encoder, tokens):
+    assert lost(encoder, tokens, limit=0) is None
+    assert not cache_folder().exists()
+
+
+def test_states_that_are_larger_than_the_cache(encoder, tokens):
+    run_trunk(encoder, tokens, 1, reads="first")
+    before = left()
+    assert lost(encoder, tokens, limit=1000) == (
+        "the states at the cut are computed again in every epoch: the cache may hold 1e-06 GB, and "
+        "1.22e-06 GB are needed; raise --cache-limit"
+    )
+    assert left() == before
+
+
+def test_a_disk_that_is_full_in_the_middle(encoder, tokens):
+    # A limit on the size of files makes the system's own write fail.
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, old[1]))
+    try:
+        warning = lost(encoder, tokens)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert "cannot write to the cache" in warning
+    assert warning.endswith("File too large; set LAYERSCOUT_CACHE to another folder")
+    assert left() == []
+
+
+def test_memory_that_is_short_halves_the_batch(encoder, tokens, monkeypatch):
+    cut = Encoder.cut
+
+    def small(self, inputs, block):
+        if len(inputs["input_ids"]) > limit:
+            raise torch.OutOfMemoryError
+        return cut(self, inputs, block)
+
+    monkeypatch.setattr(Encoder, "cut", small)
+    for limit, reads in ((3, None), (2, "first")):
+        kept = run_trunk(encoder, tokens, 2, reads=reads)
+        limit = 100
+        check(kept, encoder, tokens)
+    limit = 0
+    with pytest.raises(InputError, match="a text of 128 tokens does not fit into the memory of"):
+        run_trunk(encoder, tokens, 1)
+    assert len(list_cache()) == 2
+
+
+def test_what_is_out_of_range_is_one_line(encoder, tokens):
+    for cut in (-1, 5):
+        with pytest.raises(InputError, match=f"must be in 0..4, got {cut}"):
+            run_trunk(encoder, tokens, cut)
+    with pytest.raises(InputError, match="`limit` must be 0 bytes or more, got -1; 0 switches"):
+        run_trunk(encoder, tokens, 2, limit=-1)
+    assert left() == []
+
+
+@pytest.mark.real
+def test_a_real_encoder():
+    encoder = Encoder.load(real("models", "all-MiniLM-L6-v2"))
+    tokens = encoder.tokenize(TEXTS)
+    kept = run_trunk(encoder, tokens, 4)
+    check(kept, encoder, tokens, tolerance=2e-4)
+    assert kept.bytes == 4 * 384 * len(tokens.ids)
+
+
+def test_first_tokens_of_many_texts_are_computed_in_small_batches(encoder, monkeypatch):
+    monkeypatch.setattr(encoder_module, "CPU_TOKENS", 40)
+    tokens = encoder.tokenize(SENTENCES)
+    expected = run_trunk(encoder, tokens, 2, reads="first").states(np.arange(len(tokens)))
+    sizes = []
+    original = Encoder.batch
+
+    def batch(self, *arguments):
+        inputs = original(self, *arguments)
+        sizes.append(inputs["input_ids"].numel())
+        return inputs
+
+    monkeypatch.setattr(Encoder, "batch", batch)
+    rows = np.array([3, 0, 15, 7, 3])
+    anew = run_trunk(encoder, tokens, 2, reads="first", limit=0)
+    assert torch.allclose(anew.states(rows), expected[rows], atol=1e-5)
+    assert len(sizes) > 1 and max(sizes) <= 40
+
+
+def test_what_is_in_use_does_not_make_way(encoder):
+    training, validation = encoder.tokenize(SENTENCES[:8]), encoder.tokenize(SENTENCES[8:])
+    first = run_trunk(encoder, training, 2)
+    size = encoder.model.config.hidden_size * 4
+    limit = max(first.bytes, int(validation.lengths.sum()) * size) + 1000
+    second = run_trunk(encoder, validation, 2, limit=limit, spare=first)
+    assert not second.kept and "--cache-limit" in second.warning
+    assert run_trunk(encoder, training, 2).cached
+    assert run_trunk(encoder, validation, 2, limit=limit).kept
+    assert not run_trunk(encoder, training, 2).cached
+
+
+def team_of(size):
+    """Make processes that are threads here."""
+    barrier, said = threading.Barrier(size), [None] * size
+
+    def member(own):
+        def meet(mine):
+            said[own] = mine
+            barrier.wait(timeout=60)
+            heard = list(said)
+            barrier.wait(timeout=60)
+            return heard
+
+        return Team(own, size, meet)
+
+    return [member(own) for own in range(size)]
+
+
+def together(size, work, tiny):
+    """Run work for every member of a team at the same time; give what each gives.
+
+    The encoders are loaded beforehand: while a model loads, transformers 5.23 replaces the method
+    that ties weights of all models, and two threads that do so at once leave it replaced.
+    """
+    encoders = [Encoder.load(tiny) for _ in range(size)]
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(work, encoders, team_of(size)))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_processes_compute_a_part_each(tiny, tokens, monkeypatch, cache, size):
+    monkeypatch.setattr("layerscout.models.encoder.CPU_TOKENS", 40)
+    alone = run_trunk(Encoder.load(tiny), tokens, 2)
+    expected = alone.path.read_bytes()
+    alone.path.unlink()
+    computed, numbers = [], trunks.TrunkSource.numbers
+
+    def noting(self, rows):
+        computed.append(rows)
+        return numbers(self, rows)
+
+    monkeypatch.setattr(trunks.TrunkSource, "numbers", noting)
+    found = together(size, lambda one, team: run_trunk(one, tokens, 2, team=team), tiny)
+    assert all(one.kept and not one.cached for one in found)
+    assert found[0].path.read_bytes() == expected
+    assert sorted(np.concatenate(computed)) == list(range(len(tokens)))
+    computed.clear()
+    found = together(size, lambda one, team: run_trunk(one, tokens, 2, team=team), tiny)
+    assert all(one.cached for one in found) and not computed
+    assert not list(cache.rglob(".*"))
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_a_process_that_cannot_write_leaves_all_without(tiny, tokens, monkeypatch, cache, culprit):
+    write = trunks._write_part
+
+    def full(team, *given):
+        if team.own == culprit:
+            raise OSError(28, "No space left on device")
+        write(team, *given)
+
+    monkeypatch.setattr(trunks, "_write_part", full)
+    found = together(2, lambda one, team: run_trunk(one, tokens, 2, team=team), tiny)
+    assert not any(one.kept for one in found)
+    assert all("No space left" in one.warning for one in found)
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_a_first_process_without_room_leaves_all_without(tiny, tokens):
+    found = together(2, lambda one, team: run_trunk(one, tokens, 2, limit=1, team=team), tiny)
+    assert not any(one.kept for one in found)
+    assert "the cache may hold" in found[0].warning

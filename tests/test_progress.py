@@ -1,0 +1,74 @@
+"""How far the work is, on a terminal and in a log."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from layerscout import progress as module
+from layerscout.progress import show_progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Give seconds that pass when the test says so."""
+    now = [0.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_log_gets_a_plain_line_a_minute(clock, capsys):
+    with show_progress(True) as show:
+        for second in range(200):
+            clock[0] = second
+            show("training", second, 200)
+        clock[0] = 1000
+        show("judging", 1, 0, "1 of many")
+    _, errors = capsys.readouterr()
+    assert errors == "training: 30%\ntraining: 60%\ntraining: 90%\njudging: 1 of many\n"
+
+
+def test_short_work_and_unwanted_lines_leave_a_log_empty(clock, capsys):
+    with show_progress(True) as show:
+        clock[0] = 59
+        show("training", 1, 2)
+    with show_progress(False) as show:
+        clock[0] = 1000
+        show("training", 1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_a_line_that_is_gone_at_the_end(clock, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with show_progress(True) as show:
+        clock[0] = 1000
+        show("training", 1, 2)
+    printed, errors = capsys.readouterr()
+    assert printed == "" and "training" in errors
+    assert "training: 50%" not in errors and errors.endswith("\x1b[2K")
+
+
+def test_a_function_is_called_in_place_of_a_bar(clock, capsys):
+    calls = []
+    with show_progress(lambda *call: calls.append(call)) as show:
+        clock[0] = 1000
+        show("training", 1, 2, "a note")
+    assert calls == [("training", 1, 2, "a note")]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_stages_are_logged_once_each(caplog):
+    caplog.set_level(logging.INFO, "layerscout")
+    with show_progress(False) as show:
+        for stage, done in (("scanning", 0), ("scanning", 1), ("training", 0)):
+            show(stage, done, 2)
+    assert [record.getMessage() for record in caplog.records] == ["scanning", "training"]
+    assert {record.name for record in caplog.records} == {"layerscout.progress"}
+
+
+def test_without_logging_set_up_a_warning_is_silent():
+    code = "import layerscout, logging; logging.getLogger('layerscout.scanning').warning('!')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

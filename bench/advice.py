@@ -37,7 +37,7 @@ SHOWN = 0.5  # the budget of the picture, which is the default of `auto`
 
 
 def read_records(folder: Path) -> tuple[list[CellRecord], list[CellRecord]]:
-    """Give what was tuned and what was scanned."""
+    """Return what was tuned and what was scanned."""
     tuned: list[CellRecord] = []
     scanned: list[CellRecord] = []
     for path in sorted(folder.glob("*.json")):

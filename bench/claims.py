@@ -124,17 +124,17 @@ def span(found: Iterable[float]) -> str:
 
 
 def correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Give Pearson's correlation."""
+    """Return Pearson's correlation."""
     return float(np.corrcoef(one, other)[0, 1])
 
 
 def curve(frame: pd.DataFrame, measure: str, **where: Any) -> dict[int, float]:
-    """Give a measure by state, in their order."""
+    """Return a measure by state, in their order."""
     return dict(sorted(values(frame, measure, ("at",), **where).items()))
 
 
 def toward(found: Mapping[Any, float], better: str) -> dict[Any, float]:
-    """Give correlations with something good the sign that says whether the better goes with it."""
+    """Return correlations signed so that above 0 the better goes with something good."""
     return {key: -value if better == "lower" else value for key, value in found.items()}
 
 
@@ -142,7 +142,7 @@ def toward(found: Mapping[Any, float], better: str) -> dict[Any, float]:
 
 
 def agreement(frame: pd.DataFrame, key: str) -> dict[Any, float]:
-    """Give the correlation of a score with probing, by model and task; higher is better."""
+    """Return the correlation of a score with probing, by model and task; higher is better."""
     return toward(values(frame, f"pearson:{key}", ("model", "task")), SCORES[key].better)
 
 
@@ -288,7 +288,7 @@ EVEN = ("p = 0.5", "even")
 def drawn_curves(
     frame: pd.DataFrame, key: str, first: Collection[str]
 ) -> dict[str, dict[str, dict[int, float]]]:
-    """Give ν of states 1..L by task and sample; the sample named first has the first place."""
+    """Return ν of states 1..L by task and sample; the sample named first has the first place."""
     found: dict[str, dict[str, dict[int, float]]] = {}
     for task in dict.fromkeys(frame["grid"]):
         names = list(dict.fromkeys(frame[frame["grid"] == task]["per_class"]))
@@ -302,7 +302,7 @@ def drawn_curves(
 
 
 def lowest(found: Mapping[int, float]) -> int:
-    """Give the state with the lowest value."""
+    """Return the state with the lowest value."""
     return int(min(found, key=found.__getitem__))
 
 

@@ -51,7 +51,7 @@ def list_items(paper: str) -> list[str]:
 
 
 def list_rows(paper: str) -> list[list[str]]:
-    """Give a row for each figure and table of a paper and each recipe that makes it."""
+    """Return a row for each figure and table of a paper and each recipe that makes it."""
     kept = [read_runs(folder) for folder in (KEPT, BASE_KEPT) if (folder / "studies.json").exists()]
     recipes = {name: load_recipe(name) for name in list_recipes() if name.startswith(paper)}
     items = list_items(paper)

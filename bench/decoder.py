@@ -25,7 +25,7 @@ import torch
 
 import layerscout as ls
 from layerscout.data import Targets
-from layerscout.models import Encoder, equip, make_classifier
+from layerscout.models import Encoder, make_classifier, make_trainable
 from layerscout.plans import ModelShape, Settings, Work, block_flops, cost, make_plan, trunk_flops
 from layerscout.reporting import place_side_by_side, save_chart
 from layerscout.scores import SCORES
@@ -106,7 +106,7 @@ def few_blocks(bench: Bench) -> float:
     """Train LoRA on three blocks from nothing: seconds of the trunk and of all steps."""
     clear_cache()
     plan = make_plan(FEW, bench.encoder.blocks)
-    model = equip(make_classifier(bench.encoder, plan, LABELS), plan, LORA).model
+    model = make_trainable(make_classifier(bench.encoder, plan, LABELS), plan, LORA).model
     validation = examples(bench, plan, 8)
     training = examples(bench, plan)
     run, _ = train(
@@ -175,7 +175,7 @@ def long_inputs(encoder: Encoder, task: ls.Task, repeats: int) -> Section:
         steps, flops = {}, {}
         for name in (FEW, ALL):
             plan = make_plan(name, encoder.blocks)
-            model = equip(make_classifier(encoder, plan, LABELS), plan, LORA).model.train()
+            model = make_trainable(make_classifier(encoder, plan, LABELS), plan, LORA).model.train()
             made = Examples.prepare(encoder, plan, tokens, Targets.of(np.zeros(1, np.int64)))
 
             def step(model: Any = model, made: Examples = made) -> None:
@@ -478,7 +478,7 @@ def compare_poolings(trials: Path) -> Section:
 def _share_in_order(
     values: Sequence[float | None], better: str, plans: Sequence[tuple[int, int, float]]
 ) -> float | None:
-    """Give the share of pairs of plans of equal width that the score orders rightly."""
+    """Return the share of pairs of plans of equal width that the score orders rightly."""
     sign = 1 if better == "higher" else -1
     right = total = 0.0
     for width, head, value in plans:

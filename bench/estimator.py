@@ -193,7 +193,7 @@ class Material:
         return cls(train, read[0], task.validation, read[1])
 
     def ratios(self, rows: np.ndarray, seed: int) -> dict[str, Score]:
-        """Give both ratios on some of the rows."""
+        """Return both ratios on some of the rows."""
         labels = self.train.labels[rows]
         sample = Sample(labels, deal_groups(labels, seed), seed, None, first=0)
         return score_states(self.states.take(rows), sample, ["variability_ratio", DEFAULT])[0]

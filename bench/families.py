@@ -41,7 +41,7 @@ NAMES = {
 
 
 def describe(key: str, family: Family) -> list[str]:
-    """Give the cells of a family."""
+    """Return the cells of a family."""
     config = transformers.CONFIG_MAPPING[key]
     choices = config in transformers.MODEL_FOR_MULTIPLE_CHOICE_MAPPING
     words = config in transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING

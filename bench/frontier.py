@@ -123,7 +123,7 @@ class Run:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Give what begins its record."""
+        """Return what begins its record."""
         return {
             "model": self.model,
             "task": self.task,

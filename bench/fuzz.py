@@ -37,7 +37,7 @@ CASES = re.compile(r"(\d+) passing, 0 failing")
 
 
 def counted(statistics: str) -> dict[tuple[str, str], tuple[int, float]]:
-    """Give inputs and seconds by test and parameter, from what hypothesis tells."""
+    """Return inputs and seconds by test and parameter, from what hypothesis tells."""
     found: dict[tuple[str, str], tuple[int, float]] = {}
     test = ("", "")
     for line in statistics.splitlines():

@@ -81,7 +81,7 @@ def studied(folder: Path) -> Any:
 
 
 def cases(made: Mapping[str, Path]) -> list[Case]:
-    """Give the work that is killed."""
+    """Return the work that is killed."""
     places = {name: str(path) for name, path in made.items()}
     model, data = places["model"], places["reviews"]
     scan = ("scan", model, data, "--examples", "all")

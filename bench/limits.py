@@ -75,7 +75,7 @@ def measure_scan(encoder: ls.Encoder, task: ls.Task) -> Section:
 
 
 def measure_phases(encoder: ls.Encoder, task: ls.Task) -> Section:
-    """Give GFLOP/s of each phase of tuning by a plan, and its time beside what counting allows."""
+    """Return GFLOP/s of each phase of tuning, and its time beside what counting allows."""
     rng = np.random.default_rng(0)
     names = [task.labels[y] for y in task.train.labels]
     picked = rng.permutation(len(task.train))[: EXAMPLES + HELD_OUT]

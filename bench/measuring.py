@@ -107,13 +107,13 @@ def random_encoder(
 
 
 def precisions(model: Path, device: str) -> tuple[str, ...]:
-    """Give float32 and, where it is another, what `--precision auto` takes on the device."""
+    """Return float32 and, where it is another, what `--precision auto` takes on the device."""
     settled = ls.Encoder.load(model, device=device, precision="auto").precision
     return tuple(dict.fromkeys(("float32", settled)))
 
 
 def drawn(task: ls.Task, examples: int) -> Split:
-    """Give the examples that a scan of this size reads."""
+    """Return the examples that a scan of this size reads."""
     rows = sample(
         task.train,
         len(task.labels),

@@ -24,7 +24,7 @@ import numpy as np
 from torch import Tensor
 
 import layerscout as ls
-from layerscout.models import Encoder, equip, make_classifier
+from layerscout.models import Encoder, make_classifier, make_trainable
 from layerscout.plans import (
     FULL,
     Adapter,
@@ -101,7 +101,7 @@ class Timings:
 
 
 def made(bench: Bench, plan: Plan, method: Method) -> Any:
-    return equip(make_classifier(bench.encoder, plan, LABELS), plan, method).model
+    return make_trainable(make_classifier(bench.encoder, plan, LABELS), plan, method).model
 
 
 def ours(bench: Bench, strategy: str, method: Method, rows: int | None = None) -> Took:
@@ -132,7 +132,7 @@ def ours(bench: Bench, strategy: str, method: Method, rows: int | None = None) -
 
 
 def peft_everywhere(model: Any, head: Sequence[str] = ("pooler", "classifier")) -> Any:
-    """Give every linear layer of the blocks peft's LoRA, and train the head whole, as ours do."""
+    """Return every linear layer of the blocks peft's LoRA, and train the head whole, as ours do."""
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def read_peak() -> float:
-    """Give the peak resident memory of this process in MB, on Linux.
+    """Return the peak resident memory of this process in MB, on Linux.
 
     `ru_maxrss` starts at the peak of the process that started this one.
     """

@@ -43,7 +43,7 @@ RECORDS = [Path(__file__).parent / name / "trials" for name in ("advice", "base"
 
 
 def encoders(both: bool, stacked: Path | str) -> dict[str, Any]:
-    """Give what is set in a recipe to read the demo's encoder, or both."""
+    """Return what is set in a recipe to read the demo's encoder, or both."""
     return {"model": {"MiniLM-L6": "demo"} | ({"stacked-12": str(stacked)} if both else {})}
 
 

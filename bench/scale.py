@@ -95,7 +95,7 @@ def task_of(size: Size) -> ls.Task:
 
 
 def scanning(scores: str) -> Callable[[ls.Encoder, ls.Task, Size], float]:
-    """Give what measures the seconds of the forward pass and of some scores."""
+    """Return what measures the seconds of the forward pass and of some scores."""
 
     def scan(encoder: ls.Encoder, task: ls.Task, size: Size) -> float:
         found = ls.scan(
@@ -113,7 +113,7 @@ def scanning(scores: str) -> Callable[[ls.Encoder, ls.Task, Size], float]:
 
 
 def tuning(plan: str) -> Callable[[ls.Encoder, ls.Task, Size], float]:
-    """Give what measures the seconds of a plan's trunk and of an epoch of training."""
+    """Return what measures the seconds of a plan's trunk and of an epoch of training."""
 
     def tune(encoder: ls.Encoder, task: ls.Task, size: Size) -> float:
         found = ls.tune(
@@ -134,7 +134,7 @@ def tuning(plan: str) -> Callable[[ls.Encoder, ls.Task, Size], float]:
 
 
 def looping(attention_dropout: float) -> Callable[[ls.Encoder, ls.Task, Size], float]:
-    """Give what measures the seconds of an epoch of a plain loop over transformers' own model."""
+    """Return what measures the seconds of an epoch of a plain loop over transformers' own model."""
 
     def loop(encoder: ls.Encoder, task: ls.Task, size: Size) -> float:
         model = AutoModelForSequenceClassification.from_pretrained(
@@ -171,7 +171,7 @@ WORKS = {"R": TUNE, "K": SCAN | PROBE | TUNE, "T": SCAN | TUNE | PLAIN}
 
 
 def exponents(at: Sequence[int], times: Sequence[Sequence[float]]) -> list[float]:
-    """Give the slope of log time over log size of each repeat, from times by size and repeat."""
+    """Return the slope of log time over log size of each repeat, from times by size and repeat."""
     return [
         float(linregress(np.log(at), np.log(repeat)).slope) for repeat in zip(*times, strict=True)
     ]

@@ -79,7 +79,7 @@ def naive_ratio(H: np.ndarray, y: np.ndarray) -> float:
 
 
 def published(folder: Path, split: Split, device: str, max_length: int = 128) -> list[float]:
-    """Give ν of states 1..L by the published procedure."""
+    """Return ν of states 1..L by the published procedure."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     blocks = BertConfig.from_pretrained(folder).num_hidden_layers
     found = []
@@ -186,7 +186,7 @@ def against_published(folder: Path, task: ls.Task, size: Size, device: str) -> S
 
 
 def jackknife_error(H: np.ndarray, y: np.ndarray, groups: int = 20) -> float:
-    """Give the standard error of log ν by leaving out a stratified twentieth at a time."""
+    """Return the standard error of log ν by leaving out a stratified twentieth at a time."""
     rank = np.zeros(len(y), dtype=int)
     order = np.random.default_rng(0).permutation(len(y))
     for k in np.unique(y):
@@ -199,7 +199,7 @@ def jackknife_error(H: np.ndarray, y: np.ndarray, groups: int = 20) -> float:
 def both_precisions(
     model: Path, split: Split, device: str
 ) -> tuple[dict[str, np.ndarray], dict[str, list[float]]]:
-    """Give the states (L + 1, n, d) in float32 and in bfloat16, and the seconds of each run."""
+    """Return the states (L + 1, n, d) in float32 and in bfloat16, and the seconds of each run."""
     states: dict[str, np.ndarray] = {}
 
     def read(encoder: ls.Encoder) -> None:

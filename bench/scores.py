@@ -144,7 +144,7 @@ def probes(bench: Bench) -> Section:
 
 
 def looped_fisher(encoder: Encoder, split: Split, labels: Sequence[str], mode: str) -> np.ndarray:
-    """Give the Fisher information of blocks 1..L, an example and a backward pass at a time."""
+    """Return the Fisher information of blocks 1..L, an example and a backward pass at a time."""
     model = make_classifier(encoder, Plan((), encoder.blocks), labels, seed=0)
     found = locate_parameters(model)
     named = [(name, w) for name, w in model.named_parameters() if isinstance(found[name], tuple)]
@@ -335,7 +335,7 @@ def _decided(bench: Bench, name: str) -> tuple[list[Decided], float]:
 
 
 def _first_of_both(split: Split) -> np.ndarray:
-    """Give the rows of the first four examples of each class: a single batch."""
+    """Return the rows of the first four examples of each class: a single batch."""
     return np.sort(np.concatenate([np.flatnonzero(split.labels == k)[:4] for k in (0, 1)]))
 
 

@@ -167,7 +167,7 @@ def wall(shared: Path, examples: int, held_out: int, device: str) -> Section:
 
 
 def canned(_: TrialContext, trial: Trial) -> dict[str, Any]:
-    """Give a result of the usual size at once."""
+    """Return a result of the usual size at once."""
     curve = [{"epoch": e, "training_loss": 0.5, "loss": 0.5, "value": 0.7} for e in range(1, 6)]
     return {
         "plan": trial.arguments["plan"],
@@ -189,7 +189,7 @@ def canned(_: TrialContext, trial: Trial) -> dict[str, Any]:
 
 
 def many(shared: Path, number: int, folder: Path) -> tuple[float, float, float]:
-    """Give the seconds for a trivial trial, for reading all records, and for the whole report."""
+    """Return the seconds for a trivial trial, for reading all records, and for the whole report."""
     grid = {
         "axes": {
             "model": [str(shared / "models" / MODEL)],

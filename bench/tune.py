@@ -91,7 +91,7 @@ def plan_of(strategy: str) -> Plan:
 
 
 def limit_of(plan: Plan) -> float:
-    """Give how many times faster than `full` an exact count allows, blocks alone."""
+    """Return how many times faster than `full` an exact count allows, blocks alone."""
     cut = plan.cut or 0
     frozen_above = plan.head - cut - len(plan.tuned)
     return 3 * BLOCKS / (cut / EPOCHS + 3 * len(plan.tuned) + 2 * frozen_above)
@@ -398,7 +398,7 @@ def memory_of(bench: Bench, strategy: str) -> None:
 
 
 def peak(device: torch.device) -> float:
-    """Give the peak of resident memory in MB, or of an accelerator's."""
+    """Return the peak of resident memory in MB, or of an accelerator's."""
     if device.type != "cpu":
         return torch.accelerator.max_memory_allocated(device) / 2**20
     return read_peak()

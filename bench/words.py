@@ -98,7 +98,7 @@ def read_records(folder: Path) -> list[Record]:
 
 
 def average_curves(records: Sequence[Record]) -> dict[tuple[str, str, str], np.ndarray]:
-    """Give every score of states by model, task and key, averaged over seeds, (L + 1,)."""
+    """Return every score of states by model, task and key, averaged over seeds, (L + 1,)."""
     found: dict[tuple[str, str, str], list[list[float]]] = {}
     for record in records:
         if record["verb"] != "scan" or record["arguments"].get("pooling", "mean") != "mean":
@@ -199,7 +199,7 @@ class Tried:
     counts: np.ndarray
 
     def value(self, rows: np.ndarray | slice = slice(None)) -> float:
-        """Give the metric in points: the mean over seeds."""
+        """Return the metric in points: the mean over seeds."""
         sums = self.counts[:, rows].sum(axis=1)
         return 100 * float((2 * sums[:, 0] / np.maximum(1, sums[:, 1:].sum(axis=1))).mean())
 
@@ -227,7 +227,7 @@ class Grid:
 
 
 def group_records(records: Sequence[Record], verb: str) -> dict[Grid, list[Record]]:
-    """Give the records of a verb by grid; scans have the family's head."""
+    """Return the records of a verb by grid; scans have the family's head."""
     found: dict[Grid, list[Record]] = {}
     for record in records:
         if record["verb"] == verb:
@@ -238,7 +238,7 @@ def group_records(records: Sequence[Record], verb: str) -> dict[Grid, list[Recor
 def collect_plans(
     records: Sequence[Record], names: Mapping[str, Sequence[str]]
 ) -> dict[Grid, list[Tried]]:
-    """Give the plans that were tuned with both seeds."""
+    """Return the plans that were tuned with both seeds."""
     plans = {}
     for grid, some in group_records(records, "tune").items():
         by_plan: dict[str, list[Record]] = {}
@@ -469,7 +469,7 @@ class SameBatches(Trainer):
     """A Trainer that takes our batches, so that both sides pad alike."""
 
     def get_train_dataloader(self) -> Any:
-        """Give our batches, in a new order every epoch."""
+        """Return our batches, in a new order every epoch."""
         lengths = self.data_collator.examples.lengths
         return torch.utils.data.DataLoader(
             self.train_dataset, batch_sampler=Batches(lengths), collate_fn=self.data_collator

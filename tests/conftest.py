@@ -52,7 +52,7 @@ MODELS = ("all-MiniLM-L6-v2", "stacked-minilm-12")
 
 
 def real(kind: str, name: str) -> Path:
-    """Give a real model or task, or skip the test that asks for it."""
+    """Return a real model or task, or skip the test that asks for it."""
     path = SHARED / kind / name
     if not path.is_dir():
         pytest.skip(f"the real {kind}/{name} is not here (looked in ../shared)")
@@ -102,7 +102,7 @@ def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a tiny random BERT checkpoint."""
+    """Return a tiny random BERT checkpoint."""
     from tiny import tiny_checkpoint
 
     return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "bert", "bert")
@@ -197,7 +197,7 @@ def flip(path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a CSV of 96 made-up reviews of two classes."""
+    """Return a CSV of 96 made-up reviews of two classes."""
     import numpy as np
 
     from tiny import SENTENCES
@@ -214,7 +214,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def telling(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a CSV of 300 made-up reviews whose words tell their two classes apart."""
+    """Return a CSV of 300 made-up reviews whose words tell their two classes apart."""
     from telling import telling_task
 
     split = telling_task().train
@@ -227,13 +227,13 @@ def telling(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", params=EACH_FAMILY)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a tiny random checkpoint of each family; no test changes it."""
+    """Return a tiny random checkpoint of each family; no test changes it."""
     return tiny_checkpoint(tmp_path_factory.mktemp("families") / request.param, request.param)
 
 
 @pytest.fixture(scope="session")
 def encoder(folder: Path) -> Any:
-    """Give its encoder, which a test leaves as it was."""
+    """Return its encoder, which a test leaves as it was."""
     from layerscout.models import Encoder
 
     return Encoder.load(folder, device="cpu")

@@ -21,7 +21,7 @@ def recipe(tiny, data, *, axes=None, grids=None, settings=None, **more):
 
 
 def records(folder):
-    """Give all records without what no two runs have in common."""
+    """Return all records without what no two runs have in common."""
     found = {}
     for path in sorted((Path(folder) / "trials").glob("[!.]*.json")):
         record = json.loads(path.read_text())

@@ -150,7 +150,7 @@ def test_results_come_in_order_where_that_matters(machines):
 
 
 def dying():
-    """Give work that kills its process; a nested function travels without its module."""
+    """Return work that kills its process; a nested function travels without its module."""
 
     def dies(_):
         os._exit(1)

@@ -20,8 +20,8 @@ from layerscout.files import (
     lock_folder,
     make_output_folder,
     remove_folder,
+    remove_stale_temporaries,
     replace_files,
-    tidy,
     write_files,
 )
 from layerscout.studies import Store
@@ -225,7 +225,7 @@ def test_what_killed_runs_left_in_a_folder_goes_after_a_day(tmp_path):
     # A kill between two renames had left no model; there was another one of the other name.
     assert (tmp_path / "model" / "config.json").read_text() == earlier[0]
     assert (tmp_path / "other" / "config.json").read_text() == "other"
-    tidy(tmp_path / "nowhere")
+    remove_stale_temporaries(tmp_path / "nowhere")
 
 
 def test_a_folder_that_is_removed_is_gone_at_once(tmp_path, monkeypatch):

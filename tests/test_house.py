@@ -80,7 +80,7 @@ def modules(room: str) -> list[str]:
 
 @cache
 def imports(module: str) -> list[Import]:
-    """Give (module, names, only for types) of every import, wherever in the module it stands."""
+    """Return (module, names, only for types) of every import, wherever in the module it stands."""
     return list(find_imports(module))
 
 

@@ -11,12 +11,12 @@ from layerscout.studies import make_recipe
 
 
 def spread(state):
-    """Give the standard deviation of a state's features, averaged."""
+    """Return the standard deviation of a state's features, averaged."""
     return float(state.exact.std(axis=0).mean())
 
 
 def lengths(matrices):
-    """Give the number of weights of every block."""
+    """Return the number of weights of every block."""
     blocks = max(block for block, _ in matrices)
     sizes = [sum(w.size for (b, _), w in matrices.items() if b == at) for at in range(blocks + 1)]
     return [None, *map(float, sizes[1:])], {"notes": ["counted, not measured"]}

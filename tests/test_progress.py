@@ -12,7 +12,7 @@ from layerscout.progress import show_progress
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Give seconds that pass when the test says so."""
+    """Return seconds that pass when the test says so."""
     now = [0.0]
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
     return now

@@ -33,7 +33,7 @@ def lasting(content):
 
 @pytest.fixture
 def verbs(run, tiny, reviews):
-    """Give what runs every verb into a folder; it gives the content of their JSON files."""
+    """Return what runs every verb into a folder; it gives the content of their JSON files."""
 
     def all_of_them(out):
         out.mkdir()
@@ -146,7 +146,7 @@ def test_yaml_makes_no_objects():
 
 
 def nodes_of(room):
-    """Give (path, node) of all that the modules of a room are written of."""
+    """Return (path, node) of all that the modules of a room are written of."""
     paths = sorted((SOURCE / room).glob("*.py"))
     return [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text()))]
 

@@ -29,7 +29,7 @@ def work(monkeypatch):
 
 @pytest.fixture(scope="module")
 def task():
-    """Give texts of 3 to 60 words, most of them short."""
+    """Return texts of 3 to 60 words, most of them short."""
     draw = np.random.default_rng(0)
     words = " ".join(SENTENCES).split()
     lengths = np.clip(draw.lognormal(2.3, 0.6, ROWS + HELD_OUT), 3, 60).astype(int)

@@ -10,7 +10,7 @@ import torch
 
 from layerscout.data import Split, Targets, Task
 from layerscout.errors import InputError
-from layerscout.models import Encoder, equip, make_classifier, untie_blocks
+from layerscout.models import Encoder, make_classifier, make_trainable, untie_blocks
 from layerscout.models.architecture import shared_weights
 from layerscout.plans import FULL, Method, Plan, check_tied, make_plan
 from layerscout.states import Examples
@@ -82,7 +82,7 @@ def cheaply(encoder: Any, task: Any, plan: Any, **options: Any) -> Result:
 
 
 def fitted(encoder: Encoder, notation: str) -> tuple[Encoder, Plan]:
-    """Give the plan, and the encoder with weights of their own where the plan asks for them."""
+    """Return the plan, and the encoder with weights of their own where the plan asks for them."""
     plan = make_plan(notation, encoder.blocks)
     try:
         check_tied(plan, shared_weights(encoder.model.config))
@@ -114,7 +114,7 @@ def trained(
     encoder, plan = fitted(encoder, notation)
     training = examples_of(encoder, plan, labels_for(rows), limit=limit)
     validation = examples_of(encoder, plan, labels_for(4, 1), limit=limit, first=12)
-    model = equip(make_classifier(encoder, plan, NAMES, seed=seed), plan, method).model
+    model = make_trainable(make_classifier(encoder, plan, NAMES, seed=seed), plan, method).model
     run, kept = train(
         encoder,
         model,

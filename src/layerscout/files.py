@@ -167,7 +167,7 @@ def is_half_written(path: Path) -> bool:
     return _HALF_WRITTEN.fullmatch(path.name) is not None
 
 
-def tidy(folder: Path) -> None:
+def remove_stale_temporaries(folder: Path) -> None:
     """Remove what killed runs left half-written in a folder, once it is a day old.
 
     A folder that was being replaced when the run was killed is put back, unless a new one is there.
@@ -236,7 +236,7 @@ def check_output_folder(path: Path, *files: str) -> None:
 
 
 def make_output_folder(path: Path) -> Path:
-    """Make the folder `path`, with its parents, remove old leftovers (`tidy`) and return it.
+    """Make the folder `path`, with its parents, remove stale temporaries, and return it.
 
     Raises:
         InputError, DiskError: if it cannot be made; see `replace_files`.
@@ -247,7 +247,7 @@ def make_output_folder(path: Path) -> Path:
         except FileNotFoundError as error:  # a place such as /proc, where no folder can be made
             reason = f"{error.strerror}; choose another"
             raise InputError(f"cannot make the folder {path}: {reason}") from error
-    tidy(path)
+    remove_stale_temporaries(path)
     return path
 
 
@@ -279,7 +279,7 @@ def remove_folder(folder: Path) -> None:
     """Remove a folder and its content; if killed on the way, nothing is left under its name."""
     gone = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}{MARK}")
     with suppress(OSError):
-        os.utime(folder)  # the age of a leftover counts from now, see `tidy`
+        os.utime(folder)  # its age counts from now
         folder.rename(gone)
     for left in (gone, folder):
         shutil.rmtree(left, ignore_errors=True)
@@ -300,7 +300,7 @@ def replace_folder(folder: Path) -> Iterator[Path]:
     with _explaining_faults(folder), ExitStack() as stack:
         check_checkpoint_folder(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        tidy(folder.parent)
+        remove_stale_temporaries(folder.parent)
         name = tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-", suffix=MARK)
         temporary = Path(name)
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)
@@ -345,7 +345,7 @@ def _exchange(new: Path, folder: Path) -> None:
     try:
         if folder.exists():
             with suppress(OSError):  # another user may own it
-                os.utime(folder)  # the age of a leftover counts from now, see `tidy`
+                os.utime(folder)  # its age counts from now
             folder.rename(earlier)
         new.rename(folder)
     finally:

@@ -260,7 +260,7 @@ cli.main()
 
 
 def epoch_of(out):
-    """Give the epoch of the last snapshot; 0 if there is none."""
+    """Return the epoch of the last snapshot; 0 if there is none."""
     states = list(out.glob("snapshots/*/state.json"))
     return max((json.loads(state.read_text())["epoch"] for state in states), default=0)
 
@@ -285,7 +285,7 @@ def stopped(signal_, model, data, out, cache):
 
 @pytest.fixture(scope="module")
 def interrupted(tiny, reviews, tmp_path_factory):
-    """Give the folder of a training that Ctrl-C stopped in its fourth epoch."""
+    """Return the folder of a training that Ctrl-C stopped in its fourth epoch."""
     out = tmp_path_factory.mktemp("interrupted") / "out"
     rate = training.learning_rate_at
 

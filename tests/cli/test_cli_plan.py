@@ -23,7 +23,7 @@ READS = {
 
 @pytest.fixture(scope="module")
 def scanned(tiny, tmp_path_factory):
-    """Give the folder of a scan, the best state of which is made to be 2 of 4."""
+    """Return the folder of a scan, the best state of which is made to be 2 of 4."""
     folder = tmp_path_factory.mktemp("scan")
     scan(str(tiny), "demo", examples=64, progress=False).save(folder)
     path = folder / "scan.json"
@@ -35,7 +35,7 @@ def scanned(tiny, tmp_path_factory):
 
 @pytest.fixture
 def changed(scanned, tmp_path):
-    """Give a folder whose scan.json is the scan with changes made to it."""
+    """Return a folder whose scan.json is the scan with changes made to it."""
 
     def changed(change):
         content = json.loads((scanned / "scan.json").read_text())

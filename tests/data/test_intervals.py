@@ -8,7 +8,7 @@ from layerscout.data import METRICS_OF, Tags, find_difference, find_interval
 
 
 def guess(right: int, of: int) -> tuple[np.ndarray, np.ndarray]:
-    """Give labels and logits with so many right answers."""
+    """Return labels and logits with so many right answers."""
     labels = np.arange(of) % 2
     answers = np.where(np.arange(of) < right, labels, 1 - labels)
     return labels, np.eye(2)[answers]

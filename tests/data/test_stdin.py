@@ -33,7 +33,7 @@ CONTENTS = {
 
 @pytest.fixture
 def pipe(monkeypatch):
-    """Give what is piped in."""
+    """Return what is piped in."""
     return lambda content: monkeypatch.setattr(
         sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii")
     )

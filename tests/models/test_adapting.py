@@ -21,10 +21,10 @@ from layerscout.models import (
     Encoder,
     base_of,
     check_method,
-    equip,
     load,
     locate_parameters,
     make_classifier,
+    make_trainable,
     resume_at,
     save_peft,
     save_trained,
@@ -68,8 +68,8 @@ def methods_for(encoder):
     return [ADAPTER, LORA] + ([PREFIX] if standard else [])
 
 
-def equipped(encoder, method, plan=PLAN, **options):
-    return equip(make_classifier(encoder, plan, LABELS), plan, method, **options)
+def trainable(encoder, method, plan=PLAN, **options):
+    return make_trainable(make_classifier(encoder, plan, LABELS), plan, method, **options)
 
 
 def step(model, batch):
@@ -99,8 +99,8 @@ def of_blocks(names, blocks):
 
 def test_adapters_that_start_as_the_identity_change_nothing(encoder):
     batch, plain = inputs_of(encoder), make_classifier(encoder, PLAN, LABELS)
-    same(logits_of(equipped(encoder, IDENTITY).model, batch), logits_of(plain, batch))
-    drawn = logits_of(equipped(encoder, ADAPTER).model, batch)
+    same(logits_of(trainable(encoder, IDENTITY).model, batch), logits_of(plain, batch))
+    drawn = logits_of(trainable(encoder, ADAPTER).model, batch)
     assert (drawn - logits_of(plain, batch)).abs().max() > 1e-4
 
 
@@ -109,7 +109,7 @@ def test_prefixes_of_no_tokens_change_nothing(encoder):
         return
     batch, plain = inputs_of(encoder), make_classifier(encoder, PLAN, LABELS)
     one_text = {name: tensor[:1, :6] for name, tensor in batch.items()}  # which needs no mask
-    model = equipped(encoder, PREFIX).model
+    model = trainable(encoder, PREFIX).model
     for given in (batch, one_text):
         assert (logits_of(model, given) - logits_of(plain, given)).abs().max() > 1e-4
     for module in model.modules():
@@ -127,7 +127,7 @@ def test_what_is_trained_is_what_the_method_says(encoder):
     names = set(dict(plain.named_parameters()))
     norms = {n for n in of_blocks(names, (2, 4)) if is_norm(n)}
     for method in methods_for(encoder):
-        model = equipped(encoder, method).model
+        model = trainable(encoder, method).model
         held = set(dict(model.named_parameters()))
         if isinstance(method, LoRA):
             held = {n.replace(".base_layer", "").replace(".original_module", "") for n in held}
@@ -148,7 +148,7 @@ def test_what_is_trained_is_what_the_method_says(encoder):
 
 def test_the_embeddings_are_not_trained_when_all_blocks_are_tuned(encoder):
     for method in methods_for(encoder):
-        done = equipped(encoder, method, make_plan("full", 4))
+        done = trainable(encoder, method, make_plan("full", 4))
         assert done.plan.embeddings is False and done.plan.cut == 0
         embedded = [
             n for n, place in locate_parameters(done.model).items() if place == "embeddings"
@@ -162,7 +162,7 @@ def test_the_count_of_the_paper():
     )
     with torch.device("meta"):
         model = AutoModelForSequenceClassification.from_config(config)
-        equip(model, Plan((1,), 1), Adapter())
+        make_trainable(model, Plan((1,), 1), Adapter())
     found = {n: p.numel() for n, p in model.named_parameters() if p.requires_grad}
     assert sum(found[n] for n in found if not n.startswith("classifier.")) == 1_055_232
 
@@ -170,7 +170,7 @@ def test_the_count_of_the_paper():
 def test_new_weights_follow_the_seed_and_nothing_else_draws(bert):
     for method in methods_for(bert):
         torch.manual_seed(5)
-        drawn = [equipped(bert, method, seed=seed).model.state_dict() for seed in (0, 0, 1)]
+        drawn = [trainable(bert, method, seed=seed).model.state_dict() for seed in (0, 0, 1)]
         after = torch.rand(1)
         torch.manual_seed(5)
         assert torch.equal(after, torch.rand(1))
@@ -182,7 +182,7 @@ def test_how_new_weights_are_drawn(bert):
     wide = Adapter(bottleneck=2000)
     kinds = {wide: True, replace(wide, adapter_init="identity"): False, PrefixTuning(160): True}
     for method, drawn in kinds.items():
-        state = equipped(bert, method).model.state_dict()
+        state = trainable(bert, method).model.state_dict()
         for name, tensor in state.items():
             if ".adapters." in name or ".prefix." in name:
                 zero = name.endswith("bias") or ("up." in name and not drawn)
@@ -200,7 +200,7 @@ def test_training_and_dropout(bert):
     kept = torch.nn.functional.dropout(torch.relu(x @ adapter.down.weight.T), 0.1)
     same(found, x + kept @ adapter.up.weight.T, 1e-6)
     for method in methods_for(bert):
-        assert not any(module.training for module in equipped(bert, method).model.modules())
+        assert not any(module.training for module in trainable(bert, method).model.modules())
 
 
 def test_the_forward_pass_of_the_adapters_library():
@@ -211,7 +211,7 @@ def test_the_forward_pass_of_the_adapters_library():
     model.load_state_dict({n: torch.tensor(w) for n, w in golden["weights"].items()})
     batch = {name: torch.tensor(golden[name]) for name in ("input_ids", "attention_mask")}
     same(logits_of(model, batch), torch.tensor(golden["base_logits"]), 1e-5)
-    equip(model, "full", Adapter(bottleneck=golden["bottleneck"]))
+    make_trainable(model, "full", Adapter(bottleneck=golden["bottleneck"]))
     given = {name: torch.tensor(weights) for name, weights in golden["adapters"].items()}
     held = {n for n in model.state_dict() if ".adapters." in n}
     assert set(given) == held
@@ -224,7 +224,7 @@ def test_the_forward_pass_of_the_adapters_library():
 
 def test_prefixes_are_what_attention_sees_first(bert):
     """Attention written out, over the virtual tokens and the tokens that are no padding."""
-    model, batch = equipped(bert, PREFIX).model, inputs_of(bert)
+    model, batch = trainable(bert, PREFIX).model, inputs_of(bert)
     attention = model.bert.encoder.layer[1].attention.self
     seen = {}
     handle = attention.register_forward_hook(
@@ -255,7 +255,7 @@ def test_prefixes_are_what_attention_sees_first(bert):
 def test_a_resumed_model_gives_the_same_logits(encoder):
     plan, batch = make_plan("blocks:3-4@4", 4), inputs_of(encoder)
     for method in methods_for(encoder):
-        model = equipped(encoder, method, plan).model
+        model = trainable(encoder, method, plan).model
         step(model, batch)
         expected = logits_of(model, batch)
         for cut in range(plan.cut + 1):
@@ -268,7 +268,7 @@ def test_a_resumed_model_gives_the_same_logits(encoder):
 def test_copies_are_their_own(encoder):
     batch = inputs_of(encoder)
     for method in methods_for(encoder):
-        first = equipped(encoder, method)
+        first = trainable(encoder, method)
         expected = logits_of(first.model, batch)
         second = copy.deepcopy(first)
         same(logits_of(second.model, batch), expected)
@@ -287,7 +287,7 @@ def test_unloading_restores_the_base(encoder):
     for method in methods_for(encoder):
         if isinstance(method, LoRA):
             continue
-        model = equipped(encoder, method).model
+        model = trainable(encoder, method).model
         step(model, batch)
         assert unload(model) is model
         state = model.state_dict()
@@ -298,7 +298,7 @@ def test_unloading_restores_the_base(encoder):
         same(logits_of(model, batch), logits_of(plain, batch))
         with pytest.raises(InputError, match="neither adapters nor prefixes"):
             unload(model)
-        equip(model, PLAN, method)
+        make_trainable(model, PLAN, method)
 
 
 # LoRA
@@ -306,7 +306,7 @@ def test_unloading_restores_the_base(encoder):
 
 def test_merged_is_unmerged(encoder, tmp_path):
     batch, plain = inputs_of(encoder), make_classifier(encoder, PLAN, LABELS)
-    done = equipped(encoder, LORA)
+    done = trainable(encoder, LORA)
     step(done.model, batch)
     step(done.model, batch)  # in the first one, half of the matrices are still zero
     done.model.double()
@@ -321,7 +321,7 @@ def test_merged_is_unmerged(encoder, tmp_path):
 
 
 def test_what_lora_adds(bert):
-    done = equipped(bert, LoRA(rank=2, lora_alpha=6))
+    done = trainable(bert, LoRA(rank=2, lora_alpha=6))
     step(done.model, inputs_of(bert))
     layer = done.model.bert.encoder.layer[1].intermediate.dense
     a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
@@ -338,7 +338,7 @@ def test_peft_loads_its_folder(encoder, tmp_path):
     plan, batch = make_plan("(2,2,3)", 4), inputs_of(encoder)
     if encoder.model.config.model_type == "albert":
         return  # untied, it is not the model of its checkpoint
-    done = equipped(encoder, LORA, plan)
+    done = trainable(encoder, LORA, plan)
     step(done.model, batch)
     step(done.model, batch)
     for _ in range(2):
@@ -355,7 +355,7 @@ def test_peft_loads_its_folder(encoder, tmp_path):
 
 
 def saved(encoder, method, folder, plan=PLAN):
-    done = equipped(encoder, method, plan)
+    done = trainable(encoder, method, plan)
     step(done.model, inputs_of(encoder))
     save_trained(done, encoder, folder, max_length=64)
     return done.model
@@ -512,7 +512,7 @@ def test_broken_folders_are_refused(whole, tmp_path, spoil, message):
 @pytest.mark.parametrize("method", [ADAPTER, PREFIX, LORA])
 def test_a_plan_without_blocks(bert, method):
     with pytest.raises(InputError, match=f"{method.name} tunes blocks, but head:3 tunes none; use"):
-        equipped(bert, method, Plan((), 3))
+        trainable(bert, method, Plan((), 3))
 
 
 def test_families_without_standard_attention(encoder):
@@ -520,7 +520,7 @@ def test_families_without_standard_attention(encoder):
     if family not in STANDARD:
         message = f"prefix-tuning .*got {family}.*; use --method full, adapter or lora"
         with pytest.raises(InputError, match=message):
-            equipped(encoder, PREFIX)
+            trainable(encoder, PREFIX)
 
 
 def test_a_prefix_is_what_a_cache_of_keys_and_values_holds(encoder):
@@ -528,7 +528,7 @@ def test_a_prefix_is_what_a_cache_of_keys_and_values_holds(encoder):
         return
     from transformers import DynamicCache
 
-    model = equipped(encoder, PREFIX, make_plan("blocks:1-4@4", 4)).model
+    model = trainable(encoder, PREFIX, make_plan("blocks:1-4@4", 4)).model
     batch = inputs_of(encoder)
     expected = logits_of(model, batch)
     prefixes = [module for module in model.modules() if isinstance(module, Prefix)]
@@ -567,30 +567,30 @@ def test_blocks_that_share_their_weights(tmp_path):
     encoder = Encoder.load(folder, device="cpu")
     for method in (ADAPTER, PREFIX):
         with pytest.raises(InputError, match=f"{method.name} needs blocks .*albert .*--untie"):
-            equipped(encoder, method, make_plan("full", 4))
+            trainable(encoder, method, make_plan("full", 4))
         check_method(untie_blocks(encoder).model.config, PLAN, method)
-    done = equipped(encoder, LORA, make_plan("full", 4))
+    done = trainable(encoder, LORA, make_plan("full", 4))
     expected = logits_of(done.model, inputs_of(encoder))
     same(logits_of(done.wrapper.merge_and_unload(), inputs_of(encoder)), expected, 1e-5)
 
 
 def test_what_else_is_refused(bert, tmp_path):
-    done = equipped(bert, ADAPTER)
+    done = trainable(bert, ADAPTER)
     with pytest.raises(InputError, match="already has adapters or prefixes; .*unload"):
-        equip(done.model, PLAN, PREFIX)
+        make_trainable(done.model, PLAN, PREFIX)
     with pytest.raises(InputError, match="must be a model of transformers, got Linear"):
         unload(torch.nn.Linear(2, 2))
     with pytest.raises(InputError, match="unknown method 'adaptor', did you mean 'adapter'"):
-        equip(done.model, PLAN, "adaptor")
+        make_trainable(done.model, PLAN, "adaptor")
     with pytest.raises(InputError, match="head must be on the model's top block"):
-        equip(make_classifier(bert, PLAN, LABELS), "(1,2,3)", ADAPTER)
+        make_trainable(make_classifier(bert, PLAN, LABELS), "(1,2,3)", ADAPTER)
 
 
 def test_nothing_is_said(bert, tmp_path, capfd):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for method in methods_for(bert):
-            done = equipped(bert, method)
+            done = trainable(bert, method)
             if isinstance(method, LoRA):
                 save_peft(done, bert, tmp_path / "peft", max_length=64)
                 done.wrapper.merge_and_unload()

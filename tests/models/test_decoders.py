@@ -25,7 +25,7 @@ from layerscout.models import (
     Encoder,
     apply_edits,
     check_family,
-    equip,
+    make_trainable,
     read_token,
     truncate,
 )
@@ -96,7 +96,7 @@ def test_a_last_token_that_the_tokenizer_adds_is_not_pooled(tmp_path):
 
 def test_find_read_skips_padding_tokens_at_the_end(encoder):
     tokens = encoder.tokenize(["a </s>", "</s>", "a cat", "</s> a </s> </s>"])
-    ends = tokens.find_read("last", encoder.tokenizer.eos_token_id)
+    ends = tokens.find_head_tokens("last", encoder.tokenizer.eos_token_id)
     for row, place in enumerate(ends):
         ids = tokens.ids[tokens.offsets[row] : tokens.offsets[row + 1]]
         others = np.flatnonzero(ids != encoder.tokenizer.eos_token_id)
@@ -263,7 +263,7 @@ TRIED = ["phi", *whole_only("bloom", "opt", "smollm3", "modernbert-decoder", "er
 
 @pytest.fixture
 def unknown(tmp_path):
-    """Give a function that makes a checkpoint of a family which the table does not have."""
+    """Return a function that makes a checkpoint of a family which the table does not have."""
 
     def make(family, **settings):
         tokenizer, folder = tiny_tokenizer("llama"), tmp_path / f"{family}-{len(settings)}"
@@ -298,7 +298,7 @@ def test_an_unknown_family_is_tried_and_used_with_a_warning(family, unknown, tmp
         result = cheaply(encoder, telling_task(n=40), "(2, 3, 3)", method=method, epochs=1)
         assert encoder.notes[0] in result.content["warnings"]
     with pytest.raises(InputError, match=f"knows where to insert them, got {family};"):
-        equip(ls.build(encoder, "top:1"), "top:1", "adapter")
+        make_trainable(ls.build(encoder, "top:1"), "top:1", "adapter")
 
 
 @pytest.mark.parametrize("family", ["qwen3", *whole_only("llama", "gpt_neox", "gemma2", "olmo2")])

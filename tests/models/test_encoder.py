@@ -14,7 +14,7 @@ TEXTS = (*SENTENCES, "", "   ", "unseen ☃ glyphs ﷽ and [SEP] </s> [CLS] type
 
 
 def plain_states(encoder, text, pair=None, max_length=128):
-    """Give the states of one text from plain transformers: a list of (T, d), and its mask."""
+    """Return the states of one text from plain transformers: a list of (T, d), and its mask."""
     batch = encoder.tokenizer(
         text,
         pair,

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 import layerscout as ls
-from layerscout.models import FAMILIES, Encoder, equip, eval_mode, unload
+from layerscout.models import FAMILIES, Encoder, eval_mode, make_trainable, unload
 from layerscout.plans import Work, cost, make_method, make_plan
 from telling import telling_task
 from tiny import SENTENCES, tiny_checkpoint
@@ -120,8 +120,8 @@ def test_it_is_tuned_by_every_method(encoder, method):
 def test_it_is_adapted_and_comes_back(encoder, new_family, method):
     model = ls.build(new_family, "top:2", num_labels=2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    equipped = equip(model, "top:2", method)
-    assert len([p for p in equipped.model.parameters() if p.requires_grad]) > 4
-    after = unload(equipped.model).state_dict()
+    trainable = make_trainable(model, "top:2", method)
+    assert len([p for p in trainable.model.parameters() if p.requires_grad]) > 4
+    after = unload(trainable.model).state_dict()
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], value) for name, value in before.items())

@@ -39,7 +39,7 @@ def examples(n=6, classes=3):
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """Give a function that makes a checkpoint, once."""
+    """Return a function that makes a checkpoint, once."""
     made = {}
 
     def make(family, classes=3, **settings):
@@ -268,7 +268,7 @@ def several(n=6, labels=3, seed=1):
 
 
 def log_likelihoods(z):
-    """Give log p of all 2^K rows of labels there can be."""
+    """Return log p of all 2^K rows of labels there can be."""
     rows = torch.tensor(all_label_rows(z.shape[1]))
     return torch.where(rows, nn.functional.logsigmoid(z), nn.functional.logsigmoid(-z)).sum(1)
 

@@ -19,7 +19,7 @@ def test_equals_the_head_of_the_classifier(encoder):
     head = make_family_head(encoder, NAMES, seed=3)
     with torch.no_grad():
         places = torch.from_numpy(
-            tokens.find_read(encoder.family.reads, encoder.tokenizer.pad_token_id)
+            tokens.find_head_tokens(encoder.family.reads, encoder.tokenizer.pad_token_id)
         )
         state = encoder.cut(inputs, encoder.blocks)[torch.arange(5), places]
         torch.testing.assert_close(head.eval()(state), whole(**inputs).logits)

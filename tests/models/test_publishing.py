@@ -10,7 +10,7 @@ from layerscout.models import check_push, push
 
 @pytest.fixture
 def hub(monkeypatch):
-    """Give what the hub is asked for; it has one model, me/taken."""
+    """Return what the hub is asked for; it has one model, me/taken."""
     asked = []
 
     class Api:

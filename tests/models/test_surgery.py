@@ -19,7 +19,7 @@ from layerscout.models import (
     Encoder,
     base_of,
     build,
-    find_read_token,
+    find_head_token,
     freeze,
     locate_parameters,
     lora_config,
@@ -227,11 +227,11 @@ def test_nothing_is_said(folder, capfd):
 
 
 def test_which_heads_read_the_first_token(encoder):
-    assert find_read_token(make_classifier(encoder, Plan((), 2), LABELS)) == encoder.family.reads
+    assert find_head_token(make_classifier(encoder, Plan((), 2), LABELS)) == encoder.family.reads
     config = transformers.ModernBertConfig(classifier_pooling="mean", num_hidden_layers=1)
     with torch.device("meta"):
         model = AutoModelForSequenceClassification.from_config(config)
-    assert find_read_token(model) is None
+    assert find_head_token(model) is None
 
 
 # ALBERT

@@ -11,17 +11,17 @@ from layerscout.models import model_shape
 from layerscout.plans import (
     FULL,
     Adapter,
+    HeadSuggestion,
     LoRA,
-    Named,
     PrefixTuning,
     Work,
     choose,
+    choose_head_state,
     cost,
     list_strategies,
     make_plan,
-    name_blindly,
-    name_state,
     pays_for_scan,
+    suggest_default_head,
 )
 
 ALBERT = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
@@ -40,7 +40,7 @@ def albert(groups):
 
 
 def at(state):
-    return Named(state, f"state {state}: because")
+    return HeadSuggestion(state, f"state {state}: because")
 
 
 def share(strategy, shape=None, method=FULL):
@@ -82,13 +82,15 @@ def test_the_smallest_budget_is_named_and_works():
 
 
 def test_a_head_goes_to_two_thirds_or_above_where_more_is_read():
-    assert [name_state(blocks) for blocks in (1, 2, 4, 5, 6, 12)] == [1, 1, 3, 3, 4, 8]
-    assert name_state(12, 8) == name_state(12, 3) == 8
-    assert name_state(12, 3, [6, 11]) == 8, "the best is below"
-    assert name_state(12, 12) == 12
-    assert name_state(12, 12, [3, 7]) == 12, "these are below"
-    assert name_state(12, 12, [9, 11]) == 9 and name_state(12, 11, [8, 9]) == 8
-    assert name_blindly(12, "why") == Named(8, "why: state 8 is at two thirds of the depth")
+    assert [choose_head_state(blocks) for blocks in (1, 2, 4, 5, 6, 12)] == [1, 1, 3, 3, 4, 8]
+    assert choose_head_state(12, 8) == choose_head_state(12, 3) == 8
+    assert choose_head_state(12, 3, [6, 11]) == 8, "the best is below"
+    assert choose_head_state(12, 12) == 12
+    assert choose_head_state(12, 12, [3, 7]) == 12, "these are below"
+    assert choose_head_state(12, 12, [9, 11]) == 9 and choose_head_state(12, 11, [8, 9]) == 8
+    assert suggest_default_head(12, "why") == HeadSuggestion(
+        8, "why: state 8 is at two thirds of the depth"
+    )
 
 
 def test_a_scan_takes_a_quarter_of_the_budget_at_most():

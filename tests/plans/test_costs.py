@@ -34,7 +34,7 @@ from transformers.models.llama import modeling_llama as llama
 
 from conftest import whole_only
 from layerscout.errors import InputError
-from layerscout.models import FAMILIES, equip, model_shape
+from layerscout.models import FAMILIES, make_trainable, model_shape
 from layerscout.plans import (
     Adapter,
     LoRA,
@@ -106,7 +106,7 @@ def without_weights(config, plan, method=None):
     encoder = model.base_model
     if method is not None:
         with torch.device("meta"):
-            equip(model, plan, method)
+            make_trainable(model, plan, method)
     elif len(plan.tuned) < config.num_hidden_layers or not plan.embeddings:
         encoder.requires_grad_(False)
         blocks = encoder.get_submodule(FAMILIES[config.model_type].blocks)

@@ -6,7 +6,7 @@ from transformers import BertConfig
 
 from conftest import whole_only
 from layerscout.data import Targets
-from layerscout.models import Encoder, describe_step, equip, make_classifier, model_shape
+from layerscout.models import Encoder, describe_step, make_classifier, make_trainable, model_shape
 from layerscout.plans import (
     FULL,
     Adapter,
@@ -40,7 +40,7 @@ def take_steps(encoder, strategy, method):
     plan = apply_method(make_plan(strategy, encoder.blocks), method, encoder.blocks)
     tokens = encoder.tokenize((SENTENCES * 2)[:TEXTS])
     examples = Examples.prepare(encoder, plan, tokens, Targets.of(np.arange(TEXTS) % 3), limit=0)
-    model = equip(make_classifier(encoder, plan, ["a", "b", "c"]), plan, method).model
+    model = make_trainable(make_classifier(encoder, plan, ["a", "b", "c"]), plan, method).model
     stepper = Stepper.prepare(encoder, model, examples, Settings(), {})
     model.train()
     stepper.step(np.arange(TEXTS), 1e-3)  # after it there are moments

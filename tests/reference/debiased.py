@@ -6,7 +6,7 @@ import numpy as np
 
 
 def group_mean(H: np.ndarray, y: np.ndarray, groups: np.ndarray, g: int) -> np.ndarray:
-    """Give the class means within a group, about their mean: the rows of a K × d matrix."""
+    """Return the class means within a group, about their mean: the rows of a K × d matrix."""
     means = np.stack([H[(groups == g) & (y == k)].mean(axis=0) for k in range(y.max() + 1)])
     return means - means.mean(axis=0)
 

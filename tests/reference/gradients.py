@@ -15,7 +15,7 @@ def per_example(
     names: Sequence[str],
     of: Callable[[Tensor], Tensor],
 ) -> tuple[np.ndarray, Gradients]:
-    """Give `of` the logits (n, K) and its gradients by name, (n, K, ...).
+    """Return `of` the logits (n, K) and its gradients by name, (n, K, ...).
 
     Args:
         inputs: of one example each, without padding, or of the choices of one.

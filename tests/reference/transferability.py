@@ -6,7 +6,7 @@ from sklearn.covariance import LedoitWolf
 
 
 def directions(H: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Give the eigenvalues of HHᵀ and what the target has along each eigenvector, squared.
+    """Return the eigenvalues of HHᵀ and what the target has along each eigenvector, squared.
 
     From H itself: HHᵀ would have no digits left where the fit is close. What no feature explains
     counts as at least 1e-12 of the target.

@@ -14,7 +14,7 @@ from layerscout.reporting import (
     describe_evaluation,
     describe_scan,
     describe_speed,
-    name_majority,
+    name_constant_answer,
     tabulate_by_name,
 )
 from layerscout.reporting.evaluation import SHOWN
@@ -193,7 +193,7 @@ def test_an_evaluation_names_the_answer_that_is_always_the_same():
     first = describe_evaluation(content)[0]
     assert first.endswith("entity F1 0.9000; always predicting the most frequent tag scores 0.000.")
     content |= {"task": SEVERAL, "metric": "micro_f1", "metrics": {"micro_f1": 0.9}}
-    assert name_majority("multi_label_classification") in describe_evaluation(content)[0]
+    assert name_constant_answer("multi_label_classification") in describe_evaluation(content)[0]
     content |= {"task": {"kind": "multiple_choice"}, "majority": None}
     assert "always" not in describe_evaluation(content)[0]
 

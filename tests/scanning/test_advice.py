@@ -88,18 +88,18 @@ def read(values=VALUES, apart=APART, **details):
 def test_the_state_and_the_reason(score, state, because):
     named = name_head(DEFAULT, score, 4)
     assert named.state == state
-    assert named.because.startswith(because)
+    assert named.reason.startswith(because)
 
 
 def test_a_score_without_intervals_is_followed_where_its_best_is_above_two_thirds():
     low, high = ((None, 9.0, 3.0, 4.0, 8.0), (None, 9.0, 8.0, 4.0, 3.0))
     named = name_head("nc1", Score("states", "lower", low), 4)
-    assert named.state == 3 and named.because == (
+    assert named.state == 3 and named.reason == (
         "state 3: neural collapse NC1 is 4.00 there, against 8.00 at the top; state 2 is the "
         "best with 3.00, but so far down few blocks are left to tune"
     )
     named = name_head("nc1", Score("states", "lower", high), 4)
-    assert (named.state, named.because) == (4, "state 4: neural collapse NC1 is 3.00 there")
+    assert (named.state, named.reason) == (4, "state 4: neural collapse NC1 is 3.00 there")
     named = name_head("nc1", Score("states", "lower", (None, 9.0, 3.0, None, 8.0)), 4)
     assert named.state == 2, "state 3 has no value"
 

@@ -199,7 +199,7 @@ def decisions(monkeypatch, *found):
         asked.append((len(results), looks, tolerance))
         return next(left)
 
-    monkeypatch.setattr("layerscout.scanning.sampling.decide_best", decide)
+    monkeypatch.setattr("layerscout.scanning.sampling.decide_lowest", decide)
     monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 50)
     return asked
 

@@ -114,7 +114,7 @@ def test_checkpoints_are_spread_too(tiny, tmp_path, parts):
 
 def test_sums_of_parts_are_the_sums_of_all(tiny, tmp_path, parts, monkeypatch):
     def pool(self, tokens, rows, pooling="mean"):
-        """Give states that no rounding of other batches changes."""
+        """Return states that no rounding of other batches changes."""
         sums = np.array([tokens.ids[a:b].sum() for a, b in pairwise(tokens.offsets)])[rows]
         waves = np.arange(1, 17) * (1 + np.arange(5)[:, None, None])
         return torch.from_numpy(np.sin(sums[None, :, None] * waves).astype(np.float32))

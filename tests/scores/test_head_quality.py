@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 
-from layerscout.scores.estimates import Estimate, decide_within, measure_gaps
+from layerscout.scores.estimates import Estimate, decide_highest, measure_gaps
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.quality import RIDGE_TERMS, cross_fit, measure_quality
 
@@ -180,7 +180,7 @@ def test_a_stop_within_points_misses_in_at_most_five_of_a_hundred():
         for size in sizes:
             folds = np.arange(size) % 20
             states = [made_up(hits[:size, s], folds) for s in range(len(truth))]
-            found = decide_within(states, looks=len(sizes), within=within)
+            found = decide_highest(states, looks=len(sizes), within=within)
             if found.close:
                 stops += 1
                 misses += truth[found.best] < truth[1:].max() - within
@@ -217,7 +217,7 @@ def test_a_stop_waits_until_no_other_state_can_be_much_better():
     gap = measure_gaps(states, best)[3 - best]
     least = gap.half_width - gap.difference
     assert gap.difference > 0 and least > 0  # so that the next two lines tell the ends apart
-    assert not decide_within(states, within=0.99 * least).close
-    found = decide_within(states, within=1.01 * least)
+    assert not decide_highest(states, within=0.99 * least).close
+    found = decide_highest(states, within=1.01 * least)
     assert found.close and not found.decided and found.best == best and found.rest == (3 - best,)
-    assert decide_within([None, None]).best is None
+    assert decide_highest([None, None]).best is None

@@ -24,7 +24,7 @@ from reference import probes as naive
 
 
 def examples(seed, n=120, d=8, K=3, signal=1.5, numbers=False):
-    """Give states (n, d) with labels of K classes, each present, or numbers."""
+    """Return states (n, d) with labels of K classes, each present, or numbers."""
     rng = np.random.default_rng(seed)
     if numbers:
         H = rng.normal(size=(n, d))
@@ -34,7 +34,7 @@ def examples(seed, n=120, d=8, K=3, signal=1.5, numbers=False):
 
 
 def split_states(seed, S=3, n=300, m=150, signal=1.5, **settings):
-    """Give training and validation states of S states that differ in how much they tell."""
+    """Return training and validation states of S states that differ in how much they tell."""
     drawn = [examples(seed, n + m, signal=signal / (s + 1), **settings) for s in range(S)]
     states = np.stack([H for H, _ in drawn]).astype(np.float32)
     y = drawn[0][1]
@@ -45,7 +45,7 @@ def split_states(seed, S=3, n=300, m=150, signal=1.5, **settings):
 
 
 def several_labels(y):
-    """Give each row of three classes two labels, so that some rows have none or both."""
+    """Return each row of three classes two labels, so that some rows have none or both."""
     return np.stack([y > 0, (y == 2) | (np.arange(len(y)) % 5 == 0)], axis=1)
 
 
@@ -560,7 +560,7 @@ def test_names_of_classes_do_not_matter_to_a_probe(seed, names):
 
 
 def head_factory(dropout=0.0, d=8, outputs=3):
-    """Give what builds a small head with two layers, from a seed."""
+    """Return what builds a small head with two layers, from a seed."""
 
     def build(seed):
         torch.manual_seed(seed)
@@ -572,7 +572,7 @@ def head_factory(dropout=0.0, d=8, outputs=3):
 
 
 def as_choices(states, right, choices):
-    """Give states of the choices of each example, (S, n C, d); its own help the right one."""
+    """Return states of the choices of each example, (S, n C, d); its own help the right one."""
     S, n, d = states.shape
     found = np.random.default_rng(n).normal(size=(S, n * choices, d)).astype(np.float32)
     found[:, np.arange(n) * choices + right] += states

@@ -16,10 +16,10 @@ from layerscout.scores import (
     Moments,
     Score,
     State,
-    applicable,
     arrays as scores,
     class_weights,
     deal_groups,
+    read_score_keys,
 )
 from reference import naive
 
@@ -337,16 +337,16 @@ def test_tensors_are_taken_as_they_come():
 
 
 def test_keys_are_read_from_text_and_lists():
-    assert applicable("nc1, cca,nc1", numbers=False) == ["nc1", "cca"]
-    assert applicable(("probe", "logme"), numbers=True) == ["probe", "logme"]
-    assert applicable("all", numbers=False) == list(SCORES)
-    left = applicable("all", numbers=True)
+    assert read_score_keys("nc1, cca,nc1", numbers=False) == ["nc1", "cca"]
+    assert read_score_keys(("probe", "logme"), numbers=True) == ["probe", "logme"]
+    assert read_score_keys("all", numbers=False) == list(SCORES)
+    left = read_score_keys("all", numbers=True)
     assert set(SCORES) - set(left) == {
         *KEYS, DEBIASED, "h_score", "numerical_rank", "mutual_information", "codelength",
     }  # fmt: skip
-    line = expect_refused("compares classes", applicable, "cca,h_score", numbers=True)
+    line = expect_refused("compares classes", read_score_keys, "cca,h_score", numbers=True)
     assert line.startswith("h_score") and all(key in line for key in OF_NUMBERS)
-    expect_refused("unknown score 'lgme' … 'logme'", applicable, "cca,lgme", numbers=False)
+    expect_refused("unknown score 'lgme' … 'logme'", read_score_keys, "cca,lgme", numbers=False)
 
 
 def test_states_that_are_not_finite_are_undefined_and_leave_the_others_alone():

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def examples(seed, n=120, d=5, K=3, shares=(0.5, 0.3, 0.15, 0.4)):
-    """Give states (n, d) and labels (n, K), which the states tell in part; some rows have none."""
+    """Return states (n, d) and labels (n, K) that they tell in part; some rows have none."""
     rng = np.random.default_rng(seed)
     Y = rng.random((n, K)) < np.array(shares[:K])
     Y[:2] = [[False] * K, [True] * K]

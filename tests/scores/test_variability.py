@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from layerscout.errors import InputError
-from layerscout.scores.estimates import Decision, decide_best, find_separable
+from layerscout.scores.estimates import Decision, decide_lowest, find_separable
 from layerscout.scores.grouping import deal_groups, find_rare
 from layerscout.scores.moments import Centred
 from layerscout.scores.variability import Debiased, _Grouped, estimate_debiased
@@ -17,7 +17,7 @@ def debiased(H, y, groups):
 
 
 def examples(seed, counts=(30, 30, 30), d=6, signal=1.0):
-    """Give skewed states with class covariances of their own, far from the origin."""
+    """Return skewed states with class covariances of their own, far from the origin."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.repeat(np.arange(len(counts)), counts))
     mixing = rng.normal(size=(len(counts), d, d)) / np.sqrt(d)
@@ -27,7 +27,7 @@ def examples(seed, counts=(30, 30, 30), d=6, signal=1.0):
 
 
 def made_up(value, spread=0.0, seed=0, B=20):
-    """Give a result whose logarithm has a jackknife standard error of about `spread`."""
+    """Return a result whose logarithm has a jackknife standard error of about `spread`."""
     if value is None:
         return Debiased(None, None, None)
     noise = np.random.default_rng(seed).normal(size=B)
@@ -320,7 +320,7 @@ def test_separable_is_adjusted_for_states_and_looks():
     noise = np.array([-1.0, 1.0] * 10)
 
     def pair(t):
-        """Give two results whose paired difference is t standard errors."""
+        """Return two results whose paired difference is t standard errors."""
         differences = 0.01 * noise
         error = np.sqrt(19 / 20 * (differences**2).sum())
         second = np.log(2) + t * error
@@ -353,18 +353,20 @@ def test_decision():
     low, same, near, far = made_up(1.0, 0.05), made_up(1.0), made_up(1.01, 0.05, 1), made_up(9.0)
     none = made_up(None)
     # State 0 never wins, however low.
-    assert decide_best([low, far, near]) == Decision(2, decided=True, close=True, rest=())
-    assert decide_best([none, near, low, far]) == Decision(2, decided=False, close=True, rest=(1,))
-    assert decide_best([None, low, none, far]) == Decision(1, decided=False, close=False, rest=())
-    assert decide_best([None, low, None, far]) == Decision(1, decided=True, close=True, rest=())
-    assert decide_best([none, near, low, far], tolerance=0.001) == Decision(
+    assert decide_lowest([low, far, near]) == Decision(2, decided=True, close=True, rest=())
+    assert decide_lowest([none, near, low, far]) == Decision(
+        2, decided=False, close=True, rest=(1,)
+    )
+    assert decide_lowest([None, low, none, far]) == Decision(1, decided=False, close=False, rest=())
+    assert decide_lowest([None, low, None, far]) == Decision(1, decided=True, close=True, rest=())
+    assert decide_lowest([none, near, low, far], tolerance=0.001) == Decision(
         2, decided=False, close=False, rest=(1,)
     )
-    assert decide_best([none, low, same]).best == 1  # a tie goes to the lower state
-    assert decide_best([low, none, None]) == Decision(None, decided=False, close=False, rest=())
+    assert decide_lowest([none, low, same]).best == 1  # a tie goes to the lower state
+    assert decide_lowest([low, none, None]) == Decision(None, decided=False, close=False, rest=())
 
 
 def test_more_looks_decide_less():
     best, other = made_up(1.0, 0.05), made_up(1.2, 0.05, 1)
-    assert decide_best([None, best, other]).decided
-    assert not decide_best([None, best, other], looks=100).decided
+    assert decide_lowest([None, best, other]).decided
+    assert not decide_lowest([None, best, other], looks=100).decided

@@ -26,7 +26,7 @@ from layerscout.states import (
 
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
-    """Give what puts an entry of 100 bytes into a cache, made now or at some time."""
+    """Return what puts an entry of 100 bytes into a cache, made now or at some time."""
     monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
 
     def put(letter, used=None, limit=10**6):

@@ -20,7 +20,7 @@ from layerscout import files
 from layerscout.errors import InputError
 from layerscout.models import Encoder, encoder as encoder_module
 from layerscout.states import (
-    Team,
+    ProcessGroup,
     cache_folder,
     fingerprint_encoder,
     fingerprints,
@@ -51,7 +51,7 @@ def tokens(encoder):
 
 
 def expected(encoder, tokens, rows, cut, reads=None):
-    """Give what a pass to the cut gives, and which entries are real tokens."""
+    """Return what a pass to the cut gives, and which entries are real tokens."""
     inputs = encoder.batch(tokens, rows)
     with torch.no_grad():
         state = encoder.cut(inputs, cut).float()
@@ -448,7 +448,7 @@ def team_of(size):
             barrier.wait(timeout=60)
             return heard
 
-        return Team(own, size, meet)
+        return ProcessGroup(own, size, meet)
 
     return [member(own) for own in range(size)]
 
@@ -477,12 +477,12 @@ def test_several_processes_compute_a_part_each(tiny, tokens, monkeypatch, cache,
         return numbers(self, rows)
 
     monkeypatch.setattr(trunks.TrunkSource, "numbers", noting)
-    found = together(size, lambda one, team: run_trunk(one, tokens, 2, team=team), tiny)
+    found = together(size, lambda one, team: run_trunk(one, tokens, 2, group=team), tiny)
     assert all(one.kept and not one.cached for one in found)
     assert found[0].path.read_bytes() == expected
     assert sorted(np.concatenate(computed)) == list(range(len(tokens)))
     computed.clear()
-    found = together(size, lambda one, team: run_trunk(one, tokens, 2, team=team), tiny)
+    found = together(size, lambda one, team: run_trunk(one, tokens, 2, group=team), tiny)
     assert all(one.cached for one in found) and not computed
     assert not list(cache.rglob(".*"))
 
@@ -497,13 +497,13 @@ def test_a_process_that_cannot_write_leaves_all_without(tiny, tokens, monkeypatc
         write(team, *given)
 
     monkeypatch.setattr(trunks, "_write_part", full)
-    found = together(2, lambda one, team: run_trunk(one, tokens, 2, team=team), tiny)
+    found = together(2, lambda one, team: run_trunk(one, tokens, 2, group=team), tiny)
     assert not any(one.kept for one in found)
     assert all("No space left" in one.warning for one in found)
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
 def test_a_first_process_without_room_leaves_all_without(tiny, tokens):
-    found = together(2, lambda one, team: run_trunk(one, tokens, 2, limit=1, team=team), tiny)
+    found = together(2, lambda one, team: run_trunk(one, tokens, 2, limit=1, group=team), tiny)
     assert not any(one.kept for one in found)
     assert "the cache may hold" in found[0].warning

@@ -189,7 +189,7 @@ def made_up_study(folder: Path, evaluated: dict[str, Any], compared: dict[str, A
 
 
 def tuned(metric: float, share: float) -> dict[str, Any]:
-    """Give what is kept of a tuning."""
+    """Return what is kept of a tuning."""
     return {
         "keep": "best",
         "best": {"epoch": 2, "value": metric, "loss": 0.6},
@@ -248,7 +248,7 @@ def opened(chromium: Any, path: Path, width: int = 1100) -> Iterator[tuple[Any, 
 
 @pytest.fixture(scope="module")
 def browse(chromium: Any, pages: dict[str, Path]) -> Iterator[Browse]:
-    """Give pages by their names, each opened once for all tests."""
+    """Return pages by their names, each opened once for all tests."""
     with ExitStack() as stack:
 
         @cache
@@ -316,7 +316,7 @@ def test_a_point_tells_its_values(browse: Browse, name: str):
 
 
 def hover(page: Any, point: Any) -> str:
-    """Give what a tooltip tells of a point, and see that it goes away with the pointer."""
+    """Return what a tooltip tells of a point, and see that it goes away with the pointer."""
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -457,7 +457,7 @@ COLOURS = """() => {
 
 
 def luminance(colour: str) -> float:
-    """Give the relative luminance of "rgb(r, g, b)", as WCAG 2 defines it."""
+    """Return the relative luminance of "rgb(r, g, b)", as WCAG 2 defines it."""
     parts = [int(part) / 255 for part in re.findall("[0-9]+", colour)[:3]]
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -63,7 +63,7 @@ def speed(monkeypatch):
 
 @pytest.fixture(scope="module")
 def finished(tiny, reviews, tmp_path_factory):
-    """Give the folder of a study of four tunings that ran to its end."""
+    """Return the folder of a study of four tunings that ran to its end."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAYERSCOUT_CACHE", str(folder / "cache"))
@@ -73,7 +73,7 @@ def finished(tiny, reviews, tmp_path_factory):
 
 @pytest.fixture
 def copy(finished, tmp_path):
-    """Give a copy of that folder, to do something to."""
+    """Return a copy of that folder, to do something to."""
     return Path(shutil.copytree(finished, tmp_path / "copy"))
 
 

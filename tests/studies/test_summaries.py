@@ -74,7 +74,7 @@ def tuned(value, flops=1.0, **more):
 
 
 def study(values):
-    """Give a study of one grid: metric by (task, plan, rate, seed)."""
+    """Return a study of one grid: metric by (task, plan, rate, seed)."""
     cells, records = [], {}
     for number, ((task, plan, rate, seed), value) in enumerate(values.items()):
         axes = {"model": "m", "task": task, "plan": plan, "seed": seed, "learning_rate": rate}
@@ -267,7 +267,7 @@ def test_where_goes_by_what_tables_call_a_value():
 
 
 def ranked(by_epoch):
-    """Give a study of one scan of a model before and during its training: values by epoch."""
+    """Return a study of one scan of a model before and during its training: values by epoch."""
     values = [[None, *of_blocks] for of_blocks in by_epoch.values()]
     moved = rank_movement(values, "higher")
     scores = {"fisher": {"values": values[0], "better": "higher"}}

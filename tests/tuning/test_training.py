@@ -83,7 +83,7 @@ def still(tmp_path_factory):
 
 
 def gradients(model, found, labels):
-    """Give the gradients of what is trained; nothing else may have any."""
+    """Return the gradients of what is trained; nothing else may have any."""
     model.zero_grad(set_to_none=True)
     cross_entropy(found, labels).backward()
     assert all(p.grad is None for p in model.parameters() if not p.requires_grad)

@@ -314,7 +314,7 @@ def test_the_papers_dropout_in_frozen_blocks(bert, cache, tmp_path):
 
 @pytest.fixture(scope="module")
 def cached(bert, tmp_path_factory):
-    """Give the result of a tuning whose trunk is kept."""
+    """Return the result of a tuning whose trunk is kept."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAYERSCOUT_CACHE", str(tmp_path_factory.mktemp("cache")))
         return cheaply(bert, task_of(), "(3, 3, 4)")

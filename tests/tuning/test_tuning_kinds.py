@@ -72,7 +72,7 @@ def prepared(encoder, plan, split, task, limit=ROOM):
 
 
 def by_hand(encoder, split, choices):
-    """Give what the library's models take, from the texts."""
+    """Return what the library's models take, from the texts."""
     inputs = encoder.tokenizer(
         list(split.texts), split.pairs and list(split.pairs), padding=True, return_tensors="pt"
     )

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.real, pytest.mark.whole]
 
 
 def task_of(name, training=48, held=16):
-    """Give a real task with few of its rows."""
+    """Return a real task with few of its rows."""
     task = ls.Task.load(real("data", name), task=name)
     rows = {"train": np.arange(training), "validation": np.arange(held)}
     parts = {split: getattr(task, split).take(at) for split, at in rows.items()}

@@ -47,7 +47,7 @@ def _report(result: Planning, folder: Path, printing: Printing) -> None:
     if console is None:
         return
     say_heading(console, content)
-    for line in reporting.describe_work(content):
+    for line in reporting.describe_training_cost(content):
         say(console, line)
     print_table(console, reporting.tabulate_plans(content, vars(result.full)))
     shown = result.basis.shown

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from layerscout.data.columns import Inputs, is_missing
-from layerscout.data.labels import list_alike, name_classes, number_classes
+from layerscout.data.labels import find_near_duplicate_labels, name_classes, number_classes
 from layerscout.data.tables import Items, Table, join_names, lay_out, read_lists
 from layerscout.errors import InputError
 
@@ -50,7 +50,7 @@ def read_label_sets(
     counts: np.ndarray = marks.sum(axis=0)
     _check_counts(table, inputs.label, dict(zip(order, counts.tolist(), strict=True)), warnings)
     if fixed is None:
-        warnings += list_alike(order, table.name, "labels")
+        warnings += find_near_duplicate_labels(order, table.name, "labels")
     if inputs.separator is not None and len(marks) > 1 and marks.sum(axis=1).max() < 2:
         warnings.append(
             f"no row of {table.name} has the separator {inputs.separator!r} in column "

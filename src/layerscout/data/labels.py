@@ -235,7 +235,7 @@ def settle_classes(
     settled = tuple(name for name in order if name in counts)
     if not known:
         rows = {name: counts[name] for name in settled}
-        warnings += list_alike(rows, table.name, "classes")
+        warnings += find_near_duplicate_labels(rows, table.name, "classes")
         warnings += _list_doubtful(settled, table.name)
     return settled
 
@@ -245,7 +245,9 @@ def _quote(name: str) -> str:
     return repr(name) if len(name) <= 60 else f"{name[:57]!r}..."
 
 
-def list_alike(names: Sequence[str] | Mapping[str, int], source: str, what: str) -> list[str]:
+def find_near_duplicate_labels(
+    names: Sequence[str] | Mapping[str, int], source: str, what: str
+) -> list[str]:
     """List the names of classes, tags or labels that were written in several ways.
 
     Args:

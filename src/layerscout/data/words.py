@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layerscout.data.columns import SURROGATE
-from layerscout.data.labels import list_alike, name_classes
+from layerscout.data.labels import find_near_duplicate_labels, name_classes
 from layerscout.data.tables import Items, Table, join_names, lay_out, read_lists
 from layerscout.errors import InputError
 
@@ -249,7 +249,7 @@ def number_tags(
     counts = Counter(names)
     if labels is None:
         labels = tuple(tag for tag in order if tag in counts)
-        warnings += [] if fixed else list_alike(labels, name, "tags")
+        warnings += [] if fixed else find_near_duplicate_labels(labels, name, "tags")
         if absent := [tag for tag in order if tag not in counts]:
             warnings.append(f"tags without a word in {name}: {join_names(absent)}")
         if len(labels) < 2:

@@ -30,7 +30,7 @@ from layerscout.models import (
     choose_head_pooling,
     edit,
     eval_mode,
-    find_read_token,
+    find_head_token,
     take_tokens,
 )
 from layerscout.plans import Edit, EvaluateRequest, format_edits
@@ -73,11 +73,11 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
     One forward pass gives all states. A span is passed over by starting behind it, at the state
     below it: what lies below never runs again.
     """
-    L, n, reads = encoder.blocks, len(data.answers), find_read_token(model)
+    L, n, reads = encoder.blocks, len(data.answers), find_head_token(model)
     outputs = model.config.num_labels if data.choices == 1 else data.choices
     read, places = data, None
     if reads is not None:
-        places = encoder.find_read(data.tokens, reads)
+        places = encoder.find_head_tokens(data.tokens, reads)
         read = replace(data, tokens=data.tokens.keep(places))
     truncated = np.zeros((L + 1, n, outputs), dtype=np.float32)
     inner = [(i, j) for i in range(1, L + 1) for j in range(i, L)] if spans else []

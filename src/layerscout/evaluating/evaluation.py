@@ -69,7 +69,7 @@ from layerscout.scanning import (
     describe_model,
     describe_task,
 )
-from layerscout.scores import EvaluationResult, judge_by, judge_majority
+from layerscout.scores import EvaluationResult, judge_majority, make_judge
 from layerscout.states import DEFAULT_LIMIT
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def evaluate(
         curves = {}
         if "truncate" in ablations:
             curves["untuned"] = [judge(logits) for logits in outputs.ablated.truncated]
-        by = judge_by(metric, tuned=thresholds is not None)
+        by = make_judge(metric, tuned=thresholds is not None)
         if request.tune_heads:
             head = Head(classifier, encoder.family.final_norm, columns)
             curves["tuned"] = tune_heads(extractor, few, lambda _: head, by, request)

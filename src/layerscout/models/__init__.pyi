@@ -9,7 +9,7 @@ from .checkpoints import (
 )
 from .classifiers import (
     build as build,
-    find_read_token as find_read_token,
+    find_head_token as find_head_token,
     keep_thresholds as keep_thresholds,
     load_tuned_classifier as load_tuned_classifier,
     make_classifier as make_classifier,
@@ -65,11 +65,11 @@ from .hub import (
     push as push,
 )
 from .methods import (
-    Equipped as Equipped,
+    TrainableModel as TrainableModel,
     check_method as check_method,
     describe_step as describe_step,
-    equip as equip,
     lora_config as lora_config,
+    make_trainable as make_trainable,
     unload as unload,
 )
 from .saved_adapters import (

@@ -142,8 +142,8 @@ def unshare_weights(model: Any) -> Any:
     return model
 
 
-def find_read_token(model: Any) -> ReadToken | None:
-    """Tell which single token's state a model's head reads; None if it reads all of them.
+def find_head_token(model: Any) -> ReadToken | None:
+    """Return which single token's state a model's head reads; None if it reads all of them.
 
     A bare model is taken for one whose head labels texts.
     """

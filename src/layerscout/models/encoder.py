@@ -248,9 +248,9 @@ class Encoder:
             inputs["token_type_ids"] = np.where(real, tokens.types[at], 0).astype(np.int64)
         return {k: torch.from_numpy(v).to(self.device) for k, v in inputs.items()}
 
-    def find_read(self, tokens: Tokens, reads: ReadToken) -> Int64[np.ndarray, " n"]:
+    def find_head_tokens(self, tokens: Tokens, reads: ReadToken) -> Int64[np.ndarray, " n"]:
         """Find the token of each text that a head on this encoder reads: its place in the text."""
-        return tokens.find_read(reads, self.tokenizer.pad_token_id)
+        return tokens.find_head_tokens(reads, self.tokenizer.pad_token_id)
 
     def pool(
         self, tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling = "mean"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from layerscout.data import Kind
 from layerscout.errors import InputError
 from layerscout.models.architecture import ENDINGS, base_of
-from layerscout.models.classifiers import find_read_token, make_classifier
+from layerscout.models.classifiers import find_head_token, make_classifier
 from layerscout.models.devices import quiet_transformers
 from layerscout.models.encoder import Encoder
 from layerscout.plans import Plan, Pooling
@@ -78,7 +78,7 @@ def choose_head_pooling(encoder: Encoder, kind: Kind = "classification") -> Pool
     """
     if kind == "token_classification":
         return "first"
-    reads = find_read_token(encoder.model)
+    reads = find_head_token(encoder.model)
     if reads is None:
         raise InputError(
             f"the head of {encoder.name} reads all tokens, so it cannot be trained on the state of "
@@ -88,7 +88,9 @@ def choose_head_pooling(encoder: Encoder, kind: Kind = "classification") -> Pool
     if reads == "first":
         return "cls"
     tokens = encoder.tokenize(["one text"])
-    if (encoder.find_read(tokens, reads) != tokens.find_last(np.zeros(1, dtype=np.int64))).any():
+    if (
+        encoder.find_head_tokens(tokens, reads) != tokens.find_last(np.zeros(1, dtype=np.int64))
+    ).any():
         raise InputError(
             f"the head of {encoder.name} reads a token that its tokenizer adds, and states are "
             "pooled from the text's own; use a linear probe (--probe linear), or leave out "

@@ -149,7 +149,7 @@ def _check_lora(
 
 
 @dataclass(frozen=True, eq=False)
-class Equipped:
+class TrainableModel:
     """A classifier that trains by a method; a deep copy shares nothing with it.
 
     Attributes:
@@ -186,7 +186,9 @@ def check_method(config: Any, plan: Plan, method: Method) -> None:
     check_untied(config.model_type, weights, method)
 
 
-def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) -> Equipped:
+def make_trainable(
+    model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0
+) -> TrainableModel:
     """Make a classifier train by a method, and nothing else; it is changed in place.
 
     The head is always trained, the embeddings by full tuning alone. Adapters stand before
@@ -219,12 +221,12 @@ def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) 
     check_method(model.config, plan, method)
     if isinstance(method, Full):
         freeze(model, plan)
-        return Equipped(model, plan, method)
+        return TrainableModel(model, plan, method)
     places = fit_plan(model, plan)[1]
     plan = apply_method(plan, method, blocks)
     with use_seed(seed):
         if isinstance(method, LoRA):
-            return Equipped(model, plan, method, _wrap_with_lora(model, plan, method))
+            return TrainableModel(model, plan, method, _wrap_with_lora(model, plan, method))
         train_only(model, {name for name, place in places.items() if place == "head"})
         family = family_of(model)
         modules = blocks_of(base_of(model)[0], family)
@@ -237,7 +239,7 @@ def equip(model: Any, plan: Plan | str, method: Method | str, *, seed: int = 0) 
                     add_adapters(model.config, layer, method)
                 else:
                     add_prefix(model.config, layer, method)
-    return Equipped(model, plan, method)
+    return TrainableModel(model, plan, method)
 
 
 def unload(model: Any) -> Any:
@@ -246,7 +248,7 @@ def unload(model: Any) -> Any:
     Norms are restored bit for bit. The head stays as it was trained.
 
     Args:
-        model: as `load` gives it, or the `Equipped` one's.
+        model: as `load` gives it, or the `TrainableModel` one's.
 
     Returns:
         The model.

@@ -22,7 +22,7 @@ from layerscout.models.devices import Precision, quiet_transformers
 from layerscout.models.edits import apply_edits, untie_blocks
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import save_tokenizer
-from layerscout.models.methods import Equipped, equip
+from layerscout.models.methods import TrainableModel, make_trainable
 from layerscout.plans import (
     METHODS,
     Classifier,
@@ -38,7 +38,7 @@ CONFIG, WEIGHTS = "config.json", "trained.safetensors"
 
 
 def save_peft(
-    equipped: Equipped,
+    trainable: TrainableModel,
     encoder: Encoder,
     folder: str | Path,
     card: str = "",
@@ -50,7 +50,7 @@ def save_peft(
     The model that is given to that one has as many blocks as the plan's head says.
 
     Args:
-        equipped: a model that LoRA tuned and that is not merged.
+        trainable: a model that LoRA tuned and that is not merged.
         encoder: what it is a classifier of.
         folder: where it goes; an earlier one is replaced once the new one is whole.
         card: the model card, in Markdown.
@@ -59,17 +59,17 @@ def save_peft(
     Raises:
         InputError: if the folder cannot be written.
     """
-    wrapper = equipped.wrapper
+    wrapper = trainable.wrapper
     for config in wrapper.peft_config.values():
         config.base_model_name_or_path, config.revision = encoder.source, encoder.revision
     with quiet_transformers(), replace_folder(Path(folder)) as temporary:
         wrapper.save_pretrained(temporary, save_embedding_layers=False)
-        equipped.model.config.save_pretrained(temporary)  # how many blocks, and the labels
+        trainable.model.config.save_pretrained(temporary)  # how many blocks, and the labels
         _write_tokenizer_and_card(encoder, temporary, card, max_length)
 
 
 def save_trained(
-    equipped: Equipped,
+    trainable: TrainableModel,
     encoder: Encoder,
     folder: str | Path,
     card: str = "",
@@ -81,7 +81,7 @@ def save_trained(
     """Write what was trained, not by LoRA, and which base it belongs to.
 
     Args:
-        equipped: the model after training.
+        trainable: the model after training.
         encoder: what it is a classifier of; its weights are hashed.
         folder: where it goes; an earlier one is replaced once the new one is whole.
         card: the model card, in Markdown.
@@ -94,14 +94,14 @@ def save_trained(
     """
     from safetensors.torch import save_file
 
-    config = equipped.model.config
+    config = trainable.model.config
     groups = getattr(encoder.model.config, "num_hidden_groups", None)
     about = {
         "layerscout": version("layerscout"),
         "format": FORMAT,
-        "method": equipped.method.name,
-        "options": describe_method(equipped.method),
-        "plan": equipped.plan.as_dict(),
+        "method": trainable.method.name,
+        "options": describe_method(trainable.method),
+        "plan": trainable.plan.as_dict(),
         "kind": kind,
         "classifier": head,
         "labels": [config.id2label[i] for i in range(config.num_labels)],
@@ -114,12 +114,12 @@ def save_trained(
             "revision": encoder.revision,
             "untied": groups == encoder.blocks,
             "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
-            "sha256": hash_base(encoder, equipped.plan.head),
+            "sha256": hash_base(encoder, trainable.plan.head),
         },
     }
     tensors = {
         name: parameter.detach().cpu().contiguous()
-        for name, parameter in equipped.model.named_parameters()
+        for name, parameter in trainable.model.named_parameters()
         if parameter.requires_grad
     }
     with replace_folder(Path(folder)) as temporary:
@@ -189,7 +189,7 @@ def load_trained(
     model = make_classifier(encoder, plan, about["labels"], kind=kind, head=about["classifier"])
     if (thresholds := about.get("thresholds")) is not None:
         model.config.thresholds = thresholds
-    equip(model, plan, method)
+    make_trainable(model, plan, method)
     expected = {name: p for name, p in model.named_parameters() if p.requires_grad}
     _check_tensors(path, tensors, expected)
     with torch.no_grad():

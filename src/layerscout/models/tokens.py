@@ -129,7 +129,7 @@ class Tokens:
             words=kept[at],
         )
 
-    def find_read(self, reads: ReadToken, padding: int) -> Int64[np.ndarray, " n"]:
+    def find_head_tokens(self, reads: ReadToken, padding: int) -> Int64[np.ndarray, " n"]:
         """Find the token of each text that a head reads: its place in the text, (n,).
 
         Args:

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from layerscout.plans.auto import (
     Choice,
-    Named,
+    HeadSuggestion,
     check_budget,
     choose,
-    name_blindly,
-    name_state,
+    choose_head_state,
     pays_for_scan,
+    suggest_default_head,
 )
 from layerscout.plans.costs import (
     Cost,

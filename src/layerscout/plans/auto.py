@@ -28,14 +28,14 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Named:
+class HeadSuggestion:
     """A state that a head should read, and why."""
 
     state: int
-    because: str
+    reason: str
 
 
-def name_state(blocks: int, best: int | None = None, tied: Iterable[int] = ()) -> int:
+def choose_head_state(blocks: int, best: int | None = None, tied: Iterable[int] = ()) -> int:
     """Name the state that a head should read: at two thirds of the depth, or above.
 
     It is the one nearest to two thirds, of two the upper one, unless a state above that reads more
@@ -54,10 +54,10 @@ def name_state(blocks: int, best: int | None = None, tied: Iterable[int] = ()) -
     return min(state for state in (best, *tied) if state >= middle)
 
 
-def name_blindly(blocks: int, because: str) -> Named:
+def suggest_default_head(blocks: int, reason: str) -> HeadSuggestion:
     """Name a state where no examples say which."""
-    state = name_state(blocks)
-    return Named(state, f"{because}: state {state} is at two thirds of the depth")
+    state = choose_head_state(blocks)
+    return HeadSuggestion(state, f"{reason}: state {state} is at two thirds of the depth")
 
 
 def pays_for_scan(share: float, budget: float) -> bool:
@@ -68,7 +68,7 @@ def pays_for_scan(share: float, budget: float) -> bool:
 def choose(
     shape: ModelShape,
     work: Work,
-    named: Named,
+    named: HeadSuggestion,
     budget: float = 0.5,
     method: Method = FULL,
 ) -> Choice:
@@ -107,11 +107,11 @@ def choose(
     if plan.head != named.state:
         place = f"(no head nearer to state {named.state} fits the budget, {_percent(budget)})"
     share = f"{plan.notation} needs {_percent(shares[plan])} of full fine-tuning"
-    return Choice(plan, plan.notation, f"{named.because}; {share} {place}")
+    return Choice(plan, plan.notation, f"{named.reason}; {share} {place}")
 
 
 def check_budget(budget: float) -> float:
-    """Give the budget of "auto".
+    """Return the budget of "auto".
 
     Raises:
         InputError: if it is not in (0, 1].
@@ -121,7 +121,7 @@ def check_budget(budget: float) -> float:
 
 
 def price_plans(shape: ModelShape, work: Work, method: Method) -> dict[Plan, float]:
-    """Give what "auto" may choose, the k blocks below a head for every head and k, with its price.
+    """Return what "auto" may choose, with prices: the k blocks below a head, for every k and head.
 
     A head alone is possible where it is not all that is left by a method for blocks, or by weights
     that blocks share.
@@ -144,7 +144,7 @@ def price_plans(shape: ModelShape, work: Work, method: Method) -> dict[Plan, flo
 
 
 def find_nearest(shares: Mapping[Plan, float], state: int, budget: float) -> Plan | None:
-    """Give the plan within a budget whose head is nearest to a state, and widest; None if none."""
+    """Return the widest plan in a budget whose head is nearest to a state; None if none."""
     fitting = (plan for plan, share in shares.items() if share <= budget)
 
     def distance(plan: Plan) -> tuple[int, int, int]:
@@ -154,7 +154,7 @@ def find_nearest(shares: Mapping[Plan, float], state: int, budget: float) -> Pla
 
 
 def is_possible(plan: Plan, shape: ModelShape) -> bool:
-    """Tell whether a plan treats blocks that share weights alike; see `check_tied`."""
+    """Return whether a plan treats blocks that share weights alike; see `check_tied`."""
     try:
         check_tied(plan, shape.weights)
     except InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from layerscout.plans.auto import find_nearest, is_possible, name_state, price_plans
+from layerscout.plans.auto import choose_head_state, find_nearest, is_possible, price_plans
 from layerscout.plans.costs import Cost, Work, cost, full_cost
 from layerscout.plans.methods import FULL, Full, Method, apply_method, check_untied
 from layerscout.plans.plan import ModelShape, Plan, make_plan
@@ -60,7 +60,10 @@ def list_strategies(
             strategy that is asked for.
     """
     check_untied(shape.family, shape.weights, method)
-    shares, state = price_plans(shape, work, method), named or best or name_state(shape.blocks)
+    shares, state = (
+        price_plans(shape, work, method),
+        named or best or choose_head_state(shape.blocks),
+    )
     full = full_cost(shape, work).train
     ranked = sum(value is not None for value in ranking or ())
 

@@ -7,7 +7,7 @@ from .charts import (
     draw_similarity as draw_similarity,
     draw_skips as draw_skips,
     draw_truncation as draw_truncation,
-    lay_out_values as lay_out_values,
+    encode_values as encode_values,
     layer_rows as layer_rows,
     place_side_by_side as place_side_by_side,
     plot as plot,
@@ -28,7 +28,7 @@ from .content import (
     write_markdown as write_markdown,
 )
 from .evaluation import (
-    choose_split as choose_split,
+    choose_judged_split as choose_judged_split,
     describe_evaluation as describe_evaluation,
     tabulate_by_name as tabulate_by_name,
     tabulate_edits as tabulate_edits,
@@ -50,8 +50,8 @@ from .next_steps import (
     write_report_command as write_report_command,
 )
 from .scan import (
+    describe_training_cost as describe_training_cost,
     describe_untying as describe_untying,
-    describe_work as describe_work,
     explain_plans as explain_plans,
     tabulate_plans as tabulate_plans,
     tabulate_scores_briefly as tabulate_scores_briefly,
@@ -84,12 +84,12 @@ from .words import (
     count_labels as count_labels,
     count_read as count_read,
     describe_interval as describe_interval,
-    describe_reached as describe_reached,
+    describe_quality as describe_quality,
     describe_speed as describe_speed,
     format_number as format_number,
     list_chosen as list_chosen,
+    name_constant_answer as name_constant_answer,
     name_examples as name_examples,
     name_labels as name_labels,
-    name_majority as name_majority,
     name_measure as name_measure,
 )

@@ -27,7 +27,7 @@ from layerscout.reporting.scores import (
 from layerscout.reporting.words import (
     format_entries,
     format_number,
-    name_majority,
+    name_constant_answer,
     name_measure,
     start_line,
 )
@@ -101,7 +101,7 @@ def place_ticks(start: int, end: int, steps: int) -> list[int]:
     return [*range(start, end - step // 2, step), end]
 
 
-def lay_out_values(field: str, name: str, padding: int = 16, values: Sequence[float] = ()) -> alt.Y:
+def encode_values(field: str, name: str, padding: int = 16, values: Sequence[float] = ()) -> alt.Y:
     """Lay out an axis of values upwards, from the least to the largest.
 
     Args:
@@ -160,7 +160,7 @@ def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:
     legend = alt.Legend(orient="top", direction="vertical", labelLimit=400)
     base = alt.Chart().encode(
         lay_out_entries("state", "state that the head reads", 0, top),
-        lay_out_values("value", name, 20, [row["value"] for row in rows]),
+        encode_values("value", name, 20, [row["value"] for row in rows]),
         alt.Color("head:N", title=None, scale=scale, legend=legend),
         tooltip=[
             alt.Tooltip("state:Q"),
@@ -171,7 +171,7 @@ def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:
     lines = base.mark_line(strokeWidth=2)
     # Points lie above all else, so that they answer to a pointer.
     layers = [*_rule_majority(content), lines, base.mark_point(filled=True, size=50, opacity=1)]
-    always = name_majority(content["task"]["kind"])
+    always = name_constant_answer(content["task"]["kind"])
     description = f"{name} by the state that the head reads; dashed: always predicting {always}."
     return layer_rows(rows, layers, description, height=280)
 
@@ -376,7 +376,7 @@ def draw_epochs(content: Mapping[str, Any]) -> alt.LayerChart:
     shown += [] if content.get("majority") is None else [content["majority"]]
     base = alt.Chart().encode(
         lay_out_entries("epoch", "epoch", 1, max(2, len(rows))),
-        lay_out_values("value", f"{name} on validation", 20, shown),
+        encode_values("value", f"{name} on validation", 20, shown),
         tooltip=[alt.Tooltip("epoch:Q"), alt.Tooltip("value:Q", title=name, format=".3f")],
     )
     of_kept = base.properties(data=alt.InlineData(values=[r for r in rows if r["epoch"] == kept]))
@@ -386,7 +386,7 @@ def draw_epochs(content: Mapping[str, Any]) -> alt.LayerChart:
         base.mark_point(color=CURVE, filled=True, size=50, opacity=1),
         of_kept.mark_point(color=BEST, filled=True, size=110, opacity=1),
     ]
-    always = name_majority(content["task"]["kind"])
+    always = name_constant_answer(content["task"]["kind"])
     description = (
         f"{name} by epoch; the kept epoch has a larger point; dashed: always predicting {always}."
     )

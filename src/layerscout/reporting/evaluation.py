@@ -13,8 +13,8 @@ from layerscout.reporting.words import (
     format_decimals,
     format_number,
     format_state,
+    name_constant_answer,
     name_label,
-    name_majority,
     name_measure,
     start_line,
 )
@@ -44,7 +44,9 @@ def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
     if interval := describe_interval(content):
         first += f" ({interval})"
     if content["majority"] is not None and kind != "regression":
-        first += f"; always predicting {name_majority(kind)} scores {format_number(majority)}"
+        first += (
+            f"; always predicting {name_constant_answer(kind)} scores {format_number(majority)}"
+        )
     seen = content.get("seen")
     if seen and _only_chose(seen, content["task"]["examples_used"]):
         first += "; tuning chose by these rows, which flatters the figures a little"
@@ -191,7 +193,7 @@ def tabulate_spans(content: Mapping[str, Any]) -> Table:
 SHOWN = 30
 
 
-def choose_split(content: Mapping[str, Any]) -> Mapping[str, Any]:
+def choose_judged_split(content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the content with the figures of the test examples in place of validation, if any."""
     return {**content, **(content.get("test") or {})}
 
@@ -201,7 +203,7 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
 
     None where it is empty, as for numbers, or not there, as in older files.
     """
-    content = choose_split(content)
+    content = choose_judged_split(content)
     names, thresholds = content.get("by_name") or {}, content.get("thresholds") or {}
     if not names:
         return None
@@ -227,7 +229,10 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
 
 def tabulate_confusion(content: Mapping[str, Any]) -> Table | None:
     """Tabulate which classes were taken for which, shaded by the share of the row."""
-    table, names = choose_split(content).get("confusion"), content["task"].get("labels") or ()
+    table, names = (
+        choose_judged_split(content).get("confusion"),
+        content["task"].get("labels") or (),
+    )
     if not table or len(names) > SHOWN:
         return None
     shades = {

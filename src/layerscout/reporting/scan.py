@@ -260,7 +260,7 @@ def explain_plans(score: str | None) -> list[str]:
     ]
 
 
-def describe_work(content: Mapping[str, Any]) -> list[str]:
+def describe_training_cost(content: Mapping[str, Any]) -> list[str]:
     """Say what training the plans are for."""
     work, lines = content["work"], []
     examples = name_examples(content["task"]["kind"])

@@ -12,8 +12,8 @@ from layerscout.reporting.words import (
     count_rows,
     format_entries,
     format_number,
+    name_constant_answer,
     name_labels,
-    name_majority,
     read_more,
     start_line,
 )
@@ -252,7 +252,7 @@ def describe_no_signal(scan: Mapping[str, Any]) -> str | None:
         if any(low is not None and low > majority for low in score["low"][1:]):
             return None
         line = f"With {read}, no state is shown to do better than always predicting "
-        line += f"{name_majority(task['kind'])} ({format_number(majority)})"
+        line += f"{name_constant_answer(task['kind'])} ({format_number(majority)})"
         more = read_more(scan)
         return f"{line}." if more is None else f"{line}; --examples {more[0]} reads {more[1]}."
     if any(value is not None for value in score["values"]) or "signal_fraction" not in details:
@@ -359,7 +359,7 @@ def list_notes(scan: Mapping[str, Any], key: str) -> list[str]:
         plural = "s" if len(missing) > 1 else ""
         notes.append(f"undefined at {name_entry(score)}{plural} {format_entries(missing)}")
     if details.get("majority") is not None:
-        always = name_majority(scan["task"]["kind"])
+        always = name_constant_answer(scan["task"]["kind"])
         notes.append(f"always predicting {always}: {format_number(details['majority'])}")
     if judged := _name_judge(scan, key):
         notes.append(f"judged by {judged}")

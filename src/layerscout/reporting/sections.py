@@ -62,13 +62,13 @@ from layerscout.reporting.tuned import tabulate_epochs, tabulate_errors, tabulat
 from layerscout.reporting.words import (
     count_examples,
     count_read,
-    describe_reached,
+    describe_quality,
     describe_speed,
     list_circumstances,
     list_model,
     list_task,
+    name_constant_answer,
     name_examples,
-    name_majority,
     name_measure,
     read_more,
 )
@@ -269,7 +269,7 @@ def _build_evaluation(content: Content, folder: str) -> Parts:
     if content["truncation"]:
         text = (
             f"The {metric} when the head reads the output of a block and all blocks above it are "
-            f"removed. Dashed: always predicting {name_majority(task['kind'])}."
+            f"removed. Dashed: always predicting {name_constant_answer(task['kind'])}."
         )
         charts, table = [draw_truncation(content)], tabulate_truncation(content)
         parts.append(Section("Truncated at every state", [text], charts, table))
@@ -295,7 +295,7 @@ def _build_evaluation(content: Content, folder: str) -> Parts:
 
 def _build_tuned(content: Content, folder: str) -> Parts:
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
-    lines = [f"{plan['notation']} ({content['method']}): {describe_reached(content)}."]
+    lines = [f"{plan['notation']} ({content['method']}): {describe_quality(content)}."]
     if advice := advise_more_rows({**content, "tuning": describe_tuning(content)}):
         lines.append(advice)
     parts = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from layerscout.reporting.content import Table
-from layerscout.reporting.evaluation import choose_split
+from layerscout.reporting.evaluation import choose_judged_split
 from layerscout.reporting.words import format_decimals, name_measure
 
 
@@ -70,7 +70,7 @@ def tabulate_errors(content: Mapping[str, Any]) -> Table | None:
             format_decimals(one["probability"]),
             one["text"] + (f" / {one['text_pair']}" if "text_pair" in one else ""),
         ]
-        for one in choose_split(content).get("errors") or ()
+        for one in choose_judged_split(content).get("errors") or ()
     ]
     columns = ["Row", "Label", "Predicted", "Probability", "Text"]
     caption = "The wrong predictions of which the model is most sure; rows are counted from 0."

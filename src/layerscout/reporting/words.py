@@ -103,7 +103,7 @@ def name_labels(kind: str) -> str:
     return f"{word}es" if word == "class" else f"{word}s"
 
 
-def name_majority(kind: str) -> str:
+def name_constant_answer(kind: str) -> str:
     """Say what the answer is that is always the same; see `scores.probes.majority`."""
     return _ALWAYS.get(kind, "the majority class")
 
@@ -123,7 +123,7 @@ def compare_with_majority(content: Mapping[str, Any], value: float) -> str:
     baseline, kind = content.get("majority"), content["task"]["kind"]
     if baseline is None or kind == "regression":  # the mean correlates with nothing
         return ""
-    always = f"always predicting {name_majority(kind)}"
+    always = f"always predicting {name_constant_answer(kind)}"
     if value > baseline:
         return f"{always} scores {format_decimals(baseline)}"
     return f"no better than {always}, {format_decimals(baseline)}"
@@ -151,7 +151,7 @@ def list_chosen(content: Mapping[str, Any]) -> list[str]:
     return what
 
 
-def describe_reached(content: Mapping[str, Any]) -> str:
+def describe_quality(content: Mapping[str, Any]) -> str:
     """Say what a tuned model reached, on the test examples if there are any.
 
     With what the plan it is compared with reached, what always predicting the same reaches, and

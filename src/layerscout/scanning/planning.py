@@ -16,10 +16,10 @@ from layerscout.models import check_family
 from layerscout.plans import (
     Choice,
     Cost,
+    HeadSuggestion,
     ListedStrategy,
     Method,
     ModelShape,
-    Named,
     PlanRequest,
     Settings,
     Work,
@@ -28,13 +28,13 @@ from layerscout.plans import (
     check_untied,
     choose,
     choose_epochs,
+    choose_head_state,
     cost,
     describe_method,
     full_cost,
     list_strategies,
     make_plan,
-    name_blindly,
-    name_state,
+    suggest_default_head,
 )
 from layerscout.reporting import describe_tie
 from layerscout.scores import SCORES, Score
@@ -54,7 +54,7 @@ class Basis:
 
     score: str
     best: int | None
-    named: Named
+    named: HeadSuggestion
     ranking: Sequence[float | None] | None
     shown: tuple[str, Sequence[float | None]] | None
 
@@ -183,10 +183,10 @@ def _count_work(task: Mapping[str, Any], epochs: int | None) -> Work:
         raise InputError(f"the task of this scan lacks {error}; scan again") from error
 
 
-def name_head(key: str, score: Score, blocks: int) -> Named:
+def name_head(key: str, score: Score, blocks: int) -> HeadSuggestion:
     """Name the state that a head should read by a score of states, and say why.
 
-    It is the one of `plans.name_state`, by the score's intervals if it has some, else by ℓ* alone.
+    It is the one of `choose_head_state`, by the score's intervals if it has some, else by ℓ*.
 
     Args:
         key: of the score.
@@ -195,12 +195,12 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
     """
     best = score.best()
     if best is None:
-        return name_blindly(blocks, f"{SCORES[key].title} has no value for any state")
+        return suggest_default_head(blocks, f"{SCORES[key].title} has no value for any state")
     majority = score.details.get("majority")
     if majority is not None and not any(low is not None and low > majority for low in score.low):
         always = f"always giving the same answer ({majority:.2f})"
         return _name_seen(score, blocks, f"no head is shown to do better than {always}")
-    state = score.details.get("named", name_state(blocks, best))
+    state = score.details.get("named", choose_head_state(blocks, best))
     state = best if score.values[state] is None else state
     apart = score.details.get("separable_from_best")
     if apart is not None and not any(apart[1:]) and blocks > 1:
@@ -224,17 +224,17 @@ def name_head(key: str, score: Score, blocks: int) -> Named:
                 f"; state {best} is the best with {value}, but so far down few blocks are left "
             )
             words += "to tune"
-    return Named(state, words)
+    return HeadSuggestion(state, words)
 
 
-def _name_seen(score: Score, blocks: int, reason: str) -> Named:
+def _name_seen(score: Score, blocks: int, reason: str) -> HeadSuggestion:
     """Name a state blindly, but not one without a value, as above a block whose values overflow."""
-    named = name_blindly(blocks, reason)
+    named = suggest_default_head(blocks, reason)
     seen = [s for s in range(1, named.state + 1) if score.values[s] is not None]
     if not seen or seen[-1] == named.state:
         return named
     where = f"state {seen[-1]} is the highest one with a value up to two thirds of the depth"
-    return Named(seen[-1], f"{reason}: {where}")
+    return HeadSuggestion(seen[-1], f"{reason}: {where}")
 
 
 def _describe_value(key: str, score: Score, state: int) -> str:

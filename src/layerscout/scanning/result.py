@@ -16,12 +16,12 @@ import numpy as np
 from layerscout.errors import InputError, check_integer, make_unknown_error
 from layerscout.files import make_output_folder, read_json, write_files
 from layerscout.plans import (
-    Named,
+    HeadSuggestion,
     Plan,
     PlanRequest,
     add_options,
-    name_blindly,
     resolve_request,
+    suggest_default_head,
 )
 from layerscout.scanning.planning import Basis, Planning, compare_strategies, name_head
 from layerscout.scores import DEFAULT, Score
@@ -131,7 +131,7 @@ class Scan:
         ranks = (s for s in self.scores.values() if s.of == "blocks" and s.best() is not None)
         return self.best(score), next((s.values for s in ranks), None)
 
-    def name_head(self, score: str | None = None) -> Named:
+    def name_head(self, score: str | None = None) -> HeadSuggestion:
         """Name the state that a head should read, which `auto` follows, and say why.
 
         Args:
@@ -144,7 +144,7 @@ class Scan:
         key = score or self.leading_score()
         key = key if self.scores[key].of == "states" else self.leading_score()
         if self.scores[key].of == "blocks":
-            return name_blindly(self.model["blocks"], "no score of states was computed")
+            return suggest_default_head(self.model["blocks"], "no score of states was computed")
         return name_head(key, self.scores[key], self.model["blocks"])
 
     def advise(self) -> dict[str, Any] | None:
@@ -162,7 +162,7 @@ class Scan:
         if all(score.best() is None for score in self.scores.values()):
             return None
         named = self.name_head()
-        advice: dict[str, Any] = {"head": named.state, "because": named.because}
+        advice: dict[str, Any] = {"head": named.state, "because": named.reason}
         try:
             planning = self.planning()
         except InputError:  # what is shared or unknown in this model; `planning` says it

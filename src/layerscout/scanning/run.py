@@ -47,10 +47,10 @@ from layerscout.scores import (
     Source,
     against_probe,
     agreement,
-    applicable,
+    list_usual_scores,
     rank_movement,
+    read_score_keys,
     smoothness,
-    usual_scores,
 )
 from layerscout.states import DEFAULT_LIMIT
 
@@ -139,7 +139,7 @@ def _choose_scores(request: ScanRequest, task: Task) -> list[str]:
     numbers = task.kind == "regression"
     if numbers and np.abs(task.train.labels).max() > LARGEST:
         raise InputError(f"the numbers of {task.name} must be below {LARGEST:g}; scale them")
-    return applicable(request.scores or usual_scores(numbers=numbers), numbers=numbers)
+    return read_score_keys(request.scores or list_usual_scores(numbers=numbers), numbers=numbers)
 
 
 def _load_first(

@@ -23,8 +23,8 @@ from layerscout.scores import (
     Source,
     class_weights,
     deal_groups,
-    decide_best,
-    decide_within,
+    decide_highest,
+    decide_lowest,
     find_rare,
 )
 
@@ -206,10 +206,10 @@ def _keep_sample(context: ScanContext, *, several: bool) -> Sampled:
 def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> tuple[Decision, str]:
     """Find the best state, and say what "close" means for this kind of score."""
     if any(isinstance(result, Debiased) for result in results):
-        decision = decide_best(results, looks, tolerance=CLOSE)
+        decision = decide_lowest(results, looks, tolerance=CLOSE)
         best = decision.best
         return decision, f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"
-    decision = decide_within(results, looks, within / 100)
+    decision = decide_highest(results, looks, within / 100)
     points, last = f"{within:g} point{'' if within == 1 else 's'}", len(results) - 1
     if decision.best is not None and not _beats_majority(results[decision.best]):
         # All heads may give the majority's answer until more examples teach them something.

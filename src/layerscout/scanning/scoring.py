@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int64
 
 from layerscout.errors import InputError
-from layerscout.plans import Pooling, first_state, name_state
+from layerscout.plans import Pooling, choose_head_state, first_state
 from layerscout.scores import (
     SCORES,
     Debiased,
@@ -378,7 +378,7 @@ def _with_intervals(score: Score, results: Sequence[Estimate | None], looks: int
     if best is not None:
         apart = details["separable_from_best"] = find_separable(results, best, looks)
         tied = [s for s in range(1, len(apart)) if apart[s] is False]
-        named = name_state(len(apart) - 1, best, tied)
+        named = choose_head_state(len(apart) - 1, best, tied)
         details["named"] = best if score.values[named] is None else named
         if heads:  # in points of the metric, by which a state may fall behind
             details |= {"metric": heads[0].metric, "majority": heads[0].majority}

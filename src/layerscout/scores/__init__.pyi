@@ -31,8 +31,8 @@ from .diagnostics import (
 from .estimates import (
     Decision as Decision,
     Estimate as Estimate,
-    decide_best as decide_best,
-    decide_within as decide_within,
+    decide_highest as decide_highest,
+    decide_lowest as decide_lowest,
     find_separable as find_separable,
     measure_gaps as measure_gaps,
 )
@@ -57,9 +57,9 @@ from .moments import Moments as Moments, class_weights as class_weights
 from .probes import (
     Metric as Metric,
     Probes as Probes,
-    judge_by as judge_by,
     judge_majority as judge_majority,
     majority as majority,
+    make_judge as make_judge,
 )
 from .quality import Quality as Quality
 from .score import DEFAULT as DEFAULT, Score as Score
@@ -67,7 +67,7 @@ from .state import State as State
 from .table import (
     SCORES as SCORES,
     Source as Source,
-    applicable as applicable,
-    usual_scores as usual_scores,
+    list_usual_scores as list_usual_scores,
+    read_score_keys as read_score_keys,
 )
 from .variability import Debiased as Debiased

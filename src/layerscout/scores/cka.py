@@ -36,7 +36,7 @@ class SampledStates(StatesLike, Protocol):
     """States (S, n, d) of which some texts at a time are read."""
 
     def take(self, rows: Int64[np.ndarray, " m"], /) -> StatesLike:
-        """Give the states of the texts at `rows`."""
+        """Return the states of the texts at `rows`."""
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def measure_gaps(
     return gaps
 
 
-def decide_within(
+def decide_highest(
     results: Sequence[Estimate | None], looks: int = 1, within: float = 0.01
 ) -> Decision:
     """Find the state among 1..L that reads the most, and whether it may be far from the best.
@@ -149,7 +149,7 @@ def decide_within(
     return Decision(best, decided=not rest, close=close, rest=rest)
 
 
-def decide_best(
+def decide_lowest(
     results: Sequence[Estimate | None], looks: int = 1, tolerance: float = 0.02
 ) -> Decision:
     """Find the state among 1..L with the lowest ratio and whether more examples could change it.

@@ -94,10 +94,10 @@ def judge_majority(kind: Kind, metric: str, y: np.ndarray, answers: Targets) -> 
     """
     if kind == "multiple_choice":
         return None
-    return majority(y, answers.labels, judge_by(metric, answers.tags))
+    return majority(y, answers.labels, make_judge(metric, answers.tags))
 
 
-def judge_by(metric: str, tags: Tags | None = None, *, tuned: bool = False) -> Metric:
+def make_judge(metric: str, tags: Tags | None = None, *, tuned: bool = False) -> Metric:
     """Return what judges logits (n, K) or, for regression, numbers (n,), by a metric.
 
     Args:

@@ -349,7 +349,7 @@ SCORES: Mapping[str, Definition] = {
 }
 
 
-def usual_scores(*, numbers: bool) -> tuple[str, ...]:
+def list_usual_scores(*, numbers: bool) -> tuple[str, ...]:
     """Name what a scan computes unless told otherwise.
 
     Args:
@@ -359,7 +359,7 @@ def usual_scores(*, numbers: bool) -> tuple[str, ...]:
     return tuple(key for key, row in SCORES.items() if row.usual in (labels, "all"))
 
 
-def applicable(scores: str | Sequence[str], *, numbers: bool) -> list[str]:
+def read_score_keys(scores: str | Sequence[str], *, numbers: bool) -> list[str]:
     """Read the keys of scores, separated by commas or in a list, or "all" that fit the labels.
 
     Args:

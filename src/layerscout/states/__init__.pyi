@@ -2,7 +2,7 @@ from .examples import (
     Examples as Examples,
     compute_logits as compute_logits,
     is_first_process as is_first_process,
-    join_team as join_team,
+    join_process_group as join_process_group,
     make_accelerator as make_accelerator,
     make_batch as make_batch,
     make_batches as make_batches,
@@ -31,7 +31,7 @@ from .store import (
 )
 from .trunks import (
     DEFAULT_LIMIT as DEFAULT_LIMIT,
-    Team as Team,
+    ProcessGroup as ProcessGroup,
     Trunk as Trunk,
     run_trunk as run_trunk,
 )

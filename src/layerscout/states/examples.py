@@ -13,9 +13,9 @@ from torch import Tensor
 
 from layerscout.data import Targets, batch_by_length, expand_choices
 from layerscout.errors import InputError
-from layerscout.models import Encoder, Tokens, base_of, find_read_token, resume_at, widen
+from layerscout.models import Encoder, Tokens, base_of, find_head_token, resume_at, widen
 from layerscout.plans import Classifier, Plan
-from layerscout.states.trunks import DEFAULT_LIMIT, Reads, Team, Trunk, run_trunk
+from layerscout.states.trunks import DEFAULT_LIMIT, HeadToken, ProcessGroup, Trunk, run_trunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Examples:
         spare: Trunk | None = None,
         fingerprint: str | None = None,
         progress: Callable[[np.ndarray], None] | None = None,
-        team: Team | None = None,
+        group: ProcessGroup | None = None,
     ) -> Examples:
         """Run the trunk of a plan over examples, or read its states from the cache.
 
@@ -88,11 +88,11 @@ class Examples:
             spare: see `run_trunk`.
             fingerprint: see `run_trunk`.
             progress: see `run_trunk`.
-            team: see `run_trunk`.
+            group: see `run_trunk`.
         """
         if plan.cut is None:
             return cls(tokens, answers, None)
-        reads = None if plan.tuned else _find_read(encoder, tokens, head)
+        reads = None if plan.tuned else _find_head_token(encoder, tokens, head)
         states = run_trunk(
             encoder,
             tokens,
@@ -102,21 +102,21 @@ class Examples:
             spare=spare,
             fingerprint=fingerprint,
             progress=progress,
-            team=team,
+            group=group,
         )
         if reads == "mean":
             tokens = tokens.keep(np.zeros(len(tokens), dtype=np.int64))
         elif reads is not None:
-            tokens = tokens.keep(encoder.find_read(tokens, reads))
+            tokens = tokens.keep(encoder.find_head_tokens(tokens, reads))
         return cls(tokens, answers, states)
 
 
-def _find_read(encoder: Encoder, tokens: Tokens, head: Classifier) -> Reads | None:
+def _find_head_token(encoder: Encoder, tokens: Tokens, head: Classifier) -> HeadToken | None:
     """Return what a head on frozen states reads of each text; None if it reads every token."""
     if tokens.words is not None:
         return None
     if head == "family":
-        return find_read_token(encoder.model)
+        return find_head_token(encoder.model)
     # A norm before the mean is not one after it.
     return "mean" if encoder.family.final_norm is None else None
 
@@ -236,12 +236,12 @@ def make_accelerator() -> Any:
     return accelerator
 
 
-def join_team() -> Team:
+def join_process_group() -> ProcessGroup:
     """Return the processes that `accelerate launch` started."""
     from accelerate.utils import gather_object
 
     accelerator = make_accelerator()
-    return Team(
+    return ProcessGroup(
         accelerator.process_index, accelerator.num_processes, lambda value: gather_object([value])
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from layerscout.errors import DiskError, InputError, LayerscoutError
-from layerscout.files import read_json, replace_files, sha256_of, tidy
+from layerscout.files import read_json, remove_stale_temporaries, replace_files, sha256_of
 
 
 class CacheError(LayerscoutError):
@@ -144,7 +144,7 @@ def write_entry(
 def _make_room(path: Path, size: int, limit: int, spare: Path | None) -> None:
     """Remove stale files and any earlier entry, then the least recently used until `size` fits."""
     for folder in {temporary.parent for temporary in _cache_files(_TEMPORARY)}:
-        tidy(folder)
+        remove_stale_temporaries(folder)
     _remove_entry(path)
     entries = list_cache()
     spared = sum(entry.bytes for entry in entries if entry.path == spare)

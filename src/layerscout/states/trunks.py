@@ -35,7 +35,7 @@ from layerscout.states.store import CacheError, cache_path, find_cached, write_e
 DEFAULT_LIMIT = 20 * 10**9
 
 # The one state of a text that is kept, where a head reads no more: a token's, or the mean of all.
-Reads = ReadToken | Literal["mean"]
+HeadToken = ReadToken | Literal["mean"]
 
 # How each precision is stored. NumPy has no bfloat16: its bits go as integers.
 _STORED = {
@@ -46,18 +46,18 @@ _STORED = {
 
 
 @dataclass(frozen=True)
-class Team:
+class ProcessGroup:
     """Processes that run a trunk together and share a file system; by default a single one.
 
     Attributes:
         own: the number of this process, from 0.
         size: how many there are.
-        meet: sends a value and returns those of all processes, in their order; waits for all.
+        gather: sends a value and returns those of all processes, in their order; waits for all.
     """
 
     own: int = 0
     size: int = 1
-    meet: Callable[[Any], list[Any]] = lambda value: [value]
+    gather: Callable[[Any], list[Any]] = lambda value: [value]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class Trunk:
     """
 
     cut: int
-    reads: Reads | None
+    reads: HeadToken | None
     cached: bool
     kept: bool
     seconds: float
@@ -106,7 +106,7 @@ class TrunkSource:
     encoder: Encoder
     tokens: Tokens
     cut: int
-    reads: Reads | None
+    reads: HeadToken | None
 
     @property
     def kept(self) -> Int64[np.ndarray, " n"]:
@@ -120,7 +120,7 @@ class TrunkSource:
         # Once for all batches: it looks at every token of every text.
         if self.reads is None or self.reads == "mean":
             return None
-        return self.encoder.find_read(self.tokens, self.reads)
+        return self.encoder.find_head_tokens(self.tokens, self.reads)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -224,12 +224,12 @@ def run_trunk(
     tokens: Tokens,
     cut: int,
     *,
-    reads: Reads | None = None,
+    reads: HeadToken | None = None,
     limit: int = DEFAULT_LIMIT,
     spare: Trunk | None = None,
     fingerprint: str | None = None,
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
-    team: Team | None = None,
+    group: ProcessGroup | None = None,
 ) -> Trunk:
     """Run the trunk, blocks 1..`cut`, once over all texts, or find its states in the cache.
 
@@ -246,7 +246,7 @@ def run_trunk(
         spare: a trunk that must not be removed to make room for this one.
         fingerprint: `fingerprint_encoder(encoder, cut)`, if already known.
         progress: called with the rows of each computed batch.
-        team: processes that all make this call, and compute a part each.
+        group: processes that all make this call, and compute a part each.
 
     Raises:
         InputError: if `cut` or `limit` is out of range, or a single text is more than the
@@ -263,12 +263,12 @@ def run_trunk(
     fingerprint = fingerprint or fingerprint_encoder(encoder, cut)
     path = cache_path("trunks", hash_content(fingerprint, tokens, {"reads": reads}))
     spared = spare.path if spare is not None else None
-    team = team or Team()
+    group = group or ProcessGroup()
     about = find_cached(path, source.bytes)
-    cached = all(team.meet(about is not None))
+    cached = all(group.gather(about is not None))
     try:
         if not cached or about is None:
-            about = _store(team, source, path, limit, spared, progress)
+            about = _store(group, source, path, limit, spared, progress)
         read = source.reader(path)
     except (CacheError, OSError) as error:
         return uncached_trunk(f"the states at the cut are computed again in every epoch: {error}")
@@ -276,7 +276,7 @@ def run_trunk(
 
 
 def _store(
-    team: Team,
+    group: ProcessGroup,
     source: TrunkSource,
     path: Path,
     limit: int,
@@ -291,21 +291,21 @@ def _store(
         start = time.perf_counter()
         data = sidecar = None
         fault: LayerscoutError | OSError | None = None
-        if team.own == 0:
+        if group.own == 0:
             try:
                 data, sidecar = stack.enter_context(write_entry(path, source.bytes, limit, spare))
                 with data.open("wb") as file:
                     file.truncate(source.bytes)
             except (CacheError, OSError) as error:
                 fault = error
-        place = team.meet(None if fault or data is None else str(data))[0]
+        place = group.gather(None if fault or data is None else str(data))[0]
         if place is None:
             raise fault or CacheError("the first process cannot keep them")
         try:
-            _write_part(team, source, Path(place), progress)
+            _write_part(group, source, Path(place), progress)
         except (InputError, OSError) as error:
             fault = error
-        faults = team.meet(None if fault is None else str(fault))
+        faults = group.gather(None if fault is None else str(fault))
         if fault is not None:
             raise fault
         if any(faults):
@@ -318,7 +318,7 @@ def _store(
                 sidecar.write_text(json.dumps(content, indent=1), encoding="utf-8")
             stack.close()  # moves the files into place
         finally:
-            team.meet(None)
+            group.gather(None)
     about = find_cached(path, source.bytes)
     if about is None:
         raise CacheError("the computed states are not in the cache")
@@ -326,7 +326,7 @@ def _store(
 
 
 def _write_part(
-    team: Team,
+    group: ProcessGroup,
     source: TrunkSource,
     path: Path,
     progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
@@ -335,7 +335,7 @@ def _write_part(
     place = 0
     with path.open("r+b") as file:
         for number, rows in enumerate(source.encoder.batches(source.tokens)):
-            if number % team.size == team.own:
+            if number % group.size == group.own:
                 file.seek(place)
                 file.write(source.numbers(rows).data)
             place += source.size_of(rows)

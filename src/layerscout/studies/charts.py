@@ -15,7 +15,7 @@ from layerscout.reporting import (
     CURVE,
     MUTED,
     THIRD,
-    lay_out_values,
+    encode_values,
     layer_rows,
     tight_scale,
     title_score,
@@ -70,7 +70,7 @@ def _draw_strategies(name: str, points: Sequence[Row], cost: str) -> alt.LayerCh
             scale=alt.Scale(nice=False, padding=12),
             axis=alt.Axis(format=ticks, grid=False),
         ),
-        lay_out_values("metric", "metric", values=[point["metric"] for point in points]),
+        encode_values("metric", "metric", values=[point["metric"] for point in points]),
     )
     tooltips = [
         alt.Tooltip("name:N", title="strategy"),
@@ -160,7 +160,7 @@ def _draw_means(
     ]
     base = alt.Chart().encode(
         right,
-        lay_out_values("value", title, values=shown),
+        encode_values("value", title, values=shown),
         _encode_colour("color", colors),
         *([] if line else [alt.XOffset("color:N", scale=alt.Scale(domain=colors))]),
     )
@@ -205,7 +205,7 @@ def _draw_density(
     numbers = [float(row["value"]) for row in rows]
     points = [{"x": -0.15, "value": row["value"], "label": row.get(x)} for row in rows]
     right = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-0.35, 1.05], nice=False))
-    base = alt.Chart().encode(right, lay_out_values("value", title, values=numbers))
+    base = alt.Chart().encode(right, encode_values("value", title, values=numbers))
     # The band of the interval of a mean, and the mean, over all of the width.
     mean = [{**row, "color": "mean"} for row in list_means(rows, None, None, [])]
     colors = list(dict.fromkeys(row["color"] for row in (*mean, *dashed)))
@@ -250,7 +250,7 @@ def _draw_strip(name: str, rows: Sequence[Row], axis: str, color: str | None) ->
     ]
     base = alt.Chart().encode(_lay_out_places(values, axis.replace("_", " "), line=False))
     dots = base.mark_point(filled=True, opacity=0.5, size=40).encode(
-        lay_out_values("value", title, values=[row["value"] for row in values]),
+        encode_values("value", title, values=[row["value"] for row in values]),
         _encode_colour("color", [row["color"] for row in values]),
         tooltip=[
             alt.Tooltip("x:O", title=axis),
@@ -278,9 +278,7 @@ def _draw_fit(name: str, rows: Sequence[Row], x: str, y: str) -> alt.LayerChart:
     fit = "" if line.pearson is None else f"ρ = {line.pearson:.2f}, R² = {line.r_squared:.2f}"
     titles = name_measure(x), name_measure(y)
     right = alt.X("x:Q", title=titles[0], scale=tight_scale(), axis=alt.Axis(grid=False))
-    base = alt.Chart().encode(
-        right, lay_out_values("y", titles[1], values=[v["y"] for v in values])
-    )
+    base = alt.Chart().encode(right, encode_values("y", titles[1], values=[v["y"] for v in values]))
     dots = base.mark_point(filled=True, opacity=1, color=CURVE, size=50).encode(
         tooltip=[
             alt.Tooltip("state:Q"),

@@ -24,7 +24,7 @@ from scipy.stats import rankdata
 
 from layerscout.data import evaluate_groups
 from layerscout.models import read_token
-from layerscout.plans import name_state, pays_for_scan, usual_pooling
+from layerscout.plans import choose_head_state, pays_for_scan, usual_pooling
 from layerscout.reporting import Table
 from layerscout.scanning import name_head
 from layerscout.scores import DEFAULT, SCORES, Score
@@ -44,7 +44,7 @@ ANY = "any plan"
 # What needs no scan: the state by the number of blocks.
 RULES: Mapping[str, Callable[[int], int]] = {
     "the top": lambda blocks: blocks,
-    "two thirds": name_state,
+    "two thirds": choose_head_state,
     "the middle": lambda blocks: blocks // 2,
     "a quarter": lambda blocks: max(1, round(blocks / 4)),
 }
@@ -118,7 +118,7 @@ class Pair:
         if adviser in RULES:
             state = RULES[adviser](self.blocks)
         elif adviser == AUTO and not pays_for_scan(self.scan_share, budget):
-            state = name_state(self.blocks)
+            state = choose_head_state(self.blocks)
         elif adviser not in self.best:  # not scanned
             return []
         else:

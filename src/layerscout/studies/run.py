@@ -117,7 +117,7 @@ def study(
     recipe, context = open_study(recipe, output, small, changes, data, cache_limit=cache_limit)
     backend = backend or Local(tuple(device.split(",")))
     planner = Planner(recipe, context)
-    context.store.tidy()
+    context.store.remove_stale_temporaries()
     known: dict[str, Trial] = {}
     ended: list[str] = []
 

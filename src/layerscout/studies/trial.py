@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerscout.files import make_output_folder, read_json, tidy, write_files
+from layerscout.files import make_output_folder, read_json, remove_stale_temporaries, write_files
 from layerscout.studies.summaries import MEASURED, UNLIKE_OURS, list_measures
 
 # Of the keys and the records; another number, and every trial is run again.
@@ -96,10 +96,10 @@ class Store:
         text = json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n"
         write_files({self.path(record["key"]): text})
 
-    def tidy(self) -> None:
+    def remove_stale_temporaries(self) -> None:
         """Remove what killed runs have left half-written."""
         for folder in (self.folder, self.folder / "trials"):
-            tidy(folder)
+            remove_stale_temporaries(folder)
 
     def _make_folder(self) -> Path:
         """Make the folder of the records, without a look at all of them each time."""

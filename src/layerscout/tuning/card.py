@@ -16,14 +16,14 @@ from layerscout.models import overlap_windows
 from layerscout.plans import METHODS
 from layerscout.reporting import (
     Table,
-    choose_split,
+    choose_judged_split,
     count_examples,
     describe_interval,
-    describe_reached,
+    describe_quality,
     describe_speed,
     list_chosen,
+    name_constant_answer,
     name_examples,
-    name_majority,
     name_measure,
     tabulate_by_name,
     write_markdown,
@@ -44,12 +44,12 @@ def summary(content: Mapping[str, Any]) -> str:
     other = content["against"]
     if other is None:
         share = content["flops"]["train"] / content["flops"]["full_train"]
-        return f"{line}, {share:.0%} of the FLOPs of full fine-tuning, {describe_reached(content)}"
+        return f"{line}, {share:.0%} of the FLOPs of full fine-tuning, {describe_quality(content)}"
     spent, others = (one["seconds"]["trunk"] + one["seconds"]["train"] for one in (content, other))
     full = len(other["plan"]["tuned"]) == other["plan"]["head"] == model["blocks"]
     everything = "full fine-tuning" if content["method"] == "full" else "all blocks"
     name = everything if full else other["plan"]["notation"]
-    return f"{line}, {spent / others:.0%} of the time of {name}, {describe_reached(content)}"
+    return f"{line}, {spent / others:.0%} of the time of {name}, {describe_quality(content)}"
 
 
 def _say_by_what(content: Mapping[str, Any]) -> str:
@@ -99,7 +99,7 @@ def _describe_for_hub(content: Mapping[str, Any]) -> str:
             metric_name=_escape(name_metric(key, task["labels"])),
             metric_value=round(value, 4),
         )
-        for key, value in choose_split(content)["metrics"].items()
+        for key, value in choose_judged_split(content)["metrics"].items()
         if isfinite(value)
     ]
     data = ModelCardData(
@@ -125,12 +125,12 @@ def _show_figures(content: Mapping[str, Any]) -> str:
     else:
         counted = f"{content['settings']['validation_examples']:,} validation {examples}"
         counted += f", which were also used to choose {' and '.join(chosen)}" if chosen else ""
-    shown = choose_split(content)
+    shown = choose_judged_split(content)
     classes, kind = content["task"]["labels"], content["task"]["kind"]
     # Of over two classes `f1` is `macro_f1`, and stands here once.
     metrics = {name_metric(key, classes): value for key, value in shown["metrics"].items()}
     if shown.get("majority") is not None and kind != "regression":
-        always = f"{name_measure(content)} of always predicting {name_majority(kind)}"
+        always = f"{name_measure(content)} of always predicting {name_constant_answer(kind)}"
         metrics[always] = shown["majority"]
     if interval := describe_interval(shown):
         counted += f" ({name_measure(content)}: {interval})"

@@ -26,8 +26,8 @@ from layerscout.plans import (
     choose,
     make_method,
     make_plan,
-    name_blindly,
     split_embeddings,
+    suggest_default_head,
 )
 from layerscout.scanning import Scan
 from layerscout.scores import SCORES
@@ -185,7 +185,7 @@ def choose_plan(target: Target, work: Work, budget: float) -> Choice:
         InputError: if no plan fits into the budget, a share of full fine-tuning's training FLOPs.
     """
     if target.scan is None:
-        named = name_blindly(target.shape.blocks, "there is no scan")
+        named = suggest_default_head(target.shape.blocks, "there is no scan")
     else:
         named = target.scan.name_head(target.score)
     return _fit(choose(target.shape, work, named, budget, target.method), target)

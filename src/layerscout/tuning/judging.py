@@ -10,7 +10,7 @@ import numpy as np
 
 from layerscout.data import require_validation, settle_thresholds
 from layerscout.models import (
-    Equipped,
+    TrainableModel,
     holds_exactly,
     keep_thresholds,
     round_weights,
@@ -50,13 +50,13 @@ class Judgement:
     warnings: Sequence[str] = ()
 
 
-def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[Equipped, Any]:
+def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
     """Return what was trained, with the parameters that count, and the model saved of it."""
-    equipped = start_head(tuning, tuned.plan, tuned.runs[tuned.kept].seed)
+    trainable = start_head(tuning, tuned.plan, tuned.runs[tuned.kept].seed)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
-    unshare_weights(equipped.model).load_state_dict(tuned.parameters, strict=False)
+    unshare_weights(trainable.model).load_state_dict(tuned.parameters, strict=False)
     as_checkpoint = tuning.method.saved == "merged" and tuning.saved_as == "checkpoint"
-    return equipped, equipped.wrapper.merge_and_unload() if as_checkpoint else equipped.model
+    return trainable, trainable.wrapper.merge_and_unload() if as_checkpoint else trainable.model
 
 
 def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measure) -> Judgement:

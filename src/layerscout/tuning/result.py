@@ -18,7 +18,7 @@ import torch
 from layerscout.data import require_validation
 from layerscout.files import make_output_folder, replace_files, replace_folder
 from layerscout.models import (
-    Equipped,
+    TrainableModel,
     export,
     save_peft,
     save_trained,
@@ -105,7 +105,7 @@ class Result:
 def make_result(
     tuning: Tuning,
     tuned: Sequence[TunedPlan],
-    equipped: Equipped,
+    trainable: TrainableModel,
     model: Any,
     judged: Judgement,
     memory: Mapping[str, Any],
@@ -117,7 +117,7 @@ def make_result(
     Args:
         tuning: what the runs started from.
         tuned: the plan, and perhaps the other one.
-        equipped: what was trained of the first; see `load_kept`.
+        trainable: what was trained of the first; see `load_kept`.
         model: what is saved of it.
         judged: what it reaches.
         memory: what training took, in bytes.
@@ -164,11 +164,13 @@ def make_result(
         "given": describe_given(tuning.request),
         "warnings": warnings,
     }
-    write = _choose_writer(tuning, equipped, model)
+    write = _choose_writer(tuning, trainable, model)
     return Result(model, tuning.encoder.tokenizer, content, judged.predictions, write)
 
 
-def _choose_writer(tuning: Tuning, equipped: Equipped, model: Any) -> Callable[[Path, str], None]:
+def _choose_writer(
+    tuning: Tuning, trainable: TrainableModel, model: Any
+) -> Callable[[Path, str], None]:
     """Return what writes the tuned model into a folder, with its card."""
     encoder, max_length = tuning.encoder, tuning.request.max_length
     match tuning.saved_as:
@@ -176,10 +178,10 @@ def _choose_writer(tuning: Tuning, equipped: Equipped, model: Any) -> Callable[[
             tokenizer, dtype = encoder.tokenizer, tuning.save_dtype
             return partial(export, model, tokenizer, max_length=max_length, dtype=dtype)
         case "peft":
-            return partial(save_peft, equipped, encoder, max_length=max_length)
+            return partial(save_peft, trainable, encoder, max_length=max_length)
         case "ours":
             options: dict[str, Any] = {"kind": tuning.task.kind, "head": tuning.head}
-            return partial(save_trained, equipped, encoder, max_length=max_length, **options)
+            return partial(save_trained, trainable, encoder, max_length=max_length, **options)
 
 
 def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:

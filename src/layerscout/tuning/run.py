@@ -142,10 +142,10 @@ def tune(
                 warnings.append(f"the plan to compare with failed: {error}")
         warnings += _list_unsaved(checkpoints)
         show("done" if measure == "metric" else "measuring the speed", 0, 1)
-        equipped, model = load_kept(tuning, tuned[0])
+        trainable, model = load_kept(tuning, tuned[0])
         memory = gauge.as_dict()  # before what only measures the model
         judged = judge(tuning, tuned, model, measure)
-        result = make_result(tuning, tuned, equipped, model, judged, memory, training, warnings)
+        result = make_result(tuning, tuned, trainable, model, judged, memory, training, warnings)
         log_warnings(__name__, result.warnings)
         if opened is not None:  # locked until the result is saved
             opened = replace(opened, lock=lock.pop_all())

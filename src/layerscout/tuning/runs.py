@@ -45,11 +45,11 @@ class Run:
     seconds: Mapping[str, float]
 
     def choose_epoch(self, keep: Keep) -> Epoch:
-        """Give the epoch that counts."""
+        """Return the epoch that counts."""
         return pick_epoch(self.curve, keep)
 
     def as_dict(self, keep: Keep = "best") -> dict[str, Any]:
-        """Give what `result.json` holds of the run, of which one epoch counts."""
+        """Return what `result.json` holds of the run, of which one epoch counts."""
         names: dict[Keep, None] = dict.fromkeys(("best", "last", keep))
         ends = [(name, self.choose_epoch(name)) for name in names] if self.curve else []
         return {
@@ -64,7 +64,7 @@ class Run:
 
 
 def pick_epoch(curve: Sequence[Epoch], keep: Keep) -> Epoch:
-    """Give the epoch that counts; the earlier of equal ones, unless it is the last that counts."""
+    """Return the epoch that counts; the earlier of equal ones, unless the last counts."""
     match keep:
         case "best":
             # With few validation rows many epochs have the same metric; the loss tells them apart.
@@ -220,7 +220,7 @@ def compute_loss(outputs: Tensor, labels: Tensor, weights: Tensor | None = None)
 
 
 def balance_classes(training: Examples, model: Any) -> Tensor:
-    """Give the weights with which all classes of training count alike, (K,).
+    """Return the weights with which all classes of training count alike, (K,).
 
     n / (classes that occur × examples of the class), as scikit-learn's "balanced"; their mean over
     the examples is 1.

@@ -15,16 +15,22 @@ from torch import Tensor
 
 from layerscout.errors import InputError, LayerscoutError, make_unknown_error
 from layerscout.models import (
-    Equipped,
-    equip,
+    TrainableModel,
     export,
     list_reinitialized,
     locate_parameters,
     make_classifier,
+    make_trainable,
 )
 from layerscout.plans import Choice, Plan, rank_rate
 from layerscout.progress import Show
-from layerscout.states import Examples, Trunk, fingerprint_encoder, join_team, make_accelerator
+from layerscout.states import (
+    Examples,
+    Trunk,
+    fingerprint_encoder,
+    join_process_group,
+    make_accelerator,
+)
 from layerscout.tuning.resolve import EncodedSplit, Sweep, Tuning
 from layerscout.tuning.runs import Run
 from layerscout.tuning.snapshots import Snapshots
@@ -174,7 +180,7 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
         examples = done // tuning.training.answers.choices
         show(stage, examples, total, f"{examples:,} of {total:,} examples")
 
-    team = join_team()
+    group = join_process_group()
     fingerprint = None  # of all weights below the cut, once for both splits
     if plan.cut is not None and tuning.cache_limit:
         fingerprint = fingerprint_encoder(tuning.encoder, plan.cut)
@@ -190,14 +196,14 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
             spare=spare,
             fingerprint=fingerprint,
             progress=advance,
-            team=team,
+            group=group,
         )
 
     first = prepare(tuning.training, None)
     return first, prepare(tuning.validation, first.trunk)
 
 
-def start_head(tuning: Tuning, plan: Plan, seed: int) -> Equipped:
+def start_head(tuning: Tuning, plan: Plan, seed: int) -> TrainableModel:
     """Make what a run of a plan trains; see `make_classifier` and `equip`."""
     model = make_classifier(
         tuning.encoder,
@@ -209,7 +215,7 @@ def start_head(tuning: Tuning, plan: Plan, seed: int) -> Equipped:
         head=tuning.head,
         shares=tuning.training.answers.count_shares(tuning.task),
     )
-    return equip(model, plan, tuning.method, seed=seed)
+    return make_trainable(model, plan, tuning.method, seed=seed)
 
 
 def train_run(
@@ -273,7 +279,7 @@ def check_tracker(name: str) -> None:
 
 @contextmanager
 def tracking(name: str | None, folder: Path, run: str, config: Mapping[str, Any]) -> Iterator[Log]:
-    """Give what logs values at a step to a run of a tracker, which begins with the first of them.
+    """Return what logs values at a step to a run of a tracker, which begins with the first of them.
 
     Args:
         name: a key of `TRACKERS`; None for no tracker.

@@ -37,7 +37,7 @@ HOMES = {
     "accelerate": {"states.examples", "models.shapes", "tuning"},
     "altair": {"reporting", "studies.charts"},
     "datasets": {"data"},
-    "huggingface_hub": {"data", "models", "tuning.card"},
+    "huggingface_hub": {"data", "models", "reporting.card"},
     "jinja2": {"reporting"},
     "onnxruntime": {"models"},
     "peft": {"models"},

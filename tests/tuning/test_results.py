@@ -21,9 +21,13 @@ from inputs import as_csv, expect_refused
 from layerscout.data import Task, name_metric
 from layerscout.errors import DiskError
 from layerscout.models import Encoder
-from layerscout.reporting import render_result, suggest_step, write_report_command
-from layerscout.tuning import summary
-from layerscout.tuning.card import model_card
+from layerscout.reporting import (
+    render_result,
+    suggest_step,
+    summarise_tuning,
+    write_card,
+    write_report_command,
+)
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import cheaply, copied, differing, lists, load, task_of
 
@@ -208,7 +212,7 @@ def test_the_summary_is_computed(bert):
         for keep in ("best", "last"):
             content = cheaply(bert, task_of(), plan, keep=keep).content
             share = 100 * content["flops"]["train"] / content["flops"]["full_train"]
-            assert summary(content) == (
+            assert summarise_tuning(content) == (
                 f"{words}, {share:.0f}% of the FLOPs of full fine-tuning, "
                 f"accuracy {content[keep]['value']:.3f} {beside_majority(content, keep)}"
             )
@@ -231,10 +235,10 @@ def test_the_test_split_has_the_last_word(bert, tmp_path):
     right = sklearn_metrics.accuracy_score(tested.label, tested.prediction)
     assert test["metrics"]["accuracy"] == pytest.approx(right) and test["examples"] == 10
     assert sum(map(sum, test["confusion"])) == 10 and test["majority"] == 0.5
-    assert f"test accuracy {right:.3f} (" in summary(content)
-    assert f"validation {content['best']['value']:.3f})" in summary(content)
-    assert "On 10 test examples, which were not used to choose anything" in model_card(content)
-    assert f"| accuracy | {right:.4f} |" in model_card(content)
+    assert f"test accuracy {right:.3f} (" in summarise_tuning(content)
+    assert f"validation {content['best']['value']:.3f})" in summarise_tuning(content)
+    assert "On 10 test examples, which were not used to choose anything" in write_card(content)
+    assert f"| accuracy | {right:.4f} |" in write_card(content)
     assert f"test accuracy {right:.3f} (" in render_result(content)
     again = cheaply(bert, task_of(n=24, held=8), "(3, 4, 4)", epochs=2)
     assert again.content["test"] is None and again.metrics == result.metrics
@@ -269,8 +273,8 @@ def test_a_model_that_predicts_one_class_is_no_success(bert):
     assert any("predicts one class only" in line for line in content["warnings"])
     assert metrics["macro_f1"] <= expected
     noted = "; no better than always predicting the majority class, 0.444; selected on these rows)"
-    assert summary(content).endswith(noted)
-    assert "| macro-F1 of always predicting the majority class | 0.4444 |" in model_card(content)
+    assert summarise_tuning(content).endswith(noted)
+    assert "| macro-F1 of always predicting the majority class | 0.4444 |" in write_card(content)
     page = render_result(content)
     assert noted in page
     assert "columns: the predicted one" in page
@@ -302,7 +306,7 @@ def test_the_summary_of_a_comparison(bert, against, name):
     ours, theirs = (
         sum(one["seconds"][key] for key in ("trunk", "train")) for one in (content, other)
     )
-    assert summary(content).startswith(
+    assert summarise_tuning(content).startswith(
         f"tuned 1 of 4 blocks, {100 * ours / theirs:.0f}% of the time of {name}, "
         f"Matthews correlation {content['last']['value']:.3f} vs {other['last']['value']:.3f} (95 %"
     )
@@ -322,12 +326,12 @@ def test_both_plans_are_judged_on_the_test_rows(bert):
     alone = cheaply(bert, with_test, "head:4").content
     ours, theirs = (one["test"]["metrics"]["accuracy"] for one in (content, content["against"]))
     assert theirs == alone["test"]["metrics"]["accuracy"]
-    assert f"test accuracy {ours:.3f} vs {theirs:.3f} (" in summary(content)
+    assert f"test accuracy {ours:.3f} vs {theirs:.3f} (" in summarise_tuning(content)
 
 
 def test_the_card_tells_the_facts(bert):
     result = cheaply(bert, task_of(), "(2, 2, 3)", learning_rate=[1e-3, 1e-2], seed=7)
-    content, card = result.content, model_card(result.content)
+    content, card = result.content, write_card(result.content)
     run, kept = content["runs"][content["kept"]], content["best"]
     for fact in (
         "pipeline_tag: text-classification",
@@ -352,11 +356,11 @@ def test_the_card_tells_the_facts(bert):
     }
     assert {one.dataset_split for one in data.eval_results} == {"validation"}
     fetched = content | {"model": content["model"] | {"name": "org/tiny", "revision": "abc"}}
-    assert ModelCard(model_card(fetched)).data.base_model == "org/tiny"
+    assert ModelCard(write_card(fetched)).data.base_model == "org/tiny"
     assert "datasets:" not in card and "Chosen because: (2, 2, 3) was asked for" in card
     hub = content | {"settings": content["settings"] | {"hub": "nyu-mll/glue/sst2"}}
-    assert ModelCard(model_card(hub)).data.datasets == ["nyu-mll/glue"]
-    once = model_card(cheaply(bert, task_of(), "head:2", epochs=1).content)
+    assert ModelCard(write_card(hub)).data.datasets == ["nyu-mll/glue"]
+    once = write_card(cheaply(bert, task_of(), "head:2", epochs=1).content)
     assert "(counted, not measured) for 1 epoch," in once and "1 epochs" not in once
 
 
@@ -365,7 +369,7 @@ def test_the_card_is_not_turned_round(bert):
     texts, labels = lists(30)
     names = [f"{marks}{label}\u2069" for label in labels]
     result = cheaply(bert, Task.from_lists(texts, names), "head:2", epochs=1)
-    card = model_card(result.content)
+    card = write_card(result.content)
     assert "classes bad, fair" in card and not set(marks) & set(card)
     assert result.model.config.id2label[0] == f"{marks}bad\u2069"
 

@@ -23,9 +23,8 @@ from conftest import whole_only
 from inputs import as_csv, expect_refused
 from layerscout.data import Task, make_targets, shuffle_batches
 from layerscout.models import Encoder, base_of, make_classifier, resume_at
+from layerscout.reporting import summarise_tuning, write_card
 from layerscout.states import Examples, compute_logits, make_batch, make_batches, predict
-from layerscout.tuning import summary
-from layerscout.tuning.card import model_card
 from layerscout.tuning.runs import compute_loss
 from layerscout.tuning.training import Settings, train
 from telling import numbers_task
@@ -346,7 +345,7 @@ def test_everything_else_works_too(bert, kind):
     again = cheaply(bert, task, plan, **grid)
     curves = [[run["curve"] for run in one.content["runs"]] for one in (result, again)]
     assert curves[0] == curves[1]
-    assert "of the time of full fine-tuning" in summary(result.content)
+    assert "of the time of full fine-tuning" in summarise_tuning(result.content)
     live = cheaply(bert, task, plan, trunk_dropout=True)
     assert live.content["flops"]["train"] > cheaply(bert, task, plan).content["flops"]["train"]
     low = Encoder.load(bert.source, device="cpu", precision="bfloat16")
@@ -392,7 +391,7 @@ def test_examples_are_counted_whole(bert):
 
 def test_the_card_of_choices_says_how_to_ask(bert, tmp_path, capsys):
     result = cheaply(bert, choices_task(choices=3), "head:2", epochs=1)
-    card = model_card(result.content)
+    card = write_card(result.content)
     assert "pipeline_tag: multiple-choice" in card and "endings, one of 3 choices" in card
     assert "text-classification" not in card and "classes" not in card
     result.save(tmp_path)
@@ -407,7 +406,7 @@ def test_the_card_of_numbers_says_how_to_ask(bert, tmp_path):
     (tmp_path / "pairs.csv").write_text(as_csv(columns))
     task = Task.load(tmp_path / "pairs.csv", regression=True)
     result = cheaply(bert, task, "head:2", epochs=1)
-    card = model_card(result.content)
+    card = write_card(result.content)
     assert "pairs, a number" in card and "| mean squared error |" in card
     result.save(tmp_path / "out")
     code = re.search(r"```python\n(.*?)\n```", card, re.DOTALL)[1]

@@ -23,10 +23,9 @@ from inputs import expect_refused
 from layerscout.data import make_targets
 from layerscout.evaluating import evaluate
 from layerscout.models import load as load_saved, make_classifier
-from layerscout.reporting import build_sections
+from layerscout.reporting import build_sections, write_card
 from layerscout.states import Examples, compute_logits, predict
 from layerscout.tuning import stages
-from layerscout.tuning.card import model_card
 from layerscout.tuning.runs import compute_loss
 from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.training import Settings, train
@@ -230,7 +229,7 @@ def test_the_card_of_several_labels_applies_the_thresholds(bert, tmp_path, thres
     task = several_task()
     result = cheaply(bert, task, "(3, 4, 4)", threshold=threshold, epochs=1)
     result.save(tmp_path / "tuned")
-    card = model_card(result.content).replace("some text", task.validation.texts[0])
+    card = write_card(result.content).replace("some text", task.validation.texts[0])
     named = run_card(card, tmp_path / "tuned" / "model")
     assert sorted(named["labels"]) == sorted(result.predictions["prediction"][0])
     assert "pipeline_tag: text-classification" in card and "| micro-F1 |" in card
@@ -298,7 +297,7 @@ def test_other_methods_label_words(bert, method, tmp_path):
     else:
         written = json.loads((out / "adapter_config.json").read_text())
         assert written["task_type"] == "TOKEN_CLS"
-        names = run_card(model_card({**result.content, "model": base_of(result, bert)}), out)
+        names = run_card(write_card({**result.content, "model": base_of(result, bert)}), out)
         assert type(names["base"]).__name__ == "BertForTokenClassification"
     card = (out / "README.md").read_text()
     assert "pipeline_tag: token-classification" in card
@@ -309,7 +308,7 @@ def test_the_card_of_an_adapter_with_several_labels(bert, tmp_path):
     result = cheaply(bert, several_task(), "(3, 4, 4)", method="lora", keep_adapter=True)
     result.save(tmp_path / "tuned")
     out = tmp_path / "tuned" / "model"
-    card = model_card({**result.content, "model": base_of(result, bert)})
+    card = write_card({**result.content, "model": base_of(result, bert)})
     assert "library_name: peft" in card and "pipeline_tag: text-classification" in card
     model = run_card(card, out)["model"]
     assert model.config.problem_type == "multi_label_classification"

@@ -174,7 +174,6 @@ def _publish(
 def _report(result: Result, folder: Path, printing: Printing) -> None:
     """Print what tuning gave, or its JSON for a program."""
     from layerscout import reporting
-    from layerscout.tuning import summary
 
     content = result.content
     console = open_report(content, folder / "result.json", printing)
@@ -187,7 +186,7 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         print_table(console, reporting.tabulate_runs(content))
     print_table(console, reporting.tabulate_epochs(content))
     print_by_name(console, content)
-    say(console, summary(content), "bold green")
+    say(console, reporting.summarise_tuning(content), "bold green")
     seconds = content["seconds"]
     say(console, f"speed: {reporting.describe_speed(content)}")
     say(console, f"page: {reporting.write_report_command(str(folder))}")

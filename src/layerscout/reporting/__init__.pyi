@@ -1,3 +1,7 @@
+from .card import (
+    summarise_tuning as summarise_tuning,
+    write_card as write_card,
+)
 from .charts import (
     BEST as BEST,
     CURVE as CURVE,

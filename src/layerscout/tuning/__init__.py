@@ -1,6 +1,5 @@
 """Tuning what a plan names, from a cached trunk."""
 
-from layerscout.tuning.card import summary
 from layerscout.tuning.choice import needs_scan
 from layerscout.tuning.result import Result, plain_json
 from layerscout.tuning.run import AlreadyDoneError, tune

@@ -24,13 +24,13 @@ from layerscout.models import (
     save_trained,
 )
 from layerscout.plans import Plan, cost, describe_given, describe_method, full_cost
+from layerscout.reporting import write_card
 from layerscout.scanning import (
     describe_model,
     describe_task,
     warn_of_cut_inputs,
     warn_of_dropped_words,
 )
-from layerscout.tuning.card import model_card
 from layerscout.tuning.judging import Judgement
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.snapshots import Snapshots
@@ -94,7 +94,7 @@ class Result:
         ):
             temporary[0].write_text(written, encoding="utf-8")
             pd.DataFrame(self.predictions).to_parquet(temporary[1], index=False)
-            self.write(model, model_card(self.content))
+            self.write(model, write_card(self.content))
             # A kill between here and the end leaves no result.json, rather than another model's.
             (folder / "result.json").unlink(missing_ok=True)
         (folder / "run.yaml").unlink(missing_ok=True)  # it repeats an earlier run on the terminal

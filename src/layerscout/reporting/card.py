@@ -14,9 +14,9 @@ from typing import Any
 from layerscout.data import name_metric
 from layerscout.models import overlap_windows
 from layerscout.plans import METHODS
-from layerscout.reporting import (
-    Table,
-    choose_judged_split,
+from layerscout.reporting.content import Table, write_markdown
+from layerscout.reporting.evaluation import choose_judged_split, tabulate_by_name
+from layerscout.reporting.words import (
     count_examples,
     describe_interval,
     describe_quality,
@@ -25,15 +25,13 @@ from layerscout.reporting import (
     name_constant_answer,
     name_examples,
     name_measure,
-    tabulate_by_name,
-    write_markdown,
 )
 
 # What the hub calls the kinds of task whose models do not label whole texts.
 TAGS = {"multiple_choice": "multiple-choice", "token_classification": "token-classification"}
 
 
-def summary(content: Mapping[str, Any]) -> str:
+def summarise_tuning(content: Mapping[str, Any]) -> str:
     """Say in one line what was tuned, what it cost and how good it is, from `result.json`."""
     plan, model = content["plan"], content["model"]
     blocks = f"{len(plan['tuned'])} of {model['blocks']} blocks"
@@ -57,7 +55,7 @@ def _say_by_what(content: Mapping[str, Any]) -> str:
     return METHODS[content["method"]].words.format(**content["method_options"])
 
 
-def model_card(content: Mapping[str, Any]) -> str:
+def write_card(content: Mapping[str, Any]) -> str:
     """Write the README.md of a tuned model: what it is, how it was made, how good, at what cost.
 
     Args:

@@ -164,6 +164,18 @@ def test_a_report_counts_records_that_were_cut_short(copy):
     assert "Records that are cut short or broken: 1;" in (copy / "report.html").read_text()
 
 
+def test_a_report_lists_warnings_in_the_order_of_the_records(copy):
+    warnings = [f"warning {letter}" for letter in "edbac"]
+    store = Store(copy)
+    for key in records(copy):
+        record = store.read(key)
+        store.write(record | {"result": record["result"] | {"warnings": [*warnings, warnings[1]]}})
+    report(copy)
+    page = (copy / "report.html").read_text()
+    places = [page.index(f"{warning} (4 trials)") for warning in warnings]
+    assert places == sorted(places)
+
+
 @pytest.mark.whole
 def test_two_processes_share_the_work(tiny, reviews, tmp_path):
     text = recipe(tiny, reviews, axes={"plan": ["top:1", "top:2", "full"], "seed": [0, 1, 2]})

@@ -112,7 +112,7 @@ def _list_warnings(study: StudyContent) -> list[str]:
         warning
         for record in records
         if record["status"] == "done"
-        for warning in set(record["result"].get("warnings") or ())
+        for warning in dict.fromkeys(record["result"].get("warnings") or ())
     )
     return [
         *lines,

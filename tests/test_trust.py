@@ -190,11 +190,12 @@ def test_no_module_needs_one_system(room):
         # Elsewhere files are not UTF-8 unless one says so.
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
             call = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            told = [ast.unparse(one) for one in (*node.args, *(k.value for k in node.keywords))]
+            values = (*node.args, *(keyword.value for keyword in node.keywords))
+            options = {ast.unparse(value) for value in values}
             if call == "open" and ast.unparse(node.func) != "Snapshots.open":
-                assert {"'rb'", "'wb'", "'r+b'"} & set(told), (path.name, node.lineno)
+                assert {"'rb'", "'wb'", "'r+b'", "'utf-8'"} & options, (path.name, node.lineno)
             if call in ("read_text", "write_text"):
-                assert any("utf-8" in one for one in told), (path.name, node.lineno)
+                assert any("utf-8" in option for option in options), (path.name, node.lineno)
 
 
 @given(title=st.text(max_size=20) | st.text("ab #", min_size=50, max_size=80))

@@ -224,6 +224,7 @@ def describe_training(tuning: Tuning) -> dict[str, Any]:
     return {
         "plan": first.choice.plan.notation,
         "second plan": others[0].choice.plan.notation if others else None,
+        "race": [],  # there is none any more; trainings of earlier versions have this entry
         "method": {"name": tuning.method.name, **describe_method(tuning.method)},
         **asdict(tuning.settings),
         "learning rates": [list(sweep.rates) for sweep in tuning.sweeps],

@@ -27,11 +27,11 @@ class Fault(NamedTuple):
 SCORES = ("scores",)
 DECISIONS = ("scores/test_head_quality.py", "scores/test_variability.py")
 PLANS = ("plans",)
-TRUNKS = ("cache",)
+TRUNKS = ("states",)
 RESUME = ("tuning/test_snapshots.py", "tuning/test_resuming.py")
 TRAINING = ("tuning/test_training.py", *RESUME)
 SAVING = ("models/test_exports.py", "models/test_surgery.py", "tuning/test_results.py")
-RUNTIME = ("runtime", *TRUNKS)
+RUNTIME = ("test_files.py", *TRUNKS)
 STUDIES = ("studies/test_studies.py",)
 
 FAULTS = (
@@ -304,8 +304,8 @@ FAULTS = (
     ),
     Fault(
         "states/trunks.py",
-        "if number % team.size == team.own:",
-        "if True or team.own:",
+        "if number % group.size == group.own:",
+        "if True or group.own:",
         "every process computes everything",
         TRUNKS,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -19,25 +20,34 @@ from layerscout.data.files import (
 from layerscout.data.tables import Content, Source, Table, join_names, tell_content
 from layerscout.errors import InputError, first_line
 
+# How the names of files begin that no training split is read from.
+_HELD_OUT = re.compile("(test|dev|val|valid|validation)(?![a-z])", re.IGNORECASE)
+
+
+def is_held_out(name: str) -> bool:
+    """Return whether a file is a part of a validation or test split, by its name."""
+    return _HELD_OUT.match(name) is not None
+
 
 def find_shards(data: str | Path) -> Source:
     """Find the files of a folder, a pattern or a URL that fsspec knows: one split in many parts.
 
-    Where some files are named train..., those are taken alone. The columns are those of the first
-    file.
+    Where some files are named train..., those are taken alone. The columns, and the names of their
+    classes, are those of the first file.
 
     Args:
         data: such as `folder`, `folder/train-*.parquet` or `s3://bucket/folder`.
 
     Raises:
-        InputError: if there are none, they are of several kinds, or the first cannot be read.
+        InputError: if there are none, they are of several kinds or of other splits, or the first
+            cannot be read.
     """
     import fsspec
 
     name = str(data)
     with _reading(name, "; check the address"):
         filesystem, path = fsspec.core.url_to_fs(name)
-        if filesystem.isdir(path):
+        if is_folder := filesystem.isdir(path):
             files = filesystem.find(path, maxdepth=1)
         else:
             files = filesystem.glob(path) if "*" in path else [path]
@@ -65,18 +75,32 @@ def find_shards(data: str | Path) -> Source:
     glance, read_file = (
         (_glance_parquet, _read_parquet) if ending == PARQUET else (_glance_lines, _read_lines)
     )
+    held_out = [file for path in paths if is_held_out(file := path.rpartition("/")[2])]
+    if is_folder and held_out:
+        raise InputError(
+            f"data in many files are one training split: {name} has {join_names(held_out)}; name "
+            "the training files, or one file to use it alone"
+        )
     short = name.rstrip("/").rpartition("/")[2]
 
     def read(wanted: Sequence[str]) -> Table:
         columns: dict[str, list[Any]] = {column: [] for column in wanted}
-        lines: list[int] | None = None
+        lines: list[int] = []
+        starts = {}
         for path in paths:
+            starts[path] = len(columns[wanted[0]])
             with _reading(path), filesystem.open(path, "rb") as file:
-                part, lines = read_file(file, path, wanted)
+                part, numbers, names = read_file(file, path, wanted)
             for column, values in part.items():
+                if values and names.get(column) != classes.get(column):
+                    raise InputError(
+                        f"the classes of {column!r} must be the same in all files: {path} has "
+                        f"{join_names(names.get(column, ()))}, {paths[0]} has "
+                        f"{join_names(classes.get(column, ()))}; name files of one kind"
+                    )
                 columns[column] += values
-        whole = len(paths) == 1
-        return Table(short, columns, lines if whole else None, located=whole)
+            lines += numbers
+        return Table(short, columns, lines or None, files=starts)
 
     with _reading(paths[0]), filesystem.open(paths[0], "rb") as file:
         contents, classes = glance(file, paths[0])
@@ -94,8 +118,9 @@ def _reading(path: str, remedy: str = "") -> Iterator[None]:
         raise InputError(f"cannot read {path}: {first_line(error):.200}{remedy}") from error
 
 
-Columns = tuple[Mapping[str, Content], Mapping[str, tuple[str, ...]]]
-Values = tuple[Mapping[str, list[Any]], list[int] | None]
+Classes = Mapping[str, tuple[str, ...]]
+Columns = tuple[Mapping[str, Content], Classes]
+Values = tuple[Mapping[str, list[Any]], list[int], Classes]  # columns, lines, class names
 
 
 def _glance_parquet(file: Any, _: str) -> Columns:
@@ -112,7 +137,8 @@ def _read_parquet(file: Any, path: str, wanted: Sequence[str]) -> Values:
     with ParquetFile(file) as opened:
         _check_columns(path, wanted, opened.schema_arrow.names)
         table = opened.read(columns=list(wanted))
-        return {column: table[column].to_pylist() for column in wanted}, None
+        classes = class_names_in(opened.schema_arrow.metadata)
+        return {column: table[column].to_pylist() for column in wanted}, [], classes
 
 
 def _glance_lines(file: Any, path: str) -> Columns:
@@ -133,7 +159,7 @@ def _read_lines(file: Any, path: str, wanted: Sequence[str]) -> Values:
             lines.append(number)
             for column, values in columns.items():
                 values.append(row[column])
-    return columns, lines
+    return columns, lines, {}
 
 
 def _check_columns(path: str, wanted: Sequence[str], there: Iterable[str]) -> None:

@@ -29,7 +29,7 @@ from layerscout.data.files import (
     reading,
     tell_separator,
 )
-from layerscout.data.shards import find_shards
+from layerscout.data.shards import find_shards, is_held_out
 from layerscout.data.tables import Source, Table, from_memory, join_names
 from layerscout.errors import InputError
 
@@ -262,8 +262,8 @@ def _folder(path: Path, sep: str | None) -> dict[str, Source]:
         split: [file for file in files if _strip(file).lower() in usual]
         for split, usual in names.items()
     }
-    parts = [file for file in files if find_suffix(file) in (*PARQUET, *JSON_LINES)]
-    if parts and not any(matching.values()) and len(parts) == len(files):
+    others = any(matching.values()) or any(is_held_out(file.name) for file in files)
+    if files and not others and all(f.suffix.lower() in (*PARQUET, *JSON_LINES) for f in files):
         return {"train": find_shards(path)}
     if not matching["train"]:
         raise InputError(

@@ -35,7 +35,7 @@ class Table:
         columns: a list of n values each, by name.
         lines: where the n rows start in a text file, counted from 1; None where there are no lines.
         all_strings: whether numbers come as strings, because CSV and TSV do not tell 1 from "1".
-        located: whether a row's number says where it is; it does not for a piece of many files.
+        files: the first row of each file, by its path, where the rows are of several.
         rows: where each row stands in the file, counted from 0, if these are some of its rows or
             the items of its lists; None where they are all of them.
     """
@@ -44,7 +44,7 @@ class Table:
     columns: Mapping[str, list[Any]]
     lines: Sequence[int] | None = None
     all_strings: bool = False
-    located: bool = True
+    files: Mapping[str, int] = field(default_factory=dict)
     rows: Sequence[int] | None = None
 
     def __len__(self) -> int:
@@ -73,11 +73,11 @@ class Table:
     def fault(self, rule: str, actual: str, column: str, row: int, remedy: str) -> InputError:
         """Build the error for a value that breaks a rule, saying where it is in the file."""
         row = row if self.rows is None else self.rows[row]
-        where = f"line {self.lines[row]}" if self.lines else f"row {row} (counted from 0)"
-        where = where if self.located else "a row"
-        return InputError(
-            f"{rule}: {self.name} has {actual} in {where}, column {column!r}; {remedy}"
-        )
+        starts = {first: path for path, first in self.files.items() if first <= row}
+        first = max(starts, default=0)
+        name = starts.get(first, self.name)
+        where = f"line {self.lines[row]}" if self.lines else f"row {row - first} (counted from 0)"
+        return InputError(f"{rule}: {name} has {actual} in {where}, column {column!r}; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -268,5 +268,5 @@ def lay_out(table: Table, column: str, lists: Sequence[list[Any]], *, cells: boo
     rows = np.repeat(np.arange(len(lists)), list(map(len, lists)))
     places = rows if table.rows is None else np.asarray(table.rows)[rows]
     values = {column: [item for items in lists for item in items]}
-    flat = Table(table.name, values, table.lines, cells, table.located, places.tolist())
+    flat = Table(table.name, values, table.lines, cells, table.files, places.tolist())
     return Items(flat, column, rows)

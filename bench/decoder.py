@@ -28,7 +28,6 @@ from layerscout.data import Targets
 from layerscout.models import Encoder, make_classifier, make_trainable
 from layerscout.plans import ModelShape, Settings, Work, block_flops, cost, make_plan, trunk_flops
 from layerscout.reporting import place_side_by_side, save_chart
-from layerscout.scores import SCORES
 from layerscout.states import Examples, clear_cache, compute_logits
 from layerscout.tuning.training import train
 from measuring import Section, drawn, given, in_turns, options, ratio, table, write_page
@@ -448,7 +447,7 @@ def compare_poolings(trials: Path) -> Section:
         asked = record["arguments"]
         plans = tuned.get((record["task"], asked["seed"]), [])
         for key, score in record["result"]["scores"].items():
-            share = _share_in_order(score["values"], SCORES[key].better, plans)
+            share = _share_in_order(score["values"], score["better"], plans)
             if share is not None:
                 shares.setdefault((key, asked["pooling"]), []).append(share)
                 tasks.add(record["task"])

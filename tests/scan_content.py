@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layerscout.scores.table import SCORES
+from layerscout.scores import RETIRED, SCORES
 
 CURVE = [13.93, 12.231234567890123, 5.38, 6.99, 12.65, 10.8, 10.75]
 
@@ -171,7 +171,7 @@ def full(blocks: int = 12, without: Sequence[str] = ()) -> dict[str, Any]:
         ),
         "cka_change": by_block(hump(1, 0.01, 0.33), debiased=[None, *hump(1, 0.02, 0.4)[1:]]),
     }
-    assert scores.keys() == SCORES.keys()
+    assert scores.keys() == {*SCORES, *RETIRED}
     scores = {key: found for key, found in scores.items() if key not in without}
     of_states = [key for key, found in scores.items() if found["of"] == "states"]
     of_blocks = [key for key in scores if key not in of_states]

@@ -1,26 +1,9 @@
-"""Naive float64 versions of the online code length, LOES and the entropy, from the formulas."""
+"""The naive float64 online code length, from the formulas."""
 
 from itertools import pairwise
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression, Ridge
-
-
-def loes(H: np.ndarray, y: np.ndarray) -> float:
-    """Mean squared residual of ridge regression with λ = 1e-3, plus 1 − mean/deviation."""
-    targets = y[:, None] if y.dtype.kind == "f" else np.eye(y.max() + 1)[y]
-    fitted = Ridge(alpha=1e-3, solver="svd").fit(H, targets).predict(H)
-    eigenvalues = np.linalg.eigvalsh(np.cov(H.T, bias=True))
-    isotropy = eigenvalues.mean() / eigenvalues.std()
-    return float(((fitted.reshape(targets.shape) - targets) ** 2).mean() + 1 - isotropy)
-
-
-def entropy(H: np.ndarray) -> float:
-    """−tr(ρ log ρ) with ρ = HHᵀ / tr(HHᵀ)."""
-    density = H @ H.T / np.trace(H @ H.T)
-    eigenvalues = np.linalg.eigvalsh(density)
-    eigenvalues = eigenvalues[eigenvalues > 1e-14]
-    return float(-(eigenvalues * np.log(eigenvalues)).sum())
+from sklearn.linear_model import LogisticRegression
 
 
 def codelength(H: np.ndarray, y: np.ndarray, order: np.ndarray, ends: list[int]) -> float:

@@ -4,7 +4,6 @@ from itertools import product
 
 import numpy as np
 from sklearn.covariance import LedoitWolf
-from sklearn.linear_model import Ridge
 
 from reference.folds import SHARES, best, fold_ids, ridge_solution, weighted_covariance
 from reference.transferability import largest_log_evidence
@@ -22,13 +21,6 @@ def h_score(H: np.ndarray, Y: np.ndarray) -> float:
     yy = np.cov(Y.T.astype(float), bias=True)
     between = hy @ np.linalg.pinv(yy, rcond=1e-10, hermitian=True) @ hy.T
     return float((1 - fitted.shrinkage_) * np.trace(np.linalg.inv(fitted.covariance_) @ between))
-
-
-def loes(H: np.ndarray, Y: np.ndarray) -> float:
-    """Mean squared residual of ridge regression with λ = 1e-3, plus 1 − mean/deviation."""
-    fitted = Ridge(alpha=1e-3, solver="svd").fit(H, Y * 1.0).predict(H)
-    eigenvalues = np.linalg.eigvalsh(np.cov(H.T, bias=True))
-    return float(((fitted - Y) ** 2).mean() + 1 - eigenvalues.mean() / eigenvalues.std())
 
 
 def canonical_directions(H, Y, w, share):

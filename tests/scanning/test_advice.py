@@ -100,6 +100,8 @@ def test_a_score_without_intervals_is_followed_where_its_best_is_above_two_third
     )
     named = name_head("nc1", Score("states", "lower", high), 4)
     assert (named.state, named.reason) == (4, "state 4: neural collapse NC1 is 3.00 there")
+    named = name_head("loes", Score("states", "lower", high), 4)  # which an older scan may hold
+    assert (named.state, named.reason) == (4, "state 4: LOES is 3.00 there")
     named = name_head("nc1", Score("states", "lower", (None, 9.0, 3.0, None, 8.0)), 4)
     assert named.state == 2, "state 3 has no value"
 

@@ -42,7 +42,7 @@ def of_label(states, sample, label, keys=BY_LABEL):
 
 def test_which_scores_read_all_labels_at_once():
     together = {key for key, row in SCORES.items() if row.together}
-    assert together == {"head_quality", "cca", "ridge", "logme", "h_score", "loes", "entropy"}
+    assert together == {"head_quality", "cca", "ridge", "logme", "h_score"}
 
 
 def test_the_others_are_the_mean_of_the_tasks_of_two_classes():

@@ -27,7 +27,6 @@ OF_BLOCKS = {key for key, row in SCORES.items() if row.of == "blocks"}
 GRADIENTS = ("fisher", "gradient_norm", "saliency")
 ARRAYS = (
     "cca", "ridge", "logme", "h_score", "numerical_rank", "knn", "mutual_information", "codelength",
-    "loes", "entropy",
 )  # fmt: skip
 # Scores of every source that are quick to compute.
 QUICK = "variability_ratio,logme,gradient_norm,weight_snr,cka_change"

@@ -44,7 +44,7 @@ def one_hot(seed, n=120, K=3, d=5):
     return rng.normal(size=(K, d))[y] + rng.normal(size=(n, d)), y, np.eye(K, dtype=bool)[y]
 
 
-# --- LogME, H-score, LOES, entropy ---------------------------------------------------------------
+# --- LogME and H-score ---------------------------------------------------------------
 
 
 @given(seed=st.integers(0, 10**6), n=st.sampled_from([20, 60]), d=st.sampled_from([3, 30]))
@@ -66,22 +66,12 @@ def test_h_score_is_that_of_the_formula(seed, n, d):
     assert found == pytest.approx(naive.h_score(H, Y), rel=1e-7)
 
 
-def test_loes_is_that_of_the_formula_and_entropy_sees_no_labels():
-    H, Y = examples(0)
-    state = State(H, Y, deal_groups(Y, 0))
-    assert SCORES["loes"].of_state(state) == pytest.approx(naive.loes(H, Y), rel=1e-9)
-    y = np.arange(len(H)) % 2
-    alone = SCORES["entropy"].of_state(State(H, y, deal_groups(y, 0)))
-    assert SCORES["entropy"].of_state(state) == pytest.approx(alone, rel=1e-12)
-    assert score("loes", H, np.repeat(Y[5:6], len(H), axis=0)) is None
-
-
 @given(seed=st.integers(0, 10**6), d=st.sampled_from([3, 200]))
 def test_one_label_an_example_is_a_task_of_classes(seed, d):
     H, y, Y = one_hot(seed, d=d)
     groups = deal_groups(y, 0, groups=10)  # four rows of every class in each
     # In cca, classes of one size weigh alike whether it is they that do or the examples.
-    for key, error in (("logme", 1e-9), ("h_score", 1e-9), ("loes", 1e-9), ("cca", 1e-7)):
+    for key, error in (("logme", 1e-9), ("h_score", 1e-9), ("cca", 1e-7)):
         expected = score(key, H, y, groups)
         assert score(key, H, Y, groups) == pytest.approx(expected, rel=error, abs=error)
     assert score("h_score", H, Y, groups) == pytest.approx(of_classes.h_score(H, y), rel=1e-7)

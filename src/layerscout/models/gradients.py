@@ -141,7 +141,6 @@ def gradient_scores(
     *,
     kind: Kind = "classification",
     seeds: Sequence[int] = (0,),
-    parts: bool = False,
     max_length: int = 128,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, BlockScores]:
@@ -157,7 +156,6 @@ def gradient_scores(
         labels: names of the classes or labels by id; not looked at for other kinds of tasks.
         kind: of the task.
         seeds: of the random part of the head.
-        parts: score the parts of each block too.
         max_length: tokens that are kept of an input.
         progress: called with how many examples are done, and of how many.
 
@@ -182,8 +180,8 @@ def gradient_scores(
         norms.append({name: _square_sum(g) for name, _, g in known if g is not None})
         saliencies.append({name: _sum((g * w).abs()) for name, w, g in known if g is not None})
     return {
-        "gradient_norm": work.score(model, norms, root_of_sum, parts=parts),
-        "saliency": work.score(model, saliencies, sum, parts=parts),
+        "gradient_norm": work.score(model, norms, root_of_sum),
+        "saliency": work.score(model, saliencies, sum),
     }
 
 
@@ -321,7 +319,7 @@ class _GradientBatches:
         amounts: Sequence[Mapping[str, float]],
         combine: Callable[[Sequence[float]], float],
         *,
-        parts: bool,
+        parts: bool = False,
         notes: Sequence[str] = (),
     ) -> BlockScores:
         """Combine the amounts of the weights of each block of a model, and say what is doubtful."""

@@ -20,7 +20,6 @@ from layerscout.reporting.scores import (
     get_band,
     get_details,
     name_entry,
-    name_score,
     needs_log,
     title_score,
 )
@@ -31,6 +30,7 @@ from layerscout.reporting.words import (
     name_measure,
     start_line,
 )
+from layerscout.scores import name_score
 
 # Both read well on white and on near-black.
 CURVE, BEST, THIRD = "#3f7fc4", "#e0701a", "#3f9c6b"

@@ -18,7 +18,6 @@ from layerscout.reporting.scores import (
     list_notes,
     list_scores,
     name_entry,
-    name_score,
     title_score,
 )
 from layerscout.reporting.words import (
@@ -28,7 +27,7 @@ from layerscout.reporting.words import (
     format_state,
     name_examples,
 )
-from layerscout.scores import SCORES
+from layerscout.scores import SCORES, name_score
 
 # Characters of a curve in one line, so that a row of all there is to say of a score fits in 80.
 CURVE = 16

@@ -17,15 +17,10 @@ from layerscout.reporting.words import (
     read_more,
     start_line,
 )
-from layerscout.scores import DEFAULT, SCORES
+from layerscout.scores import DEFAULT, name_score
 
 # The scores that may lead a report, the first of them that has a best state.
 LEADING = (DEFAULT, "variability_ratio_debiased", "variability_ratio")
-
-
-def name_score(key: str) -> str:
-    """Name a score within a sentence."""
-    return SCORES[key].title if key in SCORES else key.replace("_", " ")
 
 
 def title_score(key: str) -> str:

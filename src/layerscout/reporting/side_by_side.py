@@ -13,7 +13,6 @@ from layerscout.reporting.scores import (
     find_tied,
     get_details,
     name_entry,
-    name_score,
     title_score,
 )
 from layerscout.reporting.words import (
@@ -23,6 +22,7 @@ from layerscout.reporting.words import (
     format_setting,
     name_measure,
 )
+from layerscout.scores import name_score
 
 Contents = Sequence[Mapping[str, Any]]
 # What differs between any two runs, and says nothing.

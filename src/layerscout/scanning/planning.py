@@ -37,7 +37,7 @@ from layerscout.plans import (
     suggest_default_head,
 )
 from layerscout.reporting import describe_tie
-from layerscout.scores import SCORES, Score
+from layerscout.scores import Score, name_score
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def name_head(key: str, score: Score, blocks: int) -> HeadSuggestion:
     """
     best = score.best()
     if best is None:
-        return suggest_default_head(blocks, f"{SCORES[key].title} has no value for any state")
+        return suggest_default_head(blocks, f"{name_score(key)} has no value for any state")
     majority = score.details.get("majority")
     if majority is not None and not any(low is not None and low > majority for low in score.low):
         always = f"always giving the same answer ({majority:.2f})"
@@ -205,8 +205,8 @@ def name_head(key: str, score: Score, blocks: int) -> HeadSuggestion:
     apart = score.details.get("separable_from_best")
     if apart is not None and not any(apart[1:]) and blocks > 1:
         tied = [s for s in range(1, blocks + 1) if s != best and score.values[s] is not None]
-        reason = f"no state is clearly best by {SCORES[key].title} ({describe_tie(best, tied)})"
-        reason = reason if tied else f"{SCORES[key].title} has a value for state {best} alone"
+        reason = f"no state is clearly best by {name_score(key)} ({describe_tie(best, tied)})"
+        reason = reason if tied else f"{name_score(key)} has a value for state {best} alone"
         return _name_seen(score, blocks, reason)
     words = f"state {state}: {_describe_value(key, score, state)}"
     if state != blocks and score.values[blocks] is not None:
@@ -241,7 +241,7 @@ def _describe_value(key: str, score: Score, state: int) -> str:
     value = _format(score.values[state])
     if "behind_named" in score.details:
         return f"a linear head there scores {value}"
-    return f"{SCORES[key].title} is {value} there"
+    return f"{name_score(key)} is {value} there"
 
 
 def _describe_gap(score: Score, top: int) -> str:

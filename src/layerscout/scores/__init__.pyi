@@ -2,11 +2,9 @@ from .arrays import (
     LARGEST as LARGEST,
     cca as cca,
     codelength as codelength,
-    entropy as entropy,
     h_score as h_score,
     head_quality as head_quality,
     knn as knn,
-    loes as loes,
     logme as logme,
     mutual_information as mutual_information,
     nc1 as nc1,
@@ -65,9 +63,11 @@ from .quality import Quality as Quality
 from .score import DEFAULT as DEFAULT, Score as Score
 from .state import State as State
 from .table import (
+    RETIRED as RETIRED,
     SCORES as SCORES,
     Source as Source,
     list_usual_scores as list_usual_scores,
+    name_score as name_score,
     read_score_keys as read_score_keys,
 )
 from .variability import Debiased as Debiased

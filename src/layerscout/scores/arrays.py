@@ -297,46 +297,6 @@ def codelength(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0) -
     return _on_arrays("codelength", H, y, seed)
 
 
-def loes(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False) -> float | None:
-    """Training error of a ridge regression plus a penalty for uneven spread; lower is better.
-
-    Batra et al. 2026, for the first layer.
-
-    Args and errors: as `cca`.
-
-    Example:
-        >>> import numpy as np
-        >>> import layerscout as ls
-        >>> rng = np.random.default_rng(0)
-        >>> y = np.arange(200) % 2
-        >>> H = rng.normal(size=(200, 8)) + y[:, None]
-        >>> round(ls.scores.loes(H, y), 2)
-        -0.57
-    """
-    return _on_arrays("loes", H, y, regression=regression)
-
-
-def entropy(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False
-) -> float | None:
-    """Entropy (nats) of the eigenvalues of HHᵀ, as shares; higher is better.
-
-    The labels change nothing. Skean et al. 2025, §3.
-
-    Args and errors: as `cca`.
-
-    Example:
-        >>> import numpy as np
-        >>> import layerscout as ls
-        >>> rng = np.random.default_rng(0)
-        >>> y = np.arange(200) % 2
-        >>> H = rng.normal(size=(200, 8)) + y[:, None]
-        >>> round(ls.scores.entropy(H, y), 2)
-        1.78
-    """
-    return _on_arrays("entropy", H, y, regression=regression)
-
-
 def _on_arrays(
     key: str,
     H: ArrayLike | Tensor,

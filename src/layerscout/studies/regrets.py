@@ -27,7 +27,7 @@ from layerscout.models import read_token
 from layerscout.plans import choose_head_state, pays_for_scan, usual_pooling
 from layerscout.reporting import Table
 from layerscout.scanning import name_head
-from layerscout.scores import DEFAULT, SCORES, Score
+from layerscout.scores import DEFAULT, RETIRED, SCORES, Score, name_score
 
 # Training FLOPs, and those of the scan that an adviser needs, as shares of full fine-tuning's.
 BUDGETS = (0.1, 0.25, 0.5, 0.75)
@@ -205,7 +205,7 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
     for name in advisers:
         shown = [_format_regret(means.get((name, budget))) for budget in BUDGETS]
         known = sum(name not in scored or name in pair.best for pair in pairs)
-        rows.append([SCORES[name].title if name in SCORES else name, *shown, str(known)])
+        rows.append([name_score(name), *shown, str(known)])
     return Table("", headings, rows, sortable=True)
 
 
@@ -358,7 +358,12 @@ def _make_pair(
         for (head, blocks, _), by_seed in plans.items()
     ]
     some = next(iter(next(iter(plans.values())).values()))
-    keys = [key for scan in scans.values() for key in scan["best"] if SCORES[key].of == "states"]
+    keys = [
+        key
+        for scan in scans.values()
+        for key in scan["best"]
+        if key in RETIRED or SCORES[key].of == "states"
+    ]
     best = {key: {s: scan["best"].get(key) for s, scan in scans.items()} for key in keys}
     for combined, find in ((AUTO, _find_named), (RANKS, _rank_states)):
         states = {seed: find(scan["scores"], some["blocks"]) for seed, scan in scans.items()}

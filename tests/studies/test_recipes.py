@@ -23,7 +23,6 @@ from layerscout.studies import (
     read_value,
     recipe as recipes,
     stand_in_task,
-    sweeps,
 )
 from layerscout.studies.context import CHOICES, WORDS
 from layerscout.studies.trial import DRAWING
@@ -416,7 +415,7 @@ def test_the_documentation_names_all_that_there_is():
         *recipes.FigureSpec.model_fields,
         *recipes.DashedSpec.model_fields,
         *arguments.TaskFile.model_fields,
-        *(sweep.split(":")[0] for sweep in sweeps.SWEEPS),
+        *(sweep.split(":")[0] for sweep in arguments.SWEEPS),
         *(name.replace("{score}", "KEY") for by in recipes.MEASURES.values() for name in by),
         *(shared - {"max_length", "precision", "seed"}),
     }

@@ -1,12 +1,13 @@
 """Studies: recipes, the trials that they ask for, and their tables, charts and reports."""
 
-from layerscout.studies.checking import make_recipe
+from layerscout.studies.arguments import expand_sweep
 from layerscout.studies.context import MODELS, TASKS, TrialContext, stand_in_task
 from layerscout.studies.estimates import Estimate, estimate
 from layerscout.studies.loading import (
     apply_change,
     list_recipes,
     load_recipe,
+    make_recipe,
     read_recipe_text,
     read_value,
 )
@@ -16,7 +17,6 @@ from layerscout.studies.reports import Reported, report, write_report
 from layerscout.studies.run import Study, study
 from layerscout.studies.runners import Backend, Local, Ray
 from layerscout.studies.summaries import choose_rates, tidy_records
-from layerscout.studies.sweeps import expand_sweep
 from layerscout.studies.tables import (
     Mean,
     average,

@@ -13,6 +13,7 @@ from layerscout.data import check_metric
 from layerscout.errors import InputError
 from layerscout.models import check_family
 from layerscout.plans import (
+    Method,
     Plan,
     apply_method,
     arrange,
@@ -23,19 +24,14 @@ from layerscout.plans import (
     make_edits,
     make_method,
     make_plan,
+    preset_rates,
 )
 from layerscout.scores import DEFAULT, SCORES
+from layerscout.studies.arguments import expand_sweep
 from layerscout.studies.context import TrialContext
 from layerscout.studies.recipe import MOST_POINTS, READ, Grid, label_value
 from layerscout.studies.summaries import list_axes
-from layerscout.studies.sweeps import expand_sweep
-from layerscout.studies.trial import DRAWING, Trial
-from layerscout.studies.trial_arguments import (
-    check_readable,
-    list_rates,
-    make_trial,
-    spell_out,
-)
+from layerscout.studies.trial import DRAWING, Trial, check_readable, spell_out
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ class Point:
 
     Attributes:
         grid: the name of the grid.
-        values: what tables show for each axis.
+        values: as of `Cell`.
         arguments: values of the axes and settings, for the verb.
         scan: the scan that its plan depends on.
         refused: why it cannot be run.
@@ -106,7 +102,7 @@ def expand_points(name: str, grid: Grid, context: TrialContext) -> Iterator[Poin
         values.setdefault("seed", str(arguments["seed"]))
         point = Point(name, values, arguments)
         if grid.verb == "tune" and "edits" in arguments:
-            yield from _expand_edits(point, context, seeded="seed" in (*grid.axes, *grid.settings))
+            yield from _expand_edits(point, context, seeded="seed" in grid.argument_names)
         else:
             yield point
 
@@ -152,7 +148,7 @@ def make_scan(point: Point, context: TrialContext) -> Trial:
         arguments.pop("seed", None)  # which these scores do not depend on
     if given.get("as_released") and score == "fisher":
         arguments["as_released"] = True
-    return make_trial(context, "scan", (given["model"],), given["task"], arguments, given["seed"])
+    return context.make_trial("scan", (given["model"],), given["task"], arguments, given["seed"])
 
 
 def make_tunings(
@@ -167,50 +163,60 @@ def make_tunings(
         context: of the study.
         keep: keep the tuned model for grids that read it.
     """
-    if point.refused is not None:
-        return [Cell(point.grid, point.values, None, point.refused)]
+    given = dict(point.arguments)
+    cells = []
     try:
-        return _make_tunings(point, grid, metrics, context, keep)
+        if point.refused is not None:
+            raise InputError(point.refused)
+        task, shape = context.task(given["task"]), context.shape(given["model"])
+        method = make_method(given.get("method", "full"), **given.get("method_options", {}))
+        blocks = shape.blocks
+        if given.get("edits"):
+            blocks = len(arrange(make_edits(given["edits"]), blocks).order)
+        plan, best = _resolve_plan(point, blocks, context)
+        plan = apply_method(plan.on(blocks), method, blocks)
+        given["metric"] = given.get("metric", metrics.get(task.name, task.metric))
+        check_metric(given["metric"], task)
+        check_family(shape.family, method)
+        check_untied(shape.family, shape.weights, method)
+        check_tunes_blocks(plan, method)
+        if not given.get("untie") and not given.get("edits"):
+            check_tied(plan, shape.weights)
+        rates = _list_rates(grid, given, plan, method, task.name)
+        given = spell_out(
+            given, task, method, full=plan.tunes_all(blocks) and method.name == "full"
+        )
+        if keep:
+            check_readable(given, method)
+        if plan.cut is None:  # nothing below it is frozen: trials with and without are the same
+            given.pop("trunk_dropout", None)
+        given["plan"] = plan.as_dict() | {"embeddings": bool(plan.embeddings)}
+        values = {**point.values, "resolved": plan.notation, "blocks": len(plan.tuned)}
+        if best is not None:
+            values["best"] = best
+        models, name = (given.pop("model"),), given.pop("task")
+        for rate in rates or [default_learning_rate(plan, shape.hidden_size, method)]:
+            arguments = given | {"learning_rate": float(rate)}
+            trial = context.make_trial("tune", models, name, arguments, given["seed"], keep=keep)
+            cells.append(Cell(point.grid, values | {"learning_rate": f"{rate:g}"}, trial))
     except InputError as error:
         return [Cell(point.grid, point.values, None, str(error))]
-
-
-def _make_tunings(
-    point: Point, grid: Grid, metrics: Mapping[str, str], context: TrialContext, keep: bool
-) -> list[Cell]:
-    given = dict(point.arguments)
-    task = context.task(given["task"])
-    method = make_method(given.get("method", "full"), **given.get("method_options", {}))
-    shape = context.shape(given["model"])
-    blocks = shape.blocks
-    if given.get("edits"):
-        blocks = len(arrange(make_edits(given["edits"]), blocks).order)
-    plan, best = _resolve_plan(point, blocks, context)
-    plan = apply_method(plan.on(blocks), method, blocks)
-    given["metric"] = given.get("metric", metrics.get(task.name, task.metric))
-    check_metric(given["metric"], task)
-    check_family(shape.family, method)
-    check_untied(shape.family, shape.weights, method)
-    check_tunes_blocks(plan, method)
-    if not given.get("untie") and not given.get("edits"):
-        check_tied(plan, shape.weights)
-    rates = list_rates(grid, given, plan, method, task.name)
-    given = spell_out(given, task, method, full=plan.tunes_all(blocks) and method.name == "full")
-    if keep:
-        check_readable(given, method)
-    if plan.cut is None:  # nothing below it is frozen: trials with and without are the same
-        given.pop("trunk_dropout", None)
-    given["plan"] = plan.as_dict() | {"embeddings": bool(plan.embeddings)}
-    values = {**point.values, "resolved": plan.notation, "blocks": len(plan.tuned)}
-    if best is not None:
-        values["best"] = best
-    model, name = given.pop("model"), given.pop("task")
-    cells = []
-    for rate in rates or [default_learning_rate(plan, shape.hidden_size, method)]:
-        arguments = given | {"learning_rate": float(rate)}
-        trial = make_trial(context, "tune", (model,), name, arguments, given["seed"], keep=keep)
-        cells.append(Cell(point.grid, values | {"learning_rate": f"{rate:g}"}, trial))
     return cells
+
+
+def _list_rates(
+    grid: Grid, given: Mapping[str, Any], plan: Plan, method: Method, task: str
+) -> Sequence[float] | None:
+    """Return the learning rates of a point: of its grid, of its settings or of its preset."""
+    strategy, preset = str(given["plan"]), given.get("preset")
+    if "learning_rate" in grid.axes:
+        return list(grid.label_values("learning_rate").values())
+    by_plan = grid.rates.get(strategy, grid.rates.get("other"))
+    if by_plan is not None:
+        return by_plan
+    if "learning_rate" in given:
+        return [given["learning_rate"]]
+    return None if preset is None else preset_rates(preset, strategy, plan, method, task)
 
 
 def _resolve_plan(point: Point, blocks: int, context: TrialContext) -> tuple[Plan, int | None]:
@@ -234,14 +240,6 @@ def _resolve_plan(point: Point, blocks: int, context: TrialContext) -> tuple[Pla
     best = record["result"]["best"].get(DEFAULT if of_blocks else score)
     values = record["result"]["scores"][score]["values"] if of_blocks else None
     return make_plan(strategy, blocks, best=best, ranking=values), best
-
-
-def make_untuned_scan(point: Point, context: TrialContext) -> Cell:
-    """Make the cell of a scan of a model that no other grid has tuned."""
-    arguments = dict(point.arguments)
-    model, task, seed = (arguments.pop(name) for name in READ)
-    arguments["seed"] = seed
-    return _make_cell(point.grid, point.values, context, "scan", (model,), task, arguments, seed)
 
 
 def group_sources(
@@ -276,59 +274,60 @@ def make_reading(
         context: loads models and tasks.
     """
     given = {name: value for name, value in point.arguments.items() if name not in READ}
-    trials = [cell.trial for cell in models if cell.trial is not None]
+    trials = list_trials(models)
     first = trials[0]
     epochs, original = given.pop("checkpoints", None), given.pop("original", False)
     sources: list[Any] = [{"trial": trial.key} for trial in trials]
     if epochs is not None:  # of one training, with its start in the first place
         sources = [first.models[0], *({"trial": first.key, "epoch": e} for e in epochs)]
     originals = dict.fromkeys(trial.models[0] for trial in trials) if original else ()
+    taken = [*DRAWING, "max_length"]
     if grid.verb == "evaluate":
+        taken.append("metric")
         # Of those that the model was tuned on, and only for heads: where none is tuned, a number
         # that a recipe sets for all of its grids (as Table 10's small variant) does not apply.
         examples = given.pop("examples", None)
         if examples is not None and (original or given.get("tune_heads")):
             given["head_examples"] = examples
-    taken = [*DRAWING, "max_length", *(["metric"] if grid.verb == "evaluate" else [])]
-    arguments = {name: first.arguments[name] for name in taken if name in first.arguments}
+    arguments = {name: first.arguments[name] for name in taken if name in first.arguments} | given
     values = {**shared, **{n: v for n, v in point.values.items() if n in grid.axes}}
     if grid.verb == "compare":
         values["models"] = [
-            *map(_name_model, models),
-            *(f"model {label_value(one)}, untuned" for one in originals),
+            *(
+                ", ".join(f"{n} {cell.values[n]}" for n in cell.values if n in ("model", "seed"))
+                for cell in models
+            ),
+            *(f"model {label_value(model)}, untuned" for model in originals),
         ]
-    trial = grid.verb, (*sources, *originals), first.task, arguments | given, 0
-    return _make_cell(point.grid, values, context, *trial)
-
-
-def _make_cell(grid: str, values: Mapping[str, Any], *trial: Any) -> Cell:
-    """Make a cell with its trial, as `make_trial` does, or one that says why it cannot be run."""
     try:
-        return Cell(grid, values, make_trial(*trial))
+        trial = context.make_trial(grid.verb, (*sources, *originals), first.task, arguments, 0)
     except InputError as error:
-        return Cell(grid, values, None, str(error))
+        return Cell(point.grid, values, None, str(error))
+    return Cell(point.grid, values, trial)
 
 
-def _name_model(cell: Cell) -> str:
-    named = (f"{name} {value}" for name, value in cell.values.items() if name in ("model", "seed"))
-    return ", ".join(named)
+def make_untuned_scan(point: Point, context: TrialContext) -> Cell:
+    """Make the cell of a scan of a model that no other grid has tuned."""
+    arguments = dict(point.arguments)
+    model, task, seed = (arguments.pop(name) for name in READ)
+    try:
+        trial = context.make_trial("scan", (model,), task, arguments | {"seed": seed}, seed)
+    except InputError as error:
+        return Cell(point.grid, point.values, None, str(error))
+    return Cell(point.grid, point.values, trial)
 
 
 def group_trials(trials: Iterable[Trial]) -> list[list[Trial]]:
     """Group trials that read the same states; a group runs in one place, one after another."""
     groups: dict[str, list[Trial]] = {}
-    for trial in sorted(trials, key=lambda one: json.dumps(list(one.contents))):
-        groups.setdefault(_name_states(trial), []).append(trial)
+    for trial in sorted(trials, key=lambda trial: json.dumps(list(trial.contents))):
+        arguments, cut = trial.arguments, None
+        if trial.verb == "tune":
+            cut = Plan.from_dict(arguments["plan"]).cut
+        # A model's states on some examples, up to a cut.
+        drawing = [arguments.get(name) for name in (*DRAWING, "edits")]
+        states = json.dumps([trial.verb == "tune", trial.contents, drawing, cut], default=str)
+        if trial.verb == "tune" and arguments["plan"]["embeddings"]:
+            states = trial.key  # it trains all, so it shares none
+        groups.setdefault(states, []).append(trial)
     return list(groups.values())
-
-
-def _name_states(trial: Trial) -> str:
-    """Name the states that a trial reads: a model's on some examples, up to a cut."""
-    arguments = trial.arguments
-    cut = None
-    if trial.verb == "tune":
-        if arguments["plan"]["embeddings"]:
-            return trial.key  # it trains all, so it shares none
-        cut = Plan.from_dict(arguments["plan"]).cut
-    drawing = [arguments.get(name) for name in (*DRAWING, "edits")]
-    return json.dumps([trial.verb == "tune", trial.contents, drawing, cut], default=str)

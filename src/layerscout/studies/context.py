@@ -27,15 +27,14 @@ from layerscout.files import sha256_of
 from layerscout.models import (
     FAMILIES,
     Encoder,
-    Family,
     list_checkpoint_files,
     load_config,
     make_config,
     model_shape,
 )
-from layerscout.plans import ModelShape
+from layerscout.plans import ModelShape, TuneRequest
 from layerscout.states import DEFAULT_LIMIT, fingerprint_task
-from layerscout.studies.trial import Store
+from layerscout.studies.trial import DRAWING, Store, Trial
 
 # The configurations of the models in the papers: family, blocks, width, feed-forward, vocabulary.
 MODELS: Mapping[str, tuple[str, int, int, int, int]] = {
@@ -104,12 +103,12 @@ class TrialContext:
     cache_limit: int = DEFAULT_LIMIT
     pretend: bool = False
     assumed: set[str] = field(default_factory=set)
-    _encoders: dict[tuple[Any, ...], Encoder] = field(default_factory=dict)
+    _encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
     _tasks: dict[str, Task] = field(default_factory=dict)
     _drawn: dict[str, Task] = field(default_factory=dict)
     _checked: set[str] = field(default_factory=set)
     _fingerprints: dict[str, str] = field(default_factory=dict)
-    _shapes: dict[tuple[Any, ...], ModelShape] = field(default_factory=dict)
+    _shapes: dict[tuple[str, int, Kind], ModelShape] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to another process without what was loaded."""
@@ -161,23 +160,6 @@ class TrialContext:
             self._drawn = {name: _draw_examples(self.task(given), drawing)}
         return self._drawn[name]
 
-    def check_examples(self, given: Any, drawing: Mapping[str, Any]) -> None:
-        """Raise if more examples are to be drawn than a task has.
-
-        Args:
-            given: as `Trial.task`.
-            drawing: values of `DRAWING`.
-
-        Raises:
-            InputError: if there are not so many.
-        """
-        # How many there are does not depend on the seed, so one draw stands for those of all seeds.
-        sizes = {name: value for name, value in drawing.items() if name != "sample_seed"}
-        name = json.dumps([given, sizes], sort_keys=True)
-        if name not in self._checked:
-            self.examples(given, drawing)
-            self._checked.add(name)
-
     def encoder(self, given: Any, precision: str = "float32") -> Encoder:
         """Load an encoder, or return the one that is loaded.
 
@@ -207,18 +189,16 @@ class TrialContext:
         labels = 2 if task is None else len(task.labels)
         name = (self.place(given), labels, kind)
         if name not in self._shapes:
-            config, family = self._load_config(name[0])
+            try:
+                config, family = load_config(name[0])
+            except InputError:
+                if not self.pretend or name[0] not in MODELS:
+                    raise
+                self.assumed.add(name[0])
+                known = MODELS[name[0]]
+                config, family = make_config(*known), FAMILIES[known[0]]
             self._shapes[name] = model_shape(config, labels, kind, family=family)
         return self._shapes[name]
-
-    def _load_config(self, name: str) -> tuple[Any, Family]:
-        try:
-            return load_config(name)
-        except InputError:
-            if not self.pretend or name not in MODELS:
-                raise
-            self.assumed.add(name)
-            return make_config(*MODELS[name]), FAMILIES[MODELS[name][0]]
 
     def task_content(self, given: Any) -> str:
         """Hash what a task is.
@@ -253,6 +233,48 @@ class TrialContext:
                 digest.update(f"{path.name} {sha256_of(path)}\n".encode())
             self._fingerprints[given] = digest.hexdigest()
         return self._fingerprints[given]
+
+    def make_trial(
+        self,
+        verb: str,
+        models: tuple[Any, ...],
+        task: Any,
+        arguments: Mapping[str, Any],
+        seed: int,
+        *,
+        keep: bool = False,
+    ) -> Trial:
+        """Make a trial, after a check that its models, its task and its examples are there.
+
+        Args:
+            verb: as for `Trial`, and so are the others.
+            models: as for `Trial`.
+            task: as for `Trial`.
+            arguments: as for `Trial`; those that are None are left out.
+            seed: draws the examples where `sample_seed` does not.
+            keep: as for `Trial`.
+
+        Raises:
+            InputError: if something of it cannot be loaded, or there are too few examples.
+        """
+        rest = {name: value for name, value in arguments.items() if value is not None}
+        # What says which examples are read, without what makes no difference.
+        drawing = {name: rest.pop(name) for name in DRAWING if name in rest}
+        for name, usual in (("examples", "all"), ("balanced", False)):
+            if drawing.get(name) == usual:
+                del drawing[name]
+        # How many there are does not depend on the seed, so one draw stands for those of all seeds.
+        sample_seed = drawing.pop("sample_seed", seed)
+        name = json.dumps([task, drawing], sort_keys=True)
+        if drawing.keys() - {"validation_examples"}:
+            drawing["sample_seed"] = sample_seed
+        if name not in self._checked:
+            self.examples(task, drawing)
+            self._checked.add(name)
+        if rest.get("max_length") == TuneRequest.max_length:  # of every verb
+            del rest["max_length"]
+        contents = (*map(self.content, models), self.task_content(task))
+        return Trial(verb, models, task, rest | drawing, contents, keep)
 
 
 def _draw_examples(task: Task, drawing: Mapping[str, Any]) -> Task:

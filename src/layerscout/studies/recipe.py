@@ -179,6 +179,11 @@ class Grid(Strict):
         description="try the learning rates with the first seed alone, and only the best with all",
     )
 
+    @property
+    def argument_names(self) -> set[str]:
+        """The names of all arguments of its verb."""
+        return {*self.axes, *self.settings}
+
     def label_values(self, axis: str) -> dict[str, Any]:
         """Return the values of an axis by the texts by which tables show them."""
         values = self.axes[axis]

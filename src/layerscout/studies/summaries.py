@@ -76,7 +76,7 @@ def tidy_records(
             rows.append(shared | dict.fromkeys(FIXED) | trial)
             continue
         took = Value("seconds", None, None, record["seconds"])
-        values = (took, *list_measures(record, cell["values"]))
+        values = (took, *MEASURED[record["verb"]](record, cell["values"]))
         rows += [shared | value._asdict() | trial for value in values]
     axes = dict.fromkeys(["grid", *(name for row in rows for name in row if name not in FIXED)])
     return pd.DataFrame(rows, columns=[*axes, *FIXED])
@@ -118,16 +118,6 @@ def get_metric(record: Mapping[str, Any] | None) -> float | None:
 
 # What comes of files that lack something or hold another type.
 UNLIKE_OURS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration)
-
-
-def list_measures(record: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Value]:
-    """Return what a trial that is done measured.
-
-    Args:
-        record: of the trial.
-        values: of the axes at its point of the grid.
-    """
-    return MEASURED[record["verb"]](record, values)
 
 
 def _measure_tune(record: Mapping[str, Any], _: Mapping[str, Any]) -> Iterator[Value]:

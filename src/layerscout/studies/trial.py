@@ -1,4 +1,4 @@
-"""Trials, one run of a verb each, and the records that they leave in the folder of a study."""
+"""Trials, one run of a verb each: their arguments, their keys, and the records that they leave."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from layerscout.data import Task
+from layerscout.errors import InputError
 from layerscout.files import make_output_folder, read_json, remove_stale_temporaries, write_files
-from layerscout.studies.summaries import MEASURED, UNLIKE_OURS, list_measures
+from layerscout.plans import (
+    Method,
+    TuneRequest,
+    describe_method,
+    format_edits,
+    make_request,
+    options_of,
+)
+from layerscout.studies.summaries import MEASURED, UNLIKE_OURS
 
 # Of the keys and the records; another number, and every trial is run again.
 FORMAT = 1
@@ -153,6 +163,92 @@ def is_whole(record: Any, key: str) -> bool:
     if not known or status != "done" or not isinstance(record.get("result"), dict):
         return False
     try:
-        return all(True for _ in list_measures(record, {}))
+        return all(True for _ in MEASURED[record["verb"]](record, {}))
     except UNLIKE_OURS:
         return False
+
+
+# Settings that are None unless they are asked for, and what None means.
+_USUAL_SETTINGS: Mapping[str, Any] = {"accumulation": 1, "batching": "length"}
+
+# Arguments with these values are left out of the key of a tuning.
+_USUAL: Mapping[str, Any] = {
+    **{field.name: field.default for field in fields(TuneRequest)},
+    **_USUAL_SETTINGS,
+    **{"classifier": "family", "edits": "", "precision": "float32"},
+    "predictions": False,
+}
+
+# Given apart, or of no use for the training itself.
+_APART = ("plan", "score", "scan_examples", "learning_rate", "preset", "as_released")
+
+
+def spell_out(
+    given: Mapping[str, Any], task: Task, method: Method, *, full: bool
+) -> dict[str, Any]:
+    """Return the arguments of a tuning, written alike wherever they mean the same.
+
+    Presets and defaults are written out, and what is not asked for is left out.
+
+    Args:
+        given: the arguments.
+        task: what is tuned on.
+        method: how.
+        full: as for `TuneRequest.settle`.
+
+    Raises:
+        InputError: if they do not go together; see `TuneRequest`.
+    """
+    options = {name: given[name] for name in options_of(TuneRequest) if name in given}
+    request = make_request(TuneRequest, options)
+    examples = given.get("examples", "all")
+    if given.get("per_class"):
+        examples = sum(given["per_class"])
+    elif examples == "all":
+        examples = task.train.examples
+    settings, classifier = request.settle(
+        task.name, examples, given["metric"], task.kind, task.labels, full=full
+    )
+    training = {
+        name: value
+        for name, value in asdict(settings).items()
+        if value is not None and value != _USUAL_SETTINGS.get(name)
+    }
+    if "max_steps" in training:
+        del training["epochs"]
+    others = {name: value for name, value in given.items() if name not in _APART}
+    others |= {"classifier": classifier, "edits": format_edits(request.edits)}
+    others |= {"method": method.name, "method_options": describe_method(method)}
+    if request.as_released and request.reinitialises:
+        others["as_released"] = True
+    return {
+        name: value for name, value in others.items() if name not in _USUAL or value != _USUAL[name]
+    } | training
+
+
+def check_readable(given: Mapping[str, Any], method: Method) -> None:
+    """Raise if a tuning leaves no model for the grids that read it.
+
+    Args:
+        given: its arguments, written out.
+        method: how blocks are tuned.
+
+    Raises:
+        InputError: if it does not leave what they ask for.
+    """
+    head = given.get("classifier", _USUAL["classifier"])
+    if head != "family" or method.saved == "apart":
+        raise InputError(
+            f"{method.name} with the classifier {head} saves no whole checkpoint for the grids "
+            "that read it (of); use the method full or lora and the classifier family"
+        )
+    epochs = given.get("checkpoints")
+    if not epochs:
+        return
+    if method.saved == "merged":
+        raise InputError("LoRA keeps no checkpoints of epochs; use the method full")
+    if max(epochs) > given.get("epochs", max(epochs)):
+        raise InputError(
+            f"checkpoints {epochs} go beyond the {given['epochs']} epochs trained; name epochs up "
+            f"to {given['epochs']}"
+        )

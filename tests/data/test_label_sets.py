@@ -88,19 +88,10 @@ def test_a_column_whose_name_has_commas_goes_first(write: Write) -> None:
     assert task.kind == "classification" and task.train.labels.tolist() == [0, 1, 0, 1]
 
 
-def test_names_of_columns_may_differ_in_case_alone() -> None:
-    from layerscout.data import Inputs, Table
-    from layerscout.data.columns import column_template
-    from layerscout.data.reading import read_splits
-    from layerscout.data.tables import Source
-
-    columns: dict[str, list[Any]] = {"text": ["a", "b"], "Joy": [1, 0], "joy": [0, 1]}
-    source = Source("x", {}, lambda _: Table("x", columns))
-    source = Source("x", dict.fromkeys(columns, "other"), source.read)
-    inputs = Inputs((column_template("text"),), "Joy, joy", flags=("Joy", "joy"))
-    found = read_splits("x", {"train": source}, inputs, None, False)
-    assert found.labels == ("Joy", "joy")
-    assert found.splits["train"].labels.tolist() == [[True, False], [False, True]]
+def test_names_of_columns_may_differ_in_case_alone(write: Write) -> None:
+    task = Task.load(write("x.csv", "text,Joy,joy\na,1,0\nb,0,1\n"), label="Joy, joy")
+    assert task.labels == ("Joy", "joy")
+    assert task.train.labels.tolist() == [[True, False], [False, True]]
 
 
 def test_class_names_that_datasets_wrote_number_the_items(tmp_path: Path) -> None:

@@ -171,7 +171,6 @@ def test_batches_cover_every_row_within_the_budget(lengths: list[int], tokens: i
         longest = max(1, int(sizes[batch].max()))
         assert len(batch) == 1 or len(batch) * longest <= tokens
         assert number == len(batches) - 1 or (len(batch) + 1) * longest > tokens
-    expect_refused("at least 1", batch_by_length, sizes, 0)
 
 
 def drawn_batches(lengths: Any, size: int, seed: int = 0) -> list[list[int]]:
@@ -212,11 +211,6 @@ def test_shuffled_batches_pad_little_and_keep_to_their_buckets() -> None:
     longest = [lengths[batch].max() for batch in batches]
     assert np.mean(np.diff(buckets) != 0) > 0.5
     assert abs(np.corrcoef(longest, np.arange(len(batches)))[0, 1]) < 0.15
-
-
-def test_shuffled_batches_need_a_size() -> None:
-    generator = np.random.default_rng(0)
-    expect_refused("batch size … at least 1, got 0", shuffle_batches, np.ones(3), 0, generator)
 
 
 # --- Where rows come from ----------------------------------------------------------------------

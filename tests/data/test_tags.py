@@ -52,16 +52,17 @@ def draw_like(rng, labels, names):
 @pytest.mark.parametrize("names", [IOB2, BIOES])
 def test_spans_are_where_seqeval_finds_them(names):
     tags, ids = draw_tags(np.random.default_rng(1), names, 500)
-    spans = find_spans(tags, ids)
+    types, first_words, last_words = find_spans(tags, ids)
     starts = np.flatnonzero(np.diff(tags.sentences, prepend=-1))
     expected = [
         (number, name, starts[number] + first, starts[number] + last)
         for number, sentence in enumerate(as_lists(tags, ids))
         for name, first, last in get_entities(sentence)
     ]
-    assert len(spans) == len(expected) > 500
-    names = [tags.types[number] for number in spans.types]
-    assert list(zip(spans.sentences, names, spans.first, spans.last, strict=True)) == expected
+    assert len(types) == len(expected) > 500
+    names = [tags.types[number] for number in types]
+    sentences = tags.sentences[first_words]
+    assert list(zip(sentences, names, first_words, last_words, strict=True)) == expected
 
 
 def test_ill_formed_spans_by_hand():
@@ -70,10 +71,10 @@ def test_ill_formed_spans_by_hand():
     sentences = [part.split() for part in words.split(" | ")]
     tags = Tags(names, np.repeat([4, 9], [len(part) for part in sentences]))
     ids = np.array([names.index(tag) for part in sentences for tag in part])
-    spans = find_spans(tags, ids)
-    found = [(int(a), int(b)) for a, b in zip(spans.first, spans.last, strict=True)]
-    assert found == [(0, 1), (3, 3), (4, 4), (5, 5), (6, 8), (9, 9), (10, 10), (11, 11)]
-    assert spans.sentences.tolist() == [4] * 3 + [9] * 5
+    _, first, last = find_spans(tags, ids)
+    spans = list(zip(first.tolist(), last.tolist(), strict=True))
+    assert spans == [(0, 1), (3, 3), (4, 4), (5, 5), (6, 8), (9, 9), (10, 10), (11, 11)]
+    assert tags.sentences[first].tolist() == [4] * 3 + [9] * 5
     assert count_orphans(tags, ids) == 6  # all but B-a I-a E-a and S-a
 
 
@@ -81,16 +82,16 @@ def test_spans_of_groups_of_sentences():
     rng = np.random.default_rng(2)
     tags, labels = draw_tags(rng, IOB2, 60)
     predicted, groups = draw_like(rng, labels, IOB2), rng.integers(0, 4, 60)[tags.sentences]
-    found = count_spans(tags, labels, predicted, groups)
+    counts = count_spans(tags, labels, predicted, groups)
     for group in range(4):
         own = groups == group
         part = Tags(IOB2, tags.sentences[own])
-        assert np.array_equal(count_spans(part, labels[own], predicted[own])[0], found[group])
+        assert np.array_equal(count_spans(part, labels[own], predicted[own])[0], counts[group])
 
 
 def test_no_words_and_no_spans():
     tags = Tags(IOB2, np.zeros(0, np.int64))
-    assert len(find_spans(tags, np.zeros(0, np.int64))) == 0
+    assert len(find_spans(tags, np.zeros(0, np.int64))[0]) == 0
     tags, outside = Tags(IOB2, np.zeros(3, np.int64)), np.zeros(3, np.int64)
     assert not count_spans(tags, outside, outside).any() and count_orphans(tags, outside) == 0
 

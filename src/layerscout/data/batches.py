@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from layerscout.errors import InputError
-
 # Batches that are sorted by length together: more would save little padding, and mix rows less.
 BUCKET = 50
 
@@ -16,16 +14,11 @@ def batch_by_length(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
 
     Args:
         lengths: tokens of each row, (n,).
-        tokens: padded tokens of a batch at most.
+        tokens: padded tokens of a batch at most, 1 or more.
 
     Returns:
         Row numbers of each batch; together every row once.
-
-    Raises:
-        InputError: if `tokens` is less than 1.
     """
-    if tokens < 1:
-        raise InputError(f"the token budget of a batch must be at least 1, got {tokens}")
     order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
     batches = []
     start = 0
@@ -46,16 +39,12 @@ def shuffle_batches(
 
     Args:
         lengths: tokens of each row, (n,).
-        size: rows of a batch; one of them may have less.
+        size: rows of a batch, 1 or more; one of them may have less.
         generator: draws the order.
 
     Returns:
         Row numbers of each batch; together every row once.
-
-    Raises:
-        InputError: if `size` is less than 1.
     """
-    _check_size(size)
     rows = generator.permutation(len(lengths))
     batches = []
     for start in range(0, len(rows), BUCKET * size):
@@ -70,20 +59,11 @@ def shuffle_plainly(n: int, size: int, generator: np.random.Generator) -> list[n
 
     Args:
         n: how many rows there are.
-        size: rows of a batch; the last one may have less.
+        size: rows of a batch, 1 or more; the last one may have less.
         generator: draws the order.
 
     Returns:
         Row numbers of each batch; together every row once.
-
-    Raises:
-        InputError: if `size` is less than 1.
     """
-    _check_size(size)
     rows = generator.permutation(n)
     return [rows[at : at + size] for at in range(0, n, size)]
-
-
-def _check_size(size: int) -> None:
-    if size < 1:
-        raise InputError(f"the batch size must be at least 1, got {size}")

@@ -1,9 +1,10 @@
 """Which columns hold texts and labels, and the texts that are made of them."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 from layerscout.data.known_tasks import KNOWN
@@ -76,13 +77,6 @@ class Inputs:
         slots = [slot[0] for template in self.templates for slot in template.slots]
         return list(dict.fromkeys([*slots, *(self.flags or (self.label,))]))
 
-    @property
-    def written(self) -> dict[str, str]:
-        """What is read as "text", as "text_pair" where there is one, and as "label"."""
-        text, *pairs = (template.written for template in self.templates)
-        pair = {"text_pair": " | ".join(pairs)} if pairs else {}
-        return {"text": text, **pair, "label": self.label}
-
 
 def column_template(name: str) -> Template:
     """Make the template that is one column as it is."""
@@ -124,7 +118,10 @@ def choose_inputs(
         InputError: if a column is not there, or it is not clear which one is meant.
     """
     texts = [name for name in (text, text_pair) if name is not None]
-    labels = _named_labels(source, label)
+    if isinstance(label, str):
+        whole = "," not in label or label in source.columns  # a comma may be part of a name
+        label = [label] if whole else [part.strip() for part in label.split(",")]
+    labels = tuple(label or ())
     named = [*texts, *labels]
     for name in named:
         if name not in source.columns:
@@ -155,16 +152,6 @@ def choose_inputs(
     return Inputs(templates, written, text is not None, flags, separator)
 
 
-def _named_labels(source: Source, label: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the columns that were named for the labels; commas may be part of a name."""
-    if label is None:
-        return ()
-    if not isinstance(label, str):
-        return tuple(label)
-    parts = tuple(part.strip() for part in label.split(","))
-    return (label,) if label in source.columns or len(parts) == 1 else parts
-
-
 def _known_templates(source: Source, task: str) -> tuple[Template, ...]:
     """Return the first of a known task's alternatives whose columns are all there."""
     needs = []
@@ -180,12 +167,10 @@ def _known_templates(source: Source, task: str) -> tuple[Template, ...]:
     )
 
 
-def _by_usual_name(columns: Collection[str]) -> dict[str, list[str]]:
-    """Group columns by their names without case and surrounding spaces."""
-    groups: dict[str, list[str]] = {}
-    for column in columns:
-        groups.setdefault(column.strip().lower(), []).append(column)
-    return groups
+def _list_usual(columns: Iterable[str], names: Iterable[str]) -> list[str]:
+    """List the columns of some names, whatever their case and surrounding spaces, name by name."""
+    columns = list(columns)
+    return [column for name in names for column in columns if column.strip().lower() == name]
 
 
 def _find_words(source: Source, text: str | None, labels: Collection[str]) -> str | None:
@@ -200,14 +185,14 @@ def _find_words(source: Source, text: str | None, labels: Collection[str]) -> st
     if text is not None:
         return text if text in holding else None
     # Lists of anything: what is no word among them is refused with its row.
-    usual = _by_usual_name([*holding, *(c for c, what in source.columns.items() if what == "list")])
-    candidates = [column for name in WORD_NAMES for column in usual.get(name, [])]
+    lists = [column for column, content in source.columns.items() if content == "list"]
+    candidates = _list_usual([*holding, *lists], WORD_NAMES)
     if len(candidates) != 1:
         return None
     # Lists in a column such as "labels" may be those of a text, where there is one.
-    others = _by_usual_name(source.columns)
-    names = TAG_NAMES if others.keys() & set(TEXT_NAMES) else (*TAG_NAMES, *LABEL_NAMES)
-    tags = [column for name in names for column in others.get(name, [])]
+    texts = _list_usual(source.columns, TEXT_NAMES)
+    names = TAG_NAMES if texts else (*TAG_NAMES, *LABEL_NAMES)
+    tags = _list_usual(source.columns, names)
     if labels:
         tags = [column for column in labels if column in tags or names != TAG_NAMES]
     return candidates[0] if any(map(partial(_holds_lists, source), tags)) else None
@@ -221,11 +206,10 @@ def _guess_label(
     source: Source, task: str | None, taken: Collection[str], words: str | None
 ) -> str:
     """Find the one column with a label's usual name, or with that of tags where words have them."""
-    usual = _by_usual_name([column for column in source.columns if column not in taken])
-    if task is not None and (known := [c for n in KNOWN[task].label for c in usual.get(n, [])]):
+    free = [column for column in source.columns if column not in taken]
+    if task is not None and (known := _list_usual(free, KNOWN[task].label)):
         return known[0]
-    names = LABEL_NAMES if words is None else (*TAG_NAMES, *LABEL_NAMES)
-    candidates = [column for name in names for column in usual.get(name, [])]
+    candidates = _list_usual(free, LABEL_NAMES if words is None else (*TAG_NAMES, *LABEL_NAMES))
     if words is not None:
         candidates = [
             column for column in candidates if column != words and _holds_lists(source, column)
@@ -247,19 +231,16 @@ def _guess_label(
 
 def _guess_texts(source: Source, labels: Collection[str]) -> list[str]:
     """Find the one column, or pair of columns, with the usual names; else the one with strings."""
-    usual = _by_usual_name([column for column in source.columns if column not in labels])
+    free = [column for column in source.columns if column not in labels]
     candidates = [
         [first, second]
-        for one, other in PAIR_NAMES
-        for first in usual.get(one, [])
-        for second in usual.get(other, [])
+        for names in PAIR_NAMES
+        for first, second in product(*(_list_usual(free, (name,)) for name in names))
     ]
     paired = {column for pair in candidates for column in pair}
-    singles = [column for name in TEXT_NAMES for column in usual.get(name, [])]
-    candidates += [[column] for column in singles if column not in paired]
+    candidates += [[column] for column in _list_usual(free, TEXT_NAMES) if column not in paired]
     if not candidates:
-        strings = [column for column, content in source.columns.items() if content == "text"]
-        candidates = [[column] for column in strings if column not in labels]
+        candidates = [[column] for column in free if source.columns[column] == "text"]
     if len(candidates) == 1:
         return candidates[0]
     raise InputError(

@@ -52,12 +52,6 @@ ENTAILMENT = ("entailment", "not_entailment")
 WORDS = (("{tokens}",), ("{words}",))
 NAMED = ("ner_tags", "tags")  # the columns of named entities, on the hub and in CoNLL files
 
-
-def _begin_and_inside(*types: str) -> tuple[str, ...]:
-    """Return the tags of spans of some types: O, and B- and I- of each."""
-    return "O", *(f"{place}-{name}" for name in types for place in "BI")
-
-
 EMOTIONS = (
     *("admiration", "amusement", "anger", "annoyance", "approval", "caring", "confusion"),
     *("curiosity", "desire", "disappointment", "disapproval", "disgust", "embarrassment"),
@@ -140,8 +134,10 @@ _TASKS: Mapping[str, Known] = {
     "wnut17": Known(
         "leondz/wnut_17",
         WORDS,
-        _begin_and_inside(
-            *("corporation", "creative-work", "group", "location", "person", "product")
+        (
+            *("O", "B-corporation", "I-corporation", "B-creative-work", "I-creative-work"),
+            *("B-group", "I-group", "B-location", "I-location", "B-person", "I-person"),
+            *("B-product", "I-product"),
         ),
         "entity_f1",
         "token_classification",
@@ -150,7 +146,7 @@ _TASKS: Mapping[str, Known] = {
     "conll2003": Known(
         "eriktks/conll2003",
         WORDS,
-        _begin_and_inside("PER", "ORG", "LOC", "MISC"),
+        ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"),
         "entity_f1",
         "token_classification",
         NAMED,
@@ -167,24 +163,25 @@ _TASKS: Mapping[str, Known] = {
     ),
 }
 
-# Other inputs of some tasks, as TASK@PAPER: those of the code that Lodha et al. 2023 published,
-# with BERT's [SEP] between parts of a text. The second alternatives are of local copies, as above.
-_OTHER_INPUTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "boolq@lodha2023": (("{question}", "{passage}"), ("{sentence2}", "{sentence1}")),
-    "copa@lodha2023": (("{premise} {question:asked}", "{choice1}", "{choice2}"),),
-    "multirc@lodha2023": (
-        ("{paragraph} {question}", "{answer}"),
-        ("{sentence1} {question}", "{answer}"),
-    ),
-    "wic@lodha2023": (("{sentence1}[SEP]{sentence2}[SEP]{word}",),),
-}
-
 KNOWN: Mapping[str, Known] = {
     **_TASKS,
-    **{
-        name: replace(_TASKS[benchmark(name)], inputs=inputs)
-        for name, inputs in _OTHER_INPUTS.items()
-    },
+    # Other inputs of some tasks, as TASK@PAPER: those of the code that Lodha et al. 2023 published,
+    # with BERT's [SEP] between parts of a text. The second alternatives are of local copies.
+    "boolq@lodha2023": replace(
+        _TASKS["boolq"],
+        inputs=(("{question}", "{passage}"), ("{sentence2}", "{sentence1}")),
+    ),
+    "copa@lodha2023": replace(
+        _TASKS["copa"], inputs=(("{premise} {question:asked}", "{choice1}", "{choice2}"),)
+    ),
+    "multirc@lodha2023": replace(
+        _TASKS["multirc"],
+        inputs=(
+            ("{paragraph} {question}", "{answer}"),
+            ("{sentence1} {question}", "{answer}"),
+        ),
+    ),
+    "wic@lodha2023": replace(_TASKS["wic"], inputs=(("{sentence1}[SEP]{sentence2}[SEP]{word}",),)),
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from layerscout.data.columns import SURROGATE
 from layerscout.data.known_tasks import Known
-from layerscout.data.tables import FILL, NUMBER, Source, Table, join_names
+from layerscout.data.tables import FILL, NUMBER, Table, join_names
 from layerscout.errors import InputError
 from layerscout.files import read_json
 
@@ -26,16 +26,6 @@ CODE = re.compile(r"[+-]?0\d", re.ASCII)
 SEVERAL = (
     "for several labels per text write a list in every row, and leave out --task and --regression"
 )
-
-
-def find_class_names(train: Source, source: Source, column: str) -> tuple[str, ...] | None:
-    """Return the class names by id that the data bring along for a split, or None.
-
-    A split without any, such as a CSV to validate on, is read with those of training. Where
-    training has none, its labels are the names, and those of other splits would match nothing.
-    """
-    names = train.classes.get(column)
-    return None if names is None else source.classes.get(column, names)
 
 
 def _list_values(table: Table, column: str, *, unlabelled: bool = False) -> list[Any]:
@@ -210,39 +200,59 @@ def settle_classes(
             f"a task needs at least 2 classes: column {column!r} of {table.name} has only "
             f"{names[0]!r:.60}; name another column with --label, or add rows"
         )
-    alone = [name for name in order if counts[name] == 1]
-    joined = find_joined(order)
-    if alone:
-        numeric = all(map(NUMBER.fullmatch, counts))
-        more = f" and of {len(alone) - 1} other classes" if len(alone) > 1 else ""
-        remedy = "; for numbers to predict use --regression" if numeric else ""
-        if joined:
-            remedy = f"; for several labels per text use --label-separator {joined[1]!r}"
-        twins = [name for name in order if name != alone[0] and _fold(name) == _fold(alone[0])]
-        if twins:
-            remedy = f"; it differs from {twins[0]!r:.60} only in case or spaces"
-        # Nearly every row has a value of its own, as texts and ids have.
-        if not numeric and not joined and len(counts) > 0.9 * counts.total():
-            raise InputError(
-                f"every class needs at least 2 examples: column {column!r:.60} of {table.name} has "
-                f"{len(counts):,} different values in {counts.total():,} rows; is it the column of "
-                "labels? name another with --label"
-            )
-        actual = f"1 of {_quote(alone[0])}{more}"
-        remedy = f"drop or merge such classes{remedy}"
-        rule = "every class needs at least 2 examples"
-        raise table.fault(rule, actual, column, names.index(alone[0]), remedy)
+    if 1 in counts.values():
+        raise _refuse_single(table, column, names, order)
     settled = tuple(name for name in order if name in counts)
-    if not known:
-        rows = {name: counts[name] for name in settled}
-        warnings += find_near_duplicate_labels(rows, table.name, "classes")
-        warnings += _list_doubtful(settled, table.name)
+    if known:
+        return settled
+    rows = {name: counts[name] for name in settled}
+    warnings += find_near_duplicate_labels(rows, table.name, "classes")
+    if none := [name for name in settled if _fold(name) in ABSENT]:
+        warnings.append(
+            f"{none[0]!r} is read as a class of {table.name}; if it means a missing label, leave "
+            "the label empty and use --drop-missing"
+        )
+    if joined := _find_joined(settled):
+        warnings.append(
+            f"{joined[0]!r:.60} is read as one class of {table.name}; for several labels per text "
+            f"use --label-separator {joined[1]!r}"
+        )
     return settled
 
 
-def _quote(name: str) -> str:
-    """Quote a name, or the beginning of a long one."""
-    return repr(name) if len(name) <= 60 else f"{name[:57]!r}..."
+def _refuse_single(
+    table: Table, column: str, names: list[str], order: tuple[str, ...]
+) -> InputError:
+    """Build the error for classes of a single example, guessing what they are.
+
+    Args:
+        table, column, names, order: as for `settle_classes`.
+    """
+    counts = Counter(names)
+    alone, *others = (name for name in order if counts[name] == 1)
+    numeric = all(map(NUMBER.fullmatch, counts))
+    joined = _find_joined(order)
+    rule = "every class needs at least 2 examples"
+    # Nearly every row has a value of its own, as texts and ids have.
+    if not numeric and not joined and len(counts) > 0.9 * counts.total():
+        return InputError(
+            f"{rule}: column {column!r:.60} of {table.name} has "
+            f"{len(counts):,} different values in {counts.total():,} rows; is it the column of "
+            "labels? name another with --label"
+        )
+    twins = [name for name in order if name != alone and _fold(name) == _fold(alone)]
+    remedy = ""
+    if twins:
+        remedy = f"; it differs from {twins[0]!r:.60} only in case or spaces"
+    elif joined:
+        remedy = f"; for several labels per text use --label-separator {joined[1]!r}"
+    elif numeric:
+        remedy = "; for numbers to predict use --regression"
+    quoted = repr(alone) if len(alone) <= 60 else f"{alone[:57]!r}..."
+    more = f" and of {len(others)} other classes" if others else ""
+    actual = f"1 of {quoted}{more}"
+    remedy = f"drop or merge such classes{remedy}"
+    return table.fault(rule, actual, column, names.index(alone), remedy)
 
 
 def find_near_duplicate_labels(
@@ -272,24 +282,7 @@ def _fold(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
-def _list_doubtful(names: Sequence[str], source: str) -> list[str]:
-    """List classes that seem to be none, or several labels in one string."""
-    warnings = []
-    none = [name for name in names if _fold(name) in ABSENT]
-    if none:
-        warnings.append(
-            f"{none[0]!r} is read as a class of {source}; if it means a missing label, leave the "
-            "label empty and use --drop-missing"
-        )
-    if joined := find_joined(names):
-        warnings.append(
-            f"{joined[0]!r:.60} is read as one class of {source}; for several labels per text use "
-            f"--label-separator {joined[1]!r}"
-        )
-    return warnings
-
-
-def find_joined(names: Sequence[str]) -> tuple[str, str] | None:
+def _find_joined(names: Sequence[str]) -> tuple[str, str] | None:
     """Find a class that joins several others, and the separator between them; None without any.
 
     Each of its parts must be a class, or a part of another one: names may have commas of their own.

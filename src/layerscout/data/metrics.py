@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -125,20 +124,6 @@ LARGEST = 100
 # what there is; of other metrics the value of each example, and 1.
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """A metric made from counts.
-
-    Attributes:
-        count: counts by example, of labels bool (n, K), what is predicted bool (n, K), and logits
-            (n, K).
-        conclude: the value, from sums of these counts (..., L, 3) or (..., 2).
-    """
-
-    count: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-    conclude: Callable[[np.ndarray], np.ndarray]
-
-
 def _count_labels(labels: np.ndarray, predicted: np.ndarray, _: np.ndarray) -> np.ndarray:
     return np.stack([labels & predicted, predicted, labels], axis=2).astype(np.float64)
 
@@ -154,7 +139,7 @@ def _count_whole(labels: np.ndarray, predicted: np.ndarray, _: np.ndarray) -> np
 
 
 def _count_ranking(labels: np.ndarray, _: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """Give, of each example, how many of the labels down to one that it has are ones that it has.
+    """Return, of each example, how many of the labels down to one that it has are ones that it has.
 
     That is the mean over its labels; 1 where it has none. Of equal logits all count.
     """
@@ -197,14 +182,18 @@ def _conclude_recall(sums: np.ndarray) -> np.ndarray:
     return _divide(sums[..., 0].sum(axis=-1), sums[..., 2].sum(axis=-1))
 
 
-_OF_LABELS: Mapping[str, _Counted] = {
-    "micro_f1": _Counted(_count_labels, _conclude_micro),
-    "macro_f1": _Counted(_count_labels, _conclude_macro),
-    "samples_f1": _Counted(_count_samples_f1, _conclude_mean),
-    "lrap": _Counted(_count_ranking, _conclude_mean),
-    "subset_accuracy": _Counted(_count_whole, _conclude_mean),
+# What counts labels, bool (n, K), what is predicted, bool (n, K), and logits (n, K) by example, and
+# what makes the value of sums of these counts, (..., L, 3) or (..., 2).
+_Count = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+_Conclude = Callable[[np.ndarray], np.ndarray]
+_OF_LABELS: Mapping[str, tuple[_Count, _Conclude]] = {
+    "micro_f1": (_count_labels, _conclude_micro),
+    "macro_f1": (_count_labels, _conclude_macro),
+    "samples_f1": (_count_samples_f1, _conclude_mean),
+    "lrap": (_count_ranking, _conclude_mean),
+    "subset_accuracy": (_count_whole, _conclude_mean),
 }
-_OF_SPANS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+_OF_SPANS: Mapping[str, _Conclude] = {
     "entity_f1": _conclude_micro,
     "entity_precision": _conclude_precision,
     "entity_recall": _conclude_recall,
@@ -269,12 +258,8 @@ def evaluate(
     Raises:
         InputError: if there is no such metric, or it is for other labels.
     """
-    _check_for(metric, labels, tags)
     predicted = predict_labels(labels, logits, thresholds)
-    if metric in _OF_NUMBERS:
-        return _OF_NUMBERS[metric](labels, predicted)
-    sums, conclude = _sum(metric, labels, predicted, logits, tags)
-    return float(conclude(sums)[0])
+    return float(_judge(metric, labels, predicted, logits, tags)[0])
 
 
 def evaluate_without(
@@ -295,14 +280,8 @@ def evaluate_without(
     Raises:
         InputError: as `evaluate`.
     """
-    _check_for(metric, labels, tags)
     predicted = predict_labels(labels, logits, thresholds)
-    if metric in _OF_NUMBERS:
-        return _judge_numbers(
-            metric, labels, predicted, [groups != g for g in range(int(groups.max()) + 1)]
-        )
-    sums, conclude = _sum(metric, labels, predicted, logits, tags, groups)
-    return conclude(sums.sum(axis=0) - sums)
+    return _judge(metric, labels, predicted, logits, tags, groups, leave_out=True)
 
 
 def evaluate_groups(
@@ -319,44 +298,54 @@ def evaluate_groups(
     Raises:
         InputError: as `evaluate`.
     """
-    _check_for(metric, labels, None)
-    if metric in _OF_NUMBERS:
-        return _judge_numbers(
-            metric, labels, predicted, [groups == g for g in range(int(groups.max()) + 1)]
-        )
     logits = np.broadcast_to(predicted if predicted.ndim > 1 else 0, (len(labels), classes))
-    sums, conclude = _sum(metric, labels, predicted, logits.astype(np.float64), None, groups)
-    return conclude(sums)
+    return _judge(metric, labels, predicted, logits.astype(np.float64), None, groups)
 
 
-def _judge_numbers(
-    metric: str, labels: np.ndarray, predicted: np.ndarray, parts: Sequence[np.ndarray]
-) -> Float64[np.ndarray, " G"]:
-    """Judge numbers, which have no counts that add up, part by part."""
-    return np.array([_OF_NUMBERS[metric](labels[rows], predicted[rows]) for rows in parts])
-
-
-def _sum(
+def _judge(
     metric: str,
     labels: np.ndarray,
     predicted: np.ndarray,
     logits: np.ndarray,
     tags: Tags | None,
     groups: np.ndarray | None = None,
-) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Return what a metric is made from, by group (G, ...), or of all (1, ...), and how it is."""
+    *,
+    leave_out: bool = False,
+) -> Float64[np.ndarray, " G"]:
+    """Return a metric of each group, or of all, (1,), if `groups` is None.
+
+    Args:
+        metric, labels, predicted, logits, tags, groups: as for `evaluate` and `evaluate_groups`.
+        leave_out: whether it is of all examples but the group's.
+    """
+    if tags is not None:
+        known = list_metrics("token_classification", tags.names)
+    elif labels.dtype.kind == "b":
+        known = METRICS_OF["multi_label_classification"]
+    else:
+        known = METRICS_OF["regression"] if labels.dtype.kind == "f" else tuple(_OF_TABLES)
+    if metric not in known:
+        raise make_unknown_error("metric", metric, known)
+    if metric in _OF_NUMBERS:  # which have no counts that add up
+        parts: list[Any] = [slice(None)]
+        if groups is not None:
+            parts = [(groups == g) != leave_out for g in range(int(groups.max()) + 1)]
+        return np.array([_OF_NUMBERS[metric](labels[rows], predicted[rows]) for rows in parts])
     if metric in _OF_TABLES and labels.dtype.kind != "b":
-        return tabulate(labels, predicted, logits.shape[1], groups), _OF_TABLES[metric]
-    if metric in _OF_SPANS:
+        sums = tabulate(labels, predicted, logits.shape[1], groups)
+        conclude = _OF_TABLES[metric]
+    elif metric in _OF_SPANS:
         assert tags is not None, "it was checked"
-        return count_spans(tags, labels, predicted, groups), _OF_SPANS[metric]
-    counted = _OF_LABELS[metric]
-    counts = counted.count(labels, predicted, logits)
-    if groups is None:
-        return counts.sum(axis=0, keepdims=True), counted.conclude
-    sums = np.zeros((int(groups.max()) + 1, *counts.shape[1:]))
-    np.add.at(sums, groups, counts)
-    return sums, counted.conclude
+        sums, conclude = count_spans(tags, labels, predicted, groups), _OF_SPANS[metric]
+    else:
+        count, conclude = _OF_LABELS[metric]
+        counts = count(labels, predicted, logits)
+        if groups is None:
+            sums = counts.sum(axis=0, keepdims=True)
+        else:
+            sums = np.zeros((int(groups.max()) + 1, *counts.shape[1:]))
+            np.add.at(sums, groups, counts)
+    return conclude(sums.sum(axis=0) - sums if leave_out else sums)
 
 
 def evaluate_by_name(
@@ -405,19 +394,6 @@ def tabulate_confusion(
     [table] = tabulate(labels, logits.argmax(axis=1), classes)
     counts: list[list[int]] = table.astype(np.int64).tolist()
     return counts
-
-
-def _check_for(metric: str, labels: np.ndarray, tags: Tags | None) -> None:
-    """Raise if a metric is unknown, or for other labels."""
-    if tags is not None:
-        known = list_metrics("token_classification", tags.names)
-    elif labels.dtype.kind == "b":
-        known = METRICS_OF["multi_label_classification"]
-    else:
-        numbers = labels.dtype.kind == "f"
-        known = METRICS_OF["regression"] if numbers else tuple(_OF_TABLES)
-    if metric not in known:
-        raise make_unknown_error("metric", metric, known)
 
 
 def list_metrics(kind: str, names: Sequence[str]) -> tuple[str, ...]:

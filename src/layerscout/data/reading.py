@@ -1,7 +1,6 @@
 """Reading the splits of a task: of which kind it is, and the labels and texts of each."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +9,6 @@ from layerscout.data.known_tasks import CHOICE, Kind, Known
 from layerscout.data.label_sets import read_label_sets
 from layerscout.data.labels import (
     check_varied,
-    find_class_names,
     mark_choices,
     name_classes,
     number_classes,
@@ -18,7 +16,7 @@ from layerscout.data.labels import (
     settle_classes,
 )
 from layerscout.data.sampling import Split
-from layerscout.data.tables import Source, Table, holds_lists, is_list, join_names
+from layerscout.data.tables import Source, Table, is_list, join_names
 from layerscout.data.words import mark_spans, number_tags, read_sentences
 from layerscout.errors import InputError, make_unknown_error
 
@@ -33,17 +31,6 @@ USUAL_METRICS: Mapping[Kind, str] = {
 IMBALANCED = 2 / 3
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What was read of all splits; see `Task`."""
-
-    kind: Kind
-    labels: tuple[str, ...]
-    metric: str
-    splits: Mapping[str, Split]
-    warnings: tuple[str, ...]
-
-
 def read_splits(
     name: str,
     sources: Mapping[str, Source],
@@ -54,7 +41,7 @@ def read_splits(
     optional: str | None = None,
     drop_missing: bool = False,
     classes: tuple[str, ...] = (),
-) -> Reading:
+) -> tuple[Kind, tuple[str, ...], dict[str, Split], list[str]]:
     """Read every split, the training one first.
 
     Args:
@@ -68,6 +55,9 @@ def read_splits(
         drop_missing: leave out rows without a text or a label, with a warning.
         classes: of a model that is judged, by id.
 
+    Returns:
+        The kind of the task, its labels, its splits, and what should be known, as of `Task`.
+
     Raises:
         InputError: if they cannot be read or used.
     """
@@ -77,18 +67,28 @@ def read_splits(
     for which, source in sources.items():
         noted: list[str] = []
         try:
-            table = _read(source, inputs)
+            for column in inputs.columns:
+                if column not in source.columns:
+                    raise make_unknown_error(f"column of {source.name}", column, source.columns)
+            table = source.read(inputs.columns)
+            if not len(table):
+                raise InputError(f"{source.name} has no rows; it needs some below the column names")
             if labels is None:
                 kind = _tell_kind(name, table, inputs, known, regression)
             if drop_missing:
                 table = _drop_missing(table, inputs, kind, noted)
-            brought = find_class_names(sources["train"], source, inputs.label)
+            # A split without class names, such as a CSV to validate on, is read with those of
+            # training. Where training has none, its labels are the names.
+            brought = sources["train"].classes.get(inputs.label)
+            if brought is not None:
+                brought = source.classes.get(inputs.label, brought)
             fixed = known.labels if known else brought
             if kind == "token_classification":
                 splits[which], labels = _read_words(table, inputs, fixed, labels, noted)
             else:
-                expected = labels or _find_expected(kind, table, inputs, fixed, classes)
-                ids, labels = _read_labels(kind, table, inputs, known, fixed, expected, noted)
+                ids, labels = _read_labels(
+                    kind, table, inputs, known, fixed, labels or None, classes, noted
+                )
                 splits[which] = _split(table, inputs, ids, noted)
         except InputError as error:
             if which != optional:
@@ -96,35 +96,10 @@ def read_splits(
             splits.pop(which, None)
             noted = [f"the {which} split is not used: {error}"]
         warnings += noted
-    labels = labels or ()
-    metric = known.metric if known else _usual_metric(kind, labels, splits["train"], warnings)
-    return Reading(kind, labels, metric, splits, tuple(warnings))
+    return kind, labels or (), splits, warnings
 
 
-def _find_expected(
-    kind: Kind,
-    table: Table,
-    inputs: Inputs,
-    fixed: tuple[str, ...] | None,
-    classes: tuple[str, ...],
-) -> tuple[str, ...] | None:
-    """Return the classes of a model that is judged, unless it has other names for all of them.
-
-    Raises:
-        InputError: if it has some of the rows' classes, but not all.
-    """
-    if kind != "classification" or not classes:
-        return None
-    names, _ = name_classes(table, inputs.label, fixed)
-    unknown = set(names) - set(classes)
-    if unknown and unknown != set(names):
-        row = next(row for row, name in enumerate(names) if name in unknown)
-        rule = f"every label must be a class of the model ({join_names(classes)})"
-        raise table.fault(rule, f"{names[row]!r:.60}", inputs.label, row, "correct it")
-    return None if unknown else classes
-
-
-def _usual_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings: list[str]) -> str:
+def choose_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings: list[str]) -> str:
     """Choose the metric of a task that is not a known one.
 
     A line is added to the warnings where the balance of the classes decides it.
@@ -175,7 +150,9 @@ def _tell_kind(
         raise InputError(f"{name} has classes, not numbers; leave out --regression")
     words = _holds_words(table, inputs)
     separated_sets = bool(inputs.flags) or inputs.separator is not None
-    several = separated_sets or holds_lists(table, inputs.label)
+    several = separated_sets or any(
+        is_list(value, table.all_strings) for value in table.columns[inputs.label]
+    )
     kind: Kind
     if regression:
         kind, who = "regression", "--regression"
@@ -231,14 +208,14 @@ def _read_words(
     Args: see `_read_labels`.
     """
     text = inputs.columns[0]
-    sentences = read_sentences(table, text, inputs.label, warnings)
-    ids, labels = number_tags(sentences.tags, table.name, fixed, labels, warnings)
-    texts = [" ".join(words) for words in sentences.words]
+    sentences, tags, kept = read_sentences(table, text, inputs.label, warnings)
+    ids, labels = number_tags(tags, table.name, fixed, labels, warnings)
+    texts = [" ".join(words) for words in sentences]
     _check_empty(table, {text: texts}, warnings)
-    rows = sentences.rows
+    rows = kept if len(kept) < len(table) else None
     if table.rows is not None:
-        rows = np.asarray(table.rows) if rows is None else np.asarray(table.rows)[rows]
-    return Split(texts, None, ids, origin=rows, words=sentences.words), labels
+        rows = np.asarray(table.rows)[kept]
+    return Split(texts, None, ids, origin=rows, words=sentences), labels
 
 
 def _read_labels(
@@ -248,6 +225,7 @@ def _read_labels(
     known: Known | None,
     fixed: tuple[str, ...] | None,
     labels: tuple[str, ...] | None,
+    classes: tuple[str, ...],
     warnings: list[str],
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the labels of the rows of a split as `Split` has them, and their names by id.
@@ -259,6 +237,8 @@ def _read_labels(
         known: the known task, or None.
         fixed: names by id where the task or the data bring them.
         labels: names by id of the training split; None if this is that.
+        classes: of a model that is judged, by id; they are the labels, unless the rows have none
+            of them.
         warnings: lines are added for what should be known.
     """
     label = inputs.label
@@ -272,20 +252,15 @@ def _read_labels(
     if kind == "multi_label_classification":
         return read_label_sets(table, inputs, fixed, labels, warnings)
     names, order = name_classes(table, label, fixed)
+    if labels is None and not set(classes).isdisjoint(names):
+        for row, name in enumerate(names):
+            if name not in classes:
+                rule = f"every label must be a class of the model ({join_names(classes)})"
+                raise table.fault(rule, f"{name!r:.60}", label, row, "correct it")
+        labels = classes
     if labels is None:
         labels = settle_classes(table, label, names, order, known, warnings)
     return number_classes(table, label, names, labels), labels
-
-
-def _read(source: Source, inputs: Inputs) -> Table:
-    """Read the columns in use, which must be there and have rows."""
-    for column in inputs.columns:
-        if column not in source.columns:
-            raise make_unknown_error(f"column of {source.name}", column, source.columns)
-    table = source.read(inputs.columns)
-    if not len(table):
-        raise InputError(f"{source.name} has no rows; it needs some below the column names")
-    return table
 
 
 def _split(table: Table, inputs: Inputs, ids: np.ndarray, warnings: list[str]) -> Split:

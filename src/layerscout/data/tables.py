@@ -155,11 +155,6 @@ def is_list(value: Any, cell: bool) -> bool:
     return isinstance(value, list)
 
 
-def holds_lists(table: Table, column: str) -> bool:
-    """Return whether some row of a column has a list."""
-    return any(is_list(value, table.all_strings) for value in table.columns[column])
-
-
 def tell_content(values: Sequence[Any], cells: bool) -> Content:
     """Return what a column holds by some of its values.
 

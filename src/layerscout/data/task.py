@@ -11,7 +11,7 @@ import numpy as np
 
 from layerscout.data.columns import Inputs, choose_inputs, column_template
 from layerscout.data.known_tasks import KNOWN, Kind, find_known_task
-from layerscout.data.reading import read_splits
+from layerscout.data.reading import choose_metric, read_splits
 from layerscout.data.sampling import Split, hold_out
 from layerscout.data.sources import find, open_file
 from layerscout.data.tables import NUMBER, Rows, Source, from_memory
@@ -134,14 +134,13 @@ class Task:
             "sep": sep,
             "hub": hub,
         }
-        optional = "test" if test is None else None
         loaded = _build(
             task or name,
             sources,
             inputs,
             task,
             regression=regression,
-            optional=optional,
+            optional="test" if test is None else None,
             drop_missing=drop_missing,
             classes=tuple(classes),
         )
@@ -282,17 +281,21 @@ def _build(
 ) -> Task:
     """Read every split and put the task together; for `more` see `read_splits`."""
     known = None if task is None else KNOWN[task]
-    read = read_splits(name, sources, inputs, known, **more)
+    kind, labels, splits, warnings = read_splits(name, sources, inputs, known, **more)
+    train = splits["train"]
+    metric = known.metric if known else choose_metric(kind, labels, train, warnings)
+    text, *pairs = (template.written for template in inputs.templates)
+    pair = {"text_pair": " | ".join(pairs)} if pairs else {}
     return Task(
         name=name,
-        kind=read.kind,
-        labels=read.labels,
-        metric=read.metric,
-        train=read.splits["train"],
-        validation=read.splits.get("validation"),
-        columns=inputs.written,
-        warnings=(*read.warnings, *_list_repeated(read.splits)),
-        test=read.splits.get("test"),
+        kind=kind,
+        labels=labels,
+        metric=metric,
+        train=train,
+        validation=splits.get("validation"),
+        columns={"text": text, **pair, "label": inputs.label},
+        warnings=(*warnings, *_list_repeated(splits)),
+        test=splits.get("test"),
     )
 
 

@@ -55,33 +55,14 @@ class Tags:
         return np.array([prefix in prefixes for prefix, _ in self._parts])
 
 
-@dataclass(frozen=True, eq=False)
-class Spans:
-    """The s spans that w tags mark, in the order of their words.
-
-    Attributes:
-        types: numbers of `Tags.types`, int64 (s,).
-        sentences: of each span, int64 (s,).
-        first, last: its words, int64 (s,), counted from 0 over all sentences.
-    """
-
-    types: np.ndarray
-    sentences: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-
 def mark_spans(names: Sequence[str]) -> bool:
     """Return whether tags of these names mark spans: B-, I-, E- or S- and a type, or "O"."""
     inside = [name for name in names if name != OUTSIDE]
     return bool(inside) and all(map(_IN_SPAN.fullmatch, inside))
 
 
-def find_spans(tags: Tags, ids: np.ndarray) -> Spans:
-    """Find the spans that tags mark, as `seqeval` does by default.
+def find_spans(tags: Tags, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Find the spans that tags mark, in the order of their words, as `seqeval` does by default.
 
     A span also begins with an I- or E- that continues nothing of its type, and ends where nothing
     continues it, so no sequence of tags is wrong: `conlleval` of CoNLL-2000 counts so.
@@ -89,11 +70,15 @@ def find_spans(tags: Tags, ids: np.ndarray) -> Spans:
     Args:
         tags: that mark spans.
         ids: of the tags of the words, int64 (w,).
+
+    Returns:
+        Of each of s spans its type, a number of `Tags.types`, and its first and its last word,
+        counted from 0 over all sentences, int64 (s,) each.
     """
     types, inside, breaks = _read(tags, ids)
     first = np.flatnonzero(inside & breaks[:-1])
     last = np.flatnonzero(inside & breaks[1:])
-    return Spans(types[first], tags.sentences[first], first, last)
+    return types[first], first, last
 
 
 def count_orphans(tags: Tags, ids: np.ndarray) -> int:
@@ -124,17 +109,16 @@ def count_spans(
     true, predicted_spans = find_spans(tags, labels), find_spans(tags, predicted)
     # At most one span begins at a word.
     ends = np.full((2, len(tags)), -1)
-    for side, spans in zip(ends, (true, predicted_spans), strict=True):
-        side[spans.first] = spans.last * len(tags.types) + spans.types
-    right = (ends[0] == ends[1])[predicted_spans.first]
-
-    def count(spans: Spans, which: np.ndarray | slice = slice(None)) -> np.ndarray:
-        cells = group[spans.first] * shape[1] + spans.types
-        return np.bincount(cells[which], minlength=shape[0] * shape[1]).reshape(shape)
-
-    return np.stack(
-        [count(predicted_spans, right), count(predicted_spans), count(true)], axis=-1
-    ).astype(np.float64)
+    cells = []
+    for side, (types, first, last) in zip(ends, (true, predicted_spans), strict=True):
+        side[first] = last * shape[1] + types
+        cells.append(group[first] * shape[1] + types)
+    right = (ends[0] == ends[1])[predicted_spans[1]]
+    counts = [
+        np.bincount(some, minlength=shape[0] * shape[1]).reshape(shape)
+        for some in (cells[1][right], cells[1], cells[0])
+    ]
+    return np.stack(counts, axis=-1).astype(np.float64)
 
 
 def _read(tags: Tags, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -152,22 +136,9 @@ def _read(tags: Tags, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return types, types >= 0, breaks
 
 
-@dataclass(frozen=True, eq=False)
-class Sentences:
-    """Words and tags of the rows that have any.
-
-    Attributes:
-        words: n tuples.
-        tags: of all w words, as they are written.
-        rows: where the sentences stand in the file, int64 (n,); None if no row was left out.
-    """
-
-    words: list[tuple[str, ...]]
-    tags: Items
-    rows: np.ndarray | None
-
-
-def read_sentences(table: Table, text: str, label: str, warnings: list[str]) -> Sentences:
+def read_sentences(
+    table: Table, text: str, label: str, warnings: list[str]
+) -> tuple[list[tuple[str, ...]], Items, np.ndarray]:
     """Read lists of words and of their tags; rows without words are left out.
 
     Args:
@@ -176,18 +147,22 @@ def read_sentences(table: Table, text: str, label: str, warnings: list[str]) -> 
         label: the column of the tags.
         warnings: a line is added for rows that are left out.
 
+    Returns:
+        The words of the n rows that have any; the tags of all words, as they are written; and the
+        numbers of these rows, int64 (n,).
+
     Raises:
         InputError: if the words or tags cannot be read, or do not match.
     """
     remedy = "write one for each word, or drop the row"
     words = read_lists(table, text, "every row must have a list of words", "fill or drop the row")
     tags = read_lists(table, label, "every row must have a list of tags", remedy)
-    for row, (some, theirs) in enumerate(zip(words, tags, strict=True)):
-        if len(some) != len(theirs):
-            actual = f"{len(some)} words and {len(theirs)} tags"
+    for row, counts in enumerate(zip(map(len, words), map(len, tags), strict=True)):
+        if counts[0] != counts[1]:
+            actual = f"{counts[0]} words and {counts[1]} tags"
             raise table.fault("every word must have a tag", actual, label, row, "correct the row")
     _check_words(lay_out(table, text, words, cells=False))
-    kept = np.flatnonzero([len(some) for some in words])
+    kept = np.flatnonzero(list(map(len, words)))
     if not len(kept):
         raise InputError(f"{table.name} has no words in column {text!r:.60}; it needs some")
     if len(kept) < len(words):
@@ -197,8 +172,7 @@ def read_sentences(table: Table, text: str, label: str, warnings: list[str]) -> 
         )
     items = lay_out(table, label, tags, cells=False)
     _check_tags(items)
-    rows = kept if len(kept) < len(words) else None
-    return Sentences([tuple(words[row]) for row in kept], items, rows)
+    return [tuple(words[row]) for row in kept], items, kept
 
 
 def _check_words(items: Items) -> None:

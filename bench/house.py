@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "layerscout"
 LONGEST, MOST_PARAMETERS = 60, 12
 # The function that tells the story of each verb.
-STORIES = ("tune", "scan", "evaluate", "compare", "run_study")
+STORIES = ("tune", "scan", "evaluate", "compare", "study")
 BLANK = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from layerscout.cli.groups import Printing
-from layerscout.cli.study_terminal import report_study
+from layerscout.cli.study import print_study
 from layerscout.reporting import Table
 from layerscout.studies import Reported, Store
 
@@ -257,7 +257,7 @@ def test_empty_cells_of_a_table_keep_their_place(monkeypatch, capsys, tmp_path):
     table = Table("", ["plan", "a|b", "c"], [["", "1", "2"], ["full", "3", ""], ["top", "", "4"]])
     study = SimpleNamespace(store=Store(tmp_path), cells=())
     reported = Reported(lines=["It is so."], tables=[table])
-    assert report_study(study, reported, Printing()) == 0
+    assert print_study(study, reported, Printing()) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == ["plan  a|b  c", "        1  2", "full    3   ", "top        4"]
     assert lines[5] == "It is so."

@@ -1,16 +1,26 @@
-"""`layerscout study`: run a grid of trials."""
+"""`layerscout study`: run a grid of trials, and print its recipes, its cost and its tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layerscout.cli.console import loading
+from layerscout.cli.console import (
+    EscapingConsole,
+    loading,
+    open_report,
+    print_rows,
+    say,
+    say_next,
+    say_wrapped,
+)
 from layerscout.cli.groups import (
     Caching,
     Figures,
@@ -22,8 +32,21 @@ from layerscout.cli.groups import (
 from layerscout.errors import InputError, LayerscoutError
 from layerscout.plans import option
 
+if TYPE_CHECKING:
+    from layerscout.studies import Cell, Estimate, Recipe, Reported, Study, Trial
 
-def _recipes(begun: str) -> list[str]:
+# The axes that tell the rows of an estimate apart, and their headings.
+AXES = {
+    "model": "model",
+    "task": "task",
+    "plan": "plan",
+    "resolved": "blocks, head",
+    "method": "method",
+    "edits": "edits",
+}
+
+
+def _complete_recipe(begun: str) -> list[str]:
     """Complete the name of a recipe."""
     from layerscout.studies import list_recipes
 
@@ -50,13 +73,19 @@ class StudyOptions:
     device: str = option("auto")
     """Where models run: auto, cpu, cuda, cuda:1, mps, ...; several with commas."""
 
-    def load(self, recipe: str) -> Any:
+    def load(self, recipe: str) -> Recipe:
         """Read the recipe, with its changes."""
         from layerscout.studies import load_recipe, read_value
 
-        wanted = dict(_split_change(one) for one in self.changes)
-        values = {path: read_value(value) for path, value in wanted.items()}
-        return load_recipe(recipe, small=self.small, changes=values)
+        changes = {}
+        for change in self.changes:
+            path, equals, value = change.partition("=")
+            if not equals or not path.strip():
+                raise InputError(
+                    f"--set takes PATH=VALUE, such as axes.seed=[0,1], got {change!r:.60}"
+                )
+            changes[path.strip()] = read_value(value)
+        return load_recipe(recipe, small=self.small, changes=changes)
 
 
 def study(
@@ -65,7 +94,7 @@ def study(
         typer.Argument(
             metavar="[RECIPE]",
             help="A built-in recipe (see --list), or a YAML file.",
-            autocompletion=_recipes,
+            autocompletion=_complete_recipe,
         ),
     ] = None,
     output: Annotated[
@@ -83,7 +112,9 @@ def study(
     ] = False,
     show: Annotated[
         str | None,
-        typer.Option("--show", metavar="NAME", help="Print a recipe.", autocompletion=_recipes),
+        typer.Option(
+            "--show", metavar="NAME", help="Print a recipe.", autocompletion=_complete_recipe
+        ),
     ] = None,
     options: StudyOptions,
     placement: Placement,
@@ -95,12 +126,10 @@ def study(
 
     If a study stops, rerun the same command to continue.
     """
-    from layerscout.cli import study_terminal
-    from layerscout.studies import list_recipes, load_recipe, read_recipe_text
+    from layerscout.studies import read_recipe_text
 
     if listing:
-        recipes = [(name, load_recipe(name)) for name in list_recipes()]
-        study_terminal.report_recipes(recipes, as_json=printing.json)
+        _print_recipes(as_json=printing.json)
     elif show is not None:
         typer.echo(read_recipe_text(show), nl=False)
     elif recipe is None:
@@ -113,20 +142,108 @@ def study(
             _run(options.load(recipe), folder, options, placement, figures, caching, printing)
 
 
-def _estimate(recipe: str, folder: Path, options: StudyOptions, printing: Printing) -> None:
-    from layerscout.cli import study_terminal
+def _print_recipes(*, as_json: bool) -> None:
+    """List recipes with what they reproduce."""
+    from layerscout.studies import list_recipes, load_recipe
 
+    recipes = [(name, load_recipe(name)) for name in list_recipes()]
+    if as_json:
+        listed = [
+            {"name": n, "title": r.title, "source": r.source, "shows": r.shows, "cost": r.cost}
+            for n, r in recipes
+        ]
+        print(json.dumps(listed, indent=1, ensure_ascii=False))
+        return
+    console = EscapingConsole()
+    rows = [row for name, recipe in recipes for row in ([name, recipe.title], ["", recipe.credits])]
+    print_rows(console, ["recipe", "what"], rows, words=(1,))
+    console.print()
+    say(console, "layerscout study RECIPE --small runs one on a laptop.")
+
+
+def _estimate(recipe: str, folder: Path, options: StudyOptions, printing: Printing) -> None:
+    """Print what a study would run, and how much compute that takes."""
     with interruptible():
         with loading(printing.quiet):
-            from layerscout.studies import estimate
+            from layerscout import studies
 
             loaded = options.load(recipe)
-        estimated = estimate(loaded, folder, data=options.data, progress=not printing.quiet)
-    study_terminal.report_estimate(estimated, as_json=printing.json)
+        estimate = studies.estimate(loaded, folder, data=options.data, progress=not printing.quiet)
+    whole = estimate.flops(estimate.trials)
+    left = estimate.flops(key for key in estimate.trials if key not in estimate.done)
+    uncached = sum(trial.uncached for trial in estimate.trials.values())
+    if printing.json:
+        content = {
+            "trials": [_describe_cell(cell, estimate) for cell in estimate.cells],
+            "flops": whole,
+            "flops_left": left,
+            "flops_uncached": uncached,
+            "flops_per_second": estimate.speed,
+            "seconds_left": left / estimate.speed,
+            "assumed": list(estimate.assumed),
+        }
+        print(json.dumps(content, indent=1))
+        return
+    console = EscapingConsole()
+    columns, rows = _tabulate_estimate(estimate)
+    print_rows(console, columns, rows, words=range(len(columns) - 4))
+    console.print()
+    say(
+        console,
+        f"{len(estimate.trials):,} trials, {len(estimate.done):,} of them done; {whole:.3g} FLOPs, "
+        f"{whole / (uncached or 1):.0%} of the cost without shared trunks. About "
+        f"{_format_time(left / estimate.speed)} left at {estimate.speed / 1e9:,.0f} GFLOP/s "
+        f"({estimate.reason}).",
+    )
+    if estimate.assumed:
+        say(
+            console,
+            f"Not available here, so published sizes are assumed: {', '.join(estimate.assumed)}.",
+        )
+    for why, number in Counter(str(c.refused) for c in estimate.cells if c.trial is None).items():
+        say(console, f"{number} cannot be run: {why}")
+
+
+def _describe_cell(cell: Cell, estimate: Estimate) -> dict[str, Any]:
+    content: dict[str, Any] = {"grid": cell.grid, "values": dict(cell.values)}
+    content["refused"] = cell.refused
+    if cell.trial is not None:
+        key = cell.trial.key
+        content |= {"trial": key, "flops": estimate.trials[key].flops, "done": key in estimate.done}
+    return content
+
+
+def _tabulate_estimate(estimate: Estimate) -> tuple[list[str], list[list[str]]]:
+    """Return headings and a row for each group of trials; axes without a value are left out."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for cell in estimate.cells:
+        if cell.trial is not None:
+            name = (cell.grid, *(str(cell.values.get(axis, "")) for axis in AXES))
+            groups.setdefault(name, []).append(cell.trial.key)
+    grouped = {key for keys in groups.values() for key in keys}
+    if others := [key for key in estimate.trials if key not in grouped]:
+        groups["scans", "", "", "that plans need", "", "", ""] = others
+    shown = [0, *(n for n in range(1, len(AXES) + 1) if any(name[n] for name in groups))]
+    rows = []
+    for name, keys in groups.items():
+        unique = list(dict.fromkeys(keys))
+        flops, done = estimate.flops(unique), sum(key in estimate.done for key in unique)
+        counted = [f"{len(unique):,}", f"{done:,}", f"{flops / 1e12:,.1f}"]
+        rows.append([*(name[n] for n in shown), *counted, _format_time(flops / estimate.speed)])
+    headings = ["grid", *AXES.values()]
+    return [*(headings[n] for n in shown), "trials", "done", "TFLOPs", "time"], rows
+
+
+def _format_time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:,.0f} days"
 
 
 def _run(
-    recipe: Any,
+    recipe: Recipe,
     folder: Path,
     options: StudyOptions,
     placement: Placement,
@@ -134,8 +251,7 @@ def _run(
     caching: Caching,
     printing: Printing,
 ) -> None:
-    from layerscout.cli import study_terminal
-
+    """Run a study, and print its tables and what it shows, or its `study.json`."""
     limit = caching.bytes
     if not options.overwrite:
         _check_earlier_study(folder, recipe.title)
@@ -155,10 +271,10 @@ def _run(
             retry_failed=options.retry_failed,
             cache_limit=limit,
             progress=not printing.quiet,
-            on_trial=None if printing.quiet else study_terminal.print_trial,
+            on_trial=None if printing.quiet else _print_trial,
         )
         reported = studies.write_report(folder, figures=figures)
-    failed = study_terminal.report_study(result, reported, printing)
+    failed = print_study(result, reported, printing)
     if failed:
         raise LayerscoutError(
             f"{failed} trials failed, and the others are done; see the records in "
@@ -180,8 +296,47 @@ def _check_earlier_study(folder: Path, title: str) -> None:
         )
 
 
-def _split_change(written: str) -> tuple[str, str]:
-    path, equals, value = written.partition("=")
-    if not equals or not path.strip():
-        raise InputError(f"--set takes PATH=VALUE, such as axes.seed=[0,1], got {written!r:.60}")
-    return path.strip(), value
+def _print_trial(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
+    """Print a line for a trial that ended, where no bar shows it."""
+    console = EscapingConsole(stderr=True)
+    if before or (console.is_terminal and record["status"] == "done"):
+        return
+    result, given, task = record["result"] or {}, trial.arguments, trial.task
+    words = [trial.verb, str(task if isinstance(task, str) else task.get("name") or task["data"])]
+    if trial.verb == "tune":
+        words += [given["plan"]["notation"], str(given.get("edits", ""))]
+        words += [f"rate {given['learning_rate']:g}", f"seed {given['seed']}"]
+        if result:
+            value = result[result["keep"]]["value"]
+            words.append(f"{result['metric'].replace('_', ' ')} {value:.3f}")
+    line = f"{' '.join(word for word in words if word)} ({record['seconds']:.1f} s)"
+    if record["status"] == "failed":
+        say(console, f"failed: {line}: {record['error']}", "yellow")
+    else:
+        say(console, line)
+
+
+def print_study(result: Study, reported: Reported, printing: Printing) -> int:
+    """Print the tables of a study and what it shows, or its `study.json`; count failed trials.
+
+    Args:
+        result: the study.
+        reported: its report.
+        printing: what is printed.
+    """
+    folder = result.store.folder
+    keys = {cell.trial.key for cell in result.cells if cell.trial is not None}
+    records = map(result.store.read, keys)
+    failed = sum(1 for record in records if record and record["status"] == "failed")
+    refused = Counter(cell.refused for cell in result.cells if cell.refused is not None)
+    warnings = [f"{number} could not be run: {why}" for why, number in refused.items()]
+    console = open_report({"warnings": warnings}, folder / "study.json", printing)
+    if console is not None:
+        for table in reported.tables:
+            print_rows(console, table.columns, table.rows)
+            console.print()
+        say_wrapped(console, reported.lines)
+        name = folder / "report.html"
+        say(console, f"wrote {name}, summary.csv, study.json and tables beside it")
+        say_next(console, reported.command)
+    return failed

@@ -1,6 +1,7 @@
 """Studies: recipes, the trials that they ask for, and their tables, charts and reports."""
 
 from layerscout.studies.arguments import expand_sweep
+from layerscout.studies.cells import Cell
 from layerscout.studies.context import MODELS, TASKS, TrialContext, stand_in_task
 from layerscout.studies.estimates import Estimate, estimate
 from layerscout.studies.loading import (

@@ -398,6 +398,11 @@ def logits_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         return model.eval()(**batch).logits
 
 
+def is_norm(name):
+    """Return whether a parameter of this name is one of a norm."""
+    return re.search(r"norm|\bln_", name, re.IGNORECASE) is not None
+
+
 def trains(model: Any) -> set[str]:
     """Name the parameters that ask for gradients."""
     return {name for name, parameter in model.named_parameters() if parameter.requires_grad}

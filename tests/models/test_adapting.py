@@ -32,10 +32,9 @@ from layerscout.models import (
     untie_blocks,
 )
 from layerscout.models.adapters import Bottleneck, Prefix
-from layerscout.models.architecture import is_norm
 from layerscout.models.saved_adapters import hash_base
 from layerscout.plans import Adapter, LoRA, Plan, PrefixTuning, make_plan
-from tiny import POSITIONS, inputs_of, logits_of, tiny_checkpoint, trains
+from tiny import POSITIONS, inputs_of, is_norm, logits_of, tiny_checkpoint, trains
 
 LABELS = ["bad", "so-so", "très “good”"]
 ADAPTER, IDENTITY = Adapter(bottleneck=3), Adapter(bottleneck=3, adapter_init="identity")

@@ -18,9 +18,8 @@ from layerscout.models import (
     make_classifier,
     untie_blocks,
 )
-from layerscout.models.architecture import is_norm
 from layerscout.plans import EditSpec, WeightInit, make_edits, make_plan
-from tiny import inputs_of, tiny_checkpoint
+from tiny import inputs_of, is_norm, tiny_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Set as AbstractSet
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,15 @@ ENDINGS: Mapping[Kind, str] = {
     "token_classification": "ForTokenClassification",
     "multiple_choice": "ForMultipleChoice",
 }
+
+UNLIMITED = 2**31  # positions, where they are not counted
+
+# What a configuration lists for each block: whether it attends to everything or to a window,
+# whether it rotates positions.
+PER_BLOCK = ("layer_types", "mlp_layer_types", "no_rope_layers")
+
+# The names of norms and of their weights: GPT-2 calls them ln_1 and ln_2.
+NORM = re.compile(r"norm|\bln_", re.IGNORECASE)
 
 
 def family_of(model: Any) -> Family:
@@ -108,22 +117,7 @@ def shared_weights(config: Any) -> tuple[int, ...]:
 
 def norm_parameters(block: nn.Module) -> list[nn.Parameter]:
     """List the weights and biases of the norms of a block."""
-    return [parameter for name, parameter in block.named_parameters() if is_norm(name)]
-
-
-UNLIMITED = 2**31  # positions, where they are not counted
-
-# What a configuration lists for each block: whether it attends to everything or to a window,
-# whether it rotates positions.
-PER_BLOCK = ("layer_types", "mlp_layer_types", "no_rope_layers")
-
-# GPT-2 calls its norms ln_1 and ln_2.
-NORM = re.compile(r"norm|\bln_", re.IGNORECASE)
-
-
-def is_norm(name: str) -> bool:
-    """Return whether a block's parameter of this name is one of a norm."""
-    return NORM.search(name) is not None
+    return [parameter for name, parameter in block.named_parameters() if NORM.search(name)]
 
 
 def is_linear(module: nn.Module) -> bool:
@@ -299,7 +293,8 @@ def freeze(model: Any, plan: Plan | str) -> Frozen:
             f"{plan.notation} tunes only the head, and {type(model).__name__} has none; tune "
             "blocks too, or take a model with a head"
         )
-    train_only(model, set(trained))
+    for name, parameter in named.items():
+        parameter.requires_grad_(name in trained)
     parts = ["embeddings"] if plan.embeddings else []
     parts += [f"blocks {ranges(plan.tuned)}"] if plan.tuned else []
     parts += ["head"] if any(places[name] == "head" for name in trained) else []
@@ -312,9 +307,3 @@ def freeze(model: Any, plan: Plan | str) -> Frozen:
         + ", ".join(parts)
         + (f"; {tied[0]} is tied to the frozen embeddings" if tied and not plan.embeddings else ""),
     )
-
-
-def train_only(model: Any, names: AbstractSet[str]) -> None:
-    """Make the parameters of these names ask for gradients, and no others."""
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name in names)

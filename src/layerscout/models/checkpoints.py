@@ -36,7 +36,6 @@ def load_checkpoint(
             no usable tokenizer.
     """
     tokenizer = _load_tokenizer(name, folder)
-    _check_size(name, folder, config)
     model, unexpected = _load_model(name, folder, config)
     known = FAMILIES.get(config.model_type)
     if known is None or known.reads == "last":
@@ -202,29 +201,26 @@ def _separate_pairs(tokenizer: Any) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **options)
 
 
-def _check_size(name: str, folder: Path, config: Any) -> None:
-    """Raise if the weights cannot have these sizes: making them would fill the memory first."""
+def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
+    """Load the bare model; return it, and the names of tensors that it has no place for."""
+    from transformers import AutoModel
+
+    # Weights that cannot have these sizes would fill the memory before they are found to be few.
     weights = [path for pattern in WEIGHT_FILES for path in folder.glob(pattern)]
     held = sum(path.stat().st_size for path in weights)
     try:
         blocks, width, words = config.num_hidden_layers, config.hidden_size, config.vocab_size
         least = blocks * width + words * getattr(config, "embedding_size", width)
-        if not held or least <= held:  # a value takes at least one byte
-            return
+        too_few = 0 < held < least  # a value takes at least one byte
     except (AttributeError, TypeError):  # reported when the model is made
-        return
-    raise InputError(
-        f"the weights of {name} take {held:,} bytes, too few for the {blocks:,} blocks and "
-        f"{words:,} tokens that its configuration asks for; they are truncated, or belong to "
-        "another model"
-        f"{describe_assumed(folder, config)}"
-    )
-
-
-def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
-    """Load the bare model; return it, and the names of tensors that it has no place for."""
-    from transformers import AutoModel
-
+        too_few = False
+    if too_few:
+        raise InputError(
+            f"the weights of {name} take {held:,} bytes, too few for the {blocks:,} blocks and "
+            f"{words:,} tokens that its configuration asks for; they are truncated, or belong to "
+            "another model"
+            f"{describe_assumed(folder, config)}"
+        )
     try:
         model, loaded = load_pretrained(
             AutoModel, folder, config=config, dtype=torch.float32, output_loading_info=True

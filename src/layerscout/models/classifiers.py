@@ -22,11 +22,9 @@ from layerscout.models.architecture import (
     labels_words,
     locate_parameters,
     shared_weights,
-    train_only,
     tunes,
 )
 from layerscout.models.devices import quiet_transformers, use_seed, widen
-from layerscout.models.edits import untie_blocks
 from layerscout.models.encoder import Encoder
 from layerscout.models.shapes import make_unweighted, model_class
 from layerscout.plans import Classifier, Plan, ReadToken, check_tied, make_plan
@@ -65,6 +63,8 @@ def build(
     names = _name_labels(num_labels, labels)
     encoder = model if isinstance(model, Encoder) else Encoder.load(model, device="cpu")
     if untie:
+        from layerscout.models.edits import untie_blocks
+
         encoder = untie_blocks(encoder)
     plan = plan if isinstance(plan, Plan) else make_plan(plan, encoder.blocks)
     return unshare_weights(make_classifier(encoder, plan, names, seed=seed, fresh_head=fresh_head))
@@ -129,7 +129,8 @@ def make_classifier(
         },
         assign=True,
     )
-    train_only(model, trained)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in trained)
     return model.to(encoder.device).eval()
 
 

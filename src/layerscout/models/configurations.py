@@ -43,7 +43,21 @@ def read_config(name: str, folder: Path) -> Any:
     family = content["model_type"]
     _check_kind(name, family, content)
     kind = CONFIG_MAPPING[family]
-    _check_sizes(path, kind, content)
+    # transformers takes some sizes that no model has, and fails on others without naming them.
+    names = {name for size in _SIZES for name in (size, kind.attribute_map.get(size, size))}
+    for key, value in content.items():
+        single = isinstance(value, str | int | float)  # some families list a size for each block
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if key in names and single and not (whole and value >= 1):
+            raise InputError(
+                f"{key:.60} in {path} must be a whole number of 1 or more, got {_show(value)}; "
+                "correct it, or fetch the checkpoint again"
+            )
+        if "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:
+            raise InputError(
+                f"{key:.60} in {path} must be in 0..1, got {_show(value)}; correct it, or fetch "
+                "the checkpoint again"
+            )
     try:
         with quiet_transformers():
             return AutoConfig.from_pretrained(
@@ -108,27 +122,6 @@ def _find_fault(kind: Any, content: Mapping[str, Any]) -> str | None:
         return False
 
     return next((key for key in content if not fails(key)), None) if fails(None) else None
-
-
-def _check_sizes(path: Path, kind: Any, content: Mapping[str, Any]) -> None:
-    """Raise if a size is one that no model has.
-
-    transformers takes some of these, and fails on others without naming them.
-    """
-    names = {name for size in _SIZES for name in (size, kind.attribute_map.get(size, size))}
-    for key, value in content.items():
-        single = isinstance(value, str | int | float)  # some families list a size for each block
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if key in names and single and not (whole and value >= 1):
-            raise InputError(
-                f"{key:.60} in {path} must be a whole number of 1 or more, got {_show(value)}; "
-                "correct it, or fetch the checkpoint again"
-            )
-        if "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:
-            raise InputError(
-                f"{key:.60} in {path} must be in 0..1, got {_show(value)}; correct it, or fetch "
-                "the checkpoint again"
-            )
 
 
 def _show(value: Any) -> str:

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from layerscout.errors import InputError, check_integer
 from layerscout.models.architecture import (
+    NORM,
     PER_BLOCK,
     base_of,
     blocks_of,
     count_blocks,
     family_of,
-    is_norm,
     locate_parameters,
     shared_weights,
 )
@@ -264,7 +264,7 @@ def _reinitialize_parameter(
     norm_start: float,
 ) -> None:
     bias = name.endswith("bias")
-    if is_norm(name):
+    if NORM.search(name):
         if not weight_init.keep_layer_norm:
             parameter.fill_(0.0 if bias else norm_start)
     elif weight_init.draws_biases or not bias:

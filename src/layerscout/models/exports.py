@@ -42,7 +42,6 @@ from layerscout.models.architecture import (
 )
 from layerscout.models.checkpoints import load_config, load_pretrained
 from layerscout.models.devices import Computed, quiet_transformers
-from layerscout.models.edits import copy_shared_weights
 from layerscout.models.encoder import Encoder
 from layerscout.models.hub import locate_checkpoint
 from layerscout.plans import Plan, check_tied
@@ -139,6 +138,8 @@ def truncate(
         config = cut_config(config, head)
     short, missing, warnings = _load_whole(encoder, config)
     if untie:
+        from layerscout.models.edits import copy_shared_weights
+
         copy_shared_weights(str(model), base_of(short)[0], encoder.family, head)
     heads = [
         name

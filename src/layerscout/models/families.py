@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -73,18 +73,16 @@ class Family:
 _NORMED_OUTPUT = ("post_attention_layernorm", "post_feedforward_layernorm")
 
 
-def _decoder(**other: Any) -> Family:
-    """Make the row of a decoder built as Llama, from which most others differ in little."""
-    llama: dict[str, Any] = {
-        "blocks": "layers",
-        "final_norm": "norm",
-        "adapted": ("self_attn.o_proj", "mlp"),
-        "prefixed": "self_attn",
-        "normed_input": True,
-        "gated": True,
-        "reads": "last",
-    }
-    return Family(**llama | other)
+# The decoder from which most others differ in little.
+_LLAMA = Family(
+    "layers",
+    final_norm="norm",
+    adapted=("self_attn.o_proj", "mlp"),
+    prefixed="self_attn",
+    normed_input=True,
+    gated=True,
+    reads="last",
+)
 
 
 # By the `model_type` of the configuration. A prefix is left out where attention also depends on
@@ -117,9 +115,10 @@ _TABLE: dict[str, Family] = {
         gated=True,
     ),
     # Norms stand at both ends of what is added, with weights of 0 for a scale of 1.
-    "gemma2": _decoder(adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0),
-    "gemma3_text": _decoder(adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0),
-    "gpt2": _decoder(
+    "gemma2": replace(_LLAMA, adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0),
+    "gemma3_text": replace(_LLAMA, adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0),
+    "gpt2": replace(
+        _LLAMA,
         blocks="h",
         final_norm="ln_f",
         adapted=("attn.c_proj", "mlp"),
@@ -127,15 +126,16 @@ _TABLE: dict[str, Family] = {
         gated=False,
         fused=True,
     ),
-    "gpt_neox": _decoder(
+    "gpt_neox": replace(
+        _LLAMA,
         final_norm="final_layer_norm",
         adapted=("attention.dense", "post_mlp_dropout"),
         prefixed="attention",
         gated=False,
         fused=True,
     ),
-    "llama": _decoder(),
-    "mistral": _decoder(),
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
     "modernbert": Family(
         "layers",
         final_norm="final_norm",
@@ -151,10 +151,10 @@ _TABLE: dict[str, Family] = {
     "nomic_bert": Family(
         "layers", adapted=("self_attn.o_proj", "post_mlp_dropout"), prefixed="self_attn", gated=True
     ),
-    "olmo2": _decoder(adapted=_NORMED_OUTPUT, normed_input=False),
-    "phi3": _decoder(adapted=("self_attn.o_proj", "resid_mlp_dropout"), fused=True),
-    "qwen2": _decoder(),
-    "qwen3": _decoder(),
+    "olmo2": replace(_LLAMA, adapted=_NORMED_OUTPUT, normed_input=False),
+    "phi3": replace(_LLAMA, adapted=("self_attn.o_proj", "resid_mlp_dropout"), fused=True),
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
     "roberta": Family(prefixed="attention.self", positions_after_padding=True),
     "xlm-roberta": Family(prefixed="attention.self", positions_after_padding=True),
     "xlm-roberta-xl": Family(

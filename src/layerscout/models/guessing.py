@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from layerscout.errors import InputError, first_line
 from layerscout.models.architecture import (
+    NORM,
     blocks_of,
     cut_config,
-    is_norm,
     norm_parameters,
     usable_positions,
 )
@@ -148,7 +148,7 @@ def _look(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
     handles = [
         module.register_forward_hook(lambda _, args, out, path=path: watch(path, args, out))
         for path, module in model.named_modules()
-        if is_norm(path.rpartition(".")[2]) and not list(module.children())
+        if NORM.search(path.rpartition(".")[2]) and not list(module.children())
     ]
     for block in blocks:
         handles.append(block.register_forward_pre_hook(lambda _, args: arguments.append(args)))

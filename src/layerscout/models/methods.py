@@ -28,7 +28,6 @@ from layerscout.models.architecture import (
     labels_words,
     shared_weights,
     tied_to_embeddings,
-    train_only,
     tunes,
 )
 from layerscout.models.devices import use_seed
@@ -227,7 +226,8 @@ def make_trainable(
     with use_seed(seed):
         if isinstance(method, LoRA):
             return TrainableModel(model, plan, method, _wrap_with_lora(model, plan, method))
-        train_only(model, {name for name, place in places.items() if place == "head"})
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(places[name] == "head")
         family = family_of(model)
         modules = blocks_of(base_of(model)[0], family)
         for block in plan.tuned:

@@ -96,12 +96,9 @@ def model_shape(
     config = copy.deepcopy(config)
     config.num_labels = max(1, labels)
     key = type(config), config.to_json_string(use_diff=False), kind, head, family
-    if key not in _SHAPES:
-        _SHAPES[key] = _count_shape(config, model_class(config, kind, head), family)
-    return _SHAPES[key]
-
-
-def _count_shape(config: Any, auto: Any, family: Family) -> ModelShape:
+    if key in _SHAPES:
+        return _SHAPES[key]
+    auto = model_class(config, kind, head)
     with torch.device("meta"), quiet_transformers():
         model = auto.from_config(config)
     base = getattr(model, model.base_model_prefix)
@@ -113,7 +110,7 @@ def _count_shape(config: Any, auto: Any, family: Family) -> ModelShape:
     # ALBERT's list is shorter than L: its groups serve several blocks each.
     weights = weight_sets(config.num_hidden_layers, len(blocks))
     sizes = (getattr(config, n, None) for n in ("intermediate_size", "hidden_dim", "n_inner"))
-    return ModelShape(
+    _SHAPES[key] = ModelShape(
         family=config.model_type,
         blocks=config.num_hidden_layers,
         hidden_size=config.hidden_size,
@@ -132,8 +129,12 @@ def _count_shape(config: Any, auto: Any, family: Family) -> ModelShape:
         first_normed=(2 if family.first_differs else 1) if family.normed_input else None,
         weights=weights,
         norms=tuple(sum(p.numel() for p in norm_parameters(blocks[i])) for i in weights),
-        linear=tuple(_linear(blocks[i]) for i in weights),
+        linear=tuple(
+            sum(sum(m.get_parameter("weight").shape) for m in blocks[i].modules() if is_linear(m))
+            for i in weights
+        ),
     )
+    return _SHAPES[key]
 
 
 def count_features(config: Any) -> tuple[int, int]:
@@ -141,11 +142,6 @@ def count_features(config: Any) -> tuple[int, int]:
     heads = config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     return heads * size, (getattr(config, "num_key_value_heads", None) or heads) * size
-
-
-def _linear(block: nn.Module) -> int:
-    weights = [m.get_parameter("weight") for m in block.modules() if is_linear(m)]
-    return sum(sum(weight.shape) for weight in weights)
 
 
 def _count(module: nn.Module) -> int:

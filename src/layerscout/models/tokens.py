@@ -205,7 +205,9 @@ def tokenize_texts(
 ) -> Tokens:
     """Tokenise n texts, or n pairs of texts, cut to `max_length` tokens; see `Encoder.tokenize`."""
     parts = []
-    filler = _find_filler(tokenizer)
+    # Stands for a text of no token: a model needs one to run on.
+    known = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    filler = int(next(token for token in known if token is not None))
     for start in range(0, len(texts), 1000):  # what the library gives back is kept for few at once
         stop = start + 1000
         batch = tokenizer(
@@ -276,12 +278,6 @@ def _replace_words(
     for number in numbers:
         row = int(np.searchsorted(bounds, number, side="right")) - 1
         sentences[row][number - bounds[row]] = stand_in
-
-
-def _find_filler(tokenizer: Any) -> int:
-    """Return the token that stands for a text of none: a model needs one to run on."""
-    known = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
-    return int(next(token for token in known if token is not None))
 
 
 def _find_words(

@@ -17,6 +17,7 @@ from layerscout.errors import InputError
 from layerscout.files import lock_folder
 from layerscout.models import make_classifier
 from layerscout.tuning import training as module
+from layerscout.tuning.runs import pick_epoch
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 from layerscout.tuning.training import Settings, train
 from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, load, task_of
@@ -34,7 +35,8 @@ def bert(tmp_path_factory):
 def training(encoder, folder, notation="(3, 4, 4)", stop=None, rows=12, **settings):
     """Train with snapshots, up to a step; gives the run and what was kept."""
     encoder, plan = fitted(encoder, notation)
-    snapshots = Snapshots.open(folder, {"plan": notation}, resume=True).of("run-1")
+    Snapshots.open(folder, {"plan": notation}, resume=True)
+    snapshots = RunSnapshots(folder / "run-1")
 
     def advance(done, _):
         if done == stop:
@@ -112,7 +114,7 @@ def test_a_finished_run_is_not_run_again(bert, tmp_path):
     assert run == expected and not differing(found, kept)
     files = [path.name for path in (tmp_path / "whole" / "run-1").iterdir()]
     assert sorted(files) == [
-        f"parameters-{run.choose_epoch('best').epoch}.safetensors",
+        f"parameters-{pick_epoch(run.curve, 'best').epoch}.safetensors",
         "state.json",
     ]
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from inputs import expect_refused
 from layerscout.errors import DiskError
 from layerscout.tuning.runs import Epoch
-from layerscout.tuning.snapshots import RunState, Snapshots
+from layerscout.tuning.snapshots import RunSnapshots, RunState, Snapshots
 
 ABOUT = {"plan": "(5, 6, 6)", "learning rates": [1e-3], "data": "abc"}
 
@@ -27,7 +27,7 @@ class Training:
     """A run of the smallest model, whose every epoch is one step and reaches a value."""
 
     def __init__(self, folder, *, seed=0):
-        self.snapshots = opened(folder, resume=True).of("run-0")
+        self.snapshots = RunSnapshots(opened(folder, resume=True).folder / "run-0")
         self.state = RunState(np.random.default_rng(seed))
         torch.manual_seed(seed)
         head = torch.nn.Linear(3, 2)

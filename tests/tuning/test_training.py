@@ -364,7 +364,7 @@ def test_overfits_16_rows(still):
     run, kept = training.train(
         still, model, examples, examples, learning_rate=3e-3, seed=0, settings=settings
     )
-    assert run.choose_epoch("best").value == 1.0
+    assert pick_epoch(run.curve, "best").value == 1.0
     model.load_state_dict(kept, strict=False)
     found = predict(still, model, examples).argmax(dim=1)
     assert found.tolist() == examples.answers.labels.tolist()
@@ -464,7 +464,7 @@ def scripted(monkeypatch):
 def test_best_and_last_epoch(bert, scripted, keep, kept_epoch):
     ends = scripted(0.5, 0.75, 0.25, 0.75)
     run, kept, _ = trained(bert, "(3, 4, 4)", epochs=4, keep=keep)
-    chosen = [run.choose_epoch(one).epoch for one in ("best", "last", keep)]
+    chosen = [pick_epoch(run.curve, one).epoch for one in ("best", "last", keep)]
     assert chosen == [2, 4, kept_epoch]
     assert [epoch.value for epoch in run.curve] == [0.5, 0.75, 0.25, 0.75]
     assert differing(kept, ends[kept_epoch - 1]) == set()

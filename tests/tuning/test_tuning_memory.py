@@ -50,14 +50,14 @@ def test_cuda_is_asked_for_tensors_alone(monkeypatch):
     device, asked = torch.device("cuda", 1), []
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda of: asked.append(of) or 7)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda of: asked.append(of) or (1, 8 * 10**9))
-    gauge = machine.MemoryGauge(device, 9 * 10**9, 5)
-    assert gauge.as_dict() == {"predicted": 9 * 10**9, "used": 7, "before": 5}
-    assert "take 9 GB of memory, and cuda has 8 GB" in gauge.list_warnings()[0]
+    assert machine.measure_memory(device, peak=True) == 7
+    [warning] = machine.warn_of_memory(device, 9 * 10**9)
+    assert "take 9 GB of memory, and cuda has 8 GB" in warning
     assert asked == [device, device]
-    assert machine.MemoryGauge(device, 8 * 10**9, 5).list_warnings() == []
+    assert machine.warn_of_memory(device, 8 * 10**9) == []
 
 
 def test_other_devices_say_nothing():
-    gauge = machine.MemoryGauge(torch.device("meta"), 10**30, None)
-    assert gauge.as_dict() == {"predicted": 10**30, "used": None, "before": None}
-    assert gauge.list_warnings() == []
+    device = torch.device("meta")
+    assert machine.measure_memory(device) is machine.measure_memory(device, peak=True) is None
+    assert machine.warn_of_memory(device, 10**30) == []

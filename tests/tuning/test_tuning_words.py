@@ -27,7 +27,7 @@ from layerscout.reporting import build_sections, write_card
 from layerscout.states import Examples, compute_logits, predict
 from layerscout.tuning import stages
 from layerscout.tuning.runs import compute_loss
-from layerscout.tuning.snapshots import Snapshots
+from layerscout.tuning.snapshots import RunSnapshots
 from layerscout.tuning.training import Settings, train
 from tiny import EACH_FAMILY
 from tuned import (
@@ -139,7 +139,7 @@ def test_a_training_that_was_stopped_goes_on(bert, tmp_path, kind):
             seed=0,
             settings=Settings(epochs=3, batch_size=4, metric=task.metric),
             advance=advance,
-            snapshots=Snapshots.open(tmp_path / folder, {"plan": "x"}, resume=True).of("run-1"),
+            snapshots=RunSnapshots(tmp_path / folder / "run-1"),
         )
 
     expected, kept = run("whole")

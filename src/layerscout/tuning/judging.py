@@ -17,9 +17,10 @@ from layerscout.models import (
     unshare_weights,
 )
 from layerscout.scores import EvaluationResult, judge_majority
-from layerscout.states import make_accelerator, predict
+from layerscout.states import Examples, make_accelerator, predict
 from layerscout.tuning.machine import measure_speeds
-from layerscout.tuning.resolve import EncodedSplit, Tuning
+from layerscout.tuning.resolve import Tuning, encode_split
+from layerscout.tuning.runs import pick_epoch
 from layerscout.tuning.stages import TunedPlan, start_head
 
 # What is measured of a tuned model: the metric that counts, which its training has computed; also
@@ -52,7 +53,7 @@ class Judgement:
 
 def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
     """Return what was trained, with the parameters that count, and the model saved of it."""
-    trainable = start_head(tuning, tuned.plan, tuned.runs[tuned.kept].seed)
+    trainable = start_head(tuning, tuned.choice.plan, tuned.runs[tuned.kept].seed)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(trainable.model).load_state_dict(tuned.parameters, strict=False)
     as_checkpoint = tuning.method.saved == "merged" and tuning.saved_as == "checkpoint"
@@ -71,7 +72,7 @@ def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measu
     first, task = tuned[0], tuning.task
     run = first.runs[first.kept]
     round_weights(model, tuning.save_dtype)
-    value = run.choose_epoch(tuning.settings.keep).value
+    value = pick_epoch(run.curve, tuning.settings.keep).value
     result, thresholds, speeds = EvaluationResult({tuning.settings.metric: value}), None, None
     test: dict[str, Any] | None = None
     predictions: dict[str, Any] = {}
@@ -109,7 +110,7 @@ def _predict_validation(
     the weights before.
     """
     exact = holds_exactly(tuning.encoder.model, tuning.save_dtype)
-    examples = tuned.validation if exact else tuning.validation.without_trunk()
+    examples = tuned.validation if exact else tuning.validation
     logits = predict(tuning.encoder, model, examples).numpy()
     labels = tuning.validation.answers.labels
     return logits, settle_thresholds(tuning.settings.threshold, labels, logits)
@@ -125,9 +126,9 @@ def _judge_test(
     """
     task, split = tuning.task, tuning.task.test
     assert split is not None, "there is a test split"
-    encoded = EncodedSplit.of(split, tuning.encoder, task, tuning.request.max_length)
+    encoded = encode_split(split, tuning.encoder, task, tuning.request.max_length)
     answers, metric = encoded.answers, tuning.settings.metric
-    logits = predict(tuning.encoder, model, encoded.without_trunk()).numpy()
+    logits = predict(tuning.encoder, model, encoded).numpy()
     result = EvaluationResult.of(metric, task, split, answers, logits, thresholds)
     described = {"examples": split.examples, **_describe(tuning, encoded, result)}
     return described, {"split": ["test"] * len(answers), **result.predictions}
@@ -141,7 +142,7 @@ def _judge_other(tuning: Tuning, tuned: TunedPlan) -> Mapping[str, Any]:
     return _judge_test(tuning, model, thresholds)[0]
 
 
-def _describe(tuning: Tuning, split: EncodedSplit, result: EvaluationResult) -> dict[str, Any]:
+def _describe(tuning: Tuning, split: Examples, result: EvaluationResult) -> dict[str, Any]:
     kind, metric, training = tuning.task.kind, tuning.settings.metric, tuning.training.answers
     return {
         "metrics": result.metrics,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -40,60 +39,36 @@ def expect_memory(tuning: Tuning) -> int:
             texts=texts,
             tokens=int(training.tokens.lengths.max()),
             scored=min(encoder.token_budget, longest * len(validation.tokens)),
-            copies=1 + (len(sweep.rates) > 1) + (len(sweep.seeds) > 1),
+            copies=1 + (len(sweep.rates) > 1) + (len(tuning.request.seed) > 1),
         )
         predicted.append(peak_memory(sweep.choice.plan, tuning.shape, step, tuning.method))
     return max(predicted)
 
 
-@dataclass(frozen=True)
-class MemoryGauge:
-    """Compares the memory that a tuning takes with what was expected.
-
-    Attributes:
-        device: where it trains.
-        predicted: bytes expected at the most.
-        before: bytes in use before training; None where that is not known.
-    """
-
-    device: torch.device
-    predicted: int
-    before: int | None
-
-    @classmethod
-    def start(cls, tuning: Tuning) -> MemoryGauge:
-        """Predict what tuning by its plans, one after another, takes; measure from now on."""
-        device = tuning.encoder.device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        return cls(device, expect_memory(tuning), _measure(device, peak=False))
-
-    def list_warnings(self) -> list[str]:
-        """Warn if the device has less memory than is expected to be needed."""
-        there = _measure_device(self.device)
-        if there is None or self.predicted <= there:
-            return []
-        return [
-            f"training is expected to take {self.predicted / 1e9:.3g} GB of memory, and "
-            f"{self.device.type} has {there / 1e9:.3g} GB; lower --batch-size or --max-length, or "
-            "tune fewer blocks"
-        ]
-
-    def as_dict(self) -> dict[str, int | None]:
-        """Return the bytes as `result.json` holds them."""
-        used = _measure(self.device, peak=True)
-        return {"predicted": self.predicted, "used": used, "before": self.before}
+def warn_of_memory(device: torch.device, predicted: int) -> list[str]:
+    """Warn if a device has fewer bytes of memory than are expected to be needed."""
+    there = _measure_device(device)
+    if there is None or predicted <= there:
+        return []
+    return [
+        f"training is expected to take {predicted / 1e9:.3g} GB of memory, and "
+        f"{device.type} has {there / 1e9:.3g} GB; lower --batch-size or --max-length, or "
+        "tune fewer blocks"
+    ]
 
 
-def _measure(device: torch.device, *, peak: bool) -> int | None:
-    """Measure the bytes in use: now, or the most that there were at once.
+def measure_memory(device: torch.device, *, peak: bool = False) -> int | None:
+    """Measure the bytes in use: now, or the most that there were at once; None if not known.
 
-    On CUDA those of tensors, the most since the gauge was started; on a CPU the resident size of
-    the whole process, libraries and mapped files included, the most since it began.
+    On CUDA those of tensors, the most since those of the time before were last measured; on a CPU
+    the resident size of the whole process, libraries and mapped files included, the most since it
+    began.
     """
     if device.type == "cuda":
-        measured = torch.cuda.max_memory_allocated if peak else torch.cuda.memory_allocated
-        return int(measured(device))
+        if peak:
+            return int(torch.cuda.max_memory_allocated(device))
+        torch.cuda.reset_peak_memory_stats(device)
+        return int(torch.cuda.memory_allocated(device))
     status = Path("/proc/self/status")  # of Linux; Python's own `resource` knows no present size
     if device.type != "cpu" or not status.is_file():
         return None
@@ -128,15 +103,15 @@ def measure_speeds(
         trained: seconds that its training took.
     """
     most_seconds = min(MOST_SECONDS, max(LEAST_SECONDS, SPEED_SHARE * trained))
-    examples, encoder = tuning.validation.without_trunk(), tuning.encoder
+    examples, encoder = tuning.validation, tuning.encoder
 
     def run(count: int) -> dict[str, float]:
         rows = np.linspace(0, len(examples) - 1, count).astype(np.int64)
         batches = make_batches(encoder, examples, rows)
-        shaped = [make_batch(encoder, examples, some) for some in batches]
+        shaped = [make_batch(encoder, examples, part) for part in batches]
         seconds = {"kept_model": _time_passes(encoder, model, shaped)}
         if full is not None:
-            flat = [{name: t.reshape(-1, t.shape[-1]) for name, t in one.items()} for one in shaped]
+            flat = [{name: t.reshape(-1, t.shape[-1]) for name, t in b.items()} for b in shaped]
             seconds["full_model"] = _time_passes(encoder, full, flat)
         return seconds
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from layerscout import scanning
 from layerscout.data import (
     Split,
-    Targets,
     Task,
     check_metric,
     describe_kind,
@@ -23,7 +22,6 @@ from layerscout.errors import InputError, make_unknown_error
 from layerscout.models import (
     Computed,
     Encoder,
-    Tokens,
     apply_edits,
     check_family,
     check_method,
@@ -43,7 +41,6 @@ from layerscout.plans import (
     check_untied,
     default_head_rate,
     default_learning_rate,
-    options_of,
     preset_rates,
     ranges,
 )
@@ -65,45 +62,16 @@ from layerscout.tuning.choice import (
     write_plan,
 )
 
-# Options that `result.json` holds elsewhere: among the plan, the runs, the method and the model.
-ELSEWHERE = (
-    *("plan", "against", "method", "method_options", "keep_adapter", "learning_rate", "seed"),
-    *("edits", "keep_layer_norm", "classifier", "metric", "examples", "fresh_head"),
-)
-
 # How a tuned model is written: a whole checkpoint, a peft adapter, or what was trained beside it.
 SavedAs = Literal["checkpoint", "peft", "ours"]
 
 
-@dataclass(frozen=True, eq=False)
-class EncodedSplit:
-    """A split as runs read it: its tokenised texts, and what is right for its examples."""
-
-    tokens: Tokens
-    answers: Targets
-
-    @classmethod
-    def of(cls, split: Split, encoder: Encoder, task: Task, max_length: int) -> EncodedSplit:
-        """Tokenise a split of a task."""
-        tokens = encoder.tokenize_split(split, max_length=max_length)
-        return cls(tokens, make_targets(split, task.kind, task.labels))
-
-    def __len__(self) -> int:
-        """Count the examples: where words are labelled, sentences or windows of long ones."""
-        return len(self.tokens) // self.answers.choices
-
-    def without_trunk(self) -> Examples:
-        """Return its examples without states at a cut, so that the whole model runs on them."""
-        return Examples(self.tokens, self.answers, None)
-
-
 @dataclass(frozen=True)
 class Sweep:
-    """A plan with the learning rates and seeds that it is tuned with."""
+    """A plan with the learning rates that it is tuned with."""
 
     choice: Choice
     rates: Sequence[float]
-    seeds: Sequence[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +82,8 @@ class Tuning:
         encoder: what is tuned, with its blocks edited as the request says.
         task: with the training examples that are used.
         available: training examples that there were before some were drawn.
-        training: the training split.
-        validation: the validation split.
+        training: the training split, without states at a cut: the whole model runs on it.
+        validation: the validation split, likewise.
         request: what was requested.
         method: how the blocks are tuned.
         settings: how runs train.
@@ -124,7 +92,7 @@ class Tuning:
         cache_limit: bytes that the cache may hold.
         saved_as: how the tuned model is written: a whole checkpoint, or only what was trained.
         shape: of the encoder with its head for the task.
-        sweeps: the plan, and perhaps the one to compare with, with their rates and seeds.
+        sweeps: the plan, and perhaps the one to compare with, with their rates.
         scan: what the plans rest on, if anything.
         score: of the scan, which says what the best state is.
         scan_seconds: what the scan took, where it was made for this tuning.
@@ -134,8 +102,8 @@ class Tuning:
     encoder: Encoder
     task: Task
     available: int
-    training: EncodedSplit
-    validation: EncodedSplit
+    training: Examples
+    validation: Examples
     request: TuneRequest
     method: Method
     settings: Settings
@@ -149,11 +117,6 @@ class Tuning:
     score: str
     scan_seconds: float | None
     warnings: Sequence[str]
-
-    @property
-    def fresh_head(self) -> bool:
-        """Whether the whole head is re-initialised: with blocks too, unless as released."""
-        return self.request.draws_head
 
     @property
     def save_dtype(self) -> Computed:
@@ -170,22 +133,6 @@ class Tuning:
         if self.task.kind in ("token_classification", "multi_label_classification"):
             return default_head_rate(self.shape.hidden_size)
         return None
-
-    def list_request(self) -> dict[str, Any]:
-        """Return what `settings` of `result.json` holds of the request and what it came to."""
-        request, scan, score = self.request, self.scan, self.score
-        options = {
-            name: getattr(request, name)
-            for name in options_of(TuneRequest)
-            if name not in ELSEWHERE and name not in options_of(Settings)
-        }
-        known = scan is not None and score in scan.scores
-        return options | {
-            "score": score,
-            "best": scan.basis(score)[0] if scan is not None and known else None,
-            "cache_limit": self.cache_limit,
-            "processes": make_accelerator().num_processes,
-        }
 
 
 def resolve(
@@ -230,7 +177,7 @@ def resolve(
         target, scan_seconds = replace(target, scan=scan), sum(scan.seconds.values())
     settled = [None if is_auto(spec) else settle_plan(spec, target) for spec in specs]
     training, validation = (
-        EncodedSplit.of(split, encoder, task, request.max_length)
+        encode_split(split, encoder, task, request.max_length)
         for split in (task.train, require_validation(task))
     )
     cached = cache_limit > 0 and not request.trunk_dropout
@@ -259,6 +206,12 @@ def resolve(
         scan_seconds=scan_seconds,
         warnings=[*warnings, *notes, *more_notes],
     )
+
+
+def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) -> Examples:
+    """Tokenise a split of a task; there are no states at a cut."""
+    tokens = encoder.tokenize_split(split, max_length=max_length)
+    return Examples(tokens, make_targets(split, task.kind, task.labels), None)
 
 
 def _check_applicable(request: TuneRequest, specs: Sequence[PlanSpec]) -> None:
@@ -341,7 +294,7 @@ def _make_scan(
 
 
 def _count_work(
-    training: EncodedSplit, validation: EncodedSplit, settings: Settings, *, cached: bool
+    training: Examples, validation: Examples, settings: Settings, *, cached: bool
 ) -> Work:
     """Return how much training there is; each choice of an example counts as one."""
     n = len(training)
@@ -413,7 +366,7 @@ def _list_sweeps(
                     f"{preset} has no learning rates for {method.name}; the default is used"
                 )
         usual = (default_learning_rate(choice.plan, target.shape.hidden_size, method),)
-        sweeps.append(Sweep(choice, rates or usual, request.seed))
+        sweeps.append(Sweep(choice, rates or usual))
     return sweeps, notes
 
 

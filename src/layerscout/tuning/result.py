@@ -23,7 +23,15 @@ from layerscout.models import (
     save_peft,
     save_trained,
 )
-from layerscout.plans import Plan, cost, describe_given, describe_method, full_cost
+from layerscout.plans import (
+    Plan,
+    Settings,
+    TuneRequest,
+    cost,
+    describe_given,
+    full_cost,
+    options_of,
+)
 from layerscout.reporting import write_card
 from layerscout.scanning import (
     describe_model,
@@ -31,10 +39,18 @@ from layerscout.scanning import (
     warn_of_cut_inputs,
     warn_of_dropped_words,
 )
+from layerscout.states import make_accelerator
 from layerscout.tuning.judging import Judgement
 from layerscout.tuning.resolve import Tuning
+from layerscout.tuning.runs import pick_epoch
 from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.stages import TunedPlan
+
+# Options that `result.json` holds elsewhere: among the plan, the runs, the method and the model.
+ELSEWHERE = (
+    *("plan", "against", "method", "method_options", "keep_adapter", "learning_rate", "seed"),
+    *("edits", "keep_layer_norm", "classifier", "metric", "examples", "fresh_head"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +148,7 @@ def make_result(
         *_list_warnings(tuning, tuned),
         *judged.warnings,
     ]
-    counted = first.runs[first.kept].choose_epoch(tuning.settings.keep).value
+    counted = pick_epoch(first.runs[first.kept].curve, tuning.settings.keep).value
     reached = judged.validation["metrics"][metric]
     if not isclose(reached, counted, rel_tol=1e-6, abs_tol=1e-6):
         warnings.append(
@@ -146,7 +162,7 @@ def make_result(
         "layerscout": version("layerscout"),
         "verb": "tune",
         "method": tuning.method.name,
-        "method_options": describe_method(tuning.method),
+        "method_options": asdict(tuning.method),
         "saved_as": tuning.saved_as,
         "model": describe_model(tuning.encoder, tuning.task),
         "task": _describe_task(tuning),
@@ -164,27 +180,25 @@ def make_result(
         "given": describe_given(tuning.request),
         "warnings": warnings,
     }
-    write = _choose_writer(tuning, trainable, model)
-    return Result(model, tuning.encoder.tokenizer, content, judged.predictions, write)
-
-
-def _choose_writer(
-    tuning: Tuning, trainable: TrainableModel, model: Any
-) -> Callable[[Path, str], None]:
-    """Return what writes the tuned model into a folder, with its card."""
     encoder, max_length = tuning.encoder, tuning.request.max_length
+    write: Callable[[Path, str], None]
     match tuning.saved_as:
         case "checkpoint":
             tokenizer, dtype = encoder.tokenizer, tuning.save_dtype
-            return partial(export, model, tokenizer, max_length=max_length, dtype=dtype)
+            write = partial(export, model, tokenizer, max_length=max_length, dtype=dtype)
         case "peft":
-            return partial(save_peft, trainable, encoder, max_length=max_length)
+            write = partial(save_peft, trainable, encoder, max_length=max_length)
         case "ours":
             options: dict[str, Any] = {"kind": tuning.task.kind, "head": tuning.head}
-            return partial(save_trained, trainable, encoder, max_length=max_length, **options)
+            write = partial(save_trained, trainable, encoder, max_length=max_length, **options)
+    return Result(model, encoder.tokenizer, content, judged.predictions, write)
 
 
 def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
+    """Return the request and what it came to, with what it ran on."""
+    request, scan, score = tuning.request, tuning.scan, tuning.score
+    options = options_of(TuneRequest).keys() - options_of(Settings).keys() - set(ELSEWHERE)
+    known = scan is not None and score in scan.scores
     return {
         **tuning.task.origin,
         **asdict(tuning.settings),
@@ -192,12 +206,16 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
         "epochs": tuning.settings.passes(len(tuning.training)),
         "examples": tuning.task.train.examples,
         "validation_examples": require_validation(tuning.task).examples,
-        **tuning.list_request(),
+        **{name: getattr(request, name) for name in options_of(TuneRequest) if name in options},
+        "score": score,
+        "best": scan.basis(score)[0] if scan is not None and known else None,
+        "cache_limit": tuning.cache_limit,
+        "processes": make_accelerator().num_processes,
         "training": training,
         "precision": tuning.encoder.precision,
         "device": tuning.encoder.device.type,
         "trunk_dropout": tuning.request.trunk_dropout,
-        "fresh_head": tuning.fresh_head,
+        "fresh_head": tuning.request.draws_head,
         "save_dtype": tuning.save_dtype,
         "reinit_rate_factor": tuning.request.reinit_rate_factor,
         "classifier": tuning.head,
@@ -227,12 +245,12 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
     keep, trunks, choices = tuning.settings.keep, tuned.trunks, tuning.training.answers.choices
     kept = all(trunk.kept for trunk in trunks) and not tuning.request.trunk_dropout
     work = replace(tuning.work, cached=kept)
-    costs = cost(tuned.plan, tuning.shape, work, tuning.method)
+    costs = cost(tuned.choice.plan, tuning.shape, work, tuning.method)
     full = full_cost(tuning.shape, work)
     runs = [run.as_dict(keep) for run in tuned.runs]
     return {
         "plan": {
-            **tuned.plan.as_dict(),
+            **tuned.choice.plan.as_dict(),
             "strategy": tuned.choice.strategy,
             "reason": tuned.choice.reason,
         },
@@ -250,7 +268,7 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
             "full_inference": choices * full.inference,
         },
         "trunk": {
-            "cut": tuned.plan.cut,
+            "cut": tuned.choice.plan.cut,
             "kept": kept and bool(trunks),
             "cached": bool(trunks) and all(trunk.cached for trunk in trunks),
             "bytes": sum(trunk.bytes for trunk in trunks),
@@ -277,12 +295,12 @@ def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:
             f"the warmup takes {warmup:,.0f} steps (--warmup), but the training has only "
             f"{steps:,}, so the learning rate never reached its peak"
         )
-    for one in tuned:
-        warnings += [trunk.warning for trunk in one.trunks if trunk.warning]
+    for tuned_plan in tuned:
+        warnings += [trunk.warning for trunk in tuned_plan.trunks if trunk.warning]
         warnings += [
-            f"{one.plan.notation} with learning rate {run.learning_rate:g} and seed {run.seed} "
-            f"ended early: {run.stopped}"
-            for run in one.runs
+            f"{tuned_plan.choice.plan.notation} with learning rate {run.learning_rate:g} and seed "
+            f"{run.seed} ended early: {run.stopped}"
+            for run in tuned_plan.runs
             if run.diverged
         ]
     return list(dict.fromkeys(warnings))

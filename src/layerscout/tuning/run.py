@@ -22,12 +22,12 @@ from layerscout.errors import (
 )
 from layerscout.files import check_checkpoint_folder, check_output_folder, lock_folder, read_json
 from layerscout.models import Encoder
-from layerscout.plans import Plan, TuneRequest, add_options, describe_method, resolve_request
+from layerscout.plans import Plan, TuneRequest, add_options, resolve_request
 from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.scanning import Scan
 from layerscout.states import DEFAULT_LIMIT, fingerprint_encoder, hash_content, make_accelerator
 from layerscout.tuning.judging import Measure, judge, load_kept
-from layerscout.tuning.machine import MemoryGauge
+from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_memory
 from layerscout.tuning.resolve import Tuning, resolve
 from layerscout.tuning.result import Result, make_result
 from layerscout.tuning.snapshots import Snapshots
@@ -107,8 +107,11 @@ def tune(
     """
     # What can be refused is refused before any work.
     request = resolve_request(TuneRequest, plan, options, "plan")
-    checkpoints, cache_limit = checkpoints or {}, _check_limit(cache_limit)
-    _check_measure(measure)
+    checkpoints = checkpoints or {}
+    rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
+    cache_limit = int(check_number("cache_limit", cache_limit, rule, lambda n: n >= 0, remedy))
+    if measure not in get_args(Measure):
+        raise make_unknown_error("value of `measure`", str(measure), get_args(Measure))
     _check_places(request, checkpoints, snapshots, resume, track, Path(logs))
     first_process = make_accelerator().is_main_process
     progress = progress if first_process else False
@@ -121,19 +124,22 @@ def tune(
         check_earlier_result(Path(output), training, resume=resume)
     with ExitStack() as stack, ExitStack() as lock:
         show = stack.enter_context(show_progress(progress))
-        gauge = MemoryGauge.start(tuning)
-        warnings, opened = [*tuning.warnings, *gauge.list_warnings()], None
+        device, predicted = tuning.encoder.device, expect_memory(tuning)
+        before = measure_memory(device)
+        warnings, opened = [*tuning.warnings, *warn_of_memory(device, predicted)], None
         if snapshots is not None and about is not None:
             if first_process:
                 lock.enter_context(lock_folder(Path(snapshots)))
             opened = _open_snapshots(Path(snapshots), tuning, about, resume, overwrite)
             warnings += opened.notes
-        hooks = RunHooks(show, opened, track, Path(logs), checkpoints, gauge.predicted)
         tuned: list[TunedPlan] = []
         for number, sweep in enumerate(tuning.sweeps, start=1):
             try:
                 splits = compute_trunk(tuning, sweep.choice.plan, show)
-                tuned.append(train_plan(tuning, sweep, splits, hooks.of_plan(number)))
+                saved = checkpoints if number == 1 else {}
+                prefix = f"plan-{number}-"
+                hooks = RunHooks(show, opened, track, Path(logs), saved, predicted, prefix)
+                tuned.append(train_plan(tuning, sweep, splits, hooks))
             except NothingFinishedError as error:
                 if not tuned:
                     if opened is not None:  # nothing in them is worth continuing
@@ -143,23 +149,14 @@ def tune(
         warnings += _list_unsaved(checkpoints)
         show("done" if measure == "metric" else "measuring the speed", 0, 1)
         trainable, model = load_kept(tuning, tuned[0])
-        memory = gauge.as_dict()  # before what only measures the model
+        used = measure_memory(device, peak=True)  # before what only measures the model
+        memory = {"predicted": predicted, "used": used, "before": before}
         judged = judge(tuning, tuned, model, measure)
         result = make_result(tuning, tuned, trainable, model, judged, memory, training, warnings)
         log_warnings(__name__, result.warnings)
         if opened is not None:  # locked until the result is saved
             opened = replace(opened, lock=lock.pop_all())
         return replace(result, snapshots=opened)
-
-
-def _check_limit(cache_limit: Any) -> int:
-    rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
-    return int(check_number("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy))
-
-
-def _check_measure(measure: str) -> None:
-    if measure not in get_args(Measure):
-        raise make_unknown_error("value of `measure`", str(measure), get_args(Measure))
 
 
 def _check_places(
@@ -225,12 +222,12 @@ def describe_training(tuning: Tuning) -> dict[str, Any]:
         "plan": first.choice.plan.notation,
         "second plan": others[0].choice.plan.notation if others else None,
         "race": [],  # there is none any more; trainings of earlier versions have this entry
-        "method": {"name": tuning.method.name, **describe_method(tuning.method)},
+        "method": {"name": tuning.method.name, **asdict(tuning.method)},
         **asdict(tuning.settings),
         "learning rates": [list(sweep.rates) for sweep in tuning.sweeps],
-        "seeds": list(first.seeds),
+        "seeds": list(request.seed),
         "trunk dropout": request.trunk_dropout,
-        "fresh head": tuning.fresh_head,
+        "fresh head": tuning.request.draws_head,
         "edits": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
         "rate factor of re-initialised blocks": request.reinit_rate_factor,
         "classifier": tuning.head,

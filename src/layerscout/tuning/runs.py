@@ -44,14 +44,10 @@ class Run:
     diverged: bool
     seconds: Mapping[str, float]
 
-    def choose_epoch(self, keep: Keep) -> Epoch:
-        """Return the epoch that counts."""
-        return pick_epoch(self.curve, keep)
-
-    def as_dict(self, keep: Keep = "best") -> dict[str, Any]:
+    def as_dict(self, keep: Keep) -> dict[str, Any]:
         """Return what `result.json` holds of the run, of which one epoch counts."""
         names: dict[Keep, None] = dict.fromkeys(("best", "last", keep))
-        ends = [(name, self.choose_epoch(name)) for name in names] if self.curve else []
+        ends = [(name, pick_epoch(self.curve, name)) for name in names] if self.curve else []
         return {
             "learning_rate": self.learning_rate,
             "seed": self.seed,
@@ -116,9 +112,16 @@ class Stepper:
         if accelerator.process_index:  # dropout of its own, and of no other seed's
             seeds = np.random.SeedSequence([torch.initial_seed(), accelerator.process_index])
             torch.manual_seed(int(seeds.generate_state(1)[0]))
-        optimizer = torch.optim.AdamW(
-            _group_parameters(trained, settings.weight_decay, factors), fused=True
-        )
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for name, p in trained.items():
+            # Biases and norms are left out of weight decay, as is usual.
+            decay = settings.weight_decay if p.ndim > 1 else 0.0
+            groups.setdefault((decay, factors.get(name, 1.0)), []).append(p)
+        options = [
+            {"params": params, "weight_decay": decay, "factor": factor}
+            for (decay, factor), params in groups.items()
+        ]
+        optimizer = torch.optim.AdamW(options, fused=True)
         # Not accelerate's scaler, which exists only where its mixed precision is on: here the
         # encoder casts, and one process may hold encoders of several precisions.
         half = encoder.precision == "float16"
@@ -148,7 +151,7 @@ class Stepper:
         # rates of re-initialised blocks would differ in the last digit, and so would their runs.
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["factor"]
-        answers, value = self._count(rows), 0.0
+        answers, value = len(self.training.find_answers(rows)), 0.0
         for start in range(0, len(rows), self.batch_size):
             value += self._add_gradients(rows[start : start + self.batch_size], answers)
             if not isfinite(value):
@@ -172,23 +175,18 @@ class Stepper:
         accelerator, processes = self.accelerator, self.accelerator.num_processes
         part = np.array_split(batch, processes)[accelerator.process_index]
         # Where there are too few for all, gradients of nothing still take part in the sum.
-        weight = self._count(part) / answers
+        weight = len(self.training.find_answers(part)) / answers
         part = part if len(part) else batch[:1]
-        found = compute_logits(self.encoder, self.model, self.training, part, run=self.run)
-        loss = compute_loss(found, self.training.labels_of(part), self.weights) * weight
-        value = self._sum(loss.detach())
+        logits = compute_logits(self.encoder, self.model, self.training, part, run=self.run)
+        loss = compute_loss(logits, self.training.labels_of(part), self.weights) * weight
+        total = loss.detach()
+        if processes > 1:
+            total = accelerator.reduce(total.to(accelerator.device), "sum")
+        value = float(total.item())
         if isfinite(value):
             # Gradients are averaged over the processes.
             accelerator.backward(self.scaler.scale(loss * processes))
         return value
-
-    def _count(self, rows: np.ndarray) -> int:
-        return len(self.training.find_answers(rows))
-
-    def _sum(self, loss: Tensor) -> float:
-        if self.accelerator.num_processes > 1:
-            loss = self.accelerator.reduce(loss.to(self.accelerator.device), "sum")
-        return float(loss.item())
 
     def copy_parameters(self) -> dict[str, Tensor]:
         """Copy the trained parameters."""
@@ -229,18 +227,3 @@ def balance_classes(training: Examples, model: Any) -> Tensor:
     occurring = np.count_nonzero(counts)
     weights = counts.sum() / (occurring * np.maximum(counts, 1))
     return torch.from_numpy(np.where(counts > 0, weights, 1.0))
-
-
-def _group_parameters(
-    trained: Mapping[str, nn.Parameter], weight_decay: float, factors: Mapping[str, float]
-) -> list[dict[str, Any]]:
-    """Group parameters by their weight decay and what their learning rate is multiplied by."""
-    members: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, p in trained.items():
-        # Biases and norms are left out of weight decay, as is usual.
-        decay = weight_decay if p.ndim > 1 else 0.0
-        members.setdefault((decay, factors.get(name, 1.0)), []).append(p)
-    return [
-        {"params": params, "weight_decay": decay, "factor": factor}
-        for (decay, factor), params in members.items()
-    ]

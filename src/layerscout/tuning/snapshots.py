@@ -76,16 +76,19 @@ class Snapshots:
         if overwrite and not resume and path.exists():
             remove_folder(folder)
         if not any(folder.glob(f"*/{STATE}")) or not path.exists():  # nothing that could be lost
-            _begin(path, {**about, _AROUND: around})
+            others = folder.is_dir() and not all(map(is_half_written, folder.iterdir()))
+            if others and not path.exists():
+                raise InputError(
+                    f"snapshots need a folder of their own, got {folder}, which holds something "
+                    "else; name another"
+                )
+            make_output_folder(folder)
+            write_files({path: json.dumps({**about, _AROUND: around}, indent=1) + "\n"})
             note = f"there was nothing to resume in {folder}, so the training started from scratch"
             return cls(folder, (note,) if resume else ())
         before = _read_object(path)
         _check_same(folder, before, json.loads(json.dumps(about)), resume=resume)
         return cls(folder, _note_changes(before.get(_AROUND), around))
-
-    def of(self, run: str) -> RunSnapshots:
-        """Return those of a run by its name, which is that of its folder."""
-        return RunSnapshots(self.folder / run)
 
     def discard(self) -> None:
         """Remove all of them: the tuning is done."""
@@ -134,6 +137,8 @@ class RunSnapshots:
         Raises:
             InputError, DiskError: if it cannot be written.
         """
+        from safetensors.torch import save_file
+
         kept = pick_epoch(state.curve, keep).epoch if state.curve else None
         content = {
             "epoch": state.epoch,
@@ -158,7 +163,9 @@ class RunSnapshots:
         try:
             make_output_folder(self.folder)
             for name, tensors in files.items():
-                _write_tensors(self.folder / name, tensors)
+                plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+                with replace_files(self.folder / name) as (temporary,):
+                    save_file(plain, temporary)
             write_files({self.folder / STATE: json.dumps(content) + "\n"})
         except DiskError as error:
             rest = ", resuming from the snapshot before, which is complete" if resumable else ""
@@ -254,14 +261,6 @@ def _collect_random_states(stepper: Stepper) -> Sequence[Mapping[str, str]]:
     return states
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    from safetensors.torch import save_file
-
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with replace_files(path) as (temporary,):
-        save_file(plain, temporary)
-
-
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -288,19 +287,6 @@ def _make_broken_error(path: Path) -> InputError:
         f"the snapshot {path} cannot be read, so the training cannot continue; delete the folder "
         f"{path.parent} and start again"
     )
-
-
-def _begin(path: Path, about: Mapping[str, Any]) -> None:
-    """Write what a training is into its folder, unless that holds something else."""
-    folder = path.parent
-    others = folder.is_dir() and not all(map(is_half_written, folder.iterdir()))
-    if not path.exists() and others:
-        raise InputError(
-            f"snapshots need a folder of their own, got {folder}, which holds something else; name "
-            "another"
-        )
-    make_output_folder(folder)
-    write_files({path: json.dumps(about, indent=1) + "\n"})
 
 
 def _check_same(

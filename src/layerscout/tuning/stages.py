@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,9 @@ from layerscout.states import (
     join_process_group,
     make_accelerator,
 )
-from layerscout.tuning.resolve import EncodedSplit, Sweep, Tuning
-from layerscout.tuning.runs import Run
-from layerscout.tuning.snapshots import Snapshots
+from layerscout.tuning.resolve import Sweep, Tuning
+from layerscout.tuning.runs import Run, pick_epoch
+from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 from layerscout.tuning.training import train
 
 # The trackers, and the option of each that names a run.
@@ -61,7 +61,7 @@ class RunHooks:
         track: the tracker that every epoch is reported to, if any.
         logs: the folder of trackers that write files.
         checkpoints: folders by epoch, where the model is saved as it is after that epoch.
-        memory: bytes that all of it is expected to take, which are shown too; 0 for nothing.
+        memory: bytes that all of it is expected to take, which are shown too.
         prefix: of the names of the runs among the snapshots.
     """
 
@@ -69,19 +69,13 @@ class RunHooks:
     snapshots: Snapshots | None
     track: str | None
     logs: Path
-    checkpoints: Mapping[int, str | Path] = field(default_factory=dict)
-    memory: int = 0
-    prefix: str = ""
-
-    def of_plan(self, number: int) -> RunHooks:
-        """Return those of a plan: only the model of the first is saved after epochs."""
-        checkpoints = self.checkpoints if number == 1 else {}
-        return replace(self, prefix=f"plan-{number}-", checkpoints=checkpoints)
+    checkpoints: Mapping[int, str | Path]
+    memory: int
+    prefix: str
 
     def advance(self, stage: str, done: float, total: float) -> None:
         """Show how many steps are done, and the memory that they are expected to take."""
-        needs = f", needs {self.memory / 1e9:.3g} GB" if self.memory else ""
-        self.show(stage, done, total, f"{done / total:.0%}{needs}")
+        self.show(stage, done, total, f"{done / total:.0%}, needs {self.memory / 1e9:.3g} GB")
 
     def save_epoch(self, tuning: Tuning, model: Any, epoch: int) -> None:
         """Save the model after an epoch, if that was requested."""
@@ -118,11 +112,6 @@ class TunedPlan:
     trunks: tuple[Trunk, ...]
     validation: Examples
 
-    @property
-    def plan(self) -> Plan:
-        """What was tuned."""
-        return self.choice.plan
-
 
 def train_plan(
     tuning: Tuning, sweep: Sweep, splits: tuple[Examples, Examples], hooks: RunHooks
@@ -145,10 +134,10 @@ def train_plan(
     for rate in sweep.rates:
         values: list[float] = []
         best: tuple[float, int, Mapping[str, Tensor]] | None = None
-        for seed in sweep.seeds:
+        for seed in tuning.request.seed:
             run, parameters = train_run(tuning, plan, splits, rate, seed, len(runs) + 1, hooks)
             if run.curve:
-                values.append(run.choose_epoch(keep).value)
+                values.append(pick_epoch(run.curve, keep).value)
                 if best is None or values[-1] > best[0]:
                     best = values[-1], len(runs), parameters
             runs.append(run)
@@ -170,7 +159,7 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
     """Run the trunk over both splits, or read its states from the cache."""
     splits = tuning.training, tuning.validation
     if tuning.request.trunk_dropout:
-        return tuning.training.without_trunk(), tuning.validation.without_trunk()
+        return splits
     total, done = sum(map(len, splits)), 0
     stage = f"blocks 1 to {plan.cut}, once" if plan.cut else "embeddings, once"
 
@@ -180,37 +169,33 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
         examples = done // tuning.training.answers.choices
         show(stage, examples, total, f"{examples:,} of {total:,} examples")
 
-    group = join_process_group()
     fingerprint = None  # of all weights below the cut, once for both splits
     if plan.cut is not None and tuning.cache_limit:
         fingerprint = fingerprint_encoder(tuning.encoder, plan.cut)
 
-    def prepare(split: EncodedSplit, spare: Trunk | None) -> Examples:
-        return Examples.prepare(
-            tuning.encoder,
-            plan,
-            split.tokens,
-            split.answers,
-            head=tuning.head,
-            limit=tuning.cache_limit,
-            spare=spare,
-            fingerprint=fingerprint,
-            progress=advance,
-            group=group,
-        )
-
-    first = prepare(tuning.training, None)
-    return first, prepare(tuning.validation, first.trunk)
+    prepare = partial(
+        Examples.prepare,
+        tuning.encoder,
+        plan,
+        head=tuning.head,
+        limit=tuning.cache_limit,
+        fingerprint=fingerprint,
+        progress=advance,
+        group=join_process_group(),
+    )
+    training, validation = splits
+    first = prepare(training.tokens, training.answers)
+    return first, prepare(validation.tokens, validation.answers, spare=first.trunk)
 
 
 def start_head(tuning: Tuning, plan: Plan, seed: int) -> TrainableModel:
-    """Make what a run of a plan trains; see `make_classifier` and `equip`."""
+    """Make what a run of a plan trains; see `make_classifier` and `make_trainable`."""
     model = make_classifier(
         tuning.encoder,
         plan,
         tuning.task.labels,
         seed=seed,
-        fresh_head=tuning.fresh_head,
+        fresh_head=tuning.request.draws_head,
         kind=tuning.task.kind,
         head=tuning.head,
         shares=tuning.training.answers.count_shares(tuning.task),
@@ -231,7 +216,9 @@ def train_run(
     label = f"{plan.notation}, learning rate {rate:g}, seed {seed}"
     about = {"learning_rate": rate, "seed": seed, "plan": plan.notation}
     about |= {"method": tuning.method.name, **asdict(tuning.settings)}
-    name = f"{hooks.prefix}run-{number}"
+    snapshots = None
+    if hooks.snapshots is not None:
+        snapshots = RunSnapshots(hooks.snapshots.folder / f"{hooks.prefix}run-{number}")
     with tracking(hooks.track, hooks.logs, label, about) as log:
         model = start_head(tuning, plan, seed).model
         return train(
@@ -242,7 +229,7 @@ def train_run(
             seed=seed,
             settings=tuning.settings,
             advance=partial(hooks.advance, label),
-            snapshots=None if hooks.snapshots is None else hooks.snapshots.of(name),
+            snapshots=snapshots,
             log=log,
             after=partial(hooks.save_epoch, tuning, model),
             factors=_list_rate_factors(tuning, model, plan, rate),

@@ -136,18 +136,18 @@ def _validate(
 ) -> None:
     """Judge what an epoch came to, and keep its parameters if it is the one that counts."""
     started = perf_counter()
-    found = predict(stepper.encoder, stepper.model, validation)
+    logits = predict(stepper.encoder, stepper.model, validation)
     state.spent["evaluate"] += perf_counter() - started
-    if not found.isfinite().all():  # the epoch's last step went too far
+    if not logits.isfinite().all():  # the epoch's last step went too far
         steps = settings.steps(len(stepper.training))
         state.diverge(f"the logits were not finite after step {state.done} of {steps}")
         return
     state.epoch += 1
-    answers, logits = validation.answers, found.numpy()
-    loss = compute_loss(found, torch.from_numpy(answers.labels)).item()
-    thresholds = settle_thresholds(settings.threshold, answers.labels, logits)
+    answers, outputs = validation.answers, logits.numpy()
+    loss = compute_loss(logits, torch.from_numpy(answers.labels)).item()
+    thresholds = settle_thresholds(settings.threshold, answers.labels, outputs)
     value = evaluate(
-        settings.metric, answers.labels, logits, tags=answers.tags, thresholds=thresholds
+        settings.metric, answers.labels, outputs, tags=answers.tags, thresholds=thresholds
     )
     state.curve.append(Epoch(state.epoch, training_loss, loss, value))
     if pick_epoch(state.curve, settings.keep) is state.curve[-1]:

@@ -7,14 +7,14 @@ import shlex
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from conftest import whole_only
 from layerscout.errors import InputError
-from layerscout.reporting import Section, Table, check_plot, render_page, render_result, save_chart
-from layerscout.reporting.charts import draw_all_scores, draw_panel
+from layerscout.reporting import Section, Table, check_plot, plot, render_page, render_result
 from layerscout.reporting.scores import draw_sparkline
 from layerscout.reporting.words import format_entries
 from scan_content import CURVE, full, scan, score, without_quality
@@ -173,7 +173,7 @@ def test_nothing_scored_is_said_and_drawn_without_a_mark():
     html = Page(render_result(given))
     assert "No state could be scored" in html.inside("p")
     assert not layers(html.json("chart-1-1"), "text")
-    assert draw_all_scores(given).to_dict()["concat"]
+    assert draw(given)["concat"]
 
 
 ADVICE = {
@@ -258,8 +258,13 @@ def test_warnings_stand_on_the_page_only_when_there_are_any():
     assert "Warnings" not in Page(render_result(given)).inside("h2")
 
 
+def draw(given: Mapping[str, Any], path: Path | None = None) -> dict[str, Any]:
+    """Return the chart of every score of a scan."""
+    return plot(SimpleNamespace(as_dict=lambda: given), path).to_dict()
+
+
 def panels(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    chart = draw_all_scores(given).to_dict()
+    chart = draw(given)
     # What the panels share stands above them.
     shared = {name: chart[name] for name in ("data", "datasets") if name in chart}
     return [{**shared, **panel} for panel in chart["concat"]]
@@ -319,7 +324,7 @@ def test_every_score_has_a_panel_over_the_same_states(count: int, blocks: int, c
         for i in range(count)
     }
     given = scan(scores, {key: (1, blocks)[i % 2] for i, key in enumerate(scores)})
-    assert draw_all_scores(given).to_dict()["columns"] == columns
+    assert draw(given)["columns"] == columns
     drawn = panels(given)
     assert [panel["title"] for panel in drawn] == [f"S{i}" for i in range(count)]
     for i, panel in enumerate(drawn):
@@ -361,12 +366,13 @@ def test_the_scale_is_logarithmic_only_where_one_state_dwarfs_the_others(values,
 
 @pytest.mark.parametrize("blocks", [1, 2, 4, 6, 7, 11, 12, 13, 24, 48])
 def test_the_top_state_always_has_a_tick(blocks: int):
-    given = scan({"nc1": score([*map(float, range(blocks + 1))])}, {"nc1": 1})
-    for small in (False, True):
-        panel = draw_panel(given, "nc1", small=small).to_dict()
+    content = score([*map(float, range(blocks + 1))])
+    for count, most in ((1, 13), (4, 7)):  # several panels stand beside each other, and are small
+        keys = [f"s{i}" for i in range(count)]
+        panel, *_ = panels(scan(dict.fromkeys(keys, content), dict.fromkeys(keys, 1)))
         ticks = layers(panel, "line")[0]["encoding"]["x"]["axis"]["values"]
         assert ticks[0] == 0 and ticks[-1] == blocks
-        assert ticks == sorted(set(ticks)) and len(ticks) <= (7 if small else 13)
+        assert ticks == sorted(set(ticks)) and len(ticks) <= most
 
 
 def test_scores_without_a_value_take_no_room():
@@ -379,7 +385,7 @@ def test_scores_without_a_value_take_no_room():
 )
 def test_charts_are_written_by_suffix(tmp_path: Path, suffix: str, start: bytes):
     path = tmp_path / f"scan{suffix}"
-    save_chart(draw_all_scores(scan()), path)
+    draw(scan(), path)
     assert path.read_bytes().startswith(start)
     if suffix == ".svg":
         assert "best: state 2" in path.read_text(encoding="utf-8")
@@ -387,7 +393,7 @@ def test_charts_are_written_by_suffix(tmp_path: Path, suffix: str, start: bytes)
 
 @pytest.mark.parametrize("name", ["scan.jpg", "scan", "scan.png.gz"])
 def test_another_suffix_is_refused(tmp_path: Path, name: str):
-    for refuse in (check_plot, lambda path: save_chart(draw_all_scores(scan()), path)):
+    for refuse in (check_plot, lambda path: draw(scan(), path)):
         with pytest.raises(
             InputError, match=rf"\.png, \.svg or \.pdf, got '{name}'; name it 'scan"
         ):

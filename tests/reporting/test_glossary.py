@@ -1,15 +1,16 @@
 """Words explained on pages."""
 
 import re
+from functools import partial
 from pathlib import Path
 
-from layerscout.reporting.html import GLOSSARY, Explainer
+from layerscout.reporting.html import GLOSSARY, explain_terms
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
 
 
 def test_a_word_is_explained_where_it_first_stands_and_no_text_is_lost():
-    explain = Explainer()
+    explain = partial(explain_terms, glossary=dict(GLOSSARY))
     first = explain("Plan (3, 6, 8) & <b>state</b> 2, by ν; state 3.")
     assert re.sub(r"<dfn[^>]*>|</dfn>", "", first) == (
         "Plan (3, 6, 8) &amp; &lt;b&gt;state&lt;/b&gt; 2, by ν; state 3."

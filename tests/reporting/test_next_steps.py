@@ -13,7 +13,7 @@ from layerscout.reporting import (
     write_command,
     write_next_command,
 )
-from layerscout.reporting.charts import LEAST_SPAN
+from layerscout.reporting.figures import LEAST_SPAN
 from layerscout.reporting.next_steps import choose_output
 from scan_content import scan
 

@@ -90,10 +90,9 @@ def _report(result: Comparison, folder: Path, plot: Path | None, printing: Print
         return
     say(console, f"{reporting.count_compared(content)} of {content['task']['name']}")
     key = reporting.choose_estimate(content)
-    estimate = reporting.name_estimate(key)
     for name, one in zip(reporting.name_maps(content), content["maps"], strict=True):
         console.print()
-        say(console, f"{name}: {estimate}", "bold")
+        say(console, f"{name}: {reporting.ESTIMATES[key]}", "bold")
         _print_map(console, one, key)
     console.print()
     say_wrapped(console, reporting.describe_clusters(content))

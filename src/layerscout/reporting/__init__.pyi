@@ -6,23 +6,21 @@ from .charts import (
     BEST as BEST,
     CURVE as CURVE,
     MUTED as MUTED,
-    THIRD as THIRD,
     check_plot as check_plot,
-    draw_similarity as draw_similarity,
-    draw_skips as draw_skips,
-    draw_truncation as draw_truncation,
+    draw_intervals as draw_intervals,
+    encode_colour as encode_colour,
     encode_values as encode_values,
     layer_rows as layer_rows,
+    list_ends as list_ends,
     place_side_by_side as place_side_by_side,
-    plot as plot,
     save_chart as save_chart,
     tight_scale as tight_scale,
 )
 from .comparison import (
+    ESTIMATES as ESTIMATES,
     choose_estimate as choose_estimate,
     count_compared as count_compared,
     describe_clusters as describe_clusters,
-    name_estimate as name_estimate,
     name_maps as name_maps,
 )
 from .content import (
@@ -37,6 +35,12 @@ from .evaluation import (
     tabulate_by_name as tabulate_by_name,
     tabulate_edits as tabulate_edits,
     tabulate_truncation as tabulate_truncation,
+)
+from .figures import (
+    draw_similarity as draw_similarity,
+    draw_skips as draw_skips,
+    draw_truncation as draw_truncation,
+    plot as plot,
 )
 from .html import (
     render_page as render_page,

@@ -1,4 +1,4 @@
-"""The charts of all verbs: curves, ranks and heat maps, and how they become files."""
+"""How all charts are drawn: their colours, axes and layers, and how they become files."""
 
 from __future__ import annotations
 
@@ -6,35 +6,32 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import altair as alt
 import vl_convert
 
 from layerscout.errors import InputError
-from layerscout.files import make_output_folder, write_files
-from layerscout.reporting.comparison import choose_estimate, name_estimate, name_maps, shorten_names
-from layerscout.reporting.evaluation import TRUNCATIONS
-from layerscout.reporting.scores import (
-    find_tied,
-    get_band,
-    get_details,
-    name_entry,
-    needs_log,
-    title_score,
-)
-from layerscout.reporting.words import (
-    format_entries,
-    format_number,
-    name_constant_answer,
-    name_measure,
-    start_line,
-)
-from layerscout.scores import name_score
+from layerscout.files import write_files
 
 # Both read well on white and on near-black.
 CURVE, BEST, THIRD = "#3f7fc4", "#e0701a", "#3f9c6b"
 MUTED, RULE = "#5b6470", "#d3d8de"
+# Colours of up to twelve things; they read well on white and on near-black.
+COLOURS = (
+    CURVE,
+    BEST,
+    THIRD,
+    "#a05fbf",
+    "#c2456b",
+    "#8a7a2e",
+    "#3aa0a8",
+    "#7a6a5a",
+    "#6f7fd0",
+    "#9a9a9a",
+    "#4f9a5f",
+    "#b07aa1",
+)
 LOOK: dict[str, Any] = {  # in the page, the style sheet sets the colours of both schemes
     "view": alt.ViewConfig(stroke=None),
     "axis": alt.AxisConfig(
@@ -132,321 +129,35 @@ def lay_out_entries(field: str, name: str, start: int, end: int, *, small: bool 
     )
 
 
-def draw_moves(scan: Mapping[str, Any]) -> list[alt.LayerChart]:
-    """Draw for each score how the ranks move over the checkpoints of a scan."""
-    stability = scan["stability"]
+def encode_colour(field: str, names: Sequence[str]) -> alt.Color:
+    """Colour by a field, in order of appearance, with a legend where there are several colours."""
+    domain = list(dict.fromkeys(names))
+    known = [COLOURS[number % len(COLOURS)] for number in range(len(domain))]
+    several = len(domain) > 1
+    legend = alt.Legend(orient="bottom", columns=2, labelLimit=220, symbolOpacity=1)
+    scale = alt.Scale(domain=domain, range=known)
+    return alt.Color(f"{field}:N", title=None, scale=scale, legend=legend if several else None)
+
+
+def list_ends(field: str, title: str | None = None, style: str = ".3f") -> list[alt.Tooltip]:
+    """List a mean and the ends of its interval."""
     return [
-        _draw_ranks(scan, key, stability["checkpoints"], score["ranks"])
-        for key, score in stability["scores"].items()
-        if any(map(any, score["ranks"]))
+        alt.Tooltip(f"{field}:Q", title=title or field, format=style),
+        alt.Tooltip("low:Q", format=".3f"),
+        alt.Tooltip("high:Q", format=".3f"),
     ]
 
 
-def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:
-    """Draw the metric over the state that the head reads, with the majority baseline."""
-    curves = content["truncation"]
-    top = max(map(len, curves.values())) - 1  # the untuned model may be deeper
-    shown = [(TRUNCATIONS[key], curves[key]) for key in TRUNCATIONS if curves.get(key)]
-    rows = [
-        {"state": state, "value": value, "head": name}
-        for name, values in shown
-        for state, value in enumerate(values)
-        if value is not None
-    ]
-    name = name_measure(content)
-    colours = dict(zip(TRUNCATIONS.values(), (CURVE, BEST, THIRD), strict=True))
-    names = [name for name, _ in shown]
-    scale = alt.Scale(domain=names, range=[colours[name] for name in names])
-    legend = alt.Legend(orient="top", direction="vertical", labelLimit=400)
-    base = alt.Chart().encode(
-        lay_out_entries("state", "state that the head reads", 0, top),
-        encode_values("value", name, 20, [row["value"] for row in rows]),
-        alt.Color("head:N", title=None, scale=scale, legend=legend),
-        tooltip=[
-            alt.Tooltip("state:Q"),
-            alt.Tooltip("head:N"),
-            alt.Tooltip("value:Q", title=name, format=".3f"),
-        ],
-    )
-    lines = base.mark_line(strokeWidth=2)
-    # Points lie above all else, so that they answer to a pointer.
-    layers = [*_rule_majority(content), lines, base.mark_point(filled=True, size=50, opacity=1)]
-    always = name_constant_answer(content["task"]["kind"])
-    description = f"{name} by the state that the head reads; dashed: always predicting {always}."
-    return layer_rows(rows, layers, description, height=280)
-
-
-def _rule_majority(content: Mapping[str, Any]) -> list[alt.Chart]:
-    """Draw what always predicting the same reaches as a dashed line, if that is known."""
-    if content.get("majority") is None:
+def draw_intervals(base: alt.Chart, rows: Sequence[Mapping[str, Any]]) -> list[alt.Chart]:
+    """Draw the intervals of those rows that have one."""
+    known = [row for row in rows if row["low"] is not None]
+    if not known:
         return []
-    ruled = alt.Chart(alt.InlineData(values=[{"value": content["majority"]}]))
-    return [ruled.mark_rule(color=MUTED, strokeDash=[4, 4]).encode(alt.Y("value:Q"))]
+    bars = base.properties(data=alt.InlineData(values=known)).mark_rule(opacity=0.45)
+    return [bars.encode(alt.Y("low:Q"), alt.Y2("high:Q"))]
 
 
-def draw_panel(scan: Mapping[str, Any], key: str, *, small: bool = False) -> alt.LayerChart:
-    """Draw one score: curve, points, shaded interval where it has one, and the best marked.
-
-    States that cannot be told apart from the best have hollow points.
-    """
-    score, best, top = scan["scores"][key], scan["best"].get(key), scan["model"]["blocks"]
-    rows, shaded = _collect_rows(scan, key)
-    name = name_entry(score)
-    title, start = ("state (0: embeddings)", 0) if name == "state" else (name, 1)
-    at = alt.Chart().encode(lay_out_entries("index", title, start, top, small=small))
-    ends = [row[end] for row in rows for end in ("value", "low", "high") if end in row]
-    base = at.encode(_lay_out_score(score, ends))
-    layers = [base.mark_line(color=CURVE), *_draw_points(base, rows, find_tied(scan, key))]
-    if shaded:
-        ends_of = (alt.Y("low:Q"), alt.Y2("high:Q"))
-        area = base.mark_area(color=CURVE, opacity=0.2, aria=False).encode(*ends_of)
-        # An entry between undefined ones has no area.
-        bars = base.mark_rule(color=CURVE, opacity=0.4, aria=False).encode(*ends_of)
-        layers = [area, bars, *layers]
-    if best is not None:
-        of_best = base.properties(data=alt.InlineData(values=[rows[best]]))
-        layers += _mark_best(of_best, f"best: {name} {best}", best / top, small)
-    # A finger or a pointer need not hit a point: an invisible column answers for each.
-    columns = at.mark_rule(opacity=0, strokeWidth=max(6, 260 // top), aria=False)
-    layers.append(columns.encode(tooltip=_list_tooltips(rows, name)))
-    height = 150 if small else 220
-    description = _describe_panel(scan, key)
-    return layer_rows(rows, layers, description, title=title_score(key), height=height)
-
-
-def _collect_rows(scan: Mapping[str, Any], key: str) -> tuple[list[dict[str, Any]], bool]:
-    """Return a row for each entry, with all that the tooltip shows, and whether there is a band."""
-    score = scan["scores"][key]
-    rows: list[dict[str, Any]] = [{"index": i, "value": v} for i, v in enumerate(score["values"])]
-    low, high = get_band(score)
-    if low:
-        rows = [row | {"low": a, "high": b} for row, a, b in zip(rows, low, high, strict=True)]
-    if fractions := get_details(score).get("signal_fraction"):
-        rows = [row | {"signal": share} for row, share in zip(rows, fractions, strict=True)]
-    if tied := find_tied(scan, key):
-        best = scan["best"][key]
-        rows = [
-            row | {"apart": f"not from {best}" if row["index"] in tied else None} for row in rows
-        ]
-    return rows, bool(low)
-
-
-def _list_tooltips(rows: Sequence[Mapping[str, Any]], name: str) -> list[alt.Tooltip]:
-    tooltips = [alt.Tooltip("index:Q", title=name)]
-    tooltips += [
-        alt.Tooltip(f"{end}:Q", format=".5~g") for end in ("value", "low", "high") if end in rows[0]
-    ]
-    if "signal" in rows[0]:
-        tooltips.append(alt.Tooltip("signal:Q", title="signal fraction", format=".0%"))
-    if "apart" in rows[0]:
-        tooltips.append(alt.Tooltip("apart:N", title="differs from the best"))
-    return tooltips
-
-
-def _draw_points(
-    base: alt.Chart, rows: Sequence[Mapping[str, Any]], hollow: Sequence[int]
-) -> list[alt.Chart]:
-    size = 36 if len(rows) <= 25 else 14
-    layers = [base.mark_point(color=CURVE, filled=True, opacity=1, size=size)]
-    if hollow:
-        chosen = [row for row in rows if row["index"] in hollow]
-        rings = base.properties(data=alt.InlineData(values=chosen), name="hollow")
-        # The style sheet of a page gives them the colour of what lies behind.
-        outline = rings.mark_point(
-            filled=False, stroke=CURVE, fill="white", opacity=1, size=1.4 * size, strokeWidth=1.5
-        )
-        layers.append(outline)
-    return layers
-
-
-def _mark_best(at_best: alt.Chart, name: str, share: float, small: bool) -> list[alt.Chart]:
-    """Mark the best entry with a diamond and its name, written where the panel has room."""
-    align: Literal["left", "center", "right"] = "center"
-    edge = 0.2 if small else 0.15
-    if not edge < share < 1 - edge:
-        align = "left" if share < 0.5 else "right"
-    label = at_best.mark_text(
-        text=name,
-        align=align,
-        baseline="bottom",
-        dy=-9,
-        color=BEST,
-        fontWeight="bold",
-        fontSize=11 if small else 12,
-    )
-    diamond = at_best.mark_point(
-        shape="diamond", filled=True, opacity=1, size=100 if small else 150, color=BEST
-    )
-    return [diamond, label]
-
-
-def _lay_out_score(score: Mapping[str, Any], ends: Sequence[float | None]) -> alt.Y:
-    """Choose the value scale: better is up, logarithmic where one entry would flatten the rest."""
-    known = [value for value in ends if value is not None]
-    turned = score["better"] == "lower"
-    name = "lower is better (axis reversed)" if turned else "higher is better"
-    if not needs_log(known):
-        only = len(set(known)) == 1  # what lies around a single value has no scale
-        axis = alt.Axis(values=known[:1], format="~g") if only else alt.Axis(tickCount=5)
-        return alt.Y(
-            "value:Q",
-            title=name,
-            scale=alt.Scale(zero=False, nice=False, padding=26, reverse=turned),
-            axis=axis,
-        )
-    powers = range(math.floor(math.log10(min(known))), math.ceil(math.log10(max(known))) + 1)
-    return alt.Y(
-        "value:Q",
-        title=name.replace("reversed)", "reversed, log)") if turned else f"{name} (log)",
-        scale=alt.Scale(type="log", nice=False, padding=26, reverse=turned),
-        axis=alt.Axis(values=[10.0**power for power in powers], format="~g"),
-    )
-
-
-def _describe_panel(scan: Mapping[str, Any], key: str) -> str:
-    """Say in one sentence what a panel shows, for those who cannot see it."""
-    score, best = scan["scores"][key], scan["best"].get(key)
-    text = f"{title_score(key)} of {score['of']} 0 to {scan['model']['blocks']}; "
-    if best is None:
-        return f"{text}no {name_entry(score)} could be scored."
-    value = format_number(score["values"][best])
-    text = f"{text}{score['better']} is better, {best} is best with {value}"
-    tied = find_tied(scan, key)
-    return f"{text}; tied with it within noise: {format_entries(tied)}." if tied else f"{text}."
-
-
-def _draw_ranks(
-    scan: Mapping[str, Any],
-    key: str,
-    checkpoints: Sequence[str],
-    ranks: Sequence[Sequence[int | None]],
-) -> alt.LayerChart:
-    """Draw a line for each state (or block) through its ranks; those that were best stand out."""
-    name, top = name_entry(scan["scores"][key]), scan["model"]["blocks"]
-    rows: list[dict[str, Any]] = [
-        {"checkpoint": place, "name": checkpoint, "entry": entry, "rank": rank}
-        for place, (checkpoint, row) in enumerate(zip(checkpoints, ranks, strict=True), start=1)
-        for entry, rank in enumerate(row)
-        if rank is not None
-    ]
-    ever_best = sorted({row["entry"] for row in rows if row["rank"] == 1})
-    stands_out = alt.FieldOneOfPredicate("entry", oneOf=ever_best)
-    base = alt.Chart().encode(
-        alt.X("checkpoint:O", title="checkpoint", axis=alt.Axis(labelAngle=0, grid=False)),
-        alt.Y(
-            "rank:Q",
-            title="rank (1 is best)",
-            scale=alt.Scale(domain=[1, top], reverse=True, nice=False, padding=8),
-            axis=alt.Axis(format="d", values=place_ticks(1, top, 12)),
-        ),
-        color=alt.condition(stands_out, alt.value(BEST), alt.value(CURVE)),
-        opacity=alt.condition(stands_out, alt.value(1), alt.value(0.75)),
-        detail="entry:N",
-    )
-    last = [row for row in rows if row["checkpoint"] == len(checkpoints)]
-    names = base.properties(data=alt.InlineData(values=last)).mark_text(
-        align="left", dx=8, fontSize=10
-    )
-    tooltips = [
-        alt.Tooltip("entry:Q", title=name),
-        alt.Tooltip("name:N", title="checkpoint"),
-        alt.Tooltip("rank:Q"),
-    ]
-    layers = [
-        base.mark_line(strokeWidth=2),
-        base.mark_point(filled=True, size=40).encode(tooltip=tooltips),
-        names.encode(text="entry:N"),
-    ]
-    return layer_rows(
-        rows,
-        layers,
-        f"Ranks of the {name}s by the {name_score(key)} at {len(checkpoints)} checkpoints; "
-        f"best at some checkpoint: {format_entries(ever_best)}.",
-        height=max(150, 11 * top),
-        title=title_score(key),
-    )
-
-
-def draw_epochs(content: Mapping[str, Any]) -> alt.LayerChart:
-    """Draw the metric of the kept run by epoch, with that of always predicting the same."""
-    curve = content["runs"][content["kept"]]["curve"]
-    name, kept = name_measure(content), content[content["keep"]]["epoch"]
-    rows = [{"epoch": one["epoch"], "value": one["value"]} for one in curve]
-    shown = [one["value"] for one in curve if one["value"] is not None]
-    shown += [] if content.get("majority") is None else [content["majority"]]
-    base = alt.Chart().encode(
-        lay_out_entries("epoch", "epoch", 1, max(2, len(rows))),
-        encode_values("value", f"{name} on validation", 20, shown),
-        tooltip=[alt.Tooltip("epoch:Q"), alt.Tooltip("value:Q", title=name, format=".3f")],
-    )
-    of_kept = base.properties(data=alt.InlineData(values=[r for r in rows if r["epoch"] == kept]))
-    layers = [
-        *_rule_majority(content),
-        base.mark_line(color=CURVE, strokeWidth=2),
-        base.mark_point(color=CURVE, filled=True, size=50, opacity=1),
-        of_kept.mark_point(color=BEST, filled=True, size=110, opacity=1),
-    ]
-    always = name_constant_answer(content["task"]["kind"])
-    description = (
-        f"{name} by epoch; the kept epoch has a larger point; dashed: always predicting {always}."
-    )
-    return layer_rows(rows, layers, description, height=220)
-
-
-# Values closer together than this do not span all colours: 0.49 and 0.51 are much the same.
-LEAST_SPAN = 0.1
-
-
-def draw_similarity(content: Mapping[str, Any], key: str) -> list[alt.LayerChart]:
-    """Draw the maps of one comparison, by "cka" or "cka_debiased".
-
-    States are counted from the lower left; those that do not vary stay blank.
-    """
-    charts, names, estimate = [], shorten_names(content), start_line(name_estimate(key))
-    for title, one in zip(name_maps(content), content["maps"], strict=True):
-        first, second = (names[number] for number in one["of"])
-        rows = [
-            {"row": row, "column": column, "value": value}
-            for row, line in zip(one["rows"], one[key], strict=True)
-            for column, value in zip(one["columns"], line, strict=True)
-            if value is not None
-        ]
-        chart = _draw_cells(
-            rows,
-            (one["columns"], f"state of {second}"),
-            (one["rows"], f"state of {first}"),
-            alt.Scale(domain=[0, 1], scheme="viridis", clamp=True),
-            estimate,
-            f"{estimate} of the states of {first} (vertical axis) and {second} (horizontal axis).",
-        )
-        charts.append(chart.properties(title=title, height=280))
-    return charts
-
-
-def draw_skips(content: Mapping[str, Any]) -> alt.LayerChart:
-    """Draw what is left of the metric when a span of blocks is skipped."""
-    blocks = list(range(1, content["model"]["blocks"] + 1))
-    rows = [
-        {"row": last, "column": first, "value": value}
-        for first, line in enumerate(content["skips"], start=1)
-        for last, value in enumerate(line, start=1)
-        if value is not None
-    ]
-    name = name_measure(content)
-    known = [row["value"] for row in rows] or [0.0]
-    low, high = min(known), max(known)
-    more = max(0.0, LEAST_SPAN - (high - low)) / 2
-    return _draw_cells(
-        rows,
-        (blocks, "first skipped block"),
-        (blocks, "last skipped block"),
-        alt.Scale(domain=[low - more, high + more], scheme="viridis"),
-        name,
-        f"{name} of the model without a span of blocks.",
-    ).properties(height=340)
-
-
-def _draw_cells(
+def draw_cells(
     rows: Sequence[Mapping[str, Any]],
     right: tuple[Sequence[int], str],
     up: tuple[Sequence[int], str],
@@ -457,114 +168,37 @@ def _draw_cells(
     """Draw cells `row`, `column`, `value`; axes have their entries and a title."""
     (columns, title_right), (lines, title_up) = right, up
     same = title_right == title_up
-
-    def axis(entries: Sequence[int]) -> alt.Axis:
-        shown = place_ticks(entries[0], entries[-1], 12) if len(entries) > 1 else list(entries)
-        return alt.Axis(values=shown, labelAngle=0, grid=False, domain=False, ticks=False)
-
-    cells = alt.Chart().mark_rect(aria=False)
-    cells = cells.encode(
-        alt.X("column:O", title=title_right, axis=axis(columns), scale=alt.Scale(domain=columns)),
-        alt.Y("row:O", title=title_up, axis=axis(lines), scale=alt.Scale(domain=lines[::-1])),
-        alt.Color(
-            "value:Q",
-            title=name,
-            scale=scale,
-            legend=alt.Legend(orient="bottom", gradientLength=140, gradientThickness=10),
-        ),
-        tooltip=[
-            # Two entries of one name would be one.
-            alt.Tooltip("row:Q", title=f"{title_up} (vertical)" if same else title_up),
-            alt.Tooltip("column:Q", title=title_right),
-            alt.Tooltip("value:Q", title=name, format=".3f"),
-        ],
+    across, upward = (
+        alt.Axis(
+            values=place_ticks(entries[0], entries[-1], 12),
+            labelAngle=0,
+            grid=False,
+            domain=False,
+            ticks=False,
+        )
+        for entries in (columns, lines)
+    )
+    cells = (
+        alt.Chart()
+        .mark_rect(aria=False)
+        .encode(
+            alt.X("column:O", title=title_right, axis=across, scale=alt.Scale(domain=columns)),
+            alt.Y("row:O", title=title_up, axis=upward, scale=alt.Scale(domain=lines[::-1])),
+            alt.Color(
+                "value:Q",
+                title=name,
+                scale=scale,
+                legend=alt.Legend(orient="bottom", gradientLength=140, gradientThickness=10),
+            ),
+            tooltip=[
+                # Two entries of one name would be one.
+                alt.Tooltip("row:Q", title=f"{title_up} (vertical)" if same else title_up),
+                alt.Tooltip("column:Q", title=title_right),
+                alt.Tooltip("value:Q", title=name, format=".3f"),
+            ],
+        )
     )
     return layer_rows(rows, [cells], description)
-
-
-class _Result(Protocol):
-    """The result of a verb."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the content of its JSON file."""
-
-
-def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) -> alt.TopLevelMixin:
-    """Draw what a verb found; in a notebook the chart shows itself.
-
-    Args:
-        result: a scan (the curve of every score), one or several comparisons (their maps, in one
-            colour scale) or an evaluation (its truncation curves, and its map of skipped spans).
-        path: a .png, .svg or .pdf to write the chart to as well.
-
-    Raises:
-        InputError: if there is nothing to draw, or `path` has another suffix or cannot be written.
-    """
-    several = result if isinstance(result, Sequence) else [result]
-    contents = [one.as_dict() for one in several]
-    verbs = {content["verb"] for content in contents}
-    chart: alt.TopLevelMixin
-    if verbs == {"compare"}:
-        chart = _draw_comparisons(contents)
-    elif len(contents) == 1 and verbs == {"scan"}:
-        chart = draw_all_scores(contents[0])
-    elif len(contents) == 1 and verbs == {"evaluate"}:
-        chart = _draw_evaluation(contents[0])
-    else:
-        raise InputError(
-            "plot takes one scan, one evaluation, or one or several comparisons, got "
-            f"{len(contents)} of {', '.join(sorted(verbs)) or 'nothing'}; plot them one by one"
-        )
-    if path is not None:
-        save_chart(chart, make_output_folder(Path(path).parent) / Path(path).name)
-    return chart
-
-
-def draw_all_scores(scan: Mapping[str, Any]) -> alt.ConcatChart:
-    """Draw every score of a scan (the content of `scan.json`), one panel each.
-
-    Up is better in all of them: the axis of a score that is better when lower is turned.
-    """
-    scores = scan["scores"]
-    # Without a value there is nothing to draw, unless nothing at all could be scored.
-    keys = [key for key in scores if scan["best"].get(key) is not None] or list(scores)
-    columns = 1 if len(keys) <= 3 else 2 if len(keys) <= 8 else 3
-    width, height = {1: (560, 240), 2: (380, 190), 3: (300, 160)}[columns]
-    panels = [
-        draw_panel(scan, key, small=columns > 1).properties(width=width, height=height)
-        for key in keys
-    ]
-    name = alt.TitleParams(
-        scan["model"]["name"], subtitle=scan["task"]["name"], fontSize=16, limit=620, offset=16
-    )
-    return place_side_by_side(panels, columns, title=name)
-
-
-def _draw_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> alt.ConcatChart:
-    """Draw the maps of comparisons (the content of `compare.json`) in one scale of colours."""
-    few = "cka_debiased" in map(choose_estimate, comparisons)
-    maps = [
-        chart.properties(width=220, height=220)
-        for content in comparisons
-        for chart in draw_similarity(content, "cka_debiased" if few else "cka")
-    ]
-    return place_side_by_side(maps, min(3, len(maps)))
-
-
-def _draw_evaluation(content: Mapping[str, Any]) -> alt.ConcatChart:
-    """Draw an evaluation (the content of `evaluate.json`): its curves and its map of spans."""
-    charts = []
-    if content["truncation"]:
-        charts.append(draw_truncation(content).properties(width=440, height=280))
-    if content["skips"]:
-        charts.append(draw_skips(content).properties(width=280, height=280))
-    if not charts:
-        raise InputError(
-            "only the edits truncate and skip are drawn, and this evaluation has neither; add one"
-        )
-    both = place_side_by_side(charts, 2, spacing=36)
-    separate: alt.ConcatChart = both.resolve_scale(color="independent")
-    return separate
 
 
 def check_plot(path: Path) -> None:

@@ -11,10 +11,8 @@ from layerscout.reporting.content import Table
 from layerscout.reporting.words import count_examples, format_decimals, start_line
 from layerscout.scores import small_sample_warning
 
-
-def name_estimate(key: str) -> str:
-    """Name an estimate of CKA, "cka" or "cka_debiased", within a sentence."""
-    return "CKA" if key == "cka" else "debiased CKA"
+# The estimates of CKA, as they are called within a sentence.
+ESTIMATES = {"cka": "CKA", "cka_debiased": "debiased CKA"}
 
 
 def shorten_names(content: Mapping[str, Any]) -> list[str]:
@@ -69,7 +67,7 @@ def describe_clusters(content: Mapping[str, Any]) -> list[str]:
         first = first_state(content["pooling"])
         spans = f"states {first} to {one['split']} and {one['split'] + 1} to {model['blocks']}"
         measured = (
-            f"{name_estimate(key)} {one['lower']:.2f} and {one['upper']:.2f} within them and "
+            f"{ESTIMATES[key]} {one['lower']:.2f} and {one['upper']:.2f} within them and "
             f"{one['between']:.2f} between, contrast {one['contrast']:.2f}"
         )
         if clusters[other] is not None:
@@ -108,7 +106,7 @@ def tabulate_map(one: Mapping[str, Any], name: str, key: str) -> Table:
         for state, line in reversed(list(zip(one["rows"], one[key], strict=True)))
     ]
     return Table(
-        f"{start_line(name_estimate(key))}, {name}.",
+        f"{start_line(ESTIMATES[key])}, {name}.",
         ["State", *map(str, one["columns"])],
         rows,
         folded=True,

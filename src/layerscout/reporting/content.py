@@ -68,12 +68,6 @@ class Section:
     code: str = ""
     heading: bool = False
 
-    @property
-    def empty(self) -> bool:
-        """Return whether there is nothing to show but the title."""
-        content = self.paragraphs or self.charts or self.table or self.commands or self.facts
-        return not (content or self.code or self.heading)
-
 
 # What LaTeX writes in another way.
 SIGNS = {

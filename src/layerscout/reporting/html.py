@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
@@ -27,30 +27,32 @@ def render_result(content: Mapping[str, Any], folder: str = ".") -> str:
 def render_page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> str:
     """Render one HTML page from `sections`; it loads nothing and carries `data` whole, as JSON.
 
-    Empty sections are left out. Only the one script whose hash the page states may run, whatever
-    the texts contain.
+    Sections that have nothing but a title are left out. Only the one script whose hash the page
+    states may run, whatever the texts contain.
     """
-    content = _bundle_script()
-    digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-    return _load_template().render(
+    template, script = _load_template()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    shown = [
+        one
+        for one in sections
+        if one.heading
+        or one.code
+        or one.table
+        or any((one.paragraphs, one.charts, one.commands, one.facts))
+    ]
+    return template.render(
         title=title,
-        sections=[section for section in sections if not section.empty],
+        sections=shown,
         data=data,
-        explain=Explainer(),
-        script=content,
+        explain=partial(explain_terms, glossary=dict(GLOSSARY)),
+        script=script,
         script_hash=f"sha256-{digest}",
     )
 
 
 @cache
-def _bundle_script() -> str:
-    """Bundle the chart libraries and the lines that draw: the one script of a page."""
-    lines = (resources.files("layerscout.reporting") / "page.js").read_text(encoding="utf-8")
-    return str(vl_convert.javascript_bundle(lines))
-
-
-@cache
-def _load_template() -> jinja2.Template:
+def _load_template() -> tuple[jinja2.Template, str]:
+    """Return the template and its one script: the chart libraries and the lines that draw."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("layerscout.reporting", "."),
         autoescape=True,
@@ -61,7 +63,8 @@ def _load_template() -> jinja2.Template:
     environment.filters["fit_page"] = fit_page
     # Undefined values are null in our files; a NaN would not be JSON at all.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
-    return environment.get_template("page.html")
+    lines = (resources.files("layerscout.reporting") / "page.js").read_text(encoding="utf-8")
+    return environment.get_template("page.html"), vl_convert.javascript_bundle(lines)
 
 
 # What finds a word in a text, and what it means; a plan is explained with its own numbers.
@@ -75,20 +78,16 @@ GLOSSARY = {
 }
 
 
-class Explainer:
-    """Explains each word of the glossary once: where it first stands in the texts of a page."""
+def explain_terms(text: str, glossary: dict[str, str]) -> Markup:
+    """Escape a text; the words of a glossary that stand in it become terms with a meaning.
 
-    def __init__(self) -> None:
-        """Begin a page."""
-        self._left = dict(GLOSSARY)
-
-    def __call__(self, text: str) -> Markup:
-        """Escape a text; words that were not explained before become terms with a meaning."""
-        matches = {p: match for p in self._left if (match := re.search(p, text))}
-        parts, end = [], 0
-        for pattern, match in sorted(matches.items(), key=lambda each: each[1].start()):
-            meaning = escape(match.expand(self._left.pop(pattern)))
-            term = f'<dfn tabindex="0" data-meaning="{meaning}">{escape(match[0])}</dfn>'
-            parts += [escape(text[end : match.start()]), Markup(term)]
-            end = match.end()
-        return Markup("").join([*parts, escape(text[end:])])
+    They leave the glossary, so that each is explained once on a page, where it first stands.
+    """
+    matches = {p: match for p in glossary if (match := re.search(p, text))}
+    parts, end = [], 0
+    for pattern, match in sorted(matches.items(), key=lambda each: each[1].start()):
+        meaning = escape(match.expand(glossary.pop(pattern)))
+        term = f'<dfn tabindex="0" data-meaning="{meaning}">{escape(match[0])}</dfn>'
+        parts += [escape(text[end : match.start()]), Markup(term)]
+        end = match.end()
+    return Markup("").join([*parts, escape(text[end:])])

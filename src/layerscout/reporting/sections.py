@@ -7,14 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from layerscout.reporting.charts import (
-    draw_epochs,
-    draw_moves,
-    draw_panel,
-    draw_similarity,
-    draw_skips,
-    draw_truncation,
-)
 from layerscout.reporting.comparison import (
     choose_estimate,
     count_compared,
@@ -33,6 +25,14 @@ from layerscout.reporting.evaluation import (
     tabulate_edits,
     tabulate_spans,
     tabulate_truncation,
+)
+from layerscout.reporting.figures import (
+    draw_epochs,
+    draw_moves,
+    draw_panel,
+    draw_similarity,
+    draw_skips,
+    draw_truncation,
 )
 from layerscout.reporting.next_steps import (
     describe_tuning,

@@ -14,9 +14,11 @@ from layerscout.reporting import (
     BEST,
     CURVE,
     MUTED,
-    THIRD,
+    draw_intervals,
+    encode_colour,
     encode_values,
     layer_rows,
+    list_ends,
     tight_scale,
     title_score,
 )
@@ -30,21 +32,6 @@ from layerscout.studies.tables import (
     select_rows,
 )
 
-# Colours of up to twelve things; they read well on white and on near-black.
-COLOURS = (
-    CURVE,
-    BEST,
-    THIRD,
-    "#a05fbf",
-    "#c2456b",
-    "#8a7a2e",
-    "#3aa0a8",
-    "#7a6a5a",
-    "#6f7fd0",
-    "#9a9a9a",
-    "#4f9a5f",
-    "#b07aa1",
-)
 # What quality is drawn over: the title of its axis, how its ticks are written, and its name.
 COSTS = {
     "share": ("training FLOPs, share of full fine-tuning", "~%", "training cost"),
@@ -75,7 +62,7 @@ def _draw_strategies(name: str, points: Sequence[Row], cost: str) -> alt.LayerCh
     tooltips = [
         alt.Tooltip("name:N", title="strategy"),
         alt.Tooltip("plan:N"),
-        *_list_ends("metric"),
+        *list_ends("metric"),
         alt.Tooltip("seconds:Q", title="seconds per trial", format=",.1f"),
         alt.Tooltip("share:Q", title="training FLOPs", format=".0%"),
         *([] if cost == "share" else [alt.Tooltip("cost:Q", title=called, format=".3s")]),
@@ -84,11 +71,11 @@ def _draw_strategies(name: str, points: Sequence[Row], cost: str) -> alt.LayerCh
     front = base.transform_filter("datum.front").mark_line(
         color=MUTED, strokeDash=[4, 3], interpolate="step-after"
     )
-    coloured = base.encode(_encode_colour("family", [point["family"] for point in points]))
+    coloured = base.encode(encode_colour("family", [point["family"] for point in points]))
     dots = coloured.mark_point(filled=True, opacity=1, size=70).encode(tooltip=tooltips)
     return layer_rows(
         points,
-        [front, *_draw_intervals(coloured, points), dots],
+        [front, *draw_intervals(coloured, points), dots],
         f"{name}: metric over {called} for {len(points)} strategies.",
         title=name,
     )
@@ -161,15 +148,15 @@ def _draw_means(
     base = alt.Chart().encode(
         right,
         encode_values("value", title, values=shown),
-        _encode_colour("color", colors),
+        encode_colour("color", colors),
         *([] if line else [alt.XOffset("color:N", scale=alt.Scale(domain=colors))]),
     )
     tooltips = [alt.Tooltip(right["shorthand"], title=place)]
     tooltips += [alt.Tooltip("color:N", title=color)] if color else []
     if means[0]["plan"] != "–":
         tooltips += [alt.Tooltip("label:N", title="strategy"), alt.Tooltip("plan:N")]
-    tooltips += [*_list_ends("value", title, ".4~f"), alt.Tooltip("n:Q", title="trials")]
-    layers = _draw_intervals(base, means) + _draw_dashed(base, dashed, colors)
+    tooltips += [*list_ends("value", title, ".4~f"), alt.Tooltip("n:Q", title="trials")]
+    layers = draw_intervals(base, means) + _draw_dashed(base, dashed, colors)
     layers += [base.mark_line(strokeWidth=2)] if line else []
     layers.append(base.mark_point(filled=True, opacity=1, size=50).encode(tooltip=tooltips))
     spread = "two standard deviations" if spec.spread == "double" else "95 % intervals"
@@ -183,11 +170,11 @@ def _draw_dashed(base: alt.Chart, rows: Sequence[Row], colors: Sequence[str]) ->
     data = alt.InlineData(values=list(rows))
     if rows[0]["x"] is not None:
         lines = base.properties(data=data).mark_line(strokeWidth=2, strokeDash=[5, 4])
-        return [*_draw_intervals(base, rows), lines]
-    levels = alt.Chart(data).encode(alt.Y("value:Q"), _encode_colour("color", colors))
+        return [*draw_intervals(base, rows), lines]
+    levels = alt.Chart(data).encode(alt.Y("value:Q"), encode_colour("color", colors))
     known = alt.InlineData(values=[row for row in rows if row["low"] is not None])
     bands = levels.properties(data=known).mark_rect(opacity=0.12)
-    tooltips = [alt.Tooltip("color:N", title="level"), *_list_ends("value")]
+    tooltips = [alt.Tooltip("color:N", title="level"), *list_ends("value")]
     return [
         bands.encode(alt.Y("low:Q"), alt.Y2("high:Q")),
         levels.mark_rule(strokeWidth=2, strokeDash=[5, 4]).encode(tooltip=tooltips),
@@ -251,7 +238,7 @@ def _draw_strip(name: str, rows: Sequence[Row], axis: str, color: str | None) ->
     base = alt.Chart().encode(_lay_out_places(values, axis.replace("_", " "), line=False))
     dots = base.mark_point(filled=True, opacity=0.5, size=40).encode(
         encode_values("value", title, values=[row["value"] for row in values]),
-        _encode_colour("color", [row["color"] for row in values]),
+        encode_colour("color", [row["color"] for row in values]),
         tooltip=[
             alt.Tooltip("x:O", title=axis),
             alt.Tooltip("value:Q", format=".3f"),
@@ -298,34 +285,6 @@ def _draw_fit(name: str, rows: Sequence[Row], x: str, y: str) -> alt.LayerChart:
         f"{name}: {titles[1]} over {titles[0]} of every state; {fit}.",
         title=alt.TitleParams(name, subtitle=fit),
     )
-
-
-def _draw_intervals(base: alt.Chart, rows: Sequence[Mapping[str, Any]]) -> list[alt.Chart]:
-    """Draw the intervals of those rows that have one."""
-    known = [row for row in rows if row["low"] is not None]
-    if not known:
-        return []
-    bars = base.properties(data=alt.InlineData(values=known)).mark_rule(opacity=0.45)
-    return [bars.encode(alt.Y("low:Q"), alt.Y2("high:Q"))]
-
-
-def _list_ends(field: str, title: str | None = None, style: str = ".3f") -> list[alt.Tooltip]:
-    """List a mean and the ends of its interval."""
-    return [
-        alt.Tooltip(f"{field}:Q", title=title or field, format=style),
-        alt.Tooltip("low:Q", format=".3f"),
-        alt.Tooltip("high:Q", format=".3f"),
-    ]
-
-
-def _encode_colour(field: str, names: Sequence[str]) -> alt.Color:
-    """Colour by a field, in order of appearance, with a legend where there are several colours."""
-    domain = list(dict.fromkeys(names))
-    known = [COLOURS[number % len(COLOURS)] for number in range(len(domain))]
-    several = len(domain) > 1
-    legend = alt.Legend(orient="bottom", columns=2, labelLimit=220, symbolOpacity=1)
-    scale = alt.Scale(domain=domain, range=known)
-    return alt.Color(f"{field}:N", title=None, scale=scale, legend=legend if several else None)
 
 
 Row = Mapping[str, Any]

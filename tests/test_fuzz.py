@@ -76,7 +76,7 @@ changes = st.lists(
             st.text(max_size=6).map(lambda text: text.encode("utf-8", "surrogatepass")),
             st.sampled_from([b'"', b"\n", b"\r", b"\0", b"\t", b",", b"\xff\xfe", b"\xed\xa0\x80"]),
             st.sampled_from([b"null", b"NaN", b"1e999", b"{}", b"[[[[", b"-1", b'"label"']),
-            st.sampled_from([b"[" * 2_000, b'{"a":' * 2_000]),
+            st.sampled_from([b"[" * 2_000, b'{"a":' * 2_000, b"PAR1", b"\xef\xbb\xbf"]),
         ),
     ),
     min_size=1,
@@ -112,6 +112,7 @@ def test_data(tmp_path_factory, kind, changes):
     suffix = "jsonl" if kind == "lists" else kind
     path = tmp_path_factory.mktemp("data") / f"train.{suffix}"
     path.write_bytes(changed(valid(kind, path), changes))
+    refused_or_not(lambda: Task.load(path, text="text", label="label", regression=True))
     task = refused_or_not(lambda: Task.load(path))
     if task is not None:
         assert len(task.train) and len(task.labels) >= 1 + (task.kind == "classification")

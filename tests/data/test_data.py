@@ -57,62 +57,104 @@ def test_numbers_in_text_files_are_recognised(
 
 
 def test_other_floats_need_regression(write: Write) -> None:
-    path = write("x.csv", many("0.5,1"))
-    expect_refused("--task … --regression … line 2 … 0.5", Task.load, path)
-    expect_refused("0.5", Task.from_lists, ["a", "b"], [0.5, 1.0])
-    task = Task.load(path, regression=True)
+    task = Task.load(write("x.csv", many("0.5,1")), regression=True)
     assert task.kind == "regression" and task.labels == () and task.metric == "pearson_spearman"
     assert task.train.labels.dtype == np.float64 and task.train.labels.tolist() == [0.5, 1, 0.5, 1]
 
 
-@pytest.mark.parametrize("value", ["x", "inf", True, math.inf, 10**400, "1.5"])
-def test_regression_wants_finite_numbers(value: Any) -> None:
-    labels = [1.0, 2.0, value]
-    words = "finite numbers … row 2"
-    expect_refused(words, Task.from_lists, ["a", "b", "c"], labels, regression=True)
+FINITE = "finite numbers … row 2"
+ONE = "a label must be one string or number … row 1 … name another with --label"
+MISSING = "every row needs a label … 2 missing … row 1"
+LONG = [f"'s {number} certainly laudable {'words ' * 20}" for number in range(95)]
+NUMBERS = {"regression": True}
+WRONG: list[tuple[list[Any], dict[str, Any], str]] = [
+    ([0.5, 1.0], {}, "classes must be strings or integers … 0.5 … row 0 … --regression … --task"),
+    *(([1.0, 2.0, x], NUMBERS, FINITE) for x in ("x", "inf", True, math.inf, 10**400, "1.5")),
+    ([1.5, 1.5], NUMBERS, "differ"),
+    ([[0], [0, 1]], NUMBERS, "leave out --task and --regression"),
+    *(([1, value], {}, "row 1 … write all of them as lists") for value in ([1, 2], [])),
+    *(([1, value], {}, ONE) for value in ({"a": 1}, b"x")),
+    *((["x", gap, "x", gap], {}, MISSING) for gap in (None, math.nan, "", np.nan)),
+    (["1", 1], {}, "one type … int, str"),
+    ([True, 1], {}, "one type … bool, int"),
+    (
+        list(range(50)),
+        {},
+        "at least 2 examples … '0' and of 49 other classes … --regression",
+    ),
+    (
+        [*LONG, *"abcdeabcde"],
+        {},
+        "every class needs at least 2 examples … 'label' of task has 100 different values in 105 "
+        "rows; is it the column of labels? name another with --label",
+    ),
+    # Where others have several, one is quoted.
+    ([*LONG, *"ab" * 100], {}, f"has 1 of {LONG[0][:57]!r}... and of 94 other classes in row 0"),
+]
 
 
-def test_regression_wants_numbers_that_differ() -> None:
-    expect_refused("differ", Task.from_lists, ["a", "b"], [1.5, 1.5], regression=True)
-    words = "leave out --regression"
-    expect_refused(words, Task.load, "demo", task="sst2", text="text", regression=True)
+@pytest.mark.parametrize(("labels", "options", "words"), WRONG)
+def test_labels_that_are_none(labels: list[Any], options: dict[str, Any], words: str) -> None:
+    texts = [f"text {number}" for number in range(len(labels))]
+    expect_refused(words, Task.from_lists, texts, labels, **options)
 
 
-@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, [], b"x"])
-def test_lists_are_no_labels(value: Any) -> None:
-    line = expect_refused("row 1", Task.from_lists, ["a", "b"], [1, value])
-    assert ("write all of them as lists" in line) == isinstance(value, list)
+SST2 = "sentence,label\na,0\nb,1\nc,0\nd,{}\n"
+OUTSIDE = "0 negative, 1 positive … '{}' … line 5 … --task"
 
 
-def test_lists_are_no_labels_of_other_kinds(write: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "options", "words"),
+    [
+        (many("0.5,1"), {}, "--task … --regression … line 2 … 0.5"),
+        *(
+            (f'text,label\n"a\nb",1\nc,{gap}\nd,{gap}\n', {}, "2 missing … line 4")
+            for gap in ("", "nan", "NaN")
+        ),
+        (many("x,x"), {}, "at least 2 classes … 'x'"),
+        (
+            "text,label\na,x\nb,x\nc,y\n",
+            {},
+            "at least 2 examples … 'y' … line 4 … drop or merge such classes",
+        ),
+        *(
+            (SST2.format(value), {"task": "sst2"}, OUTSIDE.format(value))
+            for value in ("2", "1.5", "good", "1e400")
+        ),
+        ("sentence,label\na,0\nb,0\n", {"task": "sst2"}, "no 'positive'"),
+        (
+            "".join(["text,label\n", *(f"text {n},{' bc'[n % 3]}\n" for n in range(6))]),
+            {},
+            "every row needs a label",
+        ),
+        (
+            "text,label\na,love\nb,love\nc,joy\nd,joy\ne, Love \n",
+            {},
+            "1 of ' Love ' in line 6 … it differs from 'love' only in case or spaces",
+        ),
+    ],
+)
+def test_labels_of_files_that_are_none(
+    write: Write, content: str, options: dict[str, Any], words: str
+) -> None:
+    line = expect_refused(words, Task.load, write("x.csv", content), **options)
+    assert "--regression" not in line or "0.5" in line
+
+
+def test_lists_are_no_labels_of_a_known_task(write: Write, tmp_path: Path) -> None:
     columns = {"sentence": ["a", "b"], "labels": [[0], [0, 1]]}
     words = "leave out --task and --regression"
-    for asked in ({"task": "sst2"}, {"regression": True}):
-        expect_refused(words, Task.load, parquet(tmp_path / "x.parquet", columns), **asked)
+    for options in ({"task": "sst2"}, NUMBERS):
+        expect_refused(words, Task.load, parquet(tmp_path / "x.parquet", columns), **options)
         path = write("x.jsonl", as_jsonl(columns))
-        expect_refused(f"line 1 … {words}", Task.load, path, **asked)
-
-
-@pytest.mark.parametrize("gap", [None, math.nan, "", np.nan])
-def test_missing_labels_are_counted(gap: Any) -> None:
-    words = "every row needs a label … 2 missing … row 1"
-    expect_refused(words, Task.from_lists, ["a", "b", "c", "d"], ["x", gap, "x", gap])
-
-
-@pytest.mark.parametrize("gap", ["", "nan", "NaN"])
-def test_missing_labels_in_text_files_name_the_line(write: Write, gap: str) -> None:
-    content = f'text,label\n"a\nb",1\nc,{gap}\nd,{gap}\n'
-    expect_refused("2 missing … line 4", Task.load, write("x.csv", content))
+        expect_refused(f"line 1 … {words}", Task.load, path, **options)
+    words = "leave out --regression"
+    expect_refused(words, Task.load, "demo", task="sst2", text="text", regression=True)
 
 
 def test_unlabelled_test_rows_are_missing_for_a_known_task(tmp_path: Path) -> None:
     path = parquet(tmp_path / "test.parquet", {"sentence": list("abcd"), "label": [-1] * 4})
     expect_refused("4 missing … -1 … row 0", Task.load, path, task="sst2")
-
-
-def test_labels_of_several_types_are_refused() -> None:
-    expect_refused("one type … int, str", Task.from_lists, ["a", "b"], ["1", 1])
-    expect_refused("one type … bool, int", Task.from_lists, ["a", "b"], [True, 1])
 
 
 @pytest.mark.parametrize(("rare", "metric"), [(4, "accuracy"), (3, "macro_f1")])
@@ -128,35 +170,6 @@ def test_one_class_that_prevails_is_no_success(rare: int, metric: str) -> None:
     assert nearly.warnings[0].startswith("498 of 500 training rows are 'good'")
 
 
-def test_one_class_or_one_example_is_too_few(write: Write) -> None:
-    expect_refused("at least 2 classes … 'x'", Task.load, write("x.csv", many("x,x")))
-    line = expect_refused(
-        "at least 2 examples … 'y' … line 4",
-        Task.load,
-        write("y.csv", "text,label\na,x\nb,x\nc,y\n"),
-    )
-    assert "--regression" not in line
-
-
-def test_a_class_a_row_is_refused() -> None:
-    texts = [str(number) for number in range(50)]
-    words = "at least 2 examples … '0' and of 49 other classes … --regression"
-    expect_refused(words, Task.from_lists, texts, list(range(50)))
-
-
-def test_texts_that_are_given_as_labels_are_told() -> None:
-    texts = [f"'s {number} certainly laudable {'words ' * 20}" for number in range(95)]
-    words = (
-        "every class needs at least 2 examples … 'label' of task has 100 different values in 105 "
-        "rows; is it the column of labels? name another with --label"
-    )
-    names = [*texts, *"abcdeabcde"]
-    expect_refused(words, Task.from_lists, list("x" * 105), names)
-    # Where others have several, one is quoted.
-    found = f"has 1 of {texts[0][:57]!r}... and of 94 other classes in row 0"
-    expect_refused(found, Task.from_lists, list("x" * 295), [*texts, *"ab" * 100])
-
-
 def test_labels_of_a_known_task_may_be_names(write: Write) -> None:
     content = "sentence1\tsentence2\tlabel\na\tb\tnot_entailment\nc\td\tEntailment\n" * 2
     content = content.removesuffix("\n").replace("\nsentence1\tsentence2\tlabel", "")
@@ -165,17 +178,6 @@ def test_labels_of_a_known_task_may_be_names(write: Write) -> None:
     passages = {"question": list("abcd"), "passage": list("abcd"), "label": [True, False] * 2}
     task = Task.load(write("x.jsonl", as_jsonl(passages)), task="boolq")
     assert task.train.labels.tolist() == [1, 0, 1, 0]
-
-
-def test_labels_outside_a_known_task_are_refused(write: Write) -> None:
-    sst2 = "sentence,label\na,0\nb,1\nc,0\nd,{}\n"
-    for value in ("2", "1.5", "good", "1e400"):
-        path = write("x.csv", sst2.format(value))
-        words = f"0 negative, 1 positive … '{value}' … line 5 … --task"
-        expect_refused(words, Task.load, path, task="sst2")
-    expect_refused(
-        "no 'positive'", Task.load, write("y.csv", "sentence,label\na,0\nb,0\n"), task="sst2"
-    )
 
 
 def test_names_of_files_never_imply_a_task(write: Write, tmp_path: Path) -> None:
@@ -312,14 +314,12 @@ def test_codes_with_leading_zeros_stay_as_they_are(write: Write) -> None:
     assert Task.load(write("codes.csv", f"text,label\n{rows}")).labels == ("01", "1", "10")
 
 
-def test_labels_that_no_file_can_hold(write: Write) -> None:
+def test_half_a_surrogate_pair_is_no_label(write: Write) -> None:
     half = "".join(
         f'{{"text": "text {row}", "label": "{("a", chr(92) + "ud800")[row % 2]}"}}\n'
         for row in range(6)
     )
     expect_refused("valid Unicode … line 2", Task.load, write("half.jsonl", half))
-    blank = "".join(f"text {row},{(' ', 'b', 'c')[row % 3]}\n" for row in range(6))
-    expect_refused("every row needs a label", Task.load, write("blank.csv", f"text,label\n{blank}"))
 
 
 # --- Rows held out -----------------------------------------------------------------------------
@@ -351,8 +351,13 @@ def test_rows_held_out_are_those_of_load_with_the_same_seed(write: Write) -> Non
     assert texts[0] == texts[1] == texts[2] != texts[3]
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, math.nan, 0.001])
-def test_rows_that_cannot_be_held_out(fraction: float) -> None:
+@pytest.mark.parametrize(
+    ("fraction", "words"),
+    [
+        *((fraction, "between 0 and 1") for fraction in (0.0, 1.0, -0.1, 1.5, math.nan)),
+        (0.001, "leaves one part empty"),
+    ],
+)
+def test_rows_that_cannot_be_held_out(fraction: float, words: str) -> None:
     task = Task.from_lists(list("abcdef"), [0, 1, 0, 1, 0, 1])
-    line = expect_refused("", task.hold_out, fraction, 0)
-    assert "between 0 and 1" in line or "leaves one part empty" in line
+    expect_refused(words, task.hold_out, fraction, 0)

@@ -92,11 +92,11 @@ def test_the_difference_of_two_accuracies_has_the_interval_of_agresti_and_min():
     labels = np.zeros(100, np.int64)
     first, second = (np.eye(2)[wrong.astype(int)] for wrong in (np.zeros(100), np.zeros(100)))
     first[:12], second[8:12], second[60:63] = [0, 1], [0, 1], [0, 1]  # 8 gained, 3 lost
-    found, (low, high) = find_difference("accuracy", labels, (first, second))
+    difference, (low, high) = find_difference("accuracy", labels, (first, second))
     # p_c' = (c + 1/2) / (n + 2) in each cell; the Wald interval of p12' − p21'.
     gained, lost = 8.5 / 102, 3.5 / 102
     half = 1.959963984540054 * np.sqrt((gained + lost - (gained - lost) ** 2) / 102)
-    assert found == pytest.approx(0.05)
+    assert difference == pytest.approx(0.05)
     assert (low, high) == pytest.approx((gained - lost - half, gained - lost + half))
 
 
@@ -113,8 +113,8 @@ def test_a_paired_interval_of_another_metric_is_narrower_than_of_two_samples():
     numbers = rng.normal(size=400)
     noise = rng.normal(size=400)
     first, second = numbers + noise, numbers + 0.9 * noise
-    found, (low, high) = find_difference("pearson", numbers, (first[:, None], second[:, None]))
+    difference, (low, high) = find_difference("pearson", numbers, (first[:, None], second[:, None]))
     alone = find_interval("pearson", numbers, first[:, None])
-    assert low < found < high
+    assert low < difference < high
     assert low > 0
     assert high - low < (alone[1] - alone[0]) / 3

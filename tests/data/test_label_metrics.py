@@ -1,6 +1,7 @@
 """Several labels for a text and a label for every word: metrics, thresholds, drawing."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,8 +26,6 @@ from layerscout.data import (
     tabulate_predictions,
     tune_thresholds,
 )
-from layerscout.data.predictions import ENOUGH
-from layerscout.data.sampling import hold_out
 from tuned import several_task, words_task
 
 NAMES = METRICS_OF["multi_label_classification"]
@@ -41,28 +40,28 @@ def drawn(n=40, labels=4, seed=0):
 @given(st.integers(2, 30), st.integers(2, 6), st.integers(0, 999))
 @settings(max_examples=60)
 def test_metrics_of_several_labels_equal_scikit_learns(n, labels, seed):
-    given_, logits = drawn(n, labels, seed)
+    own, logits = drawn(n, labels, seed)
     predicted = logits > 0
 
     def f1(average, zero_division=0.0):
         return sklearn_metrics.f1_score(
-            given_, predicted, average=average, zero_division=zero_division
+            own, predicted, average=average, zero_division=zero_division
         )
 
-    seen = given_.any(axis=0) | predicted.any(axis=0)
+    seen = own.any(axis=0) | predicted.any(axis=0)
     expected = {
         "micro_f1": f1("micro"),
         # Ours is the mean over the labels that occur or are predicted.
         "macro_f1": f1("macro") * labels / max(1, seen.sum()),
         "samples_f1": f1("samples", 1.0),
-        "lrap": sklearn_metrics.label_ranking_average_precision_score(given_, logits),
-        "subset_accuracy": (given_ == predicted).all(axis=1).mean(),
+        "lrap": sklearn_metrics.label_ranking_average_precision_score(own, logits),
+        "subset_accuracy": (own == predicted).all(axis=1).mean(),
     }
-    found = evaluate_all("multi_label_classification", given_, logits)
-    assert found == pytest.approx(expected, abs=1e-12)
-    by_name = evaluate_by_name([str(k) for k in range(labels)], given_, logits)
+    values = evaluate_all("multi_label_classification", own, logits)
+    assert values == pytest.approx(expected, abs=1e-12)
+    by_name = evaluate_by_name([str(k) for k in range(labels)], own, logits)
     reference = sklearn_metrics.precision_recall_fscore_support(
-        given_, predicted, average=None, zero_division=0.0
+        own, predicted, average=None, zero_division=0.0
     )
     rows = [list(row.values()) for row in by_name.values()]
     np.testing.assert_allclose(np.array(rows).T, np.array(reference), atol=1e-12)
@@ -85,15 +84,15 @@ def test_groups_are_judged_as_if_alone(metric):
 
 def test_sentences_are_left_out_whole():
     task = words_task(n=30)
-    given_ = make_targets(task.train, task.kind, task.labels)
-    logits = np.random.default_rng(0).normal(size=(len(given_), 3))
-    groups = given_.tags.sentences % 4
-    found = evaluate_without("entity_f1", given_.labels, logits, groups, tags=given_.tags)
+    targets = make_targets(task.train, task.kind, task.labels)
+    logits = np.random.default_rng(0).normal(size=(len(targets), 3))
+    groups = targets.tags.sentences % 4
+    values = evaluate_without("entity_f1", targets.labels, logits, groups, tags=targets.tags)
     for group in range(4):
         rows = groups != group
-        tags = Tags(task.labels, given_.tags.sentences[rows])
-        alone = evaluate("entity_f1", given_.labels[rows], logits[rows], tags=tags)
-        assert found[group] == pytest.approx(alone)
+        tags = Tags(task.labels, targets.tags.sentences[rows])
+        alone = evaluate("entity_f1", targets.labels[rows], logits[rows], tags=tags)
+        assert values[group] == pytest.approx(alone)
 
 
 def test_metrics_that_are_not_for_these_labels():
@@ -104,11 +103,11 @@ def test_metrics_that_are_not_for_these_labels():
     expect_refused(
         "known: accuracy, macro_f1", evaluate, "entity_f1", np.array([0, 1]), np.eye(2), tags=plain
     )
-    found = evaluate_all("token_classification", np.array([0, 1]), np.eye(2), tags=plain)
-    assert found == {"accuracy": 1.0, "macro_f1": 1.0}
+    values = evaluate_all("token_classification", np.array([0, 1]), np.eye(2), tags=plain)
+    assert values == {"accuracy": 1.0, "macro_f1": 1.0}
     two = Tags(("B-x", "O"), np.zeros(4, np.int64))
-    found = evaluate("macro_f1", np.array([0, 1, 1, 1]), np.eye(2)[[1, 1, 1, 1]], tags=two)
-    assert found == pytest.approx((0 + 6 / 7) / 2)  # not F1 of O alone
+    values = evaluate("macro_f1", np.array([0, 1, 1, 1]), np.eye(2)[[1, 1, 1, 1]], tags=two)
+    assert values == pytest.approx((0 + 6 / 7) / 2)  # not F1 of O alone
 
 
 @given(st.integers(0, 500), st.integers(8, 40))
@@ -116,22 +115,22 @@ def test_metrics_that_are_not_for_these_labels():
 def test_thresholds_are_the_best_there_are(seed, n):
     labels, logits = drawn(n, 3, seed)
     labels[:, 2] &= np.arange(n) < 9  # too rare for one of its own
-    found = tune_thresholds(labels, logits)
-    assert ((found > 0) & (found < 1)).all()
-    predicted = logits > np.log(found / (1 - found))
+    thresholds = tune_thresholds(labels, logits)
+    assert ((thresholds > 0) & (thresholds < 1)).all()
+    predicted = logits > np.log(thresholds / (1 - thresholds))
     cuts = [-99.0, *np.unique(logits)]
 
     def f1(own, said):
         return 2 * (own & said).sum() / max(1, own.sum() + said.sum())
 
-    rare = labels.sum(axis=0) < ENOUGH
+    rare = labels.sum(axis=0) < 10
     for k in np.flatnonzero(~rare):
         best = max(f1(labels[:, k], logits[:, k] > cut) for cut in cuts)
         assert f1(labels[:, k], predicted[:, k]) == pytest.approx(best)
     if rare.all() and labels.any():
         best = max(f1(labels, logits > cut) for cut in cuts)
         assert f1(labels, predicted) == pytest.approx(best)
-    assert len(set(found[rare])) <= 1
+    assert len(set(thresholds[rare])) <= 1
 
 
 def test_thresholds_that_are_given():
@@ -151,8 +150,8 @@ def test_labels_are_dealt_in_proportion(sizes):
     assert np.bincount(dealt).tolist() == sizes
     for k in range(6):
         wanted = indicators[:, k].sum() * np.array(sizes) / 100
-        found = np.bincount(dealt, indicators[:, k], len(sizes))
-        assert abs(found - wanted).max() <= 2
+        counts = np.bincount(dealt, indicators[:, k], len(sizes))
+        assert abs(counts - wanted).max() <= 2
     again = deal_labels(indicators, np.array(sizes), 0)
     other = deal_labels(indicators, np.array(sizes), 1)
     assert (dealt == again).all() and (dealt != other).any()
@@ -162,7 +161,8 @@ def test_a_label_with_two_rows_stays_in_training():
     task = several_task(n=60)
     labels = np.zeros((60, 3), dtype=bool)
     labels[[4, 9], 0] = labels[::2, 1] = True
-    kept, held = hold_out(Split(task.train.texts, None, labels), 0.2, 0)
+    task = replace(task, train=Split(task.train.texts, None, labels)).hold_out(0.2, 0)
+    kept, held = task.train, task.validation
     assert len(held) == 12 and kept.labels[:, 0].sum() == 2
     assert 5 <= held.labels[:, 1].sum() <= 7
     assert sorted([*kept.origin, *held.origin]) == list(range(60))
@@ -179,8 +179,8 @@ def test_more_examples_contain_the_fewer():
 
 
 def sample_of(split, size, **options):
-    given_ = {"balanced": False, "per_class": None, "seed": 0}
-    return sample(split, 3, examples=size, **(given_ | options)).tolist()
+    usual = {"balanced": False, "per_class": None, "seed": 0}
+    return sample(split, 3, examples=size, **(usual | options)).tolist()
 
 
 def test_what_cannot_be_drawn():
@@ -192,7 +192,8 @@ def test_what_cannot_be_drawn():
 
 def test_sentences_are_held_out_with_their_tags():
     task = words_task(n=40)
-    kept, held = hold_out(task.train, 0.25, 0)
+    parts = task.hold_out(0.25, 0)
+    kept, held = parts.train, parts.validation
     assert (len(kept), len(held)) == (30, 10)
     assert len(held.labels) == sum(map(len, held.words))
     for part in (kept, held):
@@ -220,9 +221,9 @@ def test_predictions_are_listed_by_name():
     task = several_task(n=4, held=0)
     task.train.labels[:] = np.array([[1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 0]], dtype=bool)
     logits = np.where(task.train.labels, 1.0, -1.0)
-    found = tabulate_predictions(task, task.train, make_targets(task.train, task.kind), logits)
-    assert found["label"] == [["label 0"], [], ["label 0", "label 1", "label 2"], ["label 1"]]
-    assert found["prediction"] == found["label"]
+    table = tabulate_predictions(task, task.train, make_targets(task.train, task.kind), logits)
+    assert table["label"] == [["label 0"], [], ["label 0", "label 1", "label 2"], ["label 1"]]
+    assert table["prediction"] == table["label"]
     none = tabulate_predictions(
         task, task.train, make_targets(task.train, task.kind), logits, np.array([0.9, 0.9, 0.9])
     )
@@ -233,6 +234,6 @@ def test_nothing_warns():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         empty = np.zeros((5, 3), dtype=bool)
-        found = evaluate_all("multi_label_classification", empty, np.full((5, 3), -1.0))
-    assert found["samples_f1"] == found["subset_accuracy"] == found["lrap"] == 1.0
-    assert found["micro_f1"] == found["macro_f1"] == 0.0
+        values = evaluate_all("multi_label_classification", empty, np.full((5, 3), -1.0))
+    assert values["samples_f1"] == values["subset_accuracy"] == values["lrap"] == 1.0
+    assert values["micro_f1"] == values["macro_f1"] == 0.0

@@ -291,11 +291,11 @@ def test_flags_that_are_none(write: Write, tmp_path: Path) -> None:
 def test_separators_that_do_not_fit(write: Write, tmp_path: Path) -> None:
     flags = write("x.csv", as_csv({"text": ["a", "b"], "x": [0, 1], "y": [1, 0]}))
     rule = "--label-separator must be the separator of labels in one column, such as '|', got "
-    for options, found in (
+    for options, reason in (
         ({"label": "x", "label_separator": ""}, "an empty string"),
         ({"label": "x,y", "label_separator": "|"}, "2 columns of labels"),
     ):
-        line = f"{rule}{found}; leave it out"
+        line = f"{rule}{reason}; leave it out"
         assert expect_refused(line, Task.load, flags, **options) == line
     numbers = write("n.jsonl", as_jsonl({"text": ["a", "b"], "label": ["x|y", 3]}))
     line = (

@@ -92,12 +92,6 @@ def test_doubtful_names_of_classes_are_told(write):
     assert "'NA' is read as a class" in second and "--drop-missing" in second
 
 
-def test_a_rare_class_that_is_another_written_differently_is_told(write):
-    path = write("data.csv", "text,label\na,love\nb,love\nc,joy\nd,joy\ne, Love \n")
-    told = "1 of ' Love ' in line 6 … it differs from 'love' only in case or spaces"
-    expect_refused(told, Task.load, path)
-
-
 def test_held_out_rows_of_training_are_told(write):
     texts = [f"text {n}" for n in range(40)]
     labels = ["x", "y"] * 20

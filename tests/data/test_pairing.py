@@ -45,14 +45,14 @@ def table_of(predicted: str, sure: list[float], texts: str = "abcd") -> dict[str
 def test_flips_are_counted_and_the_surest_is_first(tmp_path):
     one = write(tmp_path / "one", table_of("BBBO", [1, 1, 3, 1]))
     two = write(tmp_path / "two", table_of("BOOB", [1, 1, 2, 1]))
-    found = pair_predictions([one, two], [content_of(), content_of()])
-    flips = found["flips"]
+    comparison = pair_predictions([one, two], [content_of(), content_of()])
+    flips = comparison["flips"]
     assert (flips["gained"], flips["lost"], flips["both"], flips["neither"]) == (1, 2, 1, 0)
     assert [row["text"] for row in flips["lost_listed"]] == ["c", "b"]
     assert flips["lost_listed"][0]["probabilities"] == pytest.approx(
         [1 / (1 + np.exp(-3)), 1 / (1 + np.exp(-2))]
     )
-    assert found["difference"] == pytest.approx(-0.25)
+    assert comparison["difference"] == pytest.approx(-0.25)
 
 
 def test_other_rows_and_missing_files_are_not_compared(tmp_path):
@@ -86,12 +86,12 @@ def test_validation_rows_are_compared_where_test_rows_differ(tmp_path, validated
         }.items()
     ]
     content = {**content_of(), "test": {"metrics": {"accuracy": 0.75}}}
-    found = pair_predictions(folders, [content, content])
+    comparison = pair_predictions(folders, [content, content])
     if split is None:
-        assert "different test rows" in found["unpaired"]
+        assert "different test rows" in comparison["unpaired"]
     else:
-        assert (found["split"], found["examples"]) == (split, 4)
-        assert found["values"] == [0.75 if split == "test" else 0.5] * 2
+        assert (comparison["split"], comparison["examples"]) == (split, 4)
+        assert comparison["values"] == [0.75 if split == "test" else 0.5] * 2
 
 
 @pytest.mark.parametrize(
@@ -118,19 +118,19 @@ def test_words_several_labels_and_numbers_are_compared(tmp_path, kind):
         )
         for seed, said in enumerate([predicted, labels])
     ]
-    found = pair_predictions(folders, [content_of(kind, metric)] * 2)
-    assert found["unpaired"] is None
+    comparison = pair_predictions(folders, [content_of(kind, metric)] * 2)
+    assert comparison["unpaired"] is None
     if kind == "regression":
-        assert found["flips"] is None
+        assert comparison["flips"] is None
     else:
-        assert (found["flips"]["gained"], found["flips"]["lost"]) == (2, 0)
-    json.dumps(found, allow_nan=False)
+        assert (comparison["flips"]["gained"], comparison["flips"]["lost"]) == (2, 0)
+    json.dumps(comparison, allow_nan=False)
 
 
 def kept(kind: str, metric: str, labels: list[Any], predicted: list[Any]) -> dict[str, Any]:
     names = ["O", "B-a", "I-a"]
-    found = {"kind": kind, "label_names": names, "labels": labels, "predictions": predicted}
-    return {"metric": metric, **found}
+    content = {"kind": kind, "label_names": names, "labels": labels, "predictions": predicted}
+    return {"metric": metric, **content}
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ def test_a_report_of_two_tuned_runs_begins_with_the_comparison(tiny, tmp_path, m
     task.validation.texts[0] = BAD
     for plan in ("top:1", "head:1"):
         cheaply(tiny, task, plan, epochs=1).save(tmp_path / plan[:3])
-    found = write_report([tmp_path / "top", tmp_path / "hea"], tmp_path / "both")
+    report = write_report([tmp_path / "top", tmp_path / "hea"], tmp_path / "both")
     page = (tmp_path / "both" / "report.html").read_text(encoding="utf-8")
-    assert "on the same 16 validation examples" in found.lines[0]
+    assert "on the same 16 validation examples" in report.lines[0]
     assert page.index("on the same 16 validation examples") < page.index("What changed")
     assert "head:1" in page
     assert BAD not in page
@@ -183,8 +183,8 @@ def test_two_scans_are_compared_and_another_pair_is_not(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "scan.json").write_text(json.dumps(content), encoding="utf-8")
     two = [tmp_path / "one", tmp_path / "two"]
-    found = write_report(two, tmp_path / "both")
-    assert found.lines[0].startswith("one finds state")
+    report = write_report(two, tmp_path / "both")
+    assert report.lines[0].startswith("one finds state")
     page = (tmp_path / "both" / "report.html").read_text(encoding="utf-8")
     assert "state 2 (tied)" in page and page.count("(tied)") == 1
     assert "Tied: others cannot be told apart from it." in page

@@ -18,29 +18,29 @@ from telling import numbers_task
 from tuned import choices_task, several_task, task_of, words_task
 
 
-def test_classes_and_numbers_are_told_row_by_row():
+def test_classes_and_numbers_stand_row_by_row():
     task = task_of(n=9, held=0, classes=3)
     part = task.train.take(np.array([7, 2, 5]))
-    given = make_targets(part, "classification")
-    assert (given.choices, given.rows.tolist()) == (1, [7, 2, 5])
-    assert given.labels.tolist() == [7 % 3, 2, 2] and len(given) == 3
+    targets = make_targets(part, "classification")
+    assert (targets.choices, targets.rows.tolist()) == (1, [7, 2, 5])
+    assert targets.labels.tolist() == [7 % 3, 2, 2] and len(targets) == 3
     numbers = numbers_task(5)
-    given = make_targets(numbers.train, "regression")
-    assert given.labels.dtype == np.float64 and given.rows.tolist() == [0, 1, 2, 3, 4]
+    targets = make_targets(numbers.train, "regression")
+    assert targets.labels.dtype == np.float64 and targets.rows.tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("choices", [2, 4])
 def test_the_right_choice_of_each_example(choices):
     task = choices_task(n=7, choices=choices)
-    given = make_targets(task.train, "multiple_choice")
-    assert given.choices == choices and given.rows.tolist() == list(range(7))
-    at = np.arange(7) * choices + given.labels
+    targets = make_targets(task.train, "multiple_choice")
+    assert targets.choices == choices and targets.rows.tolist() == list(range(7))
+    at = np.arange(7) * choices + targets.labels
     assert task.train.labels[at].tolist() == [1] * 7 and task.train.labels.sum() == 7
-    # A part of the examples tells the rows of the file that they came from.
+    # A part of the examples has the rows of the file that they came from.
     some = task.train.take(expand_choices(np.array([5, 1]), choices))
     again = make_targets(some, "multiple_choice")
     assert again.rows.tolist() == [5, 1]
-    assert again.labels.tolist() == given.labels[[5, 1]].tolist()
+    assert again.labels.tolist() == targets.labels[[5, 1]].tolist()
 
 
 def with_groups(groups, labels=(1, 0, 1, 0, 1, 0)):
@@ -64,22 +64,29 @@ def test_rows_that_are_not_choices(split, words):
     expect_refused(words, make_targets, split, "multiple_choice")
 
 
-def test_labels_of_another_kind():
+def test_rows_of_another_kind():
     numbers, classes = numbers_task(6).train, task_of(held=0).train
-    expect_refused("regression … int64", make_targets, classes, "regression")
-    expect_refused("classification … float64", make_targets, numbers, "classification")
-    expect_refused("multiple choice … float64", make_targets, numbers, "multiple_choice")
+    words, several = words_task(), several_task()
+    for split, kind, line in (
+        (classes, "regression", "regression … int64"),
+        (numbers, "classification", "classification … float64"),
+        (numbers, "multiple_choice", "multiple choice … float64"),
+        (words.train, "classification", "given rows with words"),
+        (several.train, "classification", "given rows with several labels"),
+        (classes, words.kind, "given rows with one label"),
+    ):
+        expect_refused(line, make_targets, split, kind)
 
 
 def test_examples_are_drawn_whole():
     task = choices_task(n=20, choices=3)
     few = draw_examples(task, 5, seed=1)
-    given = make_targets(few.train, "multiple_choice")
-    assert len(few.train) == 15 and len(given) == 5 and len(set(given.rows)) == 5
+    targets = make_targets(few.train, "multiple_choice")
+    assert len(few.train) == 15 and len(targets) == 5 and len(set(targets.rows)) == 5
     everything = make_targets(task.train, "multiple_choice").labels
-    assert given.labels.tolist() == everything[given.rows].tolist()
+    assert targets.labels.tolist() == everything[targets.rows].tolist()
     others = make_targets(draw_examples(task, 5, seed=2).train, "multiple_choice").rows
-    assert others.tolist() != given.rows.tolist()
+    assert others.tolist() != targets.rows.tolist()
     assert draw_examples(task, "all", seed=1) is task
     expect_refused("at most 20 … got 21", draw_examples, task, 21, 0)
     expect_refused("at least 2 … got 1", draw_examples, task, 1, 0)
@@ -124,33 +131,26 @@ def test_metrics_that_do_not_fit():
     check_metric("accuracy", plain)
 
 
-def test_rows_of_another_kind_are_refused():
-    words, several = words_task(), several_task()
-    expect_refused("given rows with words", make_targets, words.train, "classification")
-    expect_refused("given rows with several labels", make_targets, several.train, "classification")
-    expect_refused("given rows with one label", make_targets, task_of().train, words.kind)
-
-
 def test_the_table_of_predictions():
     task = task_of(n=4, held=0)
     logits = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 0.0], [0.0, 3.0]])
-    found = tabulate_predictions(task, task.train, make_targets(task.train, task.kind), logits)
-    assert found["label"] == ["bad", "fair", "bad", "fair"]
-    assert found["text"] == task.train.texts and "text_pair" not in found
-    assert found["prediction"] == ["fair", "bad", "bad", "fair"]
+    table = tabulate_predictions(task, task.train, make_targets(task.train, task.kind), logits)
+    assert table["label"] == ["bad", "fair", "bad", "fair"]
+    assert table["text"] == task.train.texts and "text_pair" not in table
+    assert table["prediction"] == ["fair", "bad", "bad", "fair"]
     numbers = numbers_task(4)
-    found = tabulate_predictions(
+    table = tabulate_predictions(
         numbers, numbers.train, make_targets(numbers.train, numbers.kind), logits[:, 1:]
     )
-    assert found["label"].tolist() == numbers.train.labels.tolist()
-    assert found["prediction"].tolist() == [1.0, 1.0, 0.0, 3.0]
+    assert table["label"].tolist() == numbers.train.labels.tolist()
+    assert table["prediction"].tolist() == [1.0, 1.0, 0.0, 3.0]
     choices = choices_task(n=4, choices=2)
-    found = tabulate_predictions(
+    table = tabulate_predictions(
         choices, choices.train, make_targets(choices.train, choices.kind), logits
     )
-    assert found["prediction"].tolist() == [1, 0, 0, 1]
-    assert found["text"] == choices.train.texts[::2]
-    assert found["choices"][1] == list(choices.train.pairs[2:4])
+    assert table["prediction"].tolist() == [1, 0, 0, 1]
+    assert table["text"] == choices.train.texts[::2]
+    assert table["choices"][1] == list(choices.train.pairs[2:4])
     assert all(
-        one.tolist() == other.tolist() for one, other in zip(found["logits"], logits, strict=True)
+        one.tolist() == other.tolist() for one, other in zip(table["logits"], logits, strict=True)
     )

@@ -75,7 +75,7 @@ def test_tags_that_mark_no_spans_are_judged_by_accuracy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "found"),
+    ("columns", "options", "columns_read"),
     [
         ({"id": "text", "tokens": "words", "labels": "tags"}, {}, "tokens+labels"),
         ({"words": "words", "pos_tags": "ids", "lemma": "words"}, {}, "words+pos_tags"),
@@ -95,7 +95,11 @@ def test_tags_that_mark_no_spans_are_judged_by_accuracy() -> None:
     ],
 )
 def test_columns_are_guessed_or_asked_for(
-    write: Write, tmp_path: Path, columns: dict[str, str], options: dict[str, str], found: str
+    write: Write,
+    tmp_path: Path,
+    columns: dict[str, str],
+    options: dict[str, str],
+    columns_read: str,
 ) -> None:
     holding: dict[str, list[Any]] = {
         "words": WORDS,
@@ -111,11 +115,11 @@ def test_columns_are_guessed_or_asked_for(
         parquet(tmp_path / "x.parquet", table),
         write("x.csv", as_csv(table)),
     ):
-        if found.startswith("--"):
-            expect_refused(found, Task.load, path, **options)
+        if columns_read.startswith("--"):
+            expect_refused(columns_read, Task.load, path, **options)
             continue
         task = Task.load(path, **options)
-        text, label = found.split("+")
+        text, label = columns_read.split("+")
         assert task.columns == {"text": text, "label": label}
         assert (task.kind == "token_classification") == (columns[text] == "words")
 

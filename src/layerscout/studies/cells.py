@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from layerscout.data import check_metric
@@ -32,6 +32,7 @@ from layerscout.studies.context import TrialContext
 from layerscout.studies.recipe import MOST_POINTS, READ, Grid, label_value
 from layerscout.studies.summaries import list_axes
 from layerscout.studies.trial import DRAWING, Trial, check_readable, spell_out
+from layerscout.tuning import needs_scan
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,16 @@ class Cell:
             number of blocks that an edit keeps.
         trial: what is run for it; several points may share one.
         refused: why nothing can be run for it.
+        arguments: the values of axes and settings that it stands for, for the verb.
+        scan: the scan that its plan depends on.
     """
 
     grid: str
     values: Mapping[str, Any]
-    trial: Trial | None
+    trial: Trial | None = None
     refused: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    scan: Trial | None = None
 
     def without(self, *axes: str) -> tuple[Any, ...]:
         """Return the values by which the cell differs from others, without these axes."""
@@ -61,26 +66,7 @@ def list_trials(cells: Iterable[Cell]) -> list[Trial]:
     return [cell.trial for cell in cells if cell.trial is not None]
 
 
-@dataclass(frozen=True)
-class Point:
-    """A combination of the values of axes, with the arguments that it stands for.
-
-    Attributes:
-        grid: the name of the grid.
-        values: as of `Cell`.
-        arguments: values of the axes and settings, for the verb.
-        scan: the scan that its plan depends on.
-        refused: why it cannot be run.
-    """
-
-    grid: str
-    values: Mapping[str, Any]
-    arguments: Mapping[str, Any]
-    scan: Trial | None = None
-    refused: str | None = None
-
-
-def expand_points(name: str, grid: Grid, context: TrialContext) -> Iterator[Point]:
+def expand_grid(name: str, grid: Grid, context: TrialContext) -> Iterator[Cell]:
     """Yield every combination of the axes but the learning rate, sweeps written out."""
     axes = {axis: grid.label_values(axis) for axis in grid.axes}
     count = math.prod(map(len, axes.values()))
@@ -100,41 +86,39 @@ def expand_points(name: str, grid: Grid, context: TrialContext) -> Iterator[Poin
         values.setdefault("model", label_value(arguments.get("model")))
         values.setdefault("task", label_value(arguments.get("task")))
         values.setdefault("seed", str(arguments["seed"]))
-        point = Point(name, values, arguments)
+        cell = Cell(name, values, arguments=arguments)
         if grid.verb == "tune" and "edits" in arguments:
-            yield from _expand_edits(point, context, seeded="seed" in grid.argument_names)
+            yield from _expand_edits(cell, context, seeded="seed" in grid.argument_names)
         else:
-            yield point
+            yield cell
 
 
-def _expand_edits(point: Point, context: TrialContext, *, seeded: bool) -> Iterator[Point]:
-    """Yield a point for each edit that a sweep stands for on the model of this one.
+def _expand_edits(cell: Cell, context: TrialContext, *, seeded: bool) -> Iterator[Cell]:
+    """Yield a cell for each edit that a sweep stands for on the model of this one.
 
     Unless seeds are given, every order of blocks has its own, and so its own examples: "we randomly
     sample a different dataset for each trial index" (Tamkin et al. 2020, App. C).
     """
     try:
-        blocks = context.shape(point.arguments["model"]).blocks
-        edits = expand_sweep(point.arguments["edits"], blocks)
+        blocks = context.shape(cell.arguments["model"]).blocks
+        edits = expand_sweep(cell.arguments["edits"], blocks)
     except InputError as error:
-        yield replace(point, refused=str(error))
+        yield replace(cell, refused=str(error))
         return
     for edit, more in edits.items():
-        values = {**point.values, "edits": edit or "none", **more} if more else point.values
-        arguments = {**point.arguments, "edits": edit}
+        values = {**cell.values, "edits": edit or "none", **more} if more else cell.values
+        arguments = {**cell.arguments, "edits": edit}
         if "permutation" in more and not seeded:
             arguments["seed"] = more["permutation"]
             values = {**values, "seed": str(more["permutation"])}
-        yield replace(point, values=values, arguments=arguments)
+        yield replace(cell, values=values, arguments=arguments)
 
 
-def make_scan(point: Point, context: TrialContext) -> Trial:
-    """Make the scan that a plan depends on: of all training examples of the trial.
-
-    Raises:
-        InputError: if its model or task cannot be loaded.
-    """
-    given = point.arguments
+def add_scan(cell: Cell, context: TrialContext) -> Cell:
+    """Add the scan that a plan depends on, if it does: of all training examples of the trial."""
+    given = cell.arguments
+    if cell.refused is not None or not needs_scan(given["plan"]):
+        return cell
     score = given.get("score", DEFAULT)
     of_states = SCORES[score].of == "states"
     kept = (*DRAWING, "seed", "max_length", "precision")
@@ -148,32 +132,36 @@ def make_scan(point: Point, context: TrialContext) -> Trial:
         arguments.pop("seed", None)  # which these scores do not depend on
     if given.get("as_released") and score == "fisher":
         arguments["as_released"] = True
-    return context.make_trial("scan", (given["model"],), given["task"], arguments, given["seed"])
+    models, task, seed = (given["model"],), given["task"], given["seed"]
+    try:
+        scan = context.make_trial("scan", models, task, arguments, seed)
+    except InputError as error:
+        return replace(cell, refused=str(error))
+    return replace(cell, scan=scan)
 
 
 def make_tunings(
-    point: Point, grid: Grid, metrics: Mapping[str, str], context: TrialContext, *, keep: bool
+    cell: Cell, grid: Grid, metrics: Mapping[str, str], context: TrialContext, *, keep: bool
 ) -> list[Cell]:
-    """Make a cell for each learning rate of a point, or one that says why it cannot be run.
+    """Return a cell for each learning rate, or one that says why it cannot be run.
 
     Args:
-        point: a point of a grid of tune, whose scan has run.
+        cell: of a grid of tune, whose scan has run.
         grid: that grid.
         metrics: the metric by task, where it is not the task's own.
         context: of the study.
         keep: keep the tuned model for grids that read it.
     """
-    given = dict(point.arguments)
-    cells = []
+    if cell.refused is not None:
+        return [cell]
+    given, cells = dict(cell.arguments), []
     try:
-        if point.refused is not None:
-            raise InputError(point.refused)
         task, shape = context.task(given["task"]), context.shape(given["model"])
         method = make_method(given.get("method", "full"), **given.get("method_options", {}))
         blocks = shape.blocks
         if given.get("edits"):
             blocks = len(arrange(make_edits(given["edits"]), blocks).order)
-        plan, best = _resolve_plan(point, blocks, context)
+        plan, best = _resolve_plan(cell, blocks, context)
         plan = apply_method(plan.on(blocks), method, blocks)
         given["metric"] = given.get("metric", metrics.get(task.name, task.metric))
         check_metric(given["metric"], task)
@@ -191,23 +179,24 @@ def make_tunings(
         if plan.cut is None:  # nothing below it is frozen: trials with and without are the same
             given.pop("trunk_dropout", None)
         given["plan"] = plan.as_dict() | {"embeddings": bool(plan.embeddings)}
-        values = {**point.values, "resolved": plan.notation, "blocks": len(plan.tuned)}
+        values = {**cell.values, "resolved": plan.notation, "blocks": len(plan.tuned)}
         if best is not None:
             values["best"] = best
         models, name = (given.pop("model"),), given.pop("task")
         for rate in rates or [default_learning_rate(plan, shape.hidden_size, method)]:
             arguments = given | {"learning_rate": float(rate)}
             trial = context.make_trial("tune", models, name, arguments, given["seed"], keep=keep)
-            cells.append(Cell(point.grid, values | {"learning_rate": f"{rate:g}"}, trial))
+            rated = values | {"learning_rate": f"{rate:g}"}
+            cells.append(replace(cell, values=rated, trial=trial))
     except InputError as error:
-        return [Cell(point.grid, point.values, None, str(error))]
+        return [replace(cell, refused=str(error))]
     return cells
 
 
 def _list_rates(
     grid: Grid, given: Mapping[str, Any], plan: Plan, method: Method, task: str
 ) -> Sequence[float] | None:
-    """Return the learning rates of a point: of its grid, of its settings or of its preset."""
+    """Return the learning rates of a cell: of its grid, of its settings or of its preset."""
     strategy, preset = str(given["plan"]), given.get("preset")
     if "learning_rate" in grid.axes:
         return list(grid.label_values("learning_rate").values())
@@ -219,23 +208,23 @@ def _list_rates(
     return None if preset is None else preset_rates(preset, strategy, plan, method, task)
 
 
-def _resolve_plan(point: Point, blocks: int, context: TrialContext) -> tuple[Plan, int | None]:
+def _resolve_plan(cell: Cell, blocks: int, context: TrialContext) -> tuple[Plan, int | None]:
     """Turn a strategy into a plan by the record of its scan, or by the middle before it has run."""
-    strategy = point.arguments["plan"]
-    if point.scan is None:
+    strategy = cell.arguments["plan"]
+    if cell.scan is None:
         return make_plan(strategy, blocks), None
-    if point.arguments.get("edits"):
+    if cell.arguments.get("edits"):
         raise InputError(
             f"{strategy} depends on a scan of the model, which edits change; write the plan out, "
             "such as (1, 3, 6)"
         )
-    record = context.store.read(point.scan.key)
+    record = context.store.read(cell.scan.key)
     if record is None:
         ranking: list[Any] = [None, *range(blocks)]
         return make_plan(strategy, blocks, best=blocks // 2 + 1, ranking=ranking), None
     if record["status"] == "failed":
         raise InputError(f"the scan that it needs failed: {record['error']}")
-    score = point.arguments.get("score", DEFAULT)
+    score = cell.arguments.get("score", DEFAULT)
     of_blocks = SCORES[score].of == "blocks"
     best = record["result"]["best"].get(DEFAULT if of_blocks else score)
     values = record["result"]["scores"][score]["values"] if of_blocks else None
@@ -258,22 +247,22 @@ def group_sources(
 
 
 def make_reading(
-    point: Point,
+    cell: Cell,
     grid: Grid,
     models: Sequence[Cell],
     shared: Mapping[str, Any],
     context: TrialContext,
 ) -> Cell:
-    """Make the cell that reads tuned models, with the examples that they were tuned on.
+    """Return the cell that reads tuned models, with the examples that they were tuned on.
 
     Args:
-        point: a point of `grid`.
+        cell: of `grid`.
         grid: the grid that reads.
         models: the cells of the tuned models.
         shared: the values that they have in common.
         context: loads models and tasks.
     """
-    given = {name: value for name, value in point.arguments.items() if name not in READ}
+    given = {name: value for name, value in cell.arguments.items() if name not in READ}
     trials = list_trials(models)
     first = trials[0]
     epochs, original = given.pop("checkpoints", None), given.pop("original", False)
@@ -290,31 +279,37 @@ def make_reading(
         if examples is not None and (original or given.get("tune_heads")):
             given["head_examples"] = examples
     arguments = {name: first.arguments[name] for name in taken if name in first.arguments} | given
-    values = {**shared, **{n: v for n, v in point.values.items() if n in grid.axes}}
+    values = {**shared, **{n: v for n, v in cell.values.items() if n in grid.axes}}
     if grid.verb == "compare":
         values["models"] = [
             *(
-                ", ".join(f"{n} {cell.values[n]}" for n in cell.values if n in ("model", "seed"))
-                for cell in models
+                ", ".join(f"{n} {model.values[n]}" for n in model.values if n in ("model", "seed"))
+                for model in models
             ),
-            *(f"model {label_value(model)}, untuned" for model in originals),
+            *(f"model {label_value(name)}, untuned" for name in originals),
         ]
-    try:
-        trial = context.make_trial(grid.verb, (*sources, *originals), first.task, arguments, 0)
-    except InputError as error:
-        return Cell(point.grid, values, None, str(error))
-    return Cell(point.grid, values, trial)
+    sources += originals
+    return _add_trial(
+        replace(cell, values=values), context, grid.verb, sources, first.task, arguments
+    )
 
 
-def make_untuned_scan(point: Point, context: TrialContext) -> Cell:
-    """Make the cell of a scan of a model that no other grid has tuned."""
-    arguments = dict(point.arguments)
-    model, task, seed = (arguments.pop(name) for name in READ)
+def make_untuned_scan(cell: Cell, context: TrialContext) -> Cell:
+    """Return the cell of a scan of a model that no other grid has tuned."""
+    arguments = {name: value for name, value in cell.arguments.items() if name not in READ[:2]}
+    models, task = [cell.arguments["model"]], cell.arguments["task"]
+    return _add_trial(cell, context, "scan", models, task, arguments)
+
+
+def _add_trial(
+    cell: Cell, context: TrialContext, verb: str, models: list[Any], task: Any, arguments: Any
+) -> Cell:
+    """Add its trial to a cell, or why it cannot be run."""
     try:
-        trial = context.make_trial("scan", (model,), task, arguments | {"seed": seed}, seed)
+        seed = arguments.get("seed", 0)
+        return replace(cell, trial=context.make_trial(verb, tuple(models), task, arguments, seed))
     except InputError as error:
-        return Cell(point.grid, point.values, None, str(error))
-    return Cell(point.grid, point.values, trial)
+        return replace(cell, refused=str(error))
 
 
 def group_trials(trials: Iterable[Trial]) -> list[list[Trial]]:

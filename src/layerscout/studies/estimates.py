@@ -31,7 +31,7 @@ from layerscout.studies.cells import Cell
 from layerscout.studies.context import TASKS, TrialContext
 from layerscout.studies.recipe import Recipe
 from layerscout.studies.run import Planner, open_study
-from layerscout.studies.trial import DRAWING, Store, Trial
+from layerscout.studies.trial import DRAWING, Trial
 
 # Texts whose mean length is taken.
 SAMPLE = 500
@@ -87,20 +87,16 @@ def estimate_trial(
     forward = shape.blocks * block_flops(shape, tokens)
     match trial.verb:
         case "scan":
-            flops = _count_scanned(trial, training, held_out) * forward
+            sources = {SCORES[key].source for key in trial.arguments.get("scores", [DEFAULT])}
+            reads_states = bool(sources & {"moments", "state", "states", "probes"})
+            passes = (training if reads_states else 0) + (held_out if "probes" in sources else 0)
+            # A backward pass counts as two.
+            flops = (passes + 3 * GRADIENT_EXAMPLES * ("gradients" in sources)) * forward
         case "compare":
             flops = len(trial.models) * held_out * forward
         case _:
             flops = _estimate_evaluation(trial, shape.blocks, forward, training, held_out)
     return TrialEstimate(flops, uncached=flops)
-
-
-def _count_scanned(trial: Trial, training: int, held_out: int) -> int:
-    """Count the forward passes of a scan, a backward pass being two."""
-    sources = {SCORES[key].source for key in trial.arguments.get("scores", [DEFAULT])}
-    reads_states = bool(sources & {"moments", "state", "states", "probes"})
-    passes = (training if reads_states else 0) + (held_out if "probes" in sources else 0)
-    return passes + 3 * GRADIENT_EXAMPLES * ("gradients" in sources)
 
 
 def _estimate_evaluation(
@@ -144,17 +140,19 @@ def _estimate_tuning(trial: Trial, shape: ModelShape, task: Task, tokens: float)
 
 
 def mean_tokens(context: TrialContext, model: str, trial: Trial, task: Task) -> float:
-    """Return the mean number of tokens of some of a task's texts, for a model's tokenizer."""
+    """Return the mean number of tokens of a sample of a task's texts, by a model's tokenizer."""
     if context.stands_in(trial.task):
         return float(min(TASKS[task.name][2], trial.arguments.get("max_length", 128)))
     length = trial.arguments.get("max_length", 128)
     rows = np.linspace(0, len(task.train) - 1, min(SAMPLE, len(task.train))).astype(int)
-    some = task.train.take(rows)
+    split = task.train.take(rows)
     if context.stands_in(model):  # its tokenizer is not here: a word is about 1.3 tokens
-        texts = [" ".join(both) for both in zip(some.texts, some.pairs or some.texts, strict=True)]
-        words = [len(text.split()) for text in (texts if some.pairs else some.texts)]
+        pairs = split.pairs or [""] * len(split)
+        words = [
+            len(f"{text} {pair}".split()) for text, pair in zip(split.texts, pairs, strict=True)
+        ]
         return float(np.minimum(1.3 * np.array(words) + 3, length).mean())
-    tokens = context.encoder(model).tokenize(some.texts, some.pairs, max_length=length)
+    tokens = context.encoder(model).tokenize(split.texts, split.pairs, max_length=length)
     return float(tokens.lengths.mean())
 
 
@@ -163,7 +161,6 @@ class Estimate:
     """What a study will cost.
 
     Attributes:
-        recipe: what is asked for.
         cells: the points of its grids. Where a scan has not run, its best state is taken to be the
             middle one; where a pilot has not, its first rate stands for the best.
         trials: the estimate of every trial, by key.
@@ -173,7 +170,6 @@ class Estimate:
         assumed: models and tasks that are not at hand, whose known sizes were taken.
     """
 
-    recipe: Recipe
     cells: tuple[Cell, ...]
     trials: Mapping[str, TrialEstimate]
     done: frozenset[str]
@@ -184,8 +180,8 @@ class Estimate:
     def flops(self, keys: Iterable[str]) -> float:
         """Add up what these trials cost, shared trunks once."""
         trials = [self.trials[key] for key in keys]
-        trunks = {one.shared: one.trunk for one in trials if one.trunk}
-        return sum(one.flops for one in trials) + sum(trunks.values())
+        trunks = {trial.shared: trial.trunk for trial in trials if trial.trunk}
+        return sum(trial.flops for trial in trials) + sum(trunks.values())
 
 
 def estimate(
@@ -227,40 +223,41 @@ def estimate(
             models[key] = models[model["trial"]] if isinstance(model, Mapping) else model
             estimates[key] = estimate_trial(trial, models[key], context, lengths)
     done = frozenset(key for key, trial in trials.items() if context.store.find_finished(trial))
-    flops = [(trial, estimates[key].flops) for key, trial in trials.items()]
-    speed, reason = read_speed(context.store, flops), "so far"
-    if speed is None and trials:
+    flops = seconds = 0.0
+    for key, trial in trials.items():
+        record = context.store.read(key) if trial.verb == "tune" else None
+        if record is not None and record["status"] == "done":
+            flops += estimates[key].flops
+            seconds += record["seconds"]
+    speed, reason = 1.0, "so far"
+    if seconds > 1:
+        speed = flops / seconds
+    elif trials:
         key, first = next(iter(trials.items()))
         task = context.task(first.task)
         tokens = mean_tokens(context, models[key], first, task)
         speed, reason = measure_speed(context.shape(models[key], task), tokens), "one block timed"
     cells, assumed = planner.list_cells(), tuple(sorted(context.assumed))
-    return Estimate(recipe, cells, estimates, done, speed or 1.0, reason, assumed)
+    return Estimate(cells, estimates, done, speed, reason, assumed)
 
 
-def measure_speed(shape: ModelShape, tokens: float, device: str = "cpu") -> float:
-    """Time training steps of a block of this size, in FLOPs a second.
+def measure_speed(shape: ModelShape, tokens: float) -> float:
+    """Return the FLOPs a second of training steps of a block of this size, timed on this CPU.
 
     Args:
         shape: of the model.
         tokens: mean length of a text.
-        device: as torch knows it.
     """
     batch, length = 32, max(2, round(tokens))
+    heads = max(1, shape.hidden_size // 64)
     layer = torch.nn.TransformerEncoderLayer(
-        shape.hidden_size,
-        max(1, shape.hidden_size // 64),
-        shape.feed_forward,
-        batch_first=True,
-        device=device,
+        shape.hidden_size, heads, shape.feed_forward, batch_first=True
     )
-    states = torch.randn(batch, length, shape.hidden_size, device=device, requires_grad=True)
+    states = torch.randn(batch, length, shape.hidden_size, requires_grad=True)
     weights = torch.randn_like(states)  # the plain sum of normed states has no gradient at all
 
     def step() -> None:
         (layer(states) * weights).sum().backward()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
 
     step()
     started, steps = perf_counter(), 0
@@ -268,19 +265,3 @@ def measure_speed(shape: ModelShape, tokens: float, device: str = "cpu") -> floa
         step()
         steps += 1
     return 3 * batch * steps * block_flops(shape, length) / (perf_counter() - started)
-
-
-def read_speed(store: Store, trials: Iterable[tuple[Trial, float]]) -> float | None:
-    """Return the FLOPs a second of the trials of tune that have a record; None where none has.
-
-    Args:
-        store: of the records.
-        trials: with the FLOPs of each.
-    """
-    flops = seconds = 0.0
-    for trial, counted in trials:
-        record = store.read(trial.key) if trial.verb == "tune" else None
-        if record is not None and record["status"] == "done":
-            flops += counted
-            seconds += record["seconds"]
-    return flops / seconds if seconds > 1 else None

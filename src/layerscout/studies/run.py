@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ from layerscout.progress import Show, show_progress
 from layerscout.states import DEFAULT_LIMIT
 from layerscout.studies.cells import (
     Cell,
-    Point,
-    expand_points,
+    add_scan,
+    expand_grid,
     group_sources,
     group_trials,
     list_trials,
     make_reading,
-    make_scan,
     make_tunings,
     make_untuned_scan,
 )
@@ -32,7 +31,6 @@ from layerscout.studies.recipe import Grid, Recipe
 from layerscout.studies.runners import Backend, Local, OnTrial
 from layerscout.studies.summaries import choose_rates, get_metric
 from layerscout.studies.trial import Store, Trial
-from layerscout.tuning import needs_scan
 
 
 @dataclass(frozen=True)
@@ -241,30 +239,18 @@ class Planner:
         return Study(self.recipe, self.list_cells(), self.context.store, self.context.data)
 
     def _plan_tunings(self, name: str, grid: Grid, *, keep: bool) -> Iterator[list[Trial]]:
-        points = [self._add_scan(point) for point in expand_points(name, grid, self.context)]
+        points = [add_scan(cell, self.context) for cell in expand_grid(name, grid, self.context)]
         yield [point.scan for point in points if point.scan is not None]
         cells = [
             cell
             for point in points
             for cell in make_tunings(point, grid, self.recipe.metric, self.context, keep=keep)
         ]
-        if grid.pilot:
-            yield from self._plan_pilot(name, cells)
-        else:
+        if not grid.pilot:
             self.cells[name] = cells
             yield list_trials(cells)
-
-    def _add_scan(self, point: Point) -> Point:
-        """Add the scan that the plan of a point depends on, if it does."""
-        if point.refused is not None or not needs_scan(point.arguments["plan"]):
-            return point
-        try:
-            return replace(point, scan=make_scan(point, self.context))
-        except InputError as error:
-            return replace(point, refused=str(error))
-
-    def _plan_pilot(self, name: str, cells: Sequence[Cell]) -> Iterator[list[Trial]]:
-        """Run all rates with the first seed, and the best of them with the other seeds."""
+            return
+        # All rates with the first seed, and the best of them with the other seeds.
         first = cells[0].values["seed"] if cells else None
         tried = [cell for cell in cells if cell.values["seed"] == first or cell.trial is None]
         self.cells[name] = tried
@@ -279,7 +265,7 @@ class Planner:
         yield list_trials(others)
 
     def _plan_readings(self, name: str, grid: Grid) -> Iterator[list[Trial]]:
-        points = list(expand_points(name, grid, self.context))
+        points = list(expand_grid(name, grid, self.context))
         if grid.of is None:
             cells = [make_untuned_scan(point, self.context) for point in points]
         else:

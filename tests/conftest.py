@@ -1,7 +1,5 @@
 """Set up before layerscout is imported: no network, shapes checked, few threads."""
 
-import ast
-import functools
 import os
 import signal
 import subprocess
@@ -59,47 +57,6 @@ def real(kind: str, name: str) -> Path:
     return path
 
 
-@functools.cache
-def names_read(module: str) -> set[str]:
-    """List the names that the functions of a module look up when they run."""
-    tree = ast.parse(Path(sys.modules[module].__file__ or "").read_text(encoding="utf-8"))
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-    inside = (node for function in functions for node in ast.walk(function))
-    return {node.id for node in inside if isinstance(node, ast.Name)}
-
-
-@functools.cache
-def names_read_late() -> set[tuple[str, str]]:
-    """List (module, name) of what is looked up in a room's surface only when a function runs."""
-    found: set[tuple[str, str]] = set()
-    for path in SOURCE.glob("layerscout/**/*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-            for node in ast.walk(function):
-                if isinstance(node, ast.ImportFrom):
-                    found |= {(node.module or "", alias.name) for alias in node.names}
-                elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                    found.add((f"layerscout.{node.value.id}", node.attr))
-    return found
-
-
-@pytest.fixture
-def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Refuse to patch a name of layerscout where nothing reads it: such a test tests nothing."""
-    patch = monkeypatch.setattr
-
-    def checked(target: Any, *given: Any, **options: Any) -> None:
-        place, name = target.rsplit(".", 1) if isinstance(target, str) else (target, given[0])
-        module = place if isinstance(place, str) else getattr(place, "__name__", "")
-        if module in sys.modules and module.startswith("layerscout."):
-            read = name in names_read(module) or (module, name) in names_read_late()
-            assert read, f"{module} does not read {name}: patch its reader"
-        patch(target, *given, **options)
-
-    monkeypatch.setattr = checked  # type: ignore[method-assign]
-    return monkeypatch
-
-
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a tiny random BERT checkpoint."""
@@ -116,11 +73,10 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep what a test caches in a folder of its own; give that folder."""
+    """Keep what a test caches in a folder of its own, and return that folder."""
     monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / "cache"))
-    if machine := sys.modules.get(
-        "layerscout.tuning.machine"
-    ):  # of which a test wants no good figure
+    # Of the speed of this machine a test wants no good figure.
+    if machine := sys.modules.get("layerscout.tuning.machine"):
         monkeypatch.setattr(machine, "SPEED_REPEATS", 1)
     return tmp_path / "cache"
 
@@ -142,7 +98,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int | str, str, str]]:
-    """Run the command line here; give exit code, standard output and standard error."""
+    """Run the command line here and return its exit code, standard output and standard error."""
     from layerscout import cli
 
     def run(*arguments: Any, columns: int = 80) -> tuple[int | str, str, str]:

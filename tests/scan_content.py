@@ -54,8 +54,8 @@ def scan(
 
 def best_entry(content: Mapping[str, Any]) -> int | None:
     sign = 1 if content["better"] == "lower" else -1
-    found = [(sign * v, i) for i, v in enumerate(content["values"]) if i and v is not None]
-    return min(found)[1] if found else None
+    entries = [(sign * v, i) for i, v in enumerate(content["values"]) if i and v is not None]
+    return min(entries)[1] if entries else None
 
 
 def debiased(blocks: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def debiased(blocks: int) -> dict[str, Any]:
                 0.5 + 0.45 * math.exp(-abs(i - valley) / 6) for i in range(blocks + 1)
             ],
             "level": 0.95,
-            "separable_from_best": [told and i != best for i, told in enumerate(apart)],
+            "separable_from_best": [separable and i != best for i, separable in enumerate(apart)],
         },
     )
 
@@ -172,10 +172,10 @@ def full(blocks: int = 12, without: Sequence[str] = ()) -> dict[str, Any]:
         "cka_change": by_block(hump(1, 0.01, 0.33), debiased=[None, *hump(1, 0.02, 0.4)[1:]]),
     }
     assert scores.keys() == {*SCORES, *RETIRED}
-    scores = {key: found for key, found in scores.items() if key not in without}
-    of_states = [key for key, found in scores.items() if found["of"] == "states"]
+    scores = {key: content for key, content in scores.items() if key not in without}
+    of_states = [key for key, content in scores.items() if content["of"] == "states"]
     of_blocks = [key for key in scores if key not in of_states]
-    best = {key: best_entry(found) for key, found in scores.items()}
+    best = {key: best_entry(content) for key, content in scores.items()}
     checkpoints = ["checkpoint-0", "checkpoint-1000", "checkpoint-2000"]
     return scan(
         scores,

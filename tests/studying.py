@@ -22,19 +22,19 @@ def recipe(tiny, data, *, axes=None, grids=None, settings=None, **more):
 
 def records(folder):
     """Return all records without what no two runs have in common."""
-    found = {}
+    contents = {}
     for path in sorted((Path(folder) / "trials").glob("[!.]*.json")):
         record = json.loads(path.read_text())
         for name in ("seconds", "ended"):
             del record[name]
         if record["result"]:
             record["result"].pop("seconds", None)
-        found[path.stem] = record
-    return found
+        contents[path.stem] = record
+    return contents
 
 
 def run(wanted, folder, **options):
-    """Run a study; give it, and the keys of the trials that ran."""
+    """Run a study and return it, and the keys of the trials that ran."""
     ran = []
 
     def note(trial, record, before):

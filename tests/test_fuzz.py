@@ -44,7 +44,7 @@ ROWS = [
 
 
 def valid(kind, path):
-    """Write a file of a kind that can be read; give its bytes."""
+    """Write a file of a kind that can be read, and return its bytes."""
     if kind == "parquet":
         columns = {name: [row[name] for row in ROWS] for name in ROWS[0]}
         parquet.write_table(pa.table(columns), path)
@@ -246,9 +246,9 @@ def scanned(tiny, reviews, tmp_path_factory):
 def test_scans(tmp_path_factory, scanned, changes):
     folder = tmp_path_factory.mktemp("scan")
     (folder / "scan.json").write_bytes(changed(scanned, changes))
-    found = refused_or_not(lambda: Scan.load(folder))
-    if found is not None:
-        refused_or_not(found.planning)
+    scan = refused_or_not(lambda: Scan.load(folder))
+    if scan is not None:
+        refused_or_not(scan.planning)
     shutil.rmtree(folder)
 
 

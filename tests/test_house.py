@@ -146,11 +146,3 @@ def test_libraries_stay_in_their_rooms(room):
 def test_every_name_that_a_room_loads_late_is_there(room):
     surface = import_module(f"layerscout.{room}")
     assert all(hasattr(surface, name) for name in surface.__all__)
-
-
-def test_a_name_is_patched_where_it_is_read(monkeypatch):
-    import layerscout.scores  # a surface offers names that its modules read
-
-    assert layerscout.scores.SCORES
-    with pytest.raises(AssertionError, match="does not read SCORES"):
-        monkeypatch.setattr("layerscout.scores.SCORES", {})

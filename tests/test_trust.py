@@ -28,12 +28,12 @@ def lasting(content):
     """Leave out what no two runs have in common."""
     if isinstance(content, dict):
         return {name: lasting(v) for name, v in content.items() if name not in PASSING}
-    return [lasting(one) for one in content] if isinstance(content, list) else content
+    return [lasting(item) for item in content] if isinstance(content, list) else content
 
 
 @pytest.fixture
 def verbs(run, tiny, reviews):
-    """Return what runs every verb into a folder; it gives the content of their JSON files."""
+    """Return what runs every verb into a folder and returns the content of their JSON files."""
 
     def all_of_them(out):
         out.mkdir()
@@ -54,11 +54,11 @@ def verbs(run, tiny, reviews):
             code, _, errors = run(*command, "-q")
             foreign = [line for line in errors.splitlines() if not line.startswith("warning: ")]
             assert (code, foreign) == (0, []), command[0]
-        found = {}
+        contents = {}
         for path in sorted(out.rglob("*.json")):
             if "model" not in path.parts and "short" not in path.parts:
-                found[str(path.relative_to(out))] = lasting(json.loads(path.read_text()))
-        return found
+                contents[str(path.relative_to(out))] = lasting(json.loads(path.read_text()))
+        return contents
 
     return all_of_them
 
@@ -71,7 +71,7 @@ def test_no_verb_opens_a_connection_or_passes_on_a_warning(verbs, tmp_path, monk
         monkeypatch.setattr(logging.getLogger(library), "propagate", True)
     monkeypatch.setattr(socket.socket, "connect", refused)
     monkeypatch.setattr(socket, "create_connection", refused)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **_: refused(None, given))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: refused(None, address))
     with warnings.catch_warnings(record=True) as passed_on:
         warnings.simplefilter("default")
         for never_shown in (DeprecationWarning, PendingDeprecationWarning, ImportWarning):
@@ -86,12 +86,12 @@ def test_no_verb_opens_a_connection_or_passes_on_a_warning(verbs, tmp_path, monk
 
 @pytest.mark.whole
 def test_what_a_seed_gives_once_it_gives_again(verbs, tmp_path, monkeypatch):
-    found = []
+    contents = []
     for name in ("one", "two"):
         monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / f"cache of {name}"))
         written = json.dumps(verbs(tmp_path / name)).replace(str(tmp_path / name), "")
-        found.append(json.loads(written))
-    assert found[0] == found[1]
+        contents.append(json.loads(written))
+    assert contents[0] == contents[1]
 
 
 def test_a_clock_that_jumps_harms_nothing(run, tiny, reviews, tmp_path, cache, monkeypatch):
@@ -167,14 +167,14 @@ def test_no_module_does_what_is_unsafe(room):
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name):
                 assert node.func.id not in ("eval", "exec", "compile", "__import__"), path
-            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
-            assert given.get("trust_remote_code", "False") == "False", path
-            assert given.get("allow_pickle", "False") == "False", path
-            assert given.get("shell", "False") == "False", path
+            options = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            assert options.get("trust_remote_code", "False") == "False", path
+            assert options.get("allow_pickle", "False") == "False", path
+            assert options.get("shell", "False") == "False", path
             call = ast.unparse(node.func)
             if call in CALLS:
                 needed = CALLS[call]
-                assert needed is not None and given.get(needed[0]) == needed[1], (path, call)
+                assert needed is not None and options.get(needed[0]) == needed[1], (path, call)
 
 
 # What Python has on some systems only.

@@ -74,7 +74,7 @@ def lists(n: int, classes: int = 2) -> tuple[list[str], list[str]]:
 
 
 def cheaply(encoder: Any, task: Any, plan: Any, **options: Any) -> Result:
-    """Tune for two short epochs, and measure no speed of the full model, unless told otherwise."""
+    """Tune for two short epochs, and measure no speed of the full model, by default."""
     cheap = {"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "progress": False}
     if getattr(task, "test", None) is None:  # which is judged only where everything is measured
         cheap["measure"] = "predictions"
@@ -110,7 +110,7 @@ def trained(
     method: Method = FULL,
     **settings: Any,
 ) -> Any:
-    """Train on `rows` sentences and validate on 4; gives the run, what was kept, and the model."""
+    """Train on `rows` sentences and validate on 4; return the run, what was kept, and the model."""
     encoder, plan = fitted(encoder, notation)
     training = examples_of(encoder, plan, labels_for(rows), limit=limit)
     validation = examples_of(encoder, plan, labels_for(4, 1), limit=limit, first=12)
@@ -148,10 +148,10 @@ def without_key_biases(parameters: dict[str, torch.Tensor]) -> dict[str, torch.T
 
 
 def load(folder: Path, family: str = "bert", **options: Any) -> Encoder:
-    """Make a tiny checkpoint and load it on the CPU, in float32 unless told otherwise."""
+    """Make a tiny checkpoint and load it on the CPU, in float32 by default."""
     precision = options.pop("precision", "float32")
-    made = tiny_checkpoint(folder, family, **options)
-    return Encoder.load(made, device="cpu", precision=precision)
+    checkpoint = tiny_checkpoint(folder, family, **options)
+    return Encoder.load(checkpoint, device="cpu", precision=precision)
 
 
 TAGS = ("O", "B-long", "I-long")
@@ -173,14 +173,14 @@ def words_task(n: int = 12, held: int = 6, **options: Any) -> Task:
 
     rng = np.random.default_rng(n)
     words = " ".join(SENTENCES).split()
-    made = [tuple(map(str, rng.choice(words, rng.integers(1, 12)))) for _ in range(n + held)]
+    sentences = [tuple(map(str, rng.choice(words, rng.integers(1, 12)))) for _ in range(n + held)]
     return Task(
         name="long words",
         kind="token_classification",
         labels=TAGS,
         metric="entity_f1",
-        train=split(made[:n]),
-        validation=split(made[n:]) if held else None,
+        train=split(sentences[:n]),
+        validation=split(sentences[n:]) if held else None,
         columns={"text": "tokens", "label": "tags"},
         **options,
     )
@@ -189,7 +189,7 @@ def words_task(n: int = 12, held: int = 6, **options: Any) -> Task:
 def several_task(n: int = 24, held: int = 8, labels: int = 3, **options: Any) -> Task:
     """Make a task of n training and `held` validation texts, each with any number of labels."""
     rng = np.random.default_rng(n)
-    one = task_of(n, held)
+    plain = task_of(n, held)
 
     def split(texts: Sequence[str]) -> Split:
         return Split(texts, None, rng.random((len(texts), labels)) < 0.4)
@@ -199,8 +199,8 @@ def several_task(n: int = 24, held: int = 8, labels: int = 3, **options: Any) ->
         kind="multi_label_classification",
         labels=tuple(f"label {k}" for k in range(labels)),
         metric="micro_f1",
-        train=split(one.train.texts),
-        validation=split(one.validation.texts) if one.validation else None,
+        train=split(plain.train.texts),
+        validation=split(plain.validation.texts) if plain.validation else None,
         columns={"text": "text", "label": "labels"},
         **options,
     )

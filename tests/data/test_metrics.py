@@ -34,7 +34,7 @@ def judged(draw):
     return classes, np.array(draw(ids)), np.array(draw(ids))
 
 
-@pytest.mark.filterwarnings("ignore:A single label was values")
+@pytest.mark.filterwarnings("ignore:A single label was found")
 @given(judged(), st.integers(0, 99))
 def test_equals_scikit_learn(case, seed):
     classes, labels, predicted = case

@@ -1,5 +1,7 @@
 """Methods: names, options, and what each of them refuses."""
 
+from dataclasses import asdict
+
 import pytest
 
 from inputs import expect_refused
@@ -9,7 +11,6 @@ from layerscout.plans import (
     Full,
     LoRA,
     PrefixTuning,
-    describe_method,
     make_method,
 )
 
@@ -25,7 +26,7 @@ def test_by_name_and_options():
 @pytest.mark.parametrize("name", METHODS)
 def test_described_ones_can_be_made_again(name):
     method = make_method(name)
-    assert make_method(name, **describe_method(method)) == method
+    assert make_method(name, **asdict(method)) == method
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from layerscout.errors import InputError
-from layerscout.plans import LoRA, ModelShape, Parameters, Plan, apply_method, check_tied, make_plan
-from layerscout.plans.plan import STRATEGIES
+from layerscout.plans import (
+    STRATEGIES,
+    LoRA,
+    ModelShape,
+    Parameters,
+    Plan,
+    apply_method,
+    check_tied,
+    make_plan,
+)
 
 # Entry 0 is no block; blocks 1..12. 9 and 2 are the ends, 1 and 5 come twice.
 RANKING = (None, 3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.5, 5.0, 8.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
@@ -30,7 +30,6 @@ from layerscout.plans import (
     Full,
     Method,
     Plan,
-    describe_method,
 )
 
 FORMAT = 1  # of the folders that `save_trained` writes
@@ -100,7 +99,7 @@ def save_trained(
         "layerscout": version("layerscout"),
         "format": FORMAT,
         "method": trainable.method.name,
-        "options": describe_method(trainable.method),
+        "options": asdict(trainable.method),
         "plan": trainable.plan.as_dict(),
         "kind": kind,
         "classifier": head,

@@ -48,7 +48,6 @@ from layerscout.plans.methods import (
     apply_method,
     check_tunes_blocks,
     check_untied,
-    describe_method,
     make_method,
 )
 from layerscout.plans.options import (
@@ -82,9 +81,7 @@ from layerscout.plans.plan import (
     Plan,
     check_embeddings,
     check_tied,
-    make_plan,
     ranges,
-    split_embeddings,
     weight_sets,
 )
 from layerscout.plans.request import (
@@ -97,6 +94,7 @@ from layerscout.plans.request import (
     first_state,
     usual_pooling,
 )
+from layerscout.plans.strategies import STRATEGIES, make_plan, split_embeddings
 from layerscout.plans.training import (
     Keep,
     Schedule,

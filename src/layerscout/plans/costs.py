@@ -17,7 +17,8 @@ from layerscout.plans.methods import (
     apply_method,
     check_tunes_blocks,
 )
-from layerscout.plans.plan import ModelShape, Plan, make_plan
+from layerscout.plans.plan import ModelShape, Plan
+from layerscout.plans.strategies import make_plan
 
 
 @dataclass(frozen=True)
@@ -138,10 +139,11 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
     plan = plan.on(shape.blocks)
     check_tunes_blocks(plan, method)
     T = work.tokens
-    dense, products = _forward(shape, T)
-    block, head = dense + products, 2 * shape.parameters.head
-    cut, tuned = plan.cut or 0, len(plan.tuned)
-    added = T * _count_added(plan, shape, method)
+    counts, cut, tuned = shape.parameters, plan.cut or 0, len(plan.tuned)
+    dense, products = T * 2 * block_weights(shape), T * 4 * T * shape.queries
+    block, head = dense + products, 2 * counts.head
+    new, spared = _count_method(plan, shape, T, method)
+    added = T * new
 
     trunk = cut * block
     forward = (plan.head - cut) * block + head + added
@@ -149,16 +151,18 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
     if isinstance(method, Full):
         backward += tuned * dense
     if tuned:
-        backward += head - T * _count_spared(plan, shape, T, method)
+        backward += head - T * spared
     rows = work.examples + work.validation
+    trainable, more = _count_parameters(plan, shape, method)
+    left = _distinct(shape, range(1, plan.head + 1), counts.blocks)
     return Cost(
         train=float(
             (1 if work.cached else work.epochs) * rows * trunk
             + work.epochs * (rows * forward + work.examples * backward)
         ),
         inference=float(trunk + forward - (added if isinstance(method, LoRA) else 0)),
-        trainable=trainable_parameters(plan, shape, method),
-        total=_total(plan, shape, method),
+        trainable=trainable,
+        total=counts.embeddings + left + counts.head + more,
     )
 
 
@@ -176,7 +180,7 @@ def trunk_flops(plan: Plan, shape: ModelShape, work: Work) -> float:
 
 def block_flops(shape: ModelShape, tokens: float) -> float:
     """Count the FLOPs of one block on one example, forward."""
-    return float(sum(_forward(shape, tokens)))
+    return float(tokens * 2 * block_weights(shape) + tokens * 4 * tokens * shape.queries)
 
 
 def block_weights(shape: ModelShape) -> int:
@@ -214,7 +218,7 @@ def peak_memory(plan: Plan, shape: ModelShape, step: Step, method: Method = FULL
     plan = apply_method(plan, method, shape.blocks)
     check_tunes_blocks(plan, method)
     counts, d, q = shape.parameters, shape.hidden_size, shape.queries
-    trained = trainable_parameters(plan, shape, method)
+    trained, new = _count_parameters(plan, shape, method)
     encoder, left, tuned = (
         counts.embeddings * whole + _distinct(shape, blocks, counts.blocks)
         for whole, blocks in (
@@ -223,7 +227,7 @@ def peak_memory(plan: Plan, shape: ModelShape, step: Step, method: Method = FULL
             (bool(plan.embeddings), plan.tuned),
         )
     )
-    added = counts.head + _new(plan, shape, method)
+    added = counts.head + new
     if isinstance(method, LoRA):
         added += method.rank * _distinct(shape, plan.tuned, shape.linear)
     working = max(4 * q, 2 * shape.feed_forward)  # computed and not yet given up
@@ -268,75 +272,52 @@ def _count_kept(plan: Plan, shape: ModelShape, step: Step, method: Method) -> fl
     )
 
 
-def _forward(shape: ModelShape, tokens: float) -> tuple[float, float]:
-    """Count the FLOPs of a block on one example: of its matrices, and of its attention."""
-    return tokens * 2 * block_weights(shape), tokens * 4 * tokens * shape.queries
+def _count_method(
+    plan: Plan, shape: ModelShape, tokens: float, method: Method
+) -> tuple[int, float]:
+    """Count the FLOPs, per token, of what a method adds forward, and what need not be spent back.
 
-
-def _count_added(plan: Plan, shape: ModelShape, method: Method) -> int:
-    """Count the FLOPs, per token and forward pass, of what a method adds to the tuned blocks."""
-    d, tuned = shape.hidden_size, len(plan.tuned)
-    match method:
-        case Full():
-            return 0
-        case Adapter():
-            return tuned * 8 * d * method.bottleneck
-        case LoRA():
-            return sum(2 * method.rank * shape.linear[block - 1] for block in plan.tuned)
-        case PrefixTuning():
-            return tuned * 4 * method.virtual_tokens * shape.queries
-
-
-def _count_spared(plan: Plan, shape: ModelShape, tokens: float, method: Method) -> float:
-    """Count the FLOPs, per token, that the lowest tuned block need not spend on gradients."""
-    d, q = shape.hidden_size, shape.queries
+    The first are in the tuned blocks; the second are gradients in the lowest one of them.
+    """
+    d, q, tuned = shape.hidden_size, shape.queries, len(plan.tuned)
     inputs = 2 * d * (q + 2 * shape.keys)  # of query, key and value
     # Where a norm that is trained comes before them, its gradient needs theirs.
     normed = shape.first_normed is not None and (plan.cut or 0) + 1 >= shape.first_normed
     match method:
         case Full():
-            return 0 if plan.embeddings or normed else inputs
-        case Adapter():
-            return 0 if normed else inputs + 2 * d * q + 8 * tokens * q + 2 * d * method.bottleneck
-        case LoRA():
+            return 0, 0 if plan.embeddings or normed else inputs
+        case Adapter(bottleneck=m):
+            return (
+                tuned * 8 * d * m,
+                0 if normed else inputs + 2 * d * q + 8 * tokens * q + 2 * d * m,
+            )
+        case LoRA(rank=r):
+            added = sum(2 * r * shape.linear[block - 1] for block in plan.tuned)
             # A LoRA of one matrix for query, key and value has one input, not three.
-            return inputs + 2 * method.rank * d * (1 if shape.fused else 3)
-        case PrefixTuning():
-            return inputs + 2 * (tokens + method.virtual_tokens) * q
+            return added, inputs + 2 * r * d * (1 if shape.fused else 3)
+        case PrefixTuning(virtual_tokens=P):
+            return tuned * 4 * P * q, inputs + 2 * (tokens + P) * q
 
 
-def trainable_parameters(plan: Plan, shape: ModelShape, method: Method) -> int:
-    """Count the parameters that are trained; those of a LoRA are as shared as its blocks are."""
-    counts = shape.parameters
+def _count_parameters(plan: Plan, shape: ModelShape, method: Method) -> tuple[int, int]:
+    """Count the parameters that are trained, and those that the tuned model has more of.
+
+    Those of a LoRA are as shared as its blocks are, and are merged in the end.
+    """
+    counts, d, tuned = shape.parameters, shape.hidden_size, len(plan.tuned)
+    new = 0
     match method:
         case Full():
-            embeddings = counts.embeddings if plan.embeddings else 0
-            return counts.head + embeddings + _distinct(shape, plan.tuned, counts.blocks)
-        case Adapter():
-            norms = _distinct(shape, plan.tuned, shape.norms)
-            return counts.head + norms + _new(plan, shape, method)
-        case LoRA():
-            return counts.head + method.rank * _distinct(shape, plan.tuned, shape.linear)
-        case PrefixTuning():
-            return counts.head + _new(plan, shape, method)
-
-
-def _total(plan: Plan, shape: ModelShape, method: Method) -> int:
-    counts = shape.parameters
-    blocks = _distinct(shape, range(1, plan.head + 1), counts.blocks)
-    return counts.embeddings + blocks + counts.head + _new(plan, shape, method)
-
-
-def _new(plan: Plan, shape: ModelShape, method: Method) -> int:
-    """Count the parameters that the model has more of once it is tuned."""
-    d, tuned = shape.hidden_size, len(plan.tuned)
-    match method:
+            trained = _distinct(shape, plan.tuned, counts.blocks)
+            trained += counts.embeddings if plan.embeddings else 0
         case Adapter(bottleneck=m):
-            return tuned * 2 * (2 * d * m + m + d)
+            new = tuned * 2 * (2 * d * m + m + d)
+            trained = _distinct(shape, plan.tuned, shape.norms) + new
+        case LoRA(rank=r):
+            trained = r * _distinct(shape, plan.tuned, shape.linear)
         case PrefixTuning(virtual_tokens=P):
-            return tuned * 2 * P * shape.keys
-        case Full() | LoRA():
-            return 0
+            trained = new = tuned * 2 * P * shape.keys
+    return counts.head + trained, new
 
 
 def _distinct(shape: ModelShape, blocks: Iterable[int], counts: Sequence[int]) -> int:

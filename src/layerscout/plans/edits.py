@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from layerscout.errors import InputError, check_integer, make_unknown_error
 from layerscout.plans.papers import WeightInit
-from layerscout.plans.plan import EMBEDDINGS, ranges, read_ranges
+from layerscout.plans.plan import EMBEDDINGS, ranges
+from layerscout.plans.strategies import read_ranges
 
 EDITS: Mapping[str, str] = {
     "truncate:ℓ": "remove the blocks above block ℓ",
@@ -53,7 +54,12 @@ class _BlockEdit:
 
     def __post_init__(self) -> None:
         """Sort the blocks and check them."""
-        object.__setattr__(self, "blocks", _sort_blocks(self.blocks))
+        if not _is_list(self.blocks) or not self.blocks:
+            raise InputError(
+                f"an edit must name blocks by number, got {self.blocks!r:.60}; name some"
+            )
+        blocks = {check_integer("block", block, 1) for block in self.blocks}
+        object.__setattr__(self, "blocks", tuple(sorted(blocks)))
 
     @property
     def notation(self) -> str:
@@ -241,95 +247,64 @@ def arrange(edits: Sequence[Edit], blocks: int) -> Arrangement:
         InputError: if an edit reaches beyond the blocks that are there, leaves none, or undoes what
             another one is for.
     """
-    standing = [_Place(block) for block in range(1, blocks + 1)]
+    standing = list(range(1, blocks + 1))
+    fresh: set[int] = set()
+    decided: dict[int, str] = {}  # what set the weights of a block, by its first number
     permuted = False
     for edit in edits:
-        if isinstance(edit, _BlockEdit):
-            _check_reach(edit, edit.blocks, len(standing))
+        count, removed, drawn, kept = len(standing), [], [], []
+        if isinstance(edit, Truncate | _BlockEdit):
+            highest = edit.head if isinstance(edit, Truncate) else max(edit.blocks)
+            if highest > count:
+                raise InputError(
+                    f"{edit.notation:.60} must name blocks in 1..{count}, which are left at that "
+                    f"point, got {highest}"
+                )
         match edit:
             case Truncate(head):
-                _check_reach(edit, [head], len(standing))
-                _check_removed(edit, standing[head:])
-                standing = standing[:head]
+                removed = standing[head:]
             case Skip(skipped):
                 removed = [standing[block - 1] for block in skipped]
-                _check_removed(edit, removed)
-                standing = [place for place in standing if place not in removed]
-                if not standing:
-                    raise InputError(
-                        f"a model needs a block, but {edit.notation} skips all {blocks}; keep one"
-                    )
-            case Reinitialize(drawn):
-                standing = _reinitialize_places(edit, standing, set(drawn))
-            case Preserve(kept):
-                others = set(range(1, len(standing) + 1)) - set(kept)
-                standing = _reinitialize_places(edit, standing, others)
+            case Reinitialize(named):
+                drawn = [standing[block - 1] for block in named]
+            case Preserve(named):
+                kept = [standing[block - 1] for block in named]
+                drawn = [block for block in standing if block not in kept]
             case Permute():
                 if permuted:
                     raise InputError(
                         f"blocks can be permuted only once, got {format_edits(edits):.80}; give a "
                         "single permute"
                     )
-                standing = [standing[block - 1] for block in edit.on(len(standing))]
+                standing = [standing[block - 1] for block in edit.on(count)]
                 permuted = True
+        for block in removed:
+            if block in decided:
+                raise InputError(
+                    f"{edit.notation} removes a block whose weights {decided[block]} sets; leave "
+                    "out one of them"
+                )
+        for at, block in enumerate(standing, start=1):
+            if block in decided and block in (*drawn, *kept):
+                raise InputError(
+                    f"{edit.notation} sets the weights of block {at}, but {decided[block]} already "
+                    "sets them; give only one of them"
+                )
+        standing = [block for block in standing if block not in removed]
+        if not standing:
+            raise InputError(
+                f"a model needs a block, but {edit.notation} skips all {blocks}; keep one"
+            )
+        fresh.update(drawn)
+        decided |= dict.fromkeys((*drawn, *kept), edit.notation)
+    places = enumerate(standing, start=1)
     return Arrangement(
-        tuple(place.block for place in standing),
-        frozenset(at for at, place in enumerate(standing, start=1) if place.fresh),
-        permuted,
+        tuple(standing), frozenset(at for at, block in places if block in fresh), permuted
     )
 
 
 def _is_list(given: Any) -> bool:
     return isinstance(given, Collection) and not isinstance(given, str | bytes)
-
-
-def _sort_blocks(blocks: Any) -> tuple[int, ...]:
-    if not _is_list(blocks) or not blocks:
-        raise InputError(f"an edit must name blocks by number, got {blocks!r:.60}; name some")
-    return tuple(sorted({check_integer("block", block, 1) for block in blocks}))
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A block on its way through edits, and the edit that decided what its weights are."""
-
-    block: int
-    fresh: bool = False
-    decided: str | None = None
-
-
-def _reinitialize_places(
-    edit: Reinitialize | Preserve, places: list[_Place], drawn: set[int]
-) -> list[_Place]:
-    """Re-initialise the places in `drawn`; what `Preserve` leaves is decided too."""
-    decides = drawn if isinstance(edit, Reinitialize) else set(range(1, len(places) + 1))
-    for at in sorted(decides):
-        if earlier := places[at - 1].decided:
-            raise InputError(
-                f"{edit.notation} sets the weights of block {at}, but {earlier} already sets them; "
-                "give only one of them"
-            )
-    return [
-        _Place(place.block, place.fresh or at in drawn, edit.notation) if at in decides else place
-        for at, place in enumerate(places, start=1)
-    ]
-
-
-def _check_reach(edit: Edit, blocks: Collection[int], there: int) -> None:
-    if max(blocks) > there:
-        raise InputError(
-            f"{edit.notation:.60} must name blocks in 1..{there}, which are left at that point, "
-            f"got {max(blocks)}"
-        )
-
-
-def _check_removed(edit: Edit, removed: Sequence[_Place]) -> None:
-    for place in removed:
-        if place.decided:
-            raise InputError(
-                f"{edit.notation} removes a block whose weights {place.decided} sets; leave out "
-                "one of them"
-            )
 
 
 def _read(written: str) -> Edit:

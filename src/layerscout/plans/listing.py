@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from layerscout.plans.auto import choose_head_state, find_nearest, is_possible, price_plans
 from layerscout.plans.costs import Cost, Work, cost, full_cost
 from layerscout.plans.methods import FULL, Full, Method, apply_method, check_untied
-from layerscout.plans.plan import ModelShape, Plan, make_plan
+from layerscout.plans.plan import ModelShape, Plan
+from layerscout.plans.strategies import make_plan
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 from layerscout.errors import InputError, make_unknown_error
@@ -134,11 +134,6 @@ def check_method(name: str, value: Any) -> Any:
     if not isinstance(value, Method) and value not in METHODS:
         raise make_unknown_error("method", str(value), METHODS)
     return value
-
-
-def describe_method(method: Method) -> dict[str, Any]:
-    """Return the options of a method, as the JSON files hold them beside its name."""
-    return asdict(method)
 
 
 def apply_method(plan: Plan, method: Method, blocks: int) -> Plan:

@@ -11,9 +11,9 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -68,23 +68,23 @@ def types_of(kind: Any) -> dict[str, Any]:
 def explain_options(kind: Any) -> dict[str, str]:
     """Return the docstrings that stand below the fields of a request and of its parents."""
     texts: dict[str, str] = {}
-    for one in reversed(kind.__mro__[:-1]):
-        for statement in _parse(one.__module__).body:
-            if isinstance(statement, ast.ClassDef) and statement.name == one.__name__:
-                texts |= _read_docstrings(statement)
+    for parent in reversed(kind.__mro__[:-1]):
+        texts |= _read_docstrings(parent.__module__)[parent.__name__]
     return texts
 
 
 @cache
-def _parse(module: str) -> ast.Module:
-    return ast.parse(inspect.getsource(sys.modules[module]))
-
-
-def _read_docstrings(written: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for first, second in pairwise(written.body):
-        match first, second:
-            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                yield name, " ".join(text.split())
+def _read_docstrings(module: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings below the fields of a module's classes, by class and field."""
+    texts: dict[str, dict[str, str]] = {}
+    for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(statement, ast.ClassDef):
+            own = texts[statement.name] = {}
+            for first, second in pairwise(statement.body):
+                match first, second:
+                    case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                        own[name] = " ".join(text.split())
+    return texts
 
 
 def check_option(kind: Any, name: str, value: Any) -> Any:
@@ -202,38 +202,25 @@ def check_for_number(rule: str, fits: Callable[[float], bool], remedy: str = "")
     return lambda name, value: check_number(name, value, rule, fits, remedy)
 
 
-def check_for_one_of(kind: str, known: Iterable[str]) -> Check:
-    """Return the check for one of some names, which are of a kind such as "metric"."""
-
-    def check(name: str, value: Any) -> str:
-        if value not in tuple(known):
-            raise make_unknown_error(kind, str(value), known)
-        return str(value)
-
-    return check
-
-
 def check_metric_name(name: str, value: Any) -> str:
     """Check the name of a metric of any kind of task; whether it fits the task shows later."""
     from layerscout.data import METRICS  # imports numpy, which would slow `--help` by a third
 
-    return str(check_for_one_of("metric", METRICS)(name, value))
+    if value not in METRICS:
+        raise make_unknown_error("metric", str(value), METRICS)
+    return str(value)
 
 
-def check_for_count_or(*words: str) -> Check:
-    """Return the check for a number of at least 1, or one of some words."""
-
-    def check(name: str, value: Any) -> int | str:
-        if isinstance(value, str):
-            if value in words:
-                return value
-            if not re.fullmatch(r"[0-9]{1,18}", value):
-                allowed = " or ".join(f"'{word}'" for word in words)
-                raise InputError(f"`{name}` must be a whole number or {allowed}, got {value!r:.60}")
-            value = int(value)
-        return check_integer(name, value, 1, remedy=f"'{words[0]}' takes all of them")
-
-    return check
+def check_count(name: str, value: Any, *, words: Sequence[str]) -> int | str:
+    """Check a number of at least 1, or one of some words."""
+    if isinstance(value, str):
+        if value in words:
+            return value
+        if not re.fullmatch(r"[0-9]{1,18}", value):
+            allowed = " or ".join(f"'{word}'" for word in words)
+            raise InputError(f"`{name}` must be a whole number or {allowed}, got {value!r:.60}")
+        value = int(value)
+    return check_integer(name, value, 1, remedy=f"'{words[0]}' takes all of them")
 
 
 def check_counts(name: str, value: Any) -> tuple[int, ...]:
@@ -246,24 +233,22 @@ def check_counts(name: str, value: Any) -> tuple[int, ...]:
     return tuple(check_integer(name, part, 0) for part in parts)
 
 
-def check_for_several(check: Check, read: type[int] | type[float]) -> Check:
-    """Return the check for one or several different numbers, as a tuple.
+def check_several(
+    name: str, value: Any, *, check: Check, read: type[int] | type[float]
+) -> tuple[Any, ...]:
+    """Check one or several different numbers and return them as a tuple.
 
     Text with commas, as the command line gives it, is read as numbers of the type `read`.
     """
-
-    def check_all(name: str, value: Any) -> tuple[Any, ...]:
-        value = read_numbers(name, value, read) if isinstance(value, str) else value
-        many = isinstance(value, Sequence) or getattr(value, "ndim", 0) > 0  # an array of numpy
-        numbers = tuple(check(name, one) for one in (value if many else [value]))
-        if not numbers or len(set(numbers)) < len(numbers):
-            raise InputError(
-                f"`{name}` takes one number or several different ones, got {list(numbers)}; "
-                "remove the duplicates"
-            )
-        return numbers
-
-    return check_all
+    value = read_numbers(name, value, read) if isinstance(value, str) else value
+    many = isinstance(value, Sequence) or getattr(value, "ndim", 0) > 0  # an array of numpy
+    numbers = tuple(check(name, number) for number in (value if many else [value]))
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise InputError(
+            f"`{name}` takes one number or several different ones, got {list(numbers)}; "
+            "remove the duplicates"
+        )
+    return numbers
 
 
 def read_numbers(name: str, text: str, read: type[int] | type[float] = int) -> list[Any]:
@@ -283,3 +268,5 @@ def read_numbers(name: str, text: str, read: type[int] | type[float] = int) -> l
 RATE = check_for_number("above 0", lambda rate: rate > 0)
 SEED = check_for_whole_number(0, 2**63 - 1)
 LENGTH = check_for_whole_number(1)
+COUNT_OR_ALL = partial(check_count, words=("all",))
+RATES = partial(check_several, check=RATE, read=float)

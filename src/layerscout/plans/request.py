@@ -7,26 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from layerscout.plans.auto import check_budget
 from layerscout.plans.edits import Edit
 from layerscout.plans.methods import FULL, METHODS, Method, check_method, make_method
 from layerscout.plans.options import (
+    COUNT_OR_ALL,
     LENGTH,
-    RATE,
+    RATES,
     SEED,
+    check_count,
     check_counts,
-    check_for_count_or,
     check_for_number,
-    check_for_several,
     check_for_whole_number,
     check_metric_name,
     check_options,
     option,
 )
 from layerscout.plans.papers import FAMILY_RATES
-from layerscout.plans.plan import require_text
+from layerscout.plans.strategies import require_text
 
 Pooling = Literal["mean", "last", "cls", "first"]
 
@@ -68,7 +69,9 @@ class ScanRequest:
     scores: str | Sequence[str] | None = option(None, flag="--score")
     """Scores to compute, separated by commas, or all; by default head_quality and the variability
     ratios, or for numbers head_quality, cca, ridge and logme."""
-    examples: int | Literal["all", "auto"] = option("auto", check_for_count_or("all", "auto"))
+    examples: int | Literal["all", "auto"] = option(
+        "auto", partial(check_count, words=("all", "auto"))
+    )
     """Number of training examples to read, all, or auto, which reads more until the best state is
     settled."""
     within: float = option(1.0, check_for_number("above 0", lambda points: points > 0), shown="1")
@@ -150,7 +153,7 @@ class PlanRequest:
 class CompareRequest:
     """What a comparison is asked for; see `layerscout.compare`."""
 
-    examples: int | Literal["all"] = option("all", check_for_count_or("all"))
+    examples: int | Literal["all"] = option("all", COUNT_OR_ALL)
     """Validation examples to read (or rows of a single file): a number or all."""
     pooling: Pooling | None = option(None, shown="cls; last for decoders")
     """Take the first token of a text (cls), as Phang et al. 2021 did, its last one (last), or
@@ -177,9 +180,7 @@ class EvaluateRequest:
     """Also tune the head again at every state."""
     metric: str | None = option(None, check_metric_name)
     """Metric to report first; by default that of the tuning, or else the task's own."""
-    examples: int | Literal["all"] | None = option(
-        None, check_for_count_or("all"), shown="at most 5,000"
-    )
+    examples: int | Literal["all"] | None = option(None, COUNT_OR_ALL, shown="at most 5,000")
     """Number of training examples for tuning heads, or all."""
     head_epochs: int = option(20, check_for_whole_number(1))
     """Epochs for tuning heads; the best one is used."""
@@ -187,7 +188,7 @@ class EvaluateRequest:
     """Batch size for tuning heads."""
     head_learning_rate: tuple[float, ...] = option(
         HEAD_RATES,
-        check_for_several(RATE, float),
+        RATES,
         takes="float | Sequence[float]",
         shown=",".join(f"{rate:g}" for rate in HEAD_RATES),
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
 
-from layerscout.errors import InputError, check_number
+from layerscout.errors import InputError, check_number, make_unknown_error
 from layerscout.plans.auto import check_budget
 from layerscout.plans.edits import (
     Edit,
@@ -24,25 +25,25 @@ from layerscout.plans.methods import (
     LoRA,
     Method,
     check_method,
-    describe_method,
     make_method,
 )
 from layerscout.plans.options import (
+    COUNT_OR_ALL,
     LENGTH,
     RATE,
+    RATES,
     SEED,
-    check_for_count_or,
     check_for_number,
-    check_for_one_of,
-    check_for_several,
     check_for_whole_number,
     check_metric_name,
     check_options,
+    check_several,
     option,
     options_of,
 )
 from layerscout.plans.papers import PRESETS, Classifier, WeightInit, preset
-from layerscout.plans.plan import Plan, require_text
+from layerscout.plans.plan import Plan
+from layerscout.plans.strategies import require_text
 
 Keep = Literal["best", "lowest-loss", "last"]
 Batching = Literal["length", "shuffled"]
@@ -150,8 +151,10 @@ def _check_plan(name: str, value: Any) -> Any:
     return value if isinstance(value, Plan | Path) else require_text(value)
 
 
-def _check_edits(name: str, value: Any) -> tuple[Edit, ...]:
-    return tuple(make_edits(value))
+def _check_preset(name: str, value: Any) -> str:
+    if value not in PRESETS:
+        raise make_unknown_error("preset", str(value), PRESETS)
+    return str(value)
 
 
 @dataclass(frozen=True)
@@ -184,21 +187,21 @@ class TuneRequest(Settings):
     classifier: Classifier | None = option(None, shown="family")
     """What reads the last state: the family's own head, or one linear layer on the mean of the
     tokens (mean-linear)."""
-    preset: str | None = option(None, check_for_one_of("preset", PRESETS))
+    preset: str | None = option(None, _check_preset)
     """Train as a paper did: xie2022, phang2021, tamkin2020 or lodha2023; options that are given
     take precedence."""
     as_released: bool = option(False)
     """Follow the published code where it differs from the paper; for presets and re-initialised
     blocks."""
     learning_rate: tuple[float, ...] | None = option(
-        None, check_for_several(RATE, float), takes="float | Sequence[float] | None"
+        None, RATES, takes="float | Sequence[float] | None"
     )
     """One or several peak learning rates; by default one that suits the plan."""
     seed: tuple[int, ...] = option(
-        (0,), check_for_several(SEED, int), takes="int | Sequence[int]", shown="0"
+        (0,), partial(check_several, check=SEED, read=int), takes="int | Sequence[int]", shown="0"
     )
     """One or several random seeds; each is a run."""
-    examples: int | Literal["all"] = option("all", check_for_count_or("all"))
+    examples: int | Literal["all"] = option("all", COUNT_OR_ALL)
     """Number of training examples to use, drawn in proportion to the classes, or all."""
     max_length: int = option(128, LENGTH)
     """Maximum number of tokens per input."""
@@ -213,7 +216,10 @@ class TuneRequest(Settings):
     untie: bool = option(False)
     """First give every block its own copy of shared weights (ALBERT)."""
     edits: tuple[Edit, ...] = option(
-        (), _check_edits, takes="str | Edit | Sequence[Edit]", flag="--edit"
+        (),
+        lambda name, value: make_edits(value),
+        takes="str | Edit | Sequence[Edit]",
+        flag="--edit",
     )
     """Edit the blocks first: reinit:9-12, preserve:1-3, permute:1, skip:3-4 or truncate:8; join
     several with +."""
@@ -237,7 +243,11 @@ class TuneRequest(Settings):
             object.__setattr__(self, "given", self.given | ({"edits"} if edits else set()))
             object.__setattr__(self, "plan", plan)
         check_options(self)
-        self._check_length()
+        if {"epochs", "max_steps"} <= self.given:
+            raise InputError(
+                f"`epochs` and `max_steps` both set how long to train, got {self.epochs} and "
+                f"{self.max_steps}; give only one of them"
+            )
         self._check_edits()
         if self.method is not None:
             method = make_method(self.method, **self.method_options or {})
@@ -259,13 +269,6 @@ class TuneRequest(Settings):
     def draws_head(self) -> bool:
         """Whether the whole head is re-initialised: with blocks too, unless as released."""
         return self.fresh_head or (self.reinitialises and not self.as_released)
-
-    def _check_length(self) -> None:
-        if {"epochs", "max_steps"} <= self.given:
-            raise InputError(
-                f"`epochs` and `max_steps` both set how long to train, got {self.epochs} and "
-                f"{self.max_steps}; give only one of them"
-            )
 
     def _check_edits(self) -> None:
         if self.reinitialises:
@@ -317,7 +320,7 @@ class TuneRequest(Settings):
             return self
         options = dict(self.method_options or {})
         if written is not None:
-            options = describe_method(written) | options
+            options = asdict(written) | options
         method = make_method(FULL.name if written is None else written.name, **options)
         return replace(self, method=method, method_options=None)
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ from layerscout.plans import (
     Settings,
     TuneRequest,
     choose_epochs,
-    describe_method,
     options_of,
     usual_pooling,
 )
@@ -149,7 +149,7 @@ def train_longer(epochs: int, rate: float) -> dict[str, Any]:
 
 def name_method(method: str, options: Content) -> dict[str, Any]:
     """Return the options that name a method and what of it is not as usual."""
-    usual = describe_method(METHODS[method]())
+    usual = asdict(METHODS[method]())
     unusual = {name: value for name, value in options.items() if value != usual.get(name)}
     return unusual if method == "full" else {"method": method, **unusual}
 

@@ -30,7 +30,6 @@ from layerscout.plans import (
     choose_epochs,
     choose_head_state,
     cost,
-    describe_method,
     full_cost,
     list_strategies,
     make_plan,
@@ -112,7 +111,7 @@ class Planning:
             }
             for option in self.options
         ]
-        method_options = describe_method(self.method)
+        method_options = asdict(self.method)
         return {
             "layerscout": version("layerscout"),
             "verb": "plan",

@@ -16,7 +16,6 @@ from layerscout.files import make_output_folder, read_json, remove_stale_tempora
 from layerscout.plans import (
     Method,
     TuneRequest,
-    describe_method,
     format_edits,
     make_request,
     options_of,
@@ -218,7 +217,7 @@ def spell_out(
         del training["epochs"]
     others = {name: value for name, value in given.items() if name not in _APART}
     others |= {"classifier": classifier, "edits": format_edits(request.edits)}
-    others |= {"method": method.name, "method_options": describe_method(method)}
+    others |= {"method": method.name, "method_options": asdict(method)}
     if request.as_released and request.reinitialises:
         others["as_released"] = True
     return {

@@ -17,8 +17,7 @@ from transformers import (
 from conftest import real
 from layerscout.data import Split, Task
 from layerscout.errors import InputError
-from layerscout.models import Encoder, fisher, gradient_scores, gradients
-from layerscout.models.gradients import part_of
+from layerscout.models import Encoder, fisher, gradient_scores, gradients, part_of
 from layerscout.scores import SquaredGradientSums, label_vectors
 from reference import gradients as naive
 from reference.several import all_label_rows

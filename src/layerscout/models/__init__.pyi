@@ -3,6 +3,7 @@ from .architecture import (
     base_of as base_of,
     freeze as freeze,
     locate_parameters as locate_parameters,
+    part_of as part_of,
 )
 from .checkpoints import (
     load_config as load_config,

@@ -8,7 +8,6 @@ examples in batches, and what their labels are.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 
 from layerscout.data import Kind, Split, batch_by_length, check_choices
 from layerscout.errors import InputError, make_unknown_error
-from layerscout.models.architecture import NORM, locate_parameters
+from layerscout.models.architecture import PARTS, locate_parameters, part_of
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.models.tokens import Tokens
@@ -59,15 +58,6 @@ BACKWARD_TOKENS = 4096
 
 # Below such values, a head says nothing about blocks.
 TINY = 1e-12
-
-# Parts of a block, by the first pattern that is found in a weight's name within the block: the
-# norms first, as BERT's are within its "attention" and DistilBERT has an "output_layer_norm".
-PARTS: Mapping[str, re.Pattern[str]] = {
-    "norms": NORM,
-    "attention": re.compile(r"\b(attention|attn|self_attn)\b"),
-    "feed_forward": re.compile(r"\b(intermediate|output|ffn|ffn_output|mlp)\b"),
-    "other": re.compile(""),
-}
 
 
 def fisher(
@@ -349,16 +339,6 @@ def _blocks_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
     """Return the blocks that each weight is of, without the weights that are of none."""
     places = locate_parameters(model)
     return {name: place for name, place in places.items() if isinstance(place, tuple)}
-
-
-def part_of(name: str) -> str:
-    """Return which part of its block, a key of `PARTS`, a weight belongs to.
-
-    Args:
-        name: of the parameter, in full; what comes before a number is not of the block.
-    """
-    inner = re.split(r"\.\d+\.", name)[-1]
-    return next(part for part, pattern in PARTS.items() if pattern.search(inner))
 
 
 def _prepare_batches(

@@ -9,7 +9,6 @@ from typing import Any
 from layerscout.plans import first_state
 from layerscout.reporting.content import Table
 from layerscout.reporting.words import count_examples, format_decimals, start_line
-from layerscout.scores import small_sample_warning
 
 # The estimates of CKA, as they are called within a sentence.
 ESTIMATES = {"cka": "CKA", "cka_debiased": "debiased CKA"}
@@ -42,6 +41,8 @@ def choose_estimate(content: Mapping[str, Any]) -> str:
 
     Those are few for the width of the widest model, by the rule that also warns of the bias.
     """
+    from layerscout.scores import small_sample_warning
+
     rows = content["task"].get("words_used", content["examples"])
     width = max(model["hidden_size"] for model in content["models"])
     return "cka" if small_sample_warning(rows, width) is None else "cka_debiased"

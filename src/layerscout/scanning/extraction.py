@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,8 +16,10 @@ from layerscout.data import Split
 from layerscout.models import Encoder, Tokens
 from layerscout.plans import Pooling
 from layerscout.progress import Show
-from layerscout.scores import Moments
 from layerscout.states import States, fingerprint_encoder, pool_states
+
+if TYPE_CHECKING:
+    from layerscout.scores import Moments
 
 # Examples whose pooled states are held until they enter the moments together.
 CHUNK = 512
@@ -145,6 +148,8 @@ class Extractor:
 
     def _add_up(self, tokens: Tokens, classes: Classes, stage: str) -> Moments:
         """Add up the moments of one or more texts, or of the words that are labelled in them."""
+        from layerscout.scores import Moments
+
         moments, encoder, (labels, weights) = None, self.encoder, classes
         with _show_progress(tokens, self.show, stage) as advance:
             for chunk in _group_batches(encoder.batches(tokens)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,13 +17,7 @@ from layerscout.data import (
     pick_choices,
     sample,
 )
-from layerscout.models import (
-    Encoder,
-    choose_head_pooling,
-    fisher,
-    gradient_scores,
-    make_family_head,
-)
+from layerscout.models import Encoder
 from layerscout.plans import (
     FAMILY_RATE,
     FAMILY_RATES,
@@ -39,16 +33,11 @@ from layerscout.scanning.sampling import (
     draw_held_out,
     take_rows,
 )
-from layerscout.scores import (
-    SCORES,
-    BlockScores,
-    Metric,
-    Score,
-    majority,
-    train_family_probes,
-    train_linear_probes,
-)
+from layerscout.scores import SCORES, Score, majority
 from layerscout.states import States
+
+if TYPE_CHECKING:
+    from layerscout.scores import BlockScores, Metric
 
 # Trainings of a probe on every state; of the family's head each takes minutes on a processor.
 LINEAR_SEEDS, FAMILY_SEEDS = 8, 3
@@ -64,7 +53,11 @@ def choose_probe_pooling(request: ScanRequest, encoder: Encoder, kind: Kind) -> 
     Raises:
         InputError: if the family's head is to be trained, and cannot be on the state of one token.
     """
-    head = choose_head_pooling(encoder, kind) if request.probe == "family" else None
+    head = None
+    if request.probe == "family":
+        from layerscout.models import choose_head_pooling
+
+        head = choose_head_pooling(encoder, kind)
     return request.probe_pooling or head
 
 
@@ -84,6 +77,9 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
         "progress": partial(extractor.show, "probing"),
     }
     if request.probe == "family":
+        from layerscout.models import make_family_head
+        from layerscout.scores import train_family_probes
+
         names = task.labels or ("score",)
         probes = train_family_probes(
             read_states(states),
@@ -96,6 +92,8 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
             **options,
         )
     else:
+        from layerscout.scores import train_linear_probes
+
         probes = train_linear_probes(
             states,
             labels[0],
@@ -156,6 +154,8 @@ def read_states(states: States) -> np.ndarray:
 
 def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
     """Score blocks by gradients on held-out examples, drawn once for all such scores."""
+    from layerscout.models import fisher, gradient_scores
+
     task, request, extractor = context.task, context.request, context.extractor
     keys, split = context.select("gradients"), _draw_gradient_rows(context)
     shared: dict[str, Any] = {

@@ -21,7 +21,7 @@ from scipy.linalg.blas import dsyrk
 from layerscout.errors import InputError
 from layerscout.scores.grouping import whiten_labels
 from layerscout.scores.moments import Centred
-from layerscout.scores.score import FEWEST_FOLDS
+from layerscout.scores.score import FEWEST_FOLDS, ROUNDING
 from layerscout.scores.tridiagonal import Tridiagonal
 
 Array = NDArray[np.float64]
@@ -35,8 +35,6 @@ LARGE_PART = 64
 RIDGE_TERMS = tuple(10.0**exponent for exponent in range(0, -7, -1))
 # Canonical correlations are found as squares; below this share of the largest they are rounding.
 WEAKEST = 1e-12
-# Variances below this share of what they are computed from are rounding.
-ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, eq=False)

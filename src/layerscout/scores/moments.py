@@ -102,10 +102,6 @@ class Moments:
             self.resolution,
         )
 
-    def means(self) -> Float64[Tensor, "S K d"]:
-        """Return the class means (S, K, d), about the reference (which no difference sees)."""
-        return self.total / self.count[:, None]
-
     def within(
         self, weights: Float64[Tensor, " K"], directions: Float64[Tensor, "S J d"]
     ) -> Float64[Tensor, "S J"]:
@@ -221,16 +217,13 @@ class Centred:
         """Σ_{i in k} (x_i − mean)."""
         return torch.from_numpy(self.sums.sum(axis=0))[None]
 
-    def means(self) -> Float64[Tensor, "1 K d"]:
-        """Return the class means about the mean."""
-        return self.total / self.count[:, None]
-
     def within(
         self, weights: Float64[Tensor, " K"], directions: Float64[Tensor, "1 J d"]
     ) -> Float64[Tensor, "1 J"]:
         """Return Σ_k weights[k] Σ_{i in k} (uᵀ(x_i − m_k))² along each direction u."""
         labels, across = torch.from_numpy(self.labels), directions[0].T
-        along = torch.from_numpy(self.rows) @ across - (self.means()[0] @ across)[labels]
+        means = self.total[0] / self.count[:, None]
+        along = torch.from_numpy(self.rows) @ across - (means @ across)[labels]
         return (weights[labels] @ along**2)[None]
 
     def within_trace(self, weights: Float64[Tensor, " K"]) -> Float64[Tensor, " 1"]:
@@ -261,7 +254,7 @@ def variability_ratios(moments: Moments | Centred) -> Float64[Tensor, " S"]:
     means over a text's own tokens, without CLS as in that text, and without separators as in its
     code; `layerscout.models` pools them.
     """
-    means = moments.means()
+    means = moments.total / moments.count[:, None]
     weights = 1 / (len(moments.count) * moments.count)
     return _trace_ratio(moments, weights, means - means.mean(dim=1, keepdim=True))
 
@@ -269,8 +262,9 @@ def variability_ratios(moments: Moments | Centred) -> Float64[Tensor, " S"]:
 def nc1s(moments: Moments | Centred) -> Float64[Tensor, " S"]:
     """Return the same ratio with every example counting alike. Xie et al. 2022, App. A.1."""
     N = moments.count.sum()
+    means = moments.total / moments.count[:, None]
     centre = moments.total.sum(dim=1, keepdim=True) / N
-    return _trace_ratio(moments, (1 / N).expand(len(moments.count)), moments.means() - centre)
+    return _trace_ratio(moments, (1 / N).expand(len(moments.count)), means - centre)
 
 
 def _trace_ratio(

@@ -23,8 +23,8 @@ from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 
 from layerscout.data import SIGNED, evaluate, evaluate_without, pick_choices
 from layerscout.scores.estimates import Estimate
-from layerscout.scores.folds import ROUNDING
 from layerscout.scores.probes import majority
+from layerscout.scores.score import ROUNDING
 
 # Shares of the mean variance of a feature; the strongest first.
 RIDGE_TERMS = tuple(10.0**exponent for exponent in range(1, -7, -1))

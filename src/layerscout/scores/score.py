@@ -18,6 +18,8 @@ FEWEST_FOLDS = 4
 FEWEST_GROUPS = 4
 # Two rows of every class are held out; of 20 that follow each other a tenth is always two.
 FEWEST_ROWS = 20
+# Variances below this share of what they are computed from are rounding.
+ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)

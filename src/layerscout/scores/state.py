@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
-from layerscout.scores.folds import FoldScores, score_folds
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.moments import Centred
 from layerscout.scores.quality import Quality, measure_quality
-from layerscout.scores.transferability import centred_scatter
 from layerscout.scores.variability import Debiased, estimate_debiased
+
+if TYPE_CHECKING:
+    from layerscout.scores.folds import FoldScores
 
 T = TypeVar("T")
 
@@ -32,11 +33,8 @@ class _once(Generic[T]):  # noqa: N801, a decorator
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute, self.__doc__ = compute, compute.__doc__
 
-    def __set_name__(self, _: type, name: str) -> None:
-        self._name = name
-
     def __get__(self, instance: Any, _: type) -> T:
-        value = instance.__dict__[self._name] = self._compute(instance)
+        value = instance.__dict__[self._compute.__name__] = self._compute(instance)
         return value
 
 
@@ -99,10 +97,9 @@ class State:
     @_once
     def scatter(self) -> Float64[np.ndarray, "d d"]:
         """The scatter of all, at least its upper triangle."""
-        if self.class_scatters is None:
-            return centred_scatter(self.centred)
-        total: np.ndarray = self.class_scatters.sum(axis=0)
-        return total
+        rows, of_classes = self.centred.rows, self.class_scatters
+        scatter: np.ndarray = rows.T @ rows if of_classes is None else of_classes.sum(axis=0)
+        return scatter
 
     @_once
     def debiased(self) -> Debiased:
@@ -112,6 +109,8 @@ class State:
     @_once
     def folds(self) -> FoldScores:
         """What is fitted on some folds and tested on others."""
+        from layerscout.scores.folds import score_folds  # which few scores need
+
         return score_folds(self.centred)
 
     @_once

@@ -28,11 +28,6 @@ GOLDEN = (np.sqrt(5) - 1) / 2
 CANCELLED = 1e-6
 
 
-def centred_scatter(states: Centred) -> Float64[np.ndarray, "d d"]:
-    """Return Σ_i (h_i − mean)(h_i − mean)ᵀ, which `logme` and `h_score` take to share its cost."""
-    return _gram(states.rows)
-
-
 def logme(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
     """Log evidence per example of Bayesian linear regression on the labels; higher is better.
 
@@ -48,7 +43,7 @@ def logme(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
 
     Args:
         states: of n examples.
-        scatter: `centred_scatter(states)`, or its upper triangle; not used for n < d.
+        scatter: Σ_i (h_i − mean)(h_i − mean)ᵀ, at least its upper triangle; not used for n < d.
 
     Returns:
         None if all states are the same, or all targets are 0.
@@ -98,7 +93,7 @@ def h_score(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | Non
 
     Args:
         states: of n examples.
-        scatter: `centred_scatter(states)`, or its upper triangle.
+        scatter: as for `logme`.
 
     Returns:
         None if all states are the same.
@@ -165,7 +160,8 @@ def _product(states: Centred, k: int, scatters: Array | None) -> Array:
         if np.trace(product) > CANCELLED * (np.trace(scatters[k]) + count * mean @ mean):
             return product
     H = states.rows[states.labels == k] + mean
-    return _gram(H if count >= d else H.T)
+    H = H if count >= d else H.T
+    return H.T @ H
 
 
 def _best_evidence(eigenvalues: Array, explained: Array, residual: Array, n: int) -> Array:
@@ -217,11 +213,6 @@ def _best_evidence(eigenvalues: Array, explained: Array, residual: Array, n: int
             np.where(leftwards, at_left, new),
         )
     return np.maximum(at_left, at_right)
-
-
-def _gram(rows: Array) -> Array:
-    gram: Array = rows.T @ rows  # a matrix times itself is half the work
-    return gram
 
 
 def _finite(value: float) -> float | None:

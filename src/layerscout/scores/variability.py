@@ -139,10 +139,19 @@ class _Grouped:
         Raises:
             InputError: as `estimate_debiased`.
         """
-        _check_sizes(states)
-        sizes = states.sizes
+        sizes, (B, K) = states.sizes, states.sizes.shape
+        if K < 2:
+            raise InputError("the variability ratio needs 2 or more classes, got 1; use other data")
+        if B < FEWEST_GROUPS or sizes.min() < 2:
+            of_class = sizes.sum(axis=0)
+            raise InputError(
+                "the debiased variability ratio needs 2 or more examples of every class in each of "
+                f"{FEWEST_GROUPS} or more groups, so {2 * FEWEST_GROUPS} in all, and class "
+                f"{of_class.argmin()} has {of_class.min()}; use more examples, or --score "
+                "variability_ratio, which needs only 2"
+            )
         class_means = states.sums / sizes[:, :, None]
-        basis = helmert(sizes.shape[1]).T  # (K, J)
+        basis = helmert(K).T  # (K, J)
         means = class_means.transpose(0, 2, 1) @ basis
         mean = (states.sums.sum(axis=0) / sizes.sum(axis=0)[:, None]).T @ basis
         return cls(states, class_means, means, mean)
@@ -183,21 +192,6 @@ class _Grouped:
             without += remaining
         pairs = (B - 1) * (B - 2)
         return np.concatenate([total[None] / (B * pairs), without / (pairs * (B - 3))])
-
-
-def _check_sizes(states: Centred) -> None:
-    """Check that there are enough examples of each class in each group."""
-    counts, (B, K) = states.sizes, states.sizes.shape
-    if K < 2:
-        raise InputError("the variability ratio needs 2 or more classes, got 1; use other data")
-    if B < FEWEST_GROUPS or counts.min() < 2:
-        of_class = counts.sum(axis=0)
-        raise InputError(
-            f"the debiased variability ratio needs 2 or more examples of every class in each of "
-            f"{FEWEST_GROUPS} or more groups, so {2 * FEWEST_GROUPS} in all, and class "
-            f"{of_class.argmin()} has {of_class.min()}; use more examples, or --score "
-            "variability_ratio, which needs only 2"
-        )
 
 
 def _multiply_with_others(parts: Array) -> Array:

@@ -252,11 +252,6 @@ def _guess_texts(source: Source, labels: Collection[str]) -> list[str]:
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _clause(text: str) -> str:
-    """Take the full stop from a sentence that goes on."""
-    return text.rstrip(" .")
-
-
 def _choose_words(question: str, cause: str, effect: str) -> str:
     """Turn the question of COPA, cause or effect, into words."""
     words = {"cause": cause, "effect": effect}
@@ -266,7 +261,8 @@ def _choose_words(question: str, cause: str, effect: str) -> str:
 
 
 FILTERS: Mapping[str, Callable[[str], str]] = {
-    "clause": _clause,
+    # A sentence that goes on has no full stop.
+    "clause": lambda text: text.rstrip(" ."),
     # Between premise and choice.
     "connective": partial(_choose_words, cause="because", effect="so"),
     # As the code of Lodha et al. 2023 asks.
@@ -291,26 +287,22 @@ def render(table: Table, template: Template, numbers: bool) -> list[str]:
     """
     slots = []
     for name, item, chosen in template.slots:
-        values = table.columns[name] if item is None else _items(table, name, item)
-        texts = _texts(table, name, values, numbers)
+        values = table.columns[name]
+        if item is not None:
+            for row, value in enumerate(values):
+                if not isinstance(value, list) or len(value) <= item:
+                    rule = f"the choices must be a list of at least {item + 1} texts"
+                    raise table.fault(rule, f"{value!r:.60}", name, row, "correct or drop the row")
+            values = [value[item] for value in values]
+        texts = _check_texts(table, name, values, numbers)
         slots.append(list(map(FILTERS[chosen], texts)) if chosen else texts)
     if template.form == "{}":
         return slots[0]
     return [template.form.format(*row) for row in zip(*slots, strict=True)]
 
 
-def _items(table: Table, column: str, item: int) -> list[Any]:
-    """Take one item of every list of a column."""
-    values = table.columns[column]
-    for row, value in enumerate(values):
-        if not isinstance(value, list) or len(value) <= item:
-            rule = f"the choices must be a list of at least {item + 1} texts"
-            raise table.fault(rule, f"{value!r:.60}", column, row, "correct or drop the row")
-    return [value[item] for value in values]
-
-
-def _texts(table: Table, column: str, values: list[Any], numbers: bool) -> list[str]:
-    """Check that the values of a column are whole texts."""
+def _check_texts(table: Table, column: str, values: list[Any], numbers: bool) -> list[str]:
+    """Return the values of a column as whole texts, or raise if one is none."""
     missing = [row for row, value in enumerate(values) if is_missing(value)]
     if missing:
         actual = f"{len(missing)} null, the first"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from layerscout.data.tables import Content, Source, Table, join_names, tell_content
 from layerscout.errors import InputError
@@ -35,16 +35,10 @@ def find_suffix(path: Path) -> str:
     return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
 
 
-def _open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile:
-    """Open a file, compressed by gzip if its name says so."""
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rb")
-    return path.open("rb")
-
-
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, line with its end) of a text file that must be clean UTF-8."""
-    with reading(path), _open_bytes(path) as file:
+    compressed = path.suffix.lower() == ".gz"
+    with reading(path), gzip.open(path) if compressed else path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 raise InputError(
@@ -95,7 +89,7 @@ def read_separator(sep: str) -> str:
 def tell_separator(header: str) -> str:
     """Return what stands between the names in the first line of a CSV file."""
     unquoted = re.sub(r'"[^"]*"', "", header)
-    return next((one for one in DELIMITERS if one in unquoted), ",")
+    return next((mark for mark in DELIMITERS if mark in unquoted), ",")
 
 
 def _csv_rows(path: Path, sep: str | None) -> Iterator[tuple[int, list[str]]]:
@@ -147,11 +141,11 @@ def _cell_records(path: Path, sep: str | None) -> Iterator[tuple[int, dict[str, 
     line = 0
     for line, cells in rows:
         if len(cells) != len(names):
-            one = len(names) == 1
-            remedy = "give the separator of the fields (--sep)" if one else "correct the line"
+            lone = len(names) == 1
+            remedy = "give the separator of the fields (--sep)" if lone else "correct the line"
             raise InputError(
                 f"every row must have as many fields as the header: {path} has {len(names)} "
-                f"column{'s'[: not one]}, but {len(cells)} field{'s'[: len(cells) != 1]} in line "
+                f"column{'s'[: not lone]}, but {len(cells)} field{'s'[: len(cells) != 1]} in line "
                 f"{line}; {remedy}"
             )
         yield line, dict(zip(names, cells, strict=True))
@@ -298,12 +292,11 @@ def content_of(arrow: Any) -> Content:
     """Return what a column of an Arrow type holds."""
     import pyarrow.types as types
 
-    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
-    if any(is_list(arrow) for is_list in lists):
+    if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
         return "words" if content_of(arrow.value_type) == "text" else "list"
     kind = arrow.value_type if types.is_dictionary(arrow) else arrow
-    strings = (types.is_string, types.is_large_string, types.is_string_view)
-    return "text" if any(is_string(kind) for is_string in strings) else "other"
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return "text" if text else "other"
 
 
 def _check_unique(path: Path, names: Sequence[str]) -> None:

@@ -68,7 +68,7 @@ class Split:
         else:
             words = [self.words[row] for row in rows]
             starts = self.bounds[rows]
-            counts = np.array([len(some) for some in words], dtype=np.int64)
+            counts = np.array(list(map(len, words)), dtype=np.int64)
             labels = labels[concatenate_ranges(starts, starts + counts)]
         return Split(
             texts=[self.texts[row] for row in rows],
@@ -104,21 +104,28 @@ def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
     """
     if not 0 < fraction < 1:
         raise InputError(f"`fraction` must be between 0 and 1, got {fraction}; 0.1 is a tenth")
-    indicators = list_indicators(split)
+    indicators = _list_indicators(split)
     if indicators is not None:
-        return _hold_out_labels(split, indicators, fraction, seed)
-    example, strata = stratify(split.labels, split.groups)
-    counts = np.bincount(strata)
-    total = round(fraction * len(strata))
-    seats = np.minimum(_apportion(counts, total, floor=0), np.maximum(counts - 2, 0))
-    if not 0 < seats.sum() < len(strata):
-        raise InputError(
-            f"holding out {fraction:g} of {len(strata)} examples leaves one part empty (at "
-            "least 2 examples of each class always stay in training); use another fraction or more "
-            "data"
-        )
-    chosen = _draw(strata, seats, seed)[example]
-    return split.take(np.flatnonzero(~chosen)), split.take(np.flatnonzero(chosen))
+        n, count = len(split), round(fraction * len(split))
+        if not 0 < count < n:
+            raise InputError(
+                f"holding out {fraction:g} of {n} examples leaves one part empty; use another "
+                "fraction or more data"
+            )
+        held = deal_labels(indicators, np.array([n - count, count]), seed) == 1
+    else:
+        example, strata = stratify(split.labels, split.groups)
+        counts = np.bincount(strata)
+        total = round(fraction * len(strata))
+        seats = np.minimum(_apportion(counts, total, floor=0), np.maximum(counts - 2, 0))
+        if not 0 < seats.sum() < len(strata):
+            raise InputError(
+                f"holding out {fraction:g} of {len(strata)} examples leaves one part empty (at "
+                "least 2 examples of each class always stay in training); use another fraction or "
+                "more data"
+            )
+        held = _draw(strata, seats, seed)[example]
+    return split.take(np.flatnonzero(~held)), split.take(np.flatnonzero(held))
 
 
 def sample(
@@ -148,7 +155,7 @@ def sample(
     Raises:
         InputError: if there are not so many examples, or they would be too few.
     """
-    indicators = list_indicators(split)
+    indicators = _list_indicators(split)
     if indicators is not None:
         if balanced or per_class is not None:
             raise InputError(
@@ -172,7 +179,7 @@ def sample(
     return np.flatnonzero(_draw(strata, seats, seed)[example])
 
 
-def list_indicators(split: Split) -> np.ndarray | None:
+def _list_indicators(split: Split) -> np.ndarray | None:
     """Return which labels each row has, or which tags each sentence, bool (n, K).
 
     None where every row has one class or a number.
@@ -248,20 +255,6 @@ def _sample_labels(indicators: np.ndarray, examples: int | None, seed: int) -> n
     return np.sort(order[:examples])
 
 
-def _hold_out_labels(
-    split: Split, indicators: np.ndarray, fraction: float, seed: int
-) -> tuple[Split, Split]:
-    n = len(split)
-    held = round(fraction * n)
-    if not 0 < held < n:
-        raise InputError(
-            f"holding out {fraction:g} of {n} examples leaves one part empty; use another fraction "
-            "or more data"
-        )
-    dealt = deal_labels(indicators, np.array([n - held, held]), seed)
-    return split.take(np.flatnonzero(dealt == 0)), split.take(np.flatnonzero(dealt == 1))
-
-
 def draw_words(split: Split, size: int | None, seed: int) -> np.ndarray:
     """Draw words with a balance over their tags: equally many of each, or all where they are fewer.
 
@@ -286,10 +279,7 @@ def draw_words(split: Split, size: int | None, seed: int) -> np.ndarray:
         return np.arange(len(tags))
     if not 2 <= size <= len(tags):
         raise InputError(f"--examples must be in 2..{len(tags)} words, got {size}")
-    shuffled = np.random.default_rng(seed).permutation(len(tags))
-    order = shuffled[np.argsort(tags[shuffled], kind="stable")]
-    counts = np.bincount(tags)
-    place = np.arange(len(tags)) - np.repeat(np.cumsum(counts) - counts, counts)
+    order, place = _shuffle_within(tags, seed)
     # The first words of all tags, then the second ones, and so on.
     return np.sort(order[np.lexsort((tags[order], place))][:size])
 
@@ -389,10 +379,15 @@ def _draw(strata: np.ndarray, seats: np.ndarray, seed: int) -> np.ndarray:
     """Choose `seats[s]` examples of every stratum s; return which, bool (m,)."""
     if seed < 0:
         raise InputError(f"--seed must be 0 or more, got {seed}")
+    order, place = _shuffle_within(strata, seed)
+    chosen = np.zeros(len(strata), dtype=bool)
+    chosen[order[place < seats[strata[order]]]] = True
+    return chosen
+
+
+def _shuffle_within(strata: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return examples stratum by stratum, shuffled in each, and the place of each in its own."""
     shuffled = np.random.default_rng(seed).permutation(len(strata))
     order = shuffled[np.argsort(strata[shuffled], kind="stable")]
-    sizes = np.bincount(strata, minlength=len(seats))
-    place = np.arange(len(strata)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    chosen = np.zeros(len(strata), dtype=bool)
-    chosen[order[place < np.repeat(seats, sizes)]] = True
-    return chosen
+    sizes = np.bincount(strata)
+    return order, np.arange(len(strata)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -30,7 +30,6 @@ from layerscout.reporting.scores import (
     find_tied,
     get_band,
     get_details,
-    name_entry,
     needs_log,
     title_score,
 )
@@ -51,7 +50,7 @@ def draw_panel(scan: Mapping[str, Any], key: str, *, small: bool = False) -> alt
     """
     score, best, top = scan["scores"][key], scan["best"].get(key), scan["model"]["blocks"]
     rows, tooltips = _collect_rows(scan, key)
-    name = name_entry(score)
+    name = score["of"][:-1]
     title, start = ("state (0: embeddings)", 0) if name == "state" else (name, 1)
     at = alt.Chart().encode(lay_out_entries("index", title, start, top, small=small))
     base = at.encode(_lay_out_score(score, rows))
@@ -89,7 +88,7 @@ def _collect_rows(
     score = scan["scores"][key]
     rows: list[dict[str, Any]] = [{"index": i, "value": v} for i, v in enumerate(score["values"])]
     tooltips = [
-        alt.Tooltip("index:Q", title=name_entry(score)),
+        alt.Tooltip("index:Q", title=score["of"][:-1]),
         alt.Tooltip("value:Q", format=".5~g"),
     ]
     low, high = get_band(score)
@@ -157,7 +156,7 @@ def _describe_panel(scan: Mapping[str, Any], key: str) -> str:
     score, best = scan["scores"][key], scan["best"].get(key)
     text = f"{title_score(key)} of {score['of']} 0 to {scan['model']['blocks']}; "
     if best is None:
-        return f"{text}no {name_entry(score)} could be scored."
+        return f"{text}no {score['of'][:-1]} could be scored."
     value = format_number(score["values"][best])
     text = f"{text}{score['better']} is better, {best} is best with {value}"
     tied = find_tied(scan, key)
@@ -181,7 +180,7 @@ def _draw_ranks(
     ranks: Sequence[Sequence[int | None]],
 ) -> alt.LayerChart:
     """Draw a line for each state (or block) through its ranks; those that were best stand out."""
-    name, top = name_entry(scan["scores"][key]), scan["model"]["blocks"]
+    name, top = scan["scores"][key]["of"][:-1], scan["model"]["blocks"]
     rows: list[dict[str, Any]] = [
         {"checkpoint": place, "name": checkpoint, "entry": entry, "rank": rank}
         for place, (checkpoint, row) in enumerate(zip(checkpoints, ranks, strict=True), start=1)

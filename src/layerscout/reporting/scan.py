@@ -13,11 +13,8 @@ from layerscout.reporting.scores import (
     get_agreement,
     get_details,
     get_error,
-    get_refusal,
-    get_tau,
     list_notes,
     list_scores,
-    name_entry,
     title_score,
 )
 from layerscout.reporting.words import (
@@ -37,7 +34,8 @@ def tabulate_scores(scan: Mapping[str, Any]) -> Table:
     """Tabulate what each score says of the model as a whole."""
     first, top = choose_leading(scan), scan["model"]["blocks"]
     keys = [*list_scores(scan, "states"), *list_scores(scan, "blocks")]
-    agree = {key: get_tau(scan, first, key) if first and key != first else None for key in keys}
+    agreement = get_agreement(scan, scan["scores"][first]["of"]).get(first, {}) if first else {}
+    agree = {key: agreement.get(key) if key != first else None for key in keys}
     compared = any(value is not None for value in agree.values())
     columns = ["Score", "Better", "Best", "Its value", "Value at the top"]
     columns += ["Agrees (τ)"] if compared else []
@@ -47,7 +45,7 @@ def tabulate_scores(scan: Mapping[str, Any]) -> Table:
         row = [
             title_score(key),
             score["better"],
-            "–" if best is None else f"{name_entry(score)} {best}",
+            "–" if best is None else f"{score['of'][:-1]} {best}",
             format_number(None if best is None else score["values"][best]),
             format_number(score["values"][top]),
         ]
@@ -76,7 +74,7 @@ def tabulate_scores_briefly(scan: Mapping[str, Any]) -> Table:
             error = get_error(scan, key)
             note = "" if error is None else f"±{error:.2g}"
             if best is None:
-                note = "refused" if get_refusal(score) else "undefined"
+                note = "refused" if get_details(score).get("refused") else "undefined"
             ends = [None if best is None else score["values"][best], score["values"][-1]]
             rows.append(
                 [
@@ -149,10 +147,11 @@ def tabulate_diagnostics(scan: Mapping[str, Any]) -> Table | None:
 
 def tabulate_agreement(scan: Mapping[str, Any], of: str) -> Table | None:
     """Tabulate Kendall's τ between all scores of states (or blocks), shaded by its size."""
-    keys = [key for key in get_agreement(scan, of) if scan["best"].get(key) is not None]
+    agreement = get_agreement(scan, of)
+    keys = [key for key in agreement if scan["best"].get(key) is not None]
     if len(keys) < 2:
         return None
-    matrix = [[get_tau(scan, one, other) for other in keys] for one in keys]
+    matrix = [[agreement[one].get(other) for other in keys] for one in keys]
     rows = [
         [
             f"{i}. {title_score(key)}",

@@ -28,20 +28,9 @@ def title_score(key: str) -> str:
     return start_line(name_score(key))
 
 
-def name_entry(score: Mapping[str, Any]) -> str:
-    """Say what an entry of a score is: a state or a block."""
-    return "block" if score["of"] == "blocks" else "state"
-
-
 def get_details(score: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the further details of a score; older scans have none."""
     return score.get("details") or {}
-
-
-def get_refusal(score: Mapping[str, Any]) -> str | None:
-    """Say why a score has no values, if it was refused."""
-    reason = get_details(score).get("refused")
-    return None if reason is None else str(reason)
 
 
 def list_scores(scan: Mapping[str, Any], of: str) -> list[str]:
@@ -72,16 +61,6 @@ def describe_tie(best: int, tied: Iterable[int]) -> str:
     return f"states {format_entries(sorted((best, *tied)))} are tied within noise"
 
 
-def group_by_best(scan: Mapping[str, Any], of: str) -> dict[int, list[str]]:
-    """Group the scores of states (or blocks) by their best entry, the most frequent one first."""
-    groups: dict[int, list[str]] = {}
-    for key in list_scores(scan, of):
-        best = scan["best"].get(key)
-        if best is not None:
-            groups.setdefault(best, []).append(key)
-    return dict(sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])))
-
-
 def get_error(scan: Mapping[str, Any], key: str) -> float | None:
     """Return the standard error, or the deviation over heads, of a score at its best entry."""
     best, details = scan["best"].get(key), get_details(scan["scores"][key])
@@ -97,12 +76,6 @@ def get_agreement(scan: Mapping[str, Any], of: str) -> Mapping[str, Mapping[str,
     agreement = (scan.get("diagnostics") or {}).get(f"agreement_of_{of}") or {}
     table: Mapping[str, Mapping[str, float | None]] = agreement.get("kendall") or {}
     return table
-
-
-def get_tau(scan: Mapping[str, Any], one: str, other: str) -> float | None:
-    """Look up Kendall's τ of two scores; None for one of states and one of blocks."""
-    value: float | None = get_agreement(scan, scan["scores"][one]["of"]).get(one, {}).get(other)
-    return value
 
 
 def get_band(score: Mapping[str, Any]) -> tuple[Sequence[float | None], Sequence[float | None]]:
@@ -184,24 +157,28 @@ def describe_scan(scan: Mapping[str, Any], keys: Sequence[str], mark: str) -> li
     for key in keys:
         if scan["best"].get(key) is not None:
             lines += [_describe_best(scan, key, mark), *_describe_certainty(scan, key)]
-        elif not get_refusal(scan["scores"][key]) and not nothing:
-            name = name_entry(scan["scores"][key])
+        elif not get_details(scan["scores"][key]).get("refused") and not nothing:
+            name = scan["scores"][key]["of"][:-1]
             lines.append(f"{title_score(key)} is undefined at every {name}.")
-    lines += _describe_examples(scan)
+    if (reason := scan["settings"].get("examples_because")) is not None:
+        lines.append(f"{count_read(scan['task'])}: {reason}.")
     for of in ("states", "blocks"):
-        groups = group_by_best(scan, of)
+        groups: dict[int, list[str]] = {}
+        for key in list_scores(scan, of):
+            if (best := scan["best"].get(key)) is not None:
+                tied = " (tied)" if find_tied(scan, key) else ""
+                groups.setdefault(best, []).append(f"{name_score(key)}{tied}")
         if sum(map(len, groups.values())) > 1 and len(keys) < len(scan["scores"]):
-            listed = "; ".join(
-                f"{best} by {', '.join(_name_tied(scan, key) for key in some)}"
-                for best, some in groups.items()
-            )
+            # What most scores call best comes first.
+            ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+            listed = "; ".join(f"{best} by {', '.join(names)}" for best, names in ranked)
             lines.append(f"Best {of[:-1]}: {listed}.")
     return lines
 
 
 def describe_refusals(scan: Mapping[str, Any]) -> list[str]:
     """Say why scores were refused, unless a warning has said so."""
-    reasons = {key: get_refusal(score) for key, score in scan["scores"].items()}
+    reasons = {key: get_details(score).get("refused") for key, score in scan["scores"].items()}
     return [
         f"{title_score(key)} was refused: {reason}."
         for key, reason in reasons.items()
@@ -239,7 +216,7 @@ def describe_no_signal(scan: Mapping[str, Any]) -> str | None:
     or no ratio has a value.
     """
     key = next((key for key in LEADING if key in scan["scores"]), None)
-    if key is None or get_refusal(scan["scores"][key]):
+    if key is None or get_details(scan["scores"][key]).get("refused"):
         return None
     score, task = scan["scores"][key], scan["task"]
     details, read, names = get_details(score), count_rows(task), name_labels(task["kind"])
@@ -261,7 +238,7 @@ def describe_no_signal(scan: Mapping[str, Any]) -> str | None:
 def _describe_best(scan: Mapping[str, Any], key: str, mark: str) -> str:
     """Say which state is best by one score, or that several are tied, and where the top one is."""
     score, best, top = scan["scores"][key], scan["best"][key], scan["model"]["blocks"]
-    name, value, last = name_entry(score), score["values"][best], score["values"][top]
+    name, value, last = score["of"][:-1], score["values"][best], score["values"][top]
     judged, tied = _name_judge(scan, key), find_tied(scan, key)
     by = f"{name_score(key)}{f' ({judged})' if judged else ''}"
     text = f"{name.capitalize()} {best} of {top} is best by {by}: {format_number(value)}"
@@ -281,11 +258,6 @@ def _describe_best(scan: Mapping[str, Any], key: str, mark: str) -> str:
         compared = f"{share:.0%} {score['better']} than the {format_number(last)}"
         return f"{text}, {compared} of the top {name}."
     return f"{text}, against {format_number(last)} at the top {name}."
-
-
-def _name_tied(scan: Mapping[str, Any], key: str) -> str:
-    """Name a score, and whether other states are tied with its best one."""
-    return f"{name_score(key)}{' (tied)' if find_tied(scan, key) else ''}"
 
 
 def _name_judge(scan: Mapping[str, Any], key: str) -> str:
@@ -316,7 +288,7 @@ def _describe_certainty(scan: Mapping[str, Any], key: str) -> list[str]:
         )
     apart = list(get_details(score).get("separable_from_best") or ())
     others = apart[1:best] + apart[best + 1 :]
-    if others and all(others) and not _describe_examples(scan):
+    if others and all(others) and scan["settings"].get("examples_because") is None:
         lines.append(f"State {best} differs from all others beyond noise.")
     if fractions:
         # A state that no score could measure has values that are not finite, as a warning says.
@@ -333,17 +305,11 @@ def _describe_certainty(scan: Mapping[str, Any], key: str) -> list[str]:
     return lines
 
 
-def _describe_examples(scan: Mapping[str, Any]) -> list[str]:
-    """Say why the scan stopped at so many examples, if it chose their number itself."""
-    reason = scan["settings"].get("examples_because")
-    return [] if reason is None else [f"{count_read(scan['task'])}: {reason}."]
-
-
 def list_notes(scan: Mapping[str, Any], key: str) -> list[str]:
     """Say what the reader of one score should know: refused, undefined, or how it was computed."""
     score = scan["scores"][key]
     details, values = get_details(score), score["values"]
-    if reason := get_refusal(score):
+    if reason := get_details(score).get("refused"):
         return [f"refused: {reason}"]
     notes = []
     # State 0 of the first token is the same everywhere, and there is no block 0.
@@ -352,7 +318,7 @@ def list_notes(scan: Mapping[str, Any], key: str) -> list[str]:
         notes.append("undefined everywhere")
     elif missing:
         plural = "s" if len(missing) > 1 else ""
-        notes.append(f"undefined at {name_entry(score)}{plural} {format_entries(missing)}")
+        notes.append(f"undefined at {score['of'][:-1]}{plural} {format_entries(missing)}")
     if details.get("majority") is not None:
         always = name_constant_answer(scan["task"]["kind"])
         notes.append(f"always predicting {always}: {format_number(details['majority'])}")

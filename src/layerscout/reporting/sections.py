@@ -96,7 +96,11 @@ def build_sections(content: Content, folder: str = ".") -> tuple[str, list[Secti
         folder: where it is, as commands name it.
     """
     title, first, parts, facts = BUILDERS[content["verb"]](content, folder)
-    advice = [_show_advice(content)] if content["verb"] == "scan" else []
+    advice = []
+    if content["verb"] == "scan":  # what to do, before what it rests on
+        command = write_advice(content)
+        commands = [] if command is None else [("Tune this plan:", command)]
+        advice = [Section("Advice", describe_advice(content), commands=commands)]
     if step := suggest_step(content, folder):
         first = replace(first, commands=[step])
     warnings = Section("Warnings", content.get("warnings", []))
@@ -135,13 +139,6 @@ def _build_scan(scan: Content, folder: str) -> Parts:
     ]
     lines, charts = describe_scan(scan, [first], "(hollow)"), [draw_panel(scan, first)]
     return f"{model['name']} on {task['name']}", Section("Found", lines, charts), parts, facts
-
-
-def _show_advice(scan: Content) -> Section:
-    """Show what to do, before what it rests on."""
-    command = write_advice(scan)
-    commands = [] if command is None else [("Tune this plan:", command)]
-    return Section("Advice", describe_advice(scan), commands=commands)
 
 
 def _show_scores(scan: Content) -> list[Section]:

@@ -12,7 +12,6 @@ from layerscout.reporting.scores import (
     describe_tie,
     find_tied,
     get_details,
-    name_entry,
     title_score,
 )
 from layerscout.reporting.words import (
@@ -131,11 +130,11 @@ def _compare_scans(contents: Contents, names: Sequence[str]) -> str:
             continue
         score, best = scan["scores"][key], scan["best"][key]
         if tied := find_tied(scan, key):
-            unclear = f"no {name_entry(score)} clearly best by {name_score(key)}"
+            unclear = f"no {score['of'][:-1]} clearly best by {name_score(key)}"
             parts.append(f"{name} finds {unclear} ({describe_tie(best, tied)})")
             continue
         parts.append(
-            f"{name} finds {name_entry(score)} {best} of {scan['model']['blocks']} best by "
+            f"{name} finds {score['of'][:-1]} {best} of {scan['model']['blocks']} best by "
             f"{name_score(key)} ({format_number(score['values'][best])})"
         )
     return f"{parts[0]}; {parts[1]}."
@@ -246,7 +245,7 @@ def _show_best(scan: Mapping[str, Any], key: str) -> list[str]:
         return ["–", "–"]
     score = scan["scores"][key]
     tied = " (tied)" if find_tied(scan, key) else ""
-    return [f"{name_entry(score)} {best}{tied}", format_number(score["values"][best])]
+    return [f"{score['of'][:-1]} {best}{tied}", format_number(score["values"][best])]
 
 
 def _show_flips(pair: Mapping[str, Any], kind: str, names: Sequence[str]) -> list[Section]:

@@ -20,10 +20,10 @@ from layerscout.reporting import (
     layer_rows,
     list_ends,
     tight_scale,
-    title_score,
 )
-from layerscout.scores import SCORES, against_probe
+from layerscout.scores import against_probe
 from layerscout.studies.recipe import DERIVED, DashedSpec, FigureSpec, list_names
+from layerscout.studies.summaries import name_family, name_measure, name_place, name_values
 from layerscout.studies.tables import (
     average,
     collect_trials,
@@ -32,6 +32,8 @@ from layerscout.studies.tables import (
     select_rows,
 )
 
+# The axes that tell the strategies of a panel apart.
+APART = ("plan", "method", "edits", "examples", "reinit_rate_factor", "keep_layer_norm")
 # What quality is drawn over: the title of its axis, how its ticks are written, and its name.
 COSTS = {
     "share": ("training FLOPs, share of full fine-tuning", "~%", "training cost"),
@@ -39,16 +41,11 @@ COSTS = {
 }
 
 
-def draw_pareto(frame: pd.DataFrame, grid: str, cost: str) -> list[alt.LayerChart]:
-    """Draw quality over a cost, one of `COSTS`, a panel for each model and task.
+def draw_strategies(name: str, points: Sequence[Row], cost: str) -> alt.LayerChart:
+    """Draw quality over a cost, one of `COSTS`, for one of what `list_strategies` returns.
 
     A point is the mean over seeds; those that nothing cheaper reaches are joined.
     """
-    panels = list_strategies(frame, grid, cost)
-    return [_draw_strategies(name, points, cost) for name, points in panels]
-
-
-def _draw_strategies(name: str, points: Sequence[Row], cost: str) -> alt.LayerChart:
     title, ticks, called = COSTS[cost]
     base = alt.Chart().encode(
         alt.X(
@@ -103,24 +100,20 @@ def draw_figure(
     charts = []
     for name, some in group_rows(rows, panels):
         own = [row for row in some if "dashed" not in row]
-        if own:
-            charts.append(_draw_panel(name, own, [row for row in some if "dashed" in row], spec))
+        others = [row for row in some if "dashed" in row]
+        dashed = list_dashed(others, spec.dashed) if spec.dashed and others else []
+        if not own:
+            continue
+        match spec.kind:
+            case "strip":
+                charts.append(_draw_strip(name, own, spec.x, spec.color))
+            case "fit":
+                charts.append(_draw_fit(name, own, spec.x, wanted[0]))
+            case "density":
+                charts.append(_draw_density(name, own, spec.x, dashed))
+            case _:
+                charts.append(_draw_means(name, own, dashed, spec))
     return charts
-
-
-def _draw_panel(
-    name: str, rows: Sequence[Row], others: Sequence[Row], spec: FigureSpec
-) -> alt.LayerChart:
-    """Draw a panel of its rows, and in dashes those others."""
-    dashed = list_dashed(others, spec.dashed) if spec.dashed and others else []
-    match spec.kind:
-        case "strip":
-            return _draw_strip(name, rows, spec.x, spec.color)
-        case "fit":
-            return _draw_fit(name, rows, spec.x, list_names(spec.value)[0])
-        case "density":
-            return _draw_density(name, rows, spec.x, dashed)
-    return _draw_means(name, rows, dashed, spec)
 
 
 def _draw_means(
@@ -316,7 +309,8 @@ def list_strategies(
     panels = []
     for name, rows in group_rows([_convert_row(row) for row in trials], ("model", "task")):
         points: list[dict[str, Any]] = []
-        for plan, some in group_rows(rows, _list_varying(rows)):
+        axes = [axis for axis in APART if any(axis in row for row in rows)]
+        for plan, some in group_rows(rows, axes):
             some = [row for row in some if row.get(cost) is not None]
             if not some:
                 continue
@@ -424,12 +418,6 @@ def group_rows(rows: Sequence[Row], axes: Sequence[str]) -> list[tuple[str, list
     return [(", ".join(format_value(key[n]) for n in named), some) for key, some in groups.items()]
 
 
-def _list_varying(rows: Sequence[Row]) -> list[str]:
-    """Name the axes that tell the strategies of a panel apart."""
-    axes = ["plan", "method", "edits", "examples", "reinit_rate_factor", "keep_layer_norm"]
-    return [axis for axis in axes if any(axis in row for row in rows)]
-
-
 def _convert_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     """Return what JSON can hold: whole numbers as such, and null for what is missing."""
     return {str(name): _convert_value(value) for name, value in row.items()}
@@ -443,45 +431,13 @@ def _convert_value(value: Any) -> Any:
     return int(value) if value == int(value) and abs(value) < 1e9 else value
 
 
-def name_family(plan: str) -> str:
-    """Name the kind of a strategy, however many blocks it tunes."""
-    head, _, rest = plan.partition(":")
-    place = rest.partition("@")[2]
-    return f"{head}@{place}" if place else head
-
-
 def name_color(row: Row, color: str | None) -> str:
     """Name what the colour of a row stands for; empty where colours mean nothing."""
-    if color is None:
-        return ""
-    if color == "family":
-        return name_family(str(row.get("plan", "")))
-    return (
-        name_measure(row["measure"])
-        if color == "measure"
-        else format_value(row.get(name_column(color)))
-    )
-
-
-def name_measure(measure: str) -> str:
-    """Name a measure on an axis, such as "rank of Fisher information"."""
-    kind, _, key = measure.rpartition(":")
-    name = title_score(key) if key in SCORES else key.replace("_", " ")
-    return f"{kind} of {name}" if kind else name
-
-
-def name_values(rows: Sequence[Row]) -> str:
-    """Name the axis of the values."""
-    measures = list(dict.fromkeys(str(row["measure"]) for row in rows))
-    return name_measure(measures[0]) if len(measures) == 1 else "value"
-
-
-def name_place(rows: Sequence[Row]) -> str:
-    """Say what the column "at" of rows counts."""
-    measure = str(rows[0]["measure"])
-    if measure.endswith("_by_epoch"):
-        return "epoch"
-    if measure.startswith("deviation"):
-        return "checkpoint"
-    key = measure.rpartition(":")[2]
-    return "block" if key == "skip" or (key in SCORES and SCORES[key].of == "blocks") else "state"
+    match color:
+        case None:
+            return ""
+        case "family":
+            return name_family(str(row.get("plan", "")))
+        case "measure":
+            return name_measure(row["measure"])
+    return format_value(row.get(name_column(color)))

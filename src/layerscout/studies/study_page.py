@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscout.reporting import Section, Table, draw_similarity, draw_skips, draw_truncation
-from layerscout.studies.charts import COSTS, draw_figure, draw_pareto
+from layerscout.studies.charts import COSTS, draw_figure, draw_strategies, list_strategies
 from layerscout.studies.conclusions import Conclusion, StudyContent
 from layerscout.studies.recipe import FigureSpec, Grid, TableSpec, list_names
 from layerscout.studies.regrets import tabulate_regrets
@@ -144,7 +144,10 @@ def draw_study(study: StudyContent) -> dict[str, list[alt.LayerChart]]:
         if grid.verb == "tune" and {"plan", "method"} & grid.axes.keys():
             of_grid = "" if len(study.recipe.grids) == 1 else f", {name}"
             for cost, (_, _, called) in COSTS.items():
-                figures[f"{OVER} {called}{of_grid}"] = draw_pareto(study.frame, name, cost)
+                panels = list_strategies(study.frame, name, cost)
+                figures[f"{OVER} {called}{of_grid}"] = [
+                    draw_strategies(title, points, cost) for title, points in panels
+                ]
     return {title: charts for title, charts in figures.items() if charts}
 
 

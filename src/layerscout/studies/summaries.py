@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from layerscout.plans import rank_rate
-from layerscout.scores import ranks
+from layerscout.reporting import title_score
+from layerscout.scores import SCORES, ranks
 from layerscout.studies.recipe import DERIVED
 
 # Columns of `summary.csv` that are not axes.
@@ -205,3 +206,34 @@ MEASURED: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator
     "compare": _measure_compare,
     "evaluate": _measure_evaluate,
 }
+
+
+def name_measure(measure: str) -> str:
+    """Name a measure on an axis, such as "rank of Fisher information"."""
+    kind, _, key = measure.rpartition(":")
+    name = title_score(key) if key in SCORES else key.replace("_", " ")
+    return f"{kind} of {name}" if kind else name
+
+
+def name_values(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Name the axis of the values."""
+    measures = list(dict.fromkeys(str(row["measure"]) for row in rows))
+    return name_measure(measures[0]) if len(measures) == 1 else "value"
+
+
+def name_place(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say what the column "at" of rows counts."""
+    measure = str(rows[0]["measure"])
+    if measure.endswith("_by_epoch"):
+        return "epoch"
+    if measure.startswith("deviation"):
+        return "checkpoint"
+    key = measure.rpartition(":")[2]
+    return "block" if key == "skip" or (key in SCORES and SCORES[key].of == "blocks") else "state"
+
+
+def name_family(plan: str) -> str:
+    """Name the kind of a strategy, however many blocks it tunes."""
+    head, _, rest = plan.partition(":")
+    place = rest.partition("@")[2]
+    return f"{head}@{place}" if place else head

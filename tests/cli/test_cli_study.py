@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import layerscout as ls
 from layerscout.cli.groups import Printing
 from layerscout.cli.study import print_study
 from layerscout.reporting import Table
@@ -116,29 +117,36 @@ def test_a_study_from_the_command_line(run, mine, tmp_path):
 
 
 def test_the_tables_of_another_study_are_not_lost(run, mine, write, tmp_path):
-    assert run("study", mine, "-o", tmp_path / "out", "-q")[0] == 0
-    other = write("other.yaml", mine.read_text().replace("title: ", "title: another "))
-    code, _, errors = run("study", other, "-o", tmp_path / "out", "-q")
+    options = ("-o", tmp_path / "out", "--small", "-q")
+    assert run("study", mine, *options)[0] == 0
+    text = mine.read_text().replace("title: ", "title: another ")
+    other = write("other.yaml", text.replace("another Strategies", "Another"))
+    code, _, errors = run("study", other, *options)
     assert code == 2 and "holds another study" in errors and "--overwrite" in errors
-    assert run("study", other, "-o", tmp_path / "out", "-q", "--overwrite")[0] == 0
-    assert run("study", other, "-o", tmp_path / "out", "-q")[0] == 0
+    assert run("study", other, *options, "--overwrite")[0] == 0
+    assert run("study", other, *options)[0] == 0
+    tables = sorted(path.name for path in (tmp_path / "out" / "tables").iterdir())
+    assert tables == ["01-another.md", "01-another.tex"]  # those of the other recipe are gone
 
 
 def test_a_dry_run_lists_and_runs_nothing(run, mine, tmp_path):
-    out = tmp_path / "out"
-    code, printed, _ = run("study", mine, "-o", out, "--dry-run")
-    assert code == 0 and not out.exists()
+    def dry(*options):
+        return run("study", mine, "-o", tmp_path / "out", "--dry-run", *options)
+
+    code, printed, _ = dry()
+    assert code == 0 and not (tmp_path / "out").exists()
     assert "4 trials, 0 of them done" in printed and "one block timed" in printed
-    found = json.loads(run("study", mine, "-o", out, "--dry-run", "--small", "--json")[1])
-    assert len(found["trials"]) == 2 and found["flops_left"] == found["flops"]
-    assert found["seconds_left"] == pytest.approx(found["flops"] / found["flops_per_second"])
-
-
-def test_what_is_set_changes_the_recipe(run, mine, tmp_path):
-    options = ("--set", "seed=[7]", "--set", "grids.tuned.axes.plan=[head:2]", "--dry-run")
-    found = json.loads(run("study", mine, "-o", tmp_path / "x", *options, "--json")[1])
-    (trial,) = found["trials"]
+    estimate = json.loads(dry("--small", "--json")[1])
+    assert len(estimate["trials"]) == 2 and estimate["flops_left"] == estimate["flops"]
+    seconds = estimate["flops"] / estimate["flops_per_second"]
+    assert estimate["seconds_left"] == pytest.approx(seconds)
+    changes = ("--set", "seed=[7]", "--set", "grids.tuned.axes.plan=[head:2]")
+    (trial,) = json.loads(dry(*changes, "--json")[1])["trials"]
     assert (trial["values"]["seed"], trial["values"]["plan"]) == ("7", "head:2")
+    code, _, errors = dry("--set", "grids.tuned.axes.plan=[top:9]")
+    assert code == 2 and "nothing of 'Mine & <b>yours</b>' can be run: k must be in 1..4" in errors
+    code, printed, _ = dry("--set", "grids.tuned.axes.plan=[top:9, top:1]")
+    assert code == 0 and "2 cannot be run: k must be in 1..4" in printed
 
 
 def test_a_report_of_what_is_none_is_refused(run, tmp_path):
@@ -159,32 +167,43 @@ def test_a_report_of_what_is_none_is_refused(run, tmp_path):
         assert code == 2 and "not what layerscout writes" in errors
 
 
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
-def test_a_report_of_numbers_that_are_not_finite_is_refused(run, tiny, reviews, tmp_path, number):
-    assert run("scan", tiny, reviews, "-o", tmp_path, "-q")[0] == 0
-    assert run("report", tmp_path, "-q")[0] == 0
-    whole = (tmp_path / "scan.json").read_text()
-    harmed, times = re.subn(r'("forward": )[^,\n]+', rf"\g<1>{number}", whole)
+@pytest.fixture(scope="module")
+def scanned(tiny, reviews, tmp_path_factory):
+    """Return a folder with a scan, to be read or copied."""
+    folder = tmp_path_factory.mktemp("scanned")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAYERSCOUT_CACHE", str(folder / "cache"))
+        ls.scan(tiny, ls.Task.load(reviews), progress=False).save(folder / "bert")
+    return folder / "bert"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "harm", "words"),
+    [
+        *(
+            ('("forward": )[^,\n]+', rf"\g<1>{number}", "is not what layerscout writes")
+            for number in ("NaN", "-Infinity", "1e999")
+        ),
+        (r'"warnings": \[[^]]*\]', '"warnings": 3', "are not what layerscout writes"),
+    ],
+)
+def test_a_report_of_numbers_that_are_not_finite_is_refused(
+    scanned, run, tmp_path, pattern, harm, words
+):
+    shutil.copytree(scanned, tmp_path / "scan")
+    path = tmp_path / "scan" / "scan.json"
+    harmed, times = re.subn(pattern, harm, path.read_text())
     assert times == 1
-    (tmp_path / "scan.json").write_text(harmed)
-    code, _, errors = run("report", tmp_path)
-    assert code == 2 and "is not what layerscout writes" in errors
+    path.write_text(harmed)
+    code, _, errors = run("report", tmp_path / "scan")
+    assert code == 2 and words in errors and errors.count("\n") == 1
 
 
-def test_a_report_of_what_cannot_be_drawn_is_refused(run, tiny, reviews, tmp_path):
-    assert run("scan", tiny, reviews, "-o", tmp_path, "-q", "--score", "nc1")[0] == 0
-    content = json.loads((tmp_path / "scan.json").read_text())
-    (tmp_path / "scan.json").write_text(json.dumps({**content, "warnings": 3}))
-    code, _, errors = run("report", tmp_path)
-    assert code == 2 and "not what layerscout writes" in errors and errors.count("\n") == 1
-
-
-def test_a_report_of_several_verbs_is_one_page(run, tiny, reviews, tmp_path):
-    scan, tuned = tmp_path / "scan", tmp_path / "tuned"
-    assert run("scan", tiny, reviews, "-o", scan, "-q")[0] == 0
+def test_a_report_of_several_verbs_is_one_page(scanned, run, tiny, reviews, tmp_path):
+    tuned = tmp_path / "tuned"
     options = ("--plan", "top:1", "--epochs", 1, "-o", tuned, "-q")
     assert run("tune", tiny, reviews, *options)[0] == 0
-    code, _, _ = run("report", scan, tuned, "-o", tmp_path / "both")
+    code, _, _ = run("report", scanned, tuned, "-o", tmp_path / "both")
     page = (tmp_path / "both" / "report.html").read_text()
     assert code == 0 and "bert on reviews" in page and "bert tuned on reviews" in page
 
@@ -211,15 +230,6 @@ def test_what_could_not_be_run_is_told_at_the_end(run, mine, tmp_path):
     assert code == 2 and "nothing of 'Mine & <b>yours</b>' can be run: --examples must" in errors
 
 
-def test_a_dry_run_of_what_cannot_be_says_why(run, mine, tmp_path):
-    plans = "grids.tuned.axes.plan=[top:9]"
-    code, _, errors = run("study", mine, "-o", tmp_path / "x", "--set", plans, "--dry-run")
-    assert code == 2 and "nothing of 'Mine & <b>yours</b>' can be run: k must be in 1..4" in errors
-    plans = "grids.tuned.axes.plan=[top:9, top:1]"
-    code, printed, _ = run("study", mine, "-o", tmp_path / "x", "--set", plans, "--dry-run")
-    assert code == 0 and "2 cannot be run: k must be in 1..4" in printed
-
-
 def test_a_report_of_what_has_not_begun(run, tmp_path):
     recipe = {"title": "t", "grids": {"g": {"axes": {"model": ["m"], "task": ["t"]}}}}
     content = {"layerscout": "0", "verb": "study", "recipe": recipe, "cells": []}
@@ -238,17 +248,6 @@ def test_a_baseline_that_is_not_there_is_told(run, tmp_path):
         assert run("report", tmp_path)[0] == 0
         page = (tmp_path / "report.html").read_text()
         assert ("Nothing is compared with the baseline full" in page) is told
-
-
-def test_tables_of_an_earlier_recipe_go(run, mine, write, tmp_path):
-    out = tmp_path / "out"
-    assert run("study", mine, "-o", out, "--small", "-q")[0] == 0
-    other = write("other.yaml", mine.read_text().replace("Strategies", "Another"))
-    assert run("study", other, "-o", out, "--small", "-q")[0] == 0
-    assert sorted(path.name for path in (out / "tables").iterdir()) == [
-        "01-another.md",
-        "01-another.tex",
-    ]
 
 
 def test_empty_cells_of_a_table_keep_their_place(monkeypatch, capsys, tmp_path):

@@ -41,6 +41,16 @@ def regrets(*given, **options):
     return {row[0]: row[1:] for row in table.rows}
 
 
+def on_task(cells, task):
+    """Return cells and their records as if they were of another task."""
+    return [({"values": {**cell["values"], "task": task}}, record) for cell, record in cells]
+
+
+def read_points(table):
+    """Return the points that following each adviser loses at half of full fine-tuning."""
+    return {row[0]: float(row[3].split(" ")[0]) for row in table.rows}
+
+
 PLANS = {
     "(5, 7, 7)": (7, 3, 0.3, 0.90),
     "(7, 7, 7)": (7, 1, 0.2, 0.80),
@@ -51,15 +61,15 @@ PLANS = {
 
 
 def test_a_regret_is_the_distance_from_the_best_plan_that_fits():
-    found = regrets(PLANS, {"cca": 7, "nc1": 12, "logme": None, "fisher": 3})
-    assert list(found)[:3] == ["canonical correlation", "neural collapse NC1", "LogME"]
-    half = {name: float(row[2].split(" ")[0]) for name, row in found.items()}
+    table = tabulate_regrets(*cells(PLANS, {"cca": 7, "nc1": 12, "logme": None, "fisher": 3}))
+    half = read_points(table)
+    assert list(half)[:3] == ["canonical correlation", "neural collapse NC1", "LogME"]
     assert half["canonical correlation"] == pytest.approx(0, abs=1.5)
     assert half["neural collapse NC1"] == pytest.approx(20, abs=2)
     # Who names no state gets the top; a score of blocks names none of them.
     assert half["LogME"] == pytest.approx(half["the top"], abs=1.5)
     assert half["any plan"] == pytest.approx(90 - (90 + 80 + 70 + 65) / 4, abs=2)
-    assert not any("Fisher" in name for name in found) and {*RULES} <= found.keys()
+    assert not any("Fisher" in name for name in half) and {*RULES} <= half.keys()
 
 
 def test_the_scan_counts_towards_the_budget():
@@ -91,9 +101,9 @@ def test_one_seed_is_no_pair():
 def test_scans_of_a_pair_are_put_together():
     tuned, scans = cells(PLANS, {"cca": 7})
     more = [(cell, {"result": {"best": {"loes": 12}}}) for cell, _ in scans]
-    found = {row[0]: row[3] for row in tabulate_regrets(tuned, [*scans, *more]).rows}
-    assert float(found["LOES"].split(" ")[0]) == pytest.approx(20, abs=2)
-    assert float(found["canonical correlation"].split(" ")[0]) == pytest.approx(0, abs=1.5)
+    lost = read_points(tabulate_regrets(tuned, [*scans, *more]))
+    assert lost["LOES"] == pytest.approx(20, abs=2)
+    assert lost["canonical correlation"] == pytest.approx(0, abs=1.5)
 
 
 def test_of_several_poolings_the_usual_one_counts():
@@ -114,38 +124,30 @@ def test_a_study_on_its_way_is_left_out_until_most_of_its_plans_are_there():
     whole = {f"plan {i}": (1 + i, 1, 0.2, 0.6 + i / 50) for i in range(9)}
     tuned, scans = cells(whole, {"cca": 5}, examples=200)
     for kept, pairs in ((5, 1), (6, 2)):
-        parts = [
-            ({"values": {**cell["values"], "task": "other"}}, record)
-            for cell, record in tuned[: 2 * kept]
-        ]
-        others = [({"values": {**c["values"], "task": "other"}}, record) for c, record in scans]
-        found = tabulate_regrets([*tuned, *parts], [*scans, *others])
-        assert {row[-1] for row in found.rows} == {str(pairs)}
+        plans = tuned + on_task(tuned[: 2 * kept], "other")
+        table = tabulate_regrets(plans, scans + on_task(scans, "other"))
+        assert {row[-1] for row in table.rows} == {str(pairs)}
+
+
+def tabulate_two_tasks(best, **options):
+    """Return the rows by adviser where the same plans on a second task have another best state."""
+    tuned, scans = cells(PLANS, {"cca": 7}, **options)
+    others = [(cell, {"result": {"best": best}}) for cell, _ in on_task(scans, "u")]
+    table = tabulate_regrets(tuned + on_task(tuned, "u"), scans + others)
+    return {row[0]: row for row in table.rows}
 
 
 def test_an_interval_holds_the_chance_of_tasks():
     """It loses 20 points on one of two tasks, none on the other: any mean between is possible."""
-    tuned, scans = cells(PLANS, {"cca": 7}, examples=1000)
-    renamed = [({"values": {**cell["values"], "task": "u"}}, record) for cell, record in tuned]
-    others = [
-        ({"values": {**cell["values"], "task": "u"}}, {"result": {"best": {"cca": 12}}})
-        for cell, _ in scans
-    ]
-    found = {row[0]: row[3] for row in tabulate_regrets(tuned + renamed, scans + others).rows}
-    regret, interval = found["canonical correlation"].split(" ", 1)
+    rows = tabulate_two_tasks({"cca": 12}, examples=1000)
+    regret, interval = rows["canonical correlation"][3].split(" ", 1)
     low, high = (float(end) for end in interval.strip("()").split(" to "))
     assert float(regret) == pytest.approx(10, abs=2)
     assert low == pytest.approx(0, abs=3) and high == pytest.approx(20, abs=3)
 
 
 def test_who_was_not_scanned_in_a_pair_has_no_say_there():
-    tuned, scans = cells(PLANS, {"cca": 7})
-    renamed = [({"values": {**cell["values"], "task": "u"}}, record) for cell, record in tuned]
-    others = [
-        ({"values": {**cell["values"], "task": "u"}}, {"result": {"best": {"nc1": 12}}})
-        for cell, _ in scans
-    ]
-    found = {row[0]: row for row in tabulate_regrets(tuned + renamed, scans + others).rows}
-    own = found["canonical correlation"]
-    assert own[-1] == "1" and found["the top"][-1] == "2"
+    rows = tabulate_two_tasks({"nc1": 12})
+    own = rows["canonical correlation"]
+    assert own[-1] == "1" and rows["the top"][-1] == "2"
     assert float(own[3].split(" ")[0]) == pytest.approx(0, abs=1.5)

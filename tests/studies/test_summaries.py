@@ -73,11 +73,12 @@ def tuned(value, flops=1.0, **more):
     }
 
 
-def study(values):
-    """Return a study of one grid: metric by (task, plan, rate, seed)."""
+def study(values, **others):
+    """Return a study of one grid: metric by (task, plan, rate, seed), and other axes' values."""
     cells, records = [], {}
     for number, ((task, plan, rate, seed), value) in enumerate(values.items()):
         axes = {"model": "m", "task": task, "plan": plan, "seed": seed, "learning_rate": rate}
+        axes |= {name: column[number] for name, column in others.items()}
         cells.append({"grid": "g", "values": axes, "trial": str(number)})
         if value is not None:
             records[str(number)] = tuned(value)
@@ -229,28 +230,22 @@ def test_states_are_compared_over_the_seeds_of_a_model():
 
 
 def test_a_contest_keeps_other_axes_apart():
-    content, _ = study({})
-    records = {}
-    rows = [("full", 4, 0.5), ("full", 32, 0.6), ("top:1", 4, 0.5), ("top:1", 32, 0.675)]
-    for number, (plan, batch, value) in enumerate(rows):
-        values = {"model": "m", "task": "a", "plan": plan, "seed": "0", "learning_rate": "1"}
-        values |= {"batch_size": str(batch), "resolved": plan, "blocks": number}
-        content["cells"].append({"grid": "g", "values": values, "trial": str(number)})
-        records[str(number)] = tuned(value)
-    (found,) = compare_with_baseline(tidy_records(content, records.get), "g", "plan", "full")
-    assert found.difference.mean == pytest.approx(0.0375) and found.pairs == 2
+    plans, metrics = ["full", "full", "top:1", "top:1"], [0.5, 0.6, 0.5, 0.675]
+    values = {
+        ("a", plan, "1", n): value
+        for n, (plan, value) in enumerate(zip(plans, metrics, strict=True))
+    }
+    others = {"batch_size": ["4", "32"] * 2, "resolved": plans, "blocks": range(4)}
+    frame = tidy_records(*study(values, seed=["0"] * 4, **others))
+    (contest,) = compare_with_baseline(frame, "g", "plan", "full")
+    assert contest.difference.mean == pytest.approx(0.0375) and contest.pairs == 2
 
 
 def test_rates_are_chosen_over_seeds_even_where_the_best_state_differs():
-    content, _ = study({})
-    records = {}
     values = {("1e-4", "0"): 0.9, ("1e-4", "1"): 0.1, ("1e-3", "0"): 0.6, ("1e-3", "1"): 0.6}
-    for number, ((rate, seed), value) in enumerate(values.items()):
-        axes = {"model": "m", "task": "a", "plan": "best-down:1@top", "learning_rate": rate}
-        axes |= {"seed": seed, "best": int(seed) + 1, "resolved": f"({seed})", "blocks": 1}
-        content["cells"].append({"grid": "g", "values": axes, "trial": str(number)})
-        records[str(number)] = tuned(value)
-    frame = tidy_records(content, records.get)
+    tunings = {("a", "best-down:1@top", *place): value for place, value in values.items()}
+    best, plans = [1, 2, 1, 2], ["(0)", "(1)"] * 2
+    frame = tidy_records(*study(tunings, best=best, resolved=plans, blocks=[1] * 4))
     chosen = frame[frame.selected & (frame.measure == "metric")]
     assert list(chosen.learning_rate) == ["1e-3", "1e-3"]
 

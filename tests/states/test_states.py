@@ -93,9 +93,6 @@ def test_states_are_the_encoder_s(family):
         assert tuple(one.states) == BOTH
         assert one.warning is None
         check(one, family)
-    assert (found.seconds, found.saved) == (0, computed.seconds)
-    assert computed.seconds > 0 and never.seconds > 0
-    assert computed.saved == never.saved == 0
 
 
 def test_one_pass_pools_in_both_ways_and_the_second_call_runs_nothing(
@@ -118,7 +115,6 @@ def test_only_the_pooling_that_is_missing_is_computed(encoder, tokens):
     mean, written = entry.path, entry.path.stat().st_mtime_ns
     both = pool_states(encoder, tokens, BOTH, limit=LIMIT)
     assert both.cached == {"mean"}
-    assert both.seconds > 0 and both.saved == 0
     check(both, encoder)
     assert np.array_equal(read(both.states["mean"]), read(first.states["mean"]))
     assert len(list_cache()) == 2
@@ -126,14 +122,14 @@ def test_only_the_pooling_that_is_missing_is_computed(encoder, tokens):
 
 
 def test_the_entry_says_what_it_is(encoder, tokens):
-    found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    pool_states(encoder, tokens, BOTH, limit=LIMIT)
     told = {entry.about["pooling"]: dict(entry.about) for entry in list_cache()}
     assert {entry.path.stat().st_size for entry in list_cache()} == {SIZE}
     for pooling in BOTH:
         about = told[pooling]
         assert len(about.pop("sha256")) == 64
         assert about.pop("created").endswith("+00:00")
-        assert about.pop("seconds") == found.seconds
+        assert about.pop("seconds") > 0
         assert about == {
             "kind": "states",
             "model": encoder.name,
@@ -148,9 +144,10 @@ def test_the_entry_says_what_it_is(encoder, tokens):
 def test_the_seconds_are_those_of_the_forward_pass(encoder, tokens, small_batches, monkeypatch):
     ticks = iter(range(1000))
     monkeypatch.setattr(pooled, "perf_counter", lambda: next(ticks))
-    assert pool_states(encoder, tokens, limit=0).seconds == len(encoder.batches(tokens))
-    # Two more readings of the clock for each batch, and none for hashing and writing.
-    assert pool_states(encoder, tokens, limit=LIMIT).seconds == len(encoder.batches(tokens))
+    pool_states(encoder, tokens, limit=LIMIT)
+    assert [entry.about["seconds"] for entry in list_cache()] == [len(encoder.batches(tokens))]
+    # Two readings of the clock for each batch, and none for hashing and writing.
+    assert next(ticks) == 2 * len(encoder.batches(tokens))
 
 
 @pytest.mark.parametrize("limit", [LIMIT, 0])

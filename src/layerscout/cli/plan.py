@@ -50,11 +50,10 @@ def _report(result: Planning, folder: Path, printing: Printing) -> None:
     for line in reporting.describe_training_cost(content):
         say(console, line)
     print_table(console, reporting.tabulate_plans(content, vars(result.full)))
-    shown = result.basis.shown
-    for line in reporting.explain_plans(None if shown is None else shown[0]):
+    for line in reporting.explain_plans(result.shown):
         say(console, line)
     say(console, f"plan {content['plan']['notation']}: {content['reason']}", "bold green")
     for line in reporting.describe_untying(content):
         say(console, line)
     say(console, f"wrote {folder / 'plan.json'}")
-    say_next(console, reporting.write_next_command(content, result.scan))
+    say_next(console, reporting.write_next_command(content, vars(result.scan)))

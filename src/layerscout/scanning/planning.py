@@ -36,26 +36,10 @@ from layerscout.plans import (
     suggest_default_head,
 )
 from layerscout.reporting import describe_tie
-from layerscout.scores import Score, name_score
+from layerscout.scores import DEFAULT, Score, name_score
 
-
-@dataclass(frozen=True)
-class Basis:
-    """What plans rest on in a scan.
-
-    Attributes:
-        score: what ℓ* is the best state by, or what ranks the blocks.
-        best: ℓ*; None where it is undefined.
-        named: the state that a head should read, which "auto" follows.
-        ranking: the values of a score of blocks, if there is one.
-        shown: the score of states that is shown beside the strategies, and its values.
-    """
-
-    score: str
-    best: int | None
-    named: HeadSuggestion
-    ranking: Sequence[float | None] | None
-    shown: tuple[str, Sequence[float | None]] | None
+# A `Scan`, whose module imports this one.
+AnyScan = Any
 
 
 @dataclass(frozen=True)
@@ -63,8 +47,12 @@ class Planning:
     """The strategies for a scanned model and task, and the one chosen; the content of `plan.json`.
 
     Attributes:
-        scan: the content of `scan.json`.
-        basis: what it rests on.
+        scan: the scan.
+        score: what ℓ* is the best state by, or what ranks the blocks.
+        best: ℓ*; None where it is undefined.
+        named: the state that a head should read, which "auto" follows.
+        ranking: the values of a score of blocks, if there is one.
+        shown: the score of states that is shown beside the strategies, if there is one.
         budget: training FLOPs allowed, as a share of full fine-tuning's; 1 if a plan was asked for.
         work: the training that is planned.
         choice: the plan and why.
@@ -75,8 +63,12 @@ class Planning:
         full: the cost of full fine-tuning.
     """
 
-    scan: Mapping[str, Any]
-    basis: Basis
+    scan: AnyScan
+    score: str
+    best: int | None
+    named: HeadSuggestion
+    ranking: Sequence[float | None] | None
+    shown: str | None
     budget: float
     work: Work
     choice: Choice
@@ -89,20 +81,19 @@ class Planning:
     @cached_property
     def options(self) -> list[ListedStrategy]:
         """All strategies worth listing, the dearest first."""
-        basis = self.basis
         return list_strategies(
             self.shape,
             self.work,
-            basis.best,
-            basis.ranking,
+            self.best,
+            self.ranking,
             (self.choice.strategy,),
             self.method,
-            basis.named.state,
+            self.named.state,
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of `plan.json`."""
-        values = None if self.basis.shown is None else self.basis.shown[1]
+        values = None if self.shown is None else self.scan.scores[self.shown].values
         listed = [
             asdict(option)
             | {
@@ -115,11 +106,11 @@ class Planning:
         return {
             "layerscout": version("layerscout"),
             "verb": "plan",
-            "model": self.scan["model"],
-            "task": self.scan["task"],
+            "model": dict(self.scan.model),
+            "task": dict(self.scan.task),
             "work": asdict(self.work),
-            "score": self.basis.score,
-            "best": self.basis.best,
+            "score": self.score,
+            "best": self.best,
             "budget": self.budget,
             "strategy": self.choice.strategy,
             "reason": self.choice.reason,
@@ -141,14 +132,26 @@ class Planning:
         write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})
 
 
-def compare_strategies(scan: Mapping[str, Any], request: PlanRequest, basis: Basis) -> Planning:
-    """Compare the strategies for a scan, the content of `scan.json`, and choose one.
+def compare_strategies(
+    scan: AnyScan,
+    request: PlanRequest,
+    score: str,
+    best: int | None,
+    named: HeadSuggestion,
+    ranking: Sequence[float | None] | None,
+) -> Planning:
+    """Compare the strategies for a scan, and choose one.
+
+    Args:
+        scan: the scan.
+        request: the strategy, and what it is for.
+        score, best, named, ranking: as of `Planning`.
 
     Raises:
         InputError: as `Scan.planning`.
     """
     strategy, budget, method = request.strategy.strip().lower(), request.budget, request.method
-    shape, work = ModelShape.from_dict(scan["model"]), _count_work(scan["task"], request.epochs)
+    shape, work = ModelShape.from_dict(scan.model), _count_work(scan.task, request.epochs)
     check_family(shape.family, method)
     untie, untied = False, replace(shape, weights=tuple(range(shape.blocks)))
     try:
@@ -156,18 +159,32 @@ def compare_strategies(scan: Mapping[str, Any], request: PlanRequest, basis: Bas
     except InputError:
         untie, shape = True, untied
     if strategy == "auto":
-        choice = choose(shape, work, basis.named, budget, method)
+        choice = choose(shape, work, named, budget, method)
     else:
-        plan = make_plan(strategy, shape.blocks, best=basis.best, ranking=basis.ranking)
+        plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
         plan = apply_method(plan, method, shape.blocks)
         choice, budget = Choice(plan, strategy, f"{strategy} was asked for"), 1.0
         try:
             check_tied(plan, shape.weights)
         except InputError:
             untie, shape = True, untied
-    counted = cost(choice.plan, shape, work, method)
-    full = full_cost(shape, work)
-    return Planning(scan, basis, budget, work, choice, counted, untie, shape, method, full)
+    keys = (key for key in (score, DEFAULT) if key in scan.scores)
+    return Planning(
+        scan=scan,
+        score=score,
+        best=best,
+        named=named,
+        ranking=ranking,
+        shown=next((key for key in keys if scan.scores[key].of == "states"), None),
+        budget=budget,
+        work=work,
+        choice=choice,
+        cost=cost(choice.plan, shape, work, method),
+        untie=untie,
+        shape=shape,
+        method=method,
+        full=full_cost(shape, work),
+    )
 
 
 def _count_work(task: Mapping[str, Any], epochs: int | None) -> Work:
@@ -207,22 +224,25 @@ def name_head(key: str, score: Score, blocks: int) -> HeadSuggestion:
         reason = f"no state is clearly best by {name_score(key)} ({describe_tie(best, tied)})"
         reason = reason if tied else f"{name_score(key)} has a value for state {best} alone"
         return _name_seen(score, blocks, reason)
-    words = f"state {state}: {_describe_value(key, score, state)}"
-    if state != blocks and score.values[blocks] is not None:
-        words += f", against {_format(score.values[blocks])} at the top"
-        words += _describe_gap(score, blocks)
+    value, top = score.values[state], score.values[blocks]
+    if "behind_named" in score.details:
+        words = f"state {state}: a linear head there scores {value:.2f}"
+    else:
+        words = f"state {state}: {name_score(key)} is {value:.2f} there"
+    if state != blocks and top is not None:
+        words += f", against {top:.2f} at the top"
+        gaps = score.details.get("behind_named")
+        if gaps and gaps[blocks] is not None:
+            words += " (difference {:.2f} ± {:.2f})".format(*gaps[blocks])
     if state != best:
-        value = _format(score.values[best])
+        of_best = f"{score.values[best]:.2f}"
         if apart and not apart[state]:
             most = "highest" if score.better == "higher" else "lowest"
-            words += (
-                f"; state {best} has the {most} value, {value}, but the two are tied within noise"
-            )
+            words += f"; state {best} has the {most} value, {of_best}, but the two are tied within "
+            words += "noise"
         else:
-            words += (
-                f"; state {best} is the best with {value}, but so far down few blocks are left "
-            )
-            words += "to tune"
+            words += f"; state {best} is the best with {of_best}, but so far down few blocks are "
+            words += "left to tune"
     return HeadSuggestion(state, words)
 
 
@@ -234,22 +254,3 @@ def _name_seen(score: Score, blocks: int, reason: str) -> HeadSuggestion:
         return named
     where = f"state {seen[-1]} is the highest one with a value up to two thirds of the depth"
     return HeadSuggestion(seen[-1], f"{reason}: {where}")
-
-
-def _describe_value(key: str, score: Score, state: int) -> str:
-    value = _format(score.values[state])
-    if "behind_named" in score.details:
-        return f"a linear head there scores {value}"
-    return f"{name_score(key)} is {value} there"
-
-
-def _describe_gap(score: Score, top: int) -> str:
-    gaps: Any = score.details.get("behind_named")
-    if not gaps or gaps[top] is None:
-        return ""
-    difference, half_width = gaps[top]
-    return f" (difference {difference:.2f} ± {half_width:.2f})"
-
-
-def _format(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"

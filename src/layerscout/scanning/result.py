@@ -23,7 +23,7 @@ from layerscout.plans import (
     resolve_request,
     suggest_default_head,
 )
-from layerscout.scanning.planning import Basis, Planning, compare_strategies, name_head
+from layerscout.scanning.planning import Planning, compare_strategies, name_head
 from layerscout.scores import DEFAULT, Score
 
 if TYPE_CHECKING:
@@ -97,11 +97,7 @@ class Scan:
         request = resolve_request(PlanRequest, strategy, options, "strategy")
         score = request.score or self.leading_score()
         best, ranking = self.basis(score)
-        keys = (key for key in (score, DEFAULT) if key in self.scores)
-        shown = next((key for key in keys if self.scores[key].of == "states"), None)
-        values = None if shown is None else (shown, self.scores[shown].values)
-        basis = Basis(score, best, self.name_head(score), ranking, values)
-        return compare_strategies(self._content(), request, basis)
+        return compare_strategies(self, request, score, best, self.name_head(score), ranking)
 
     def leading_score(self) -> str:
         """Return the score that plans rest on by default: the default one, if it is there.
@@ -140,8 +136,9 @@ class Scan:
         Raises:
             InputError: as `basis`.
         """
-        self.basis(score)
         key = score or self.leading_score()
+        if key not in self.scores:
+            raise make_unknown_error("score of this scan", key, self.scores)
         key = key if self.scores[key].of == "states" else self.leading_score()
         if self.scores[key].of == "blocks":
             return suggest_default_head(self.model["blocks"], "no score of states was computed")
@@ -182,9 +179,6 @@ class Scan:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of `scan.json`."""
-        return {**self._content(), "advice": self.advise()}
-
-    def _content(self) -> dict[str, Any]:
         return {
             "layerscout": version("layerscout"),
             "verb": "scan",
@@ -197,6 +191,7 @@ class Scan:
             "seconds": dict(self.seconds),
             "diagnostics": dict(self.diagnostics),
             "stability": None if self.stability is None else dict(self.stability),
+            "advice": self.advise(),
         }
 
     def save(self, folder: str | Path) -> None:
@@ -283,6 +278,13 @@ def describe_task(task: Task, split: Split, lengths: np.ndarray) -> dict[str, An
     words = {}
     if task.kind == "token_classification":
         words = {"words_used": len(split.labels), "words_available": len(task.train.labels)}
+    counts: np.ndarray
+    if task.kind == "regression":
+        counts = np.empty(0)
+    elif task.kind == "multi_label_classification":
+        counts = split.labels.sum(axis=0)
+    else:
+        counts = np.bincount(split.labels, minlength=len(task.labels))
     used = len(split) if split.groups is None or not words else len(np.unique(split.groups))
     return {
         "name": task.name,
@@ -294,14 +296,6 @@ def describe_task(task: Task, split: Split, lengths: np.ndarray) -> dict[str, An
         "examples_available": len(task.train),
         **words,
         "validation_examples": None if task.validation is None else len(task.validation),
-        "examples_per_class": _count_classes(task, split.labels),
+        "examples_per_class": [int(count) for count in counts],
         "tokens_per_example": float(lengths.mean()),
     }
-
-
-def _count_classes(task: Task, labels: np.ndarray) -> list[int]:
-    if task.kind == "regression":
-        return []
-    if task.kind == "multi_label_classification":
-        return [int(count) for count in labels.sum(axis=0)]
-    return [int(count) for count in np.bincount(labels, minlength=len(task.labels))]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -107,7 +107,10 @@ def scan(
     """
     request = resolve_request(ScanRequest, request, options)
     task = task if isinstance(task, Task) else Task.load(task)
-    keys = _choose_scores(request, task)
+    numbers = task.kind == "regression"
+    if numbers and np.abs(task.train.labels).max() > LARGEST:
+        raise InputError(f"the numbers of {task.name} must be below {LARGEST:g}; scale them")
+    keys = read_score_keys(request.scores or list_usual_scores(numbers=numbers), numbers=numbers)
     if task.validation is None and any(SCORES[key].held_out for key in keys):
         with suppress(InputError):  # the scores that do without are computed all the same
             task = task.hold_out(HELD_OUT, request.seed)
@@ -117,9 +120,10 @@ def scan(
     scans: list[Scan] = []
     with show_progress(progress) as show, _share(cluster, precision) as share:
         for model in (first, *checkpoints):
-            encoder = _load_checkpoint(model, first)
+            encoder = first if model is first else _load_checkpoint(model, first)
             poolings = _choose_poolings(encoder, task, keys, request)
-            extractor = share(Extractor(encoder, poolings, request.max_length, cache_limit, show))
+            extractor = Extractor(encoder, poolings, request.max_length, cache_limit, show)
+            extractor = share(extractor) if share else extractor
             context = ScanContext(task, keys, replace(request, pooling=poolings[0]), extractor)
             sampled = draw_sample(context)
             scores, broken = _compute_scores(context, sampled)
@@ -130,31 +134,20 @@ def scan(
     return replace(scans[0], stability=_compare_ranks(scans, keys)) if checkpoints else scans[0]
 
 
-def _choose_scores(request: ScanRequest, task: Task) -> list[str]:
-    """Return the keys of the scores that are requested, or usual, and can be computed.
-
-    Raises:
-        InputError: if one of them cannot.
-    """
-    numbers = task.kind == "regression"
-    if numbers and np.abs(task.train.labels).max() > LARGEST:
-        raise InputError(f"the numbers of {task.name} must be below {LARGEST:g}; scale them")
-    return read_score_keys(request.scores or list_usual_scores(numbers=numbers), numbers=numbers)
-
-
 def _load_first(
     encoder: Encoder | str | Path, precision: Precision, *, on_cluster: bool
 ) -> Encoder:
-    if isinstance(encoder, Encoder) and not on_cluster:
-        return encoder
+    """Load the first model; where a cluster reads the rows, what is left is done on a processor."""
+    if not on_cluster:
+        return (
+            encoder if isinstance(encoder, Encoder) else Encoder.load(encoder, precision=precision)
+        )
     if isinstance(encoder, Encoder):
         raise InputError(
             "the machines of a cluster load the model by its name, got an Encoder; give its folder "
             "or hub id"
         )
-    if on_cluster:
-        return Encoder.load(encoder, device="cpu")
-    return Encoder.load(encoder, precision=precision)
+    return Encoder.load(encoder, device="cpu")
 
 
 def _load_checkpoint(checkpoint: Encoder | str | Path, first: Encoder) -> Encoder:
@@ -175,18 +168,15 @@ def _load_checkpoint(checkpoint: Encoder | str | Path, first: Encoder) -> Encode
     return other
 
 
-@contextmanager
 def _share(
     cluster: Cluster | None, precision: Precision
-) -> Iterator[Callable[[Extractor], Extractor]]:
-    """Yield what makes an extractor that shares its rows with a cluster, if there is one."""
+) -> AbstractContextManager[Callable[[Extractor], Extractor] | None]:
+    """Join a cluster, if there is one; what is entered makes extractors share their rows."""
     if cluster is None:
-        yield lambda extractor: extractor
-        return
+        return nullcontext()
     from layerscout.scanning.cluster import join_cluster
 
-    with join_cluster(cluster, precision) as share:
-        yield share
+    return join_cluster(cluster, precision)
 
 
 def _choose_poolings(
@@ -210,9 +200,22 @@ def _compute_scores(context: ScanContext, sampled: Sampled) -> tuple[dict[str, S
     Raises:
         InputError: if every score refuses.
     """
-    extractor = context.extractor
+    extractor, extracted = context.extractor, sampled.extracted
+    keys, pooling = context.select("moments", "state", "states"), extractor.poolings[0]
+    scores: dict[str, Score] = {}
+    broken: list[int] = []
     with extractor.timed("scores"):
-        scores, broken = _score_states(context, sampled)
+        if sampled.sample is not None:
+            scores, broken = score_states(
+                extracted.states[pooling],
+                sampled.sample,
+                keys,
+                looks=sampled.looks,
+                known=sampled.known,
+                progress=lambda done, total: extractor.show("scoring", done, total, "states"),
+            )
+        elif extracted.moments is not None:
+            scores, broken = score_moments(extracted.moments, keys, pooling)
     for source, compute in WITH_MODEL.items():
         if keys := context.select(source):
             with extractor.timed(source):
@@ -225,23 +228,6 @@ def _compute_scores(context: ScanContext, sampled: Sampled) -> tuple[dict[str, S
     if all(reasons):
         raise InputError(str(reasons[0]))
     return {key: scores[key] for key in context.keys}, broken
-
-
-def _score_states(context: ScanContext, sampled: Sampled) -> tuple[dict[str, Score], list[int]]:
-    extractor, extracted = context.extractor, sampled.extracted
-    pooling, keys = extractor.poolings[0], context.select("moments", "state", "states")
-    if sampled.sample is not None:
-        return score_states(
-            extracted.states[pooling],
-            sampled.sample,
-            keys,
-            looks=sampled.looks,
-            known=sampled.known,
-            progress=lambda done, total: extractor.show("scoring", done, total, "states"),
-        )
-    if extracted.moments is None:
-        return {}, []
-    return score_moments(extracted.moments, keys, pooling)
 
 
 def _conclude(

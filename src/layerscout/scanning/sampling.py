@@ -82,7 +82,7 @@ class ScanContext:
         """How many training examples could be drawn."""
         train = self.task.train
         if not self.request.balanced or train.labels.ndim == 2 or train.words:
-            return count_rows(train)
+            return len(train.labels)
         return len(self.task.labels) * int(np.bincount(train.labels).min())
 
     def draw(self, size: int | None) -> np.ndarray:
@@ -115,10 +115,8 @@ class ScanContext:
         least = 2 * len(self.task.labels)
         return self.draw(min(max(AUTO_EXAMPLES, least), self.available))
 
-    def list_sizes(self) -> Sequence[int] | None:
-        """Return the sizes that "auto" goes through; None if the size is given."""
-        if self.request.examples != "auto" or self.request.per_class is not None:
-            return None
+    def list_sizes(self) -> list[int]:
+        """Return the sizes that "auto" goes through."""
         first = max(FIRST_LOOK, 8 * len(self.task.labels))
         # New words come with sentences that have been read, which run again at every look.
         growth = 2 if self.task.train.words is not None else GROWTH
@@ -151,12 +149,17 @@ class Sampled:
 
 def draw_sample(context: ScanContext) -> Sampled:
     """Read the training examples as far as the scores need it: their states, sums or tokens."""
+    request, train = context.request, context.task.train
     # Sums over classes do not tell the labels of an example apart.
     several = context.task.kind == "multi_label_classification"
-    kept = ("moments",) if several else ()
-    if context.select("state", "states", "probes", *kept):
-        return _keep_sample(context, several=several)
-    rows, train = context.draw_fixed(), context.task.train
+    if context.select("state", "states", "probes", *(("moments",) if several else ())):
+        scores = ((key, SCORES[key]) for key in context.keys)
+        decides = (k for k, row in scores if row.jackknife and (row.together or not several))
+        decide = next(decides, None)
+        if decide is not None and request.examples == "auto" and request.per_class is None:
+            return _read_until_decided(context, decide)
+        return _keep_states(context, context.draw_fixed())[0]
+    rows = context.draw_fixed()
     split, classes = take_rows(train, rows), None
     if context.select("moments"):
         # Of the tags of words some may be missing.
@@ -165,24 +168,20 @@ def draw_sample(context: ScanContext) -> Sampled:
     return Sampled(split, context.extractor.read(train, rows, "scanning", classes=classes))
 
 
-def _keep_sample(context: ScanContext, *, several: bool) -> Sampled:
-    """Keep the states of the examples; "auto" reads more until a score says there are enough.
+def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
+    """Read more and more examples, until a score says that there are enough.
 
     Args:
         context: of the scan.
-        several: whether an example may have several labels.
+        decide: the key of that score.
     """
-    growing, sizes = _GrowingSample(context), context.list_sizes()
-    scores = ((key, SCORES[key]) for key in context.keys)
-    decide = next((k for k, row in scores if row.jackknife and (row.together or not several)), None)
-    if decide is None or sizes is None:
-        return growing.extend(context.draw_fixed())
+    train, sizes = context.task.train, context.list_sizes()
     # More reading brings enough examples of all classes but these.
-    train = context.task.train
     groups = train.groups if train.words is None else train.sentences
     rare = find_rare(train.labels, groups, SCORES[decide].fewest)
+    kept: Kept | None = None
     for size in sizes:
-        sampled = growing.extend(context.draw(size))
+        sampled, kept = _keep_states(context, context.draw(size), kept)
         assert sampled.sample is not None, "its states were kept"
         decision, close = None, ""
         with context.extractor.timed("scores"), suppress(InputError):  # with more there are enough
@@ -195,7 +194,7 @@ def _keep_sample(context: ScanContext, *, several: bool) -> Sampled:
         elif decision is not None and decision.close:
             reason = close
         elif size == sizes[-1]:
-            balanced = context.available < count_rows(train)
+            balanced = context.available < len(train.labels)
             reason = "the rarest class has no more" if balanced else "these are all there are"
         else:
             continue
@@ -211,57 +210,43 @@ def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> tu
         return decision, f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"
     decision = decide_highest(results, looks, within / 100)
     points, last = f"{within:g} point{'' if within == 1 else 's'}", len(results) - 1
-    if decision.best is not None and not _beats_majority(results[decision.best]):
+    top = None if decision.best is None else results[decision.best]
+    if isinstance(top, Quality) and top.value is not None and top.majority is not None:
         # All heads may give the majority's answer until more examples teach them something.
-        decision = replace(decision, close=False)
+        decision = replace(decision, close=decision.close and top.value > top.majority)
     close = f"none of states 1–{last} can be more than {points} above state {decision.best}"
     return decision, close
 
 
-def _beats_majority(result: Estimate | None) -> bool:
-    """Return whether a head reads more than the majority class, if it is one."""
-    if not isinstance(result, Quality) or result.value is None or result.majority is None:
-        return True
-    return result.value > result.majority
+# The rows that were read, in that order, and what was kept of them.
+Kept = tuple[np.ndarray, Extracted]
 
 
-class _GrowingSample:
-    """The kept states of the rows that were read so far; each row is read once."""
-
-    def __init__(self, context: ScanContext) -> None:
-        self._context = context
-        self._rows = np.empty(0, np.int64)
-        self._extracted: Extracted | None = None
-
-    def extend(self, rows: np.ndarray) -> Sampled:
-        """Read those of `rows` that are new, and return what was kept of all of them."""
-        task, request, extractor = (
-            self._context.task,
-            self._context.request,
-            self._context.extractor,
-        )
-        new = np.setdiff1d(rows, self._rows)
-        if len(new):
-            more = extractor.read(task.train, new, f"scanning {len(rows):,}", keep=True)
-            self._extracted = more if self._extracted is None else self._extracted + more
-            self._rows = np.concatenate([self._rows, new])
-        assert self._extracted is not None, "there are rows"
-        by_row = np.argsort(self._rows, kind="stable")
-        order = by_row[np.searchsorted(self._rows[by_row], rows)]
-        split, lengths = take_rows(task.train, rows), self._extracted.lengths
-        states = {p: states.take(order) for p, states in self._extracted.states.items()}
-        lengths = lengths if task.train.words is not None else lengths[order]
-        shared = Sample(
-            split.labels,
-            deal_groups(split.labels, request.seed, split.groups),
-            request.seed,
-            split.groups,
-            first=first_state(extractor.poolings[0]),
-            metric=choose_row_metric(task),
-            picks=task.kind == "multiple_choice",
-            clusters=request.clusters,
-        )
-        return Sampled(split, replace(self._extracted, lengths=lengths, states=states), shared)
+def _keep_states(
+    context: ScanContext, rows: np.ndarray, kept: Kept | None = None
+) -> tuple[Sampled, Kept]:
+    """Read rows and keep their states; those that were kept before are not read again."""
+    task, extractor, seed = context.task, context.extractor, context.request.seed
+    new = rows if kept is None else np.setdiff1d(rows, kept[0])
+    if kept is None or len(new):
+        more = extractor.read(task.train, new, f"scanning {len(rows):,}", keep=True)
+        kept = (new, more) if kept is None else (np.concatenate([kept[0], new]), kept[1] + more)
+    by_row = np.argsort(kept[0], kind="stable")
+    order = by_row[np.searchsorted(kept[0][by_row], rows)]
+    split, lengths = take_rows(task.train, rows), kept[1].lengths
+    states = {pooling: states.take(order) for pooling, states in kept[1].states.items()}
+    lengths = lengths if task.train.words is not None else lengths[order]
+    shared = Sample(
+        split.labels,
+        deal_groups(split.labels, seed, split.groups),
+        seed,
+        split.groups,
+        first=first_state(extractor.poolings[0]),
+        metric=choose_row_metric(task),
+        picks=task.kind == "multiple_choice",
+        clusters=context.request.clusters,
+    )
+    return Sampled(split, replace(kept[1], lengths=lengths, states=states), shared), kept
 
 
 def take_rows(split: Split, rows: np.ndarray) -> Split:
@@ -285,13 +270,8 @@ def draw_held_out(split: Split, seed: int) -> np.ndarray:
     """Return the held-out rows that probes are judged by: all texts, or some words."""
     if split.words is None:
         return np.arange(len(split))
-    size = None if count_rows(split) <= HELD_OUT_WORDS else HELD_OUT_WORDS
+    size = None if len(split.labels) <= HELD_OUT_WORDS else HELD_OUT_WORDS
     return draw_words(split, size, seed)
-
-
-def count_rows(split: Split) -> int:
-    """Count the texts, or words, that could be drawn."""
-    return len(split) if split.words is None else len(split.labels)
 
 
 def choose_row_metric(task: Task) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -66,11 +65,6 @@ class Sample:
     picks: bool = False
     clusters: int | None = None
 
-    @property
-    def several(self) -> bool:
-        """Whether an example may have several labels."""
-        return self.labels.dtype.kind == "b"
-
     def state(self, states: States, s: int) -> State | None:
         """Return state s; None if it is not scored or holds values that are not finite."""
         if s < self.first:
@@ -126,80 +120,6 @@ def score_entry(key: str, state: State) -> Entry:
 def refuse_score(key: str, blocks: int, reason: InputError) -> Score:
     """Make the score that has no values and says why."""
     return SCORES[key].score([None] * (blocks + 1), {"refused": str(reason)})
-
-
-# Entries of one state, by the score's key and by label.
-ByLabel = Mapping[str, Mapping[int, Entry]]
-
-
-@dataclass(frozen=True, eq=False)
-class LabelScores:
-    """Scores of examples that may have several labels, computed label by label and averaged.
-
-    Attributes:
-        rare: by key, the labels that the score is computed without.
-        selections: what reads a state for the classes of each other label.
-    """
-
-    rare: Mapping[str, tuple[int, ...]]
-    selections: Mapping[int, Callable[[State], State]]
-
-    @classmethod
-    def of(cls, sample: Sample, keys: Sequence[str]) -> LabelScores:
-        """Choose the labels of each score, by key."""
-        rare = {
-            key: find_rare_labels(sample.labels, sample.examples, SCORES[key].fewest)
-            for key in keys
-        }
-        labels = range(sample.labels.shape[1] if keys else 0)
-        frequent = [label for label in labels if any(label not in rare[key] for key in keys)]
-        return cls(rare, {label: sample.take_label(label) for label in frequent})
-
-    def score(self, state: State) -> ByLabel:
-        """Compute the scores of one state."""
-        entries: dict[str, dict[int, Entry]] = {key: {} for key in self.rare}
-        for label, select in self.selections.items():
-            classes = select(state)
-            for key, rare in self.rare.items():
-                if label not in rare:
-                    entries[key][label] = score_entry(key, classes)
-        return entries
-
-    def average(self, rows: Sequence[ByLabel]) -> dict[str, Score]:
-        """Average over the labels that have a value at every state that is scored.
-
-        There is no interval: labels share their examples, and each has groups of its own.
-
-        Args:
-            rows: what `score` gave of each state; nothing of states that are not scored.
-        """
-        return {key: self._average(key, [row.get(key) for row in rows]) for key in self.rare}
-
-    def _average(self, key: str, by_state: Sequence[Mapping[int, Entry] | None]) -> Score:
-        blocks, fewest = len(by_state) - 1, max(2, SCORES[key].fewest)
-        if set(self.selections) <= set(self.rare[key]):
-            reason = InputError(
-                f"no label has {fewest} or more examples with it and as many without it; use more"
-            )
-            return refuse_score(key, blocks, reason)
-        values: list[dict[int, float | None] | None] = []
-        for entries in by_state:
-            known: dict[int, float | None] = {}
-            for label, entry in (entries or {}).items():
-                if isinstance(entry, InputError):
-                    return refuse_score(key, blocks, entry)
-                known[label] = entry.value if isinstance(entry, Estimate) else entry
-            values.append(None if entries is None else known)
-        means, defined, undefined = average_labels(values)
-        if undefined and not defined:
-            reason = InputError("no label has a value at every state; use more examples")
-            return refuse_score(key, blocks, reason)
-        details: dict[str, Any] = {"labels": len(defined)}
-        if self.rare[key]:
-            details["left_out"] = list(self.rare[key])
-        if undefined:
-            details["undefined"] = undefined
-        return SCORES[key].score(means, details)
 
 
 def estimate_states(
@@ -258,35 +178,48 @@ def score_states(
     """
     known = known or {}
     of_states = [key for key in keys if SCORES[key].source in ("moments", "state")]
-    single = [key for key in of_states if SCORES[key].together or not sample.several]
-    by_label = LabelScores.of(sample, [key for key in of_states if key not in single])
-    rare = {key: find_rare(sample.labels, sample.examples, SCORES[key].fewest) for key in single}
+    several = sample.labels.dtype.kind == "b"
+    by_label = [key for key in of_states if several and not SCORES[key].together]
+    single = [key for key in of_states if key not in by_label]
+    find = {key: find_rare_labels if key in by_label else find_rare for key in of_states}
+    rare = {key: find[key](sample.labels, sample.examples, SCORES[key].fewest) for key in of_states}
     left_out = {rare[key] for key in single if key not in known}
     selections = {classes: sample.leave_out(classes) for classes in left_out}
+    labels = {
+        label: sample.take_label(label)
+        for label in range(sample.labels.shape[1] if by_label else 0)
+        if any(label not in rare[key] for key in by_label)
+    }
 
-    def score_state(s: int) -> tuple[dict[str, Entry], ByLabel]:
+    def score_state(s: int) -> Mapping[str, Any]:
         state = sample.state(states, s)
         if state is None:
             if s >= sample.first:
                 broken.append(s)
-            return dict.fromkeys(single), {}
+            return {}
         parts = {classes: select(state) for classes, select in selections.items()}
-        entries = {
+        entries: dict[str, Any] = {
             key: known[key][s] if key in known else score_entry(key, parts[rare[key]])
             for key in single
         }
-        return entries, by_label.score(state)
+        for label, select in labels.items():
+            classes_of_label = select(state)
+            for key in by_label:
+                if label not in rare[key]:
+                    entry = score_entry(key, classes_of_label)
+                    entries.setdefault(key, {})[label] = entry
+        return entries
 
     broken: list[int] = []
-    rows: list[dict[str, Entry]] = []
-    of_labels: list[ByLabel] = []
-    for row, of_label in _map_states(states, score_state):
+    rows: list[Mapping[str, Any]] = []
+    for row in _map_states(states, score_state):
         rows.append(row)
-        of_labels.append(of_label)
         if progress:
             progress(len(rows), len(states))
-    scores = {key: _score(key, [row[key] for row in rows], looks, rare[key]) for key in single}
-    scores |= by_label.average(of_labels)
+    scores = {key: _score(key, [row.get(key) for row in rows], looks, rare[key]) for key in single}
+    for key in by_label:
+        by_state = [row.get(key) for row in rows]
+        scores[key] = _average_labels(key, by_state, rare[key], sample.labels.shape[1])
     for key in keys:
         if SCORES[key].source != "states":
             continue
@@ -355,7 +288,47 @@ def _list_names(names: Sequence[str], numbers: Sequence[int]) -> str:
     return ", ".join(repr(names[k]) for k in numbers[:NAMED]) + more
 
 
+def _average_labels(
+    key: str, by_state: Sequence[Mapping[int, Entry] | None], rare: Sequence[int], labels: int
+) -> Score:
+    """Average a score over the labels that have a value at every state that is scored.
+
+    There is no interval: labels share their examples, and each has groups of its own.
+
+    Args:
+        key: of the score.
+        by_state: the entries of each label that is not rare; None for states without a score.
+        rare: the labels that it is computed without.
+        labels: how many there are.
+    """
+    blocks, fewest = len(by_state) - 1, max(2, SCORES[key].fewest)
+    if len(rare) == labels:
+        reason = InputError(
+            f"no label has {fewest} or more examples with it and as many without it; use more"
+        )
+        return refuse_score(key, blocks, reason)
+    values: list[dict[int, float | None] | None] = []
+    for entries in by_state:
+        known: dict[int, float | None] = {}
+        for label, entry in (entries or {}).items():
+            if isinstance(entry, InputError):
+                return refuse_score(key, blocks, entry)
+            known[label] = entry.value if isinstance(entry, Estimate) else entry
+        values.append(None if entries is None else known)
+    means, defined, undefined = average_labels(values)
+    if undefined and not defined:
+        reason = InputError("no label has a value at every state; use more examples")
+        return refuse_score(key, blocks, reason)
+    details: dict[str, Any] = {"labels": len(defined)}
+    if rare:
+        details["left_out"] = list(rare)
+    if undefined:
+        details["undefined"] = undefined
+    return SCORES[key].score(means, details)
+
+
 def _score(key: str, entries: Sequence[Entry], looks: int, left_out: Sequence[int]) -> Score:
+    """Make a score of its values; with intervals, and what is tied, where there are replicates."""
     values: list[float | None] = []
     for entry in entries:
         if isinstance(entry, InputError):
@@ -364,11 +337,7 @@ def _score(key: str, entries: Sequence[Entry], looks: int, left_out: Sequence[in
     score = SCORES[key].score(values, {"left_out": list(left_out)} if left_out else None)
     if not SCORES[key].jackknife:
         return score
-    estimates = [entry if isinstance(entry, Estimate) else None for entry in entries]
-    return _with_intervals(score, estimates, looks)
-
-
-def _with_intervals(score: Score, results: Sequence[Estimate | None], looks: int) -> Score:
+    results = [entry if isinstance(entry, Estimate) else None for entry in entries]
     ends = [(None, None) if r is None else r.interval() for r in results]
     best = score.best()
     details: dict[str, Any] = {**score.details, "level": 0.95}
@@ -382,9 +351,9 @@ def _with_intervals(score: Score, results: Sequence[Estimate | None], looks: int
         details["named"] = best if score.values[named] is None else named
         if heads:  # in points of the metric, by which a state may fall behind
             details |= {"metric": heads[0].metric, "majority": heads[0].majority}
-            for key, state in (("behind_best", best), ("behind_named", details["named"])):
+            for name, state in (("behind_best", best), ("behind_named", details["named"])):
                 gaps = measure_gaps(results, state, looks)
-                details[key] = [gap and [gap.difference, gap.half_width] for gap in gaps]
+                details[name] = [gap and [gap.difference, gap.half_width] for gap in gaps]
     low, high = zip(*ends, strict=True)
     return replace(score, low=low, high=high, details=details)
 
@@ -394,22 +363,12 @@ def _map_states(states: States, score: Callable[[int], T]) -> Iterator[T]:
 
     The products of a single state are too small for several threads; several states are not.
     """
-    threads = min(torch.get_num_threads(), len(states))
-    with _single_threaded(), ThreadPoolExecutor(threads, initializer=_alone) as pool:
-        yield from pool.map(score, range(len(states)))
-
-
-def _alone() -> None:
-    torch.set_num_threads(1)  # of this thread only
-
-
-@contextmanager
-def _single_threaded() -> Iterator[None]:
     from threadpoolctl import threadpool_limits
 
     threads = torch.get_num_threads()
+    own: Any = {"initializer": torch.set_num_threads, "initargs": (1,)}  # of each thread
     try:
-        with threadpool_limits(limits=1):
-            yield
+        with threadpool_limits(1), ThreadPoolExecutor(min(threads, len(states)), **own) as pool:
+            yield from pool.map(score, range(len(states)))
     finally:
         torch.set_num_threads(threads)  # what threads that start later will have, too

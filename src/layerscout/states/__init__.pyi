@@ -20,6 +20,7 @@ from .pooled import (
     pool_states as pool_states,
 )
 from .store import (
+    DEFAULT_LIMIT as DEFAULT_LIMIT,
     CacheError as CacheError,
     cache_folder as cache_folder,
     cache_path as cache_path,
@@ -30,7 +31,6 @@ from .store import (
     write_entry as write_entry,
 )
 from .trunks import (
-    DEFAULT_LIMIT as DEFAULT_LIMIT,
     ProcessGroup as ProcessGroup,
     Trunk as Trunk,
     run_trunk as run_trunk,

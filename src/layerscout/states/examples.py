@@ -15,7 +15,8 @@ from layerscout.data import Targets, batch_by_length, expand_choices
 from layerscout.errors import InputError
 from layerscout.models import Encoder, Tokens, base_of, find_head_token, resume_at, widen
 from layerscout.plans import Classifier, Plan
-from layerscout.states.trunks import DEFAULT_LIMIT, HeadToken, ProcessGroup, Trunk, run_trunk
+from layerscout.states.store import DEFAULT_LIMIT
+from layerscout.states.trunks import HeadToken, ProcessGroup, Trunk, run_trunk
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from layerscout.data import Task
 from layerscout.models import PER_BLOCK, Encoder, Tokens
 from layerscout.plans import weight_sets
+
+# Labels, names, and sizes of what lies above the cut.
+_IRRELEVANT = {
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "id2label",
+    "label2id",
+    "n_layer",
+    "n_layers",
+    "num_hidden_layers",
+    "problem_type",
+    "transformers_version",
+    "use_cache",
+}
 
 
 def fingerprint_encoder(encoder: Encoder, cut: int) -> str:
@@ -30,12 +44,26 @@ def fingerprint_encoder(encoder: Encoder, cut: int) -> str:
     Returns:
         A sha256 in hexadecimal.
     """
-    blocks = _blocks(encoder, cut)
-    tensors = _tensors(encoder, blocks)
+    model, family = encoder.model, encoder.family
+    modules = len(model.get_submodule(family.blocks))
+    blocks = list(weight_sets(encoder.blocks, modules)[:cut])  # the module that each block runs
+    used = tuple(f"{family.blocks}.{block}." for block in blocks)
+    other = ("pooler.", f"{family.final_norm}.", f"{family.blocks}.")
+    tensors = [
+        (name, tensor)
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+        if name.startswith(used) or not name.startswith(other)
+    ]
+    config = {
+        name: value
+        for name, value in model.config.to_dict().items()
+        if name not in _IRRELEVANT and "dropout" not in name  # eval mode has none
+    }
+    config |= {name: config[name][:cut] for name in PER_BLOCK if config.get(name)}
     about = {
         "format": 2,
         "versions": [torch.__version__, version("transformers")],
-        "config": _relevant(encoder.model.config, cut),
+        "config": config | {"attention": model.config._attn_implementation},
         "tokenizer": [encoder.tokenizer.pad_token_id, encoder.tokenizer.model_input_names],
         "precision": encoder.precision,
         "matmul": torch.get_float32_matmul_precision(),
@@ -95,48 +123,3 @@ def hash_content(
 
 def _serialize(about: Mapping[str, Any]) -> bytes:
     return json.dumps(about, sort_keys=True, default=str).encode()
-
-
-def _blocks(encoder: Encoder, cut: int) -> list[int]:
-    """Return the module that each block 1..cut runs, by its index in the model's list."""
-    modules = len(encoder.model.get_submodule(encoder.family.blocks))
-    return list(weight_sets(encoder.blocks, modules)[:cut])
-
-
-def _tensors(encoder: Encoder, blocks: list[int]) -> list[tuple[str, Tensor]]:
-    """List the weights and buffers of these blocks and of everything that is not a block."""
-    model, family = encoder.model, encoder.family
-    used = tuple(f"{family.blocks}.{block}." for block in blocks)
-    other = ("pooler.", f"{family.final_norm}.", f"{family.blocks}.")
-    return [
-        (name, tensor)
-        for name, tensor in (*model.named_parameters(), *model.named_buffers())
-        if name.startswith(used) or not name.startswith(other)
-    ]
-
-
-# Labels, names, and sizes of what lies above the cut.
-_IRRELEVANT = {
-    "_name_or_path",
-    "architectures",
-    "dtype",
-    "id2label",
-    "label2id",
-    "n_layer",
-    "n_layers",
-    "num_hidden_layers",
-    "problem_type",
-    "transformers_version",
-    "use_cache",
-}
-
-
-def _relevant(config: Any, cut: int) -> dict[str, Any]:
-    """Select what the states depend on in a configuration; eval mode has no dropout."""
-    kept = {
-        name: value
-        for name, value in config.to_dict().items()
-        if name not in _IRRELEVANT and "dropout" not in name
-    }
-    kept |= {name: kept[name][:cut] for name in PER_BLOCK if kept.get(name)}
-    return kept | {"attention": config._attn_implementation}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,16 +84,11 @@ class PooledStates:
     Attributes:
         states: by pooling.
         cached: the poolings that were found in the cache.
-        seconds: of the forward pass; 0 if everything was cached.
-        saved: seconds that the forward pass took when the cached states were computed; 0 if it had
-            to run again.
         warning: why states are held in memory and not in the cache.
     """
 
     states: Mapping[Pooling, States]
     cached: frozenset[Pooling]
-    seconds: float
-    saved: float
     warning: str | None
 
 
@@ -130,11 +125,19 @@ def pool_states(
     if limit < 0:
         raise InputError(f"`limit` must be 0 bytes or more, got {limit}; 0 switches the cache off")
     shape = (encoder.blocks + 1, tokens.outputs, encoder.model.config.hidden_size)
-    paths = _list_paths(encoder, tokens, poolings, fingerprint) if limit else {}
-    arrays, saved = {}, 0.0
+    paths: dict[Pooling, Path] = {}
+    if limit:
+        fingerprint = fingerprint or fingerprint_encoder(encoder, encoder.blocks)
+        for pooling in poolings:
+            # Which tokens are a text's own matters to all but the one that takes the first token.
+            own = pooling != "cls"
+            key = hash_content(fingerprint, tokens, {"pooling": pooling}, pooled=own)
+            paths[pooling] = cache_path("states", key)
+    arrays = {}
     for pooling, path in paths.items():
-        if entry := _find(path, shape):
-            arrays[pooling], saved = entry[0], max(saved, entry[1])
+        if find_cached(path, _size(shape)) is not None:
+            with suppress(OSError):  # another process has just removed it
+                arrays[pooling] = _map_file(path, shape)
     cached = frozenset(arrays)
     missing = tuple(pooling for pooling in dict.fromkeys(poolings) if pooling not in cached)
     forward = _Forward(encoder, tokens, missing, shape, progress)
@@ -148,40 +151,11 @@ def pool_states(
         except (CacheError, OSError) as error:
             arrays |= _compute_in_memory(forward, str(error))
             warning = f"the states are held in memory and not kept: {error}"
-    order = np.concatenate([tokens.find_outputs(rows) for rows in encoder.batches(tokens)])
-    return PooledStates(
-        {pooling: States((array,), np.argsort(order)) for pooling, array in arrays.items()},
-        cached,
-        forward.seconds,
-        0.0 if missing else saved,
-        warning,
+    order = np.argsort(
+        np.concatenate([tokens.find_outputs(rows) for rows in encoder.batches(tokens)])
     )
-
-
-def _list_paths(
-    encoder: Encoder, tokens: Tokens, poolings: Sequence[Pooling], fingerprint: str | None
-) -> dict[Pooling, Path]:
-    """Return the path in the cache for each pooling."""
-    fingerprint = fingerprint or fingerprint_encoder(encoder, encoder.blocks)
-    return {
-        pooling: cache_path(
-            "states",
-            # Which tokens are a text's own matters to all but the one that takes the first token.
-            hash_content(fingerprint, tokens, {"pooling": pooling}, pooled=pooling != "cls"),
-        )
-        for pooling in poolings
-    }
-
-
-def _find(
-    path: Path, shape: tuple[int, int, int]
-) -> tuple[Float32[np.ndarray, "S n d"], float] | None:
-    """Return the states at `path` and the seconds that computing them took, if they are whole."""
-    about = find_cached(path, _size(shape))
-    try:
-        return None if about is None else (_map_file(path, shape), about["seconds"])
-    except OSError:  # another process has just removed it
-        return None
+    states = {pooling: States((array,), order) for pooling, array in arrays.items()}
+    return PooledStates(states, cached, warning)
 
 
 def _map_file(path: Path, shape: tuple[int, int, int]) -> Float32[np.ndarray, "S n d"]:

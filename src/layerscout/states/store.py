@@ -39,6 +39,9 @@ class CacheEntry:
     about: Mapping[str, Any]
 
 
+# Default size of the cache in bytes.
+DEFAULT_LIMIT = 20 * 10**9
+
 # Exactly the names that the cache writes: LAYERSCOUT_CACHE may point to a folder with other files.
 _DATA = re.compile(r"[0-9a-f]{64}\.bin")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{64}-\w+\.layerscout-part\.(bin|json)")  # `replace_files`

@@ -29,10 +29,13 @@ from layerscout.files import sha256_of
 from layerscout.models import Encoder, Tokens, eval_mode, take_tokens
 from layerscout.plans import ReadToken
 from layerscout.states.fingerprints import fingerprint_encoder, hash_content
-from layerscout.states.store import CacheError, cache_path, find_cached, write_entry
-
-# Default size of the cache in bytes.
-DEFAULT_LIMIT = 20 * 10**9
+from layerscout.states.store import (
+    DEFAULT_LIMIT,
+    CacheError,
+    cache_path,
+    find_cached,
+    write_entry,
+)
 
 # The one state of a text that is kept, where a head reads no more: a token's, or the mean of all.
 HeadToken = ReadToken | Literal["mean"]

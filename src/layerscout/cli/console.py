@@ -167,5 +167,5 @@ def print_by_name(console: Console, content: Mapping[str, Any]) -> None:
 
 def report_formats(folder: Path, formats: Sequence[str], *, quiet: bool) -> None:
     """Say which formats a checkpoint has besides its own; on standard error, as --json asks."""
-    if formats and not quiet:
+    if not quiet:
         say(EscapingConsole(stderr=True), f"added to {folder}: {', '.join(formats)}")

@@ -34,18 +34,14 @@ class Verbs(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, or None if there is none of this name."""
         if self.commands.get(cmd_name, True) is None:
-            self.commands[cmd_name] = _make_command(cmd_name)
+            from layerscout.cli.options import flatten
+
+            verb = getattr(import_module(f"layerscout.cli.{cmd_name}"), cmd_name)
+            if not isinstance(verb, typer.Typer):
+                command, verb = flatten(verb), typer.Typer(add_completion=False)
+                verb.command(cmd_name)(command)
+            self.commands[cmd_name] = get_command(verb)
         return self.commands.get(cmd_name)
-
-
-def _make_command(name: str) -> Any:
-    from layerscout.cli.options import flatten
-
-    verb = getattr(import_module(f"layerscout.cli.{name}"), name)
-    if not isinstance(verb, typer.Typer):
-        command, verb = flatten(verb), typer.Typer(add_completion=False)
-        verb.command(name)(command)
-    return get_command(verb)
 
 
 app = typer.Typer(

@@ -103,7 +103,9 @@ def flatten(verb: Callable[..., None]) -> Callable[..., None]:
 
     def run(*positional: Any, **given: Any) -> None:
         given |= dict(zip((parameter.name for parameter in flat), positional, strict=False))
-        everything = Given((name, value) for name, value in given.items() if not _is_absent(value))
+        # Nothing was given for an option of None, False or []; 0 is a value.
+        absent = {name for name, value in given.items() if value in (None, []) or value is False}
+        everything = Given((name, given[name]) for name in given if name not in absent)
         verb(
             **{name: given[name] for name in own if name in given and name not in groups},
             **{name: _collect(group, everything) for name, group in groups.items()},
@@ -114,11 +116,6 @@ def flatten(verb: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
     run.__name__, run.__doc__, run.__module__ = verb.__name__, verb.__doc__, verb.__module__
     return run
-
-
-def _is_absent(value: Any) -> bool:
-    """Return whether an option was not given; 0 was."""
-    return value is None or value is False or value == []
 
 
 def _collect(group: Any, given: Given) -> Any:
@@ -145,8 +142,15 @@ def _list_parameters(group: Any, verb: str) -> Iterator[inspect.Parameter]:
 
 def _make_parameter(group: Any, name: str, declared: Declaration, verb: str) -> inspect.Parameter:
     place = f"{verb}.{name}"
-    kind = list[str] | None if place in REPEATED else _choose_type(types_of(group)[name])
-    flag, default = kind is bool, declared.default
+    kind, default = types_of(group)[name], declared.default
+    flag = kind is bool
+    if place in REPEATED:
+        kind = list[str] | None
+    elif not flag:  # Typer reads numbers and choices; all else is text that a check reads
+        parts = [kind] if get_origin(kind) is Literal else get_args(kind) or (kind,)
+        part, *more = (part for part in parts if part is not NoneType)
+        read = not more and (part in (int, float) or get_origin(part) is Literal)
+        kind = (part if read else str) | None
     shown = declared.shown
     if shown is None:
         shown = str(default) if default not in (None, ()) else ""
@@ -165,18 +169,6 @@ def _make_parameter(group: Any, name: str, declared: Declaration, verb: str) -> 
         default=False if flag else None,
         annotation=Annotated[kind, info],
     )
-
-
-def _choose_type(declared: Any) -> Any:
-    """Return what the command line reads for a field: its type, or text that its check reads."""
-    parts = [part for part in get_args(declared) or (declared,) if part is not NoneType]
-    if declared is bool:
-        return bool
-    if get_origin(declared) is Literal:
-        return declared | None
-    if len(parts) == 1 and (parts[0] in (int, float) or get_origin(parts[0]) is Literal):
-        return parts[0] | None
-    return str | None
 
 
 def _make_completer(room: str, table: str) -> Callable[[str], list[str]]:
@@ -281,19 +273,14 @@ def _write_value(path: Path, name: str, value: Any) -> Any:
 
 def write_config(verb: str, given: Given, folder: Path) -> None:
     """Write `run.yaml` into a folder: what was given to a run, as `--config` takes it."""
-    content = {
-        name: str(Path(value).absolute()) if _is_path(name, value) else value
-        for name, value in given.items()
-        if name not in LEFT_OUT
-    }
+    content = {name: value for name, value in given.items() if name not in LEFT_OUT}
+    for name, value in content.items():
+        # A file or a folder, and no name, demo, strategy or fraction.
+        is_path = name in ("plan", "against") and str(value).endswith(".json")
+        if name in ("model", "data", "scan", "validation", "test"):
+            is_path = value not in ("demo", "-") and Path(value).exists()
+        if is_path:
+            content[name] = str(Path(value).absolute())
     repeat = f"layerscout {verb} --config run.yaml"
     heading = f"# Options of layerscout {version('layerscout')}; {repeat} repeats the run.\n"
     write_files({folder / "run.yaml": heading + write_yaml(content)})
-
-
-def _is_path(name: str, value: Any) -> bool:
-    """Return whether it is a file or a folder, and no name, demo, strategy or fraction."""
-    if name in ("plan", "against"):
-        return str(value).endswith(".json")
-    named = name in ("model", "data", "scan", "validation", "test")
-    return named and value not in ("demo", "-") and Path(value).exists()

@@ -44,6 +44,7 @@ def truncate(
     warn(warnings)
     if not quiet:
         say(EscapingConsole(), f"wrote {output}")
-    with interruptible(), loading(quiet):
-        models.add_formats(output, formats, base=model)
-    report_formats(output, formats, quiet=quiet)
+    if formats:
+        with interruptible(), loading(quiet):
+            models.add_formats(output, formats, base=model)
+        report_formats(output, formats, quiet=quiet)

@@ -163,8 +163,9 @@ def _publish(
     """Add further formats to a tuned model, and push it, as far as that was requested."""
     from layerscout import models
 
-    models.add_formats(folder, formats, base=base)
-    report_formats(folder, formats, quiet=quiet)
+    if formats:
+        models.add_formats(folder, formats, base=base)
+        report_formats(folder, formats, quiet=quiet)
     if running.push_to_hub is not None:
         address = models.push(folder, running.push_to_hub, private=running.private)
         if not quiet:  # on standard error, as --json asks

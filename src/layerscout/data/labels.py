@@ -289,9 +289,9 @@ def _find_joined(names: Sequence[str]) -> tuple[str, str] | None:
     """
     for separator in SEPARATORS:
         parts = [{part.strip() for part in name.split(separator)} for name in names]
-        seen = Counter(part for some in parts for part in some)
-        for name, some in zip(names, parts, strict=True):
-            if len(some) > 1 and "" not in some and all(seen[part] > 1 for part in some):
+        seen = Counter(part for own in parts for part in own)
+        for name, own in zip(names, parts, strict=True):
+            if len(own) > 1 and "" not in own and all(seen[part] > 1 for part in own):
                 return name, separator
     return None
 

@@ -40,7 +40,9 @@ def pair_predictions(
     """
     first, second = contents
     kind, metric = first["task"]["kind"], first["metric"]
-    names, second_names = ([str(name) for name in one["task"]["labels"]] for one in contents)
+    names, second_names = (
+        [str(name) for name in content["task"]["labels"]] for content in contents
+    )
     if kind != second["task"]["kind"]:
         return {"unpaired": "the two have different kinds of tasks"}
     if sorted(names) != sorted(second_names):
@@ -54,17 +56,19 @@ def pair_predictions(
     tested = all("test" in set(frame["split"]) for frame in frames)
     splits = ["test", "validation"] if tested else ["validation"]
     for split in splits:
-        one, other = (frame[frame["split"] == split].reset_index(drop=True) for frame in frames)
-        if _have_same_rows(one, other):
+        rows, second_rows = (
+            frame[frame["split"] == split].reset_index(drop=True) for frame in frames
+        )
+        if _have_same_rows(rows, second_rows):
             break
     else:
         return {"unpaired": f"the two were judged on different {splits[0]} rows"}
-    outputs = [np.stack(list(frame["logits"])).astype(np.float64) for frame in (one, other)]
+    outputs = [np.stack(list(frame["logits"])).astype(np.float64) for frame in (rows, second_rows)]
     if any(np.isnan(logits).any() for logits in outputs):
         return {"unpaired": "some logits are not finite"}
     if kind not in ("regression", "multiple_choice"):
         outputs[1] = outputs[1][:, [second_names.index(name) for name in names]]
-    labels, tags = _read_labels(kind, names, one)
+    labels, tags = _read_labels(kind, names, rows)
     thresholds = (_read_thresholds(first, names), _read_thresholds(second, names))
     difference, interval = find_difference(
         metric, labels, (outputs[0], outputs[1]), tags=tags, thresholds=thresholds
@@ -74,11 +78,11 @@ def pair_predictions(
     if kind != "regression":
         several = kind == "multi_label_classification"
         certainty = [find_certainty(logits, several=several) for logits in outputs]
-        flips = _find_flips(one, other, certainty)
+        flips = _find_flips(rows, second_rows, certainty)
     return {
         "unpaired": None,
         "split": split,
-        "examples": len(one),
+        "examples": len(rows),
         "metric": metric,
         "values": [content["metrics"][metric] for content in judged],
         "difference": difference,
@@ -100,28 +104,30 @@ def find_row_interval(
         None unless both kept the predictions of the same examples, and these make up the metric.
     """
     both, metric = (first, second), first["metric"]
-    if not all("kind" in one for one in both) or first["labels"] != second["labels"]:
+    if not all("kind" in result for result in both) or first["labels"] != second["labels"]:
         return None
     if metric == "lrap":  # it needs to know which labels are likelier, and that is not kept
         return None
-    given, predicted = first["labels"], [one["predictions"] for one in both]
+    given, predicted = first["labels"], [result["predictions"] for result in both]
     names, tags = first["label_names"], None
     match first["kind"]:
         case "regression":
             labels = np.array(given, dtype=np.float64)
-            outputs = [np.array(one, dtype=np.float64)[:, None] for one in predicted]
+            outputs = [np.array(values, dtype=np.float64)[:, None] for values in predicted]
         case "multi_label_classification":
             numbers = range(len(names))
             labels = _mark(given, numbers)
-            outputs = [np.where(_mark(one, numbers), 1.0, -1.0) for one in predicted]
+            outputs = [np.where(_mark(sets, numbers), 1.0, -1.0) for sets in predicted]
         case "token_classification":
             tags = Tags(tuple(names), np.repeat(np.arange(len(given)), [*map(len, given)]))
             labels = np.concatenate(given, dtype=np.int64)
-            outputs = [np.eye(len(names))[np.concatenate(one, dtype=np.int64)] for one in predicted]
+            outputs = [
+                np.eye(len(names))[np.concatenate(tags, dtype=np.int64)] for tags in predicted
+            ]
         case _:
             labels = np.array(given)
             count = max(len(names), 1 + max(map(max, predicted)))  # a choice has no name
-            outputs = [np.eye(count)[one] for one in predicted]
+            outputs = [np.eye(count)[choices] for choices in predicted]
     return find_difference(metric, labels, (outputs[0], outputs[1]), tags=tags)[1]
 
 
@@ -148,12 +154,13 @@ def _read_predictions(path: Path) -> pd.DataFrame | None:
     return frame[frame["edit"] == ""] if "edit" in frame else frame
 
 
-def _have_same_rows(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+def _have_same_rows(rows: pd.DataFrame, second_rows: pd.DataFrame) -> bool:
     """Return whether two tables are of the same texts and labels, in one order."""
-    return len(one) == len(other) > 0 and all(
-        name in other and list(map(_plain, one[name])) == list(map(_plain, other[name]))
+    return len(rows) == len(second_rows) > 0 and all(
+        name in second_rows
+        and list(map(_plain, rows[name])) == list(map(_plain, second_rows[name]))
         for name in _ROW_COLUMNS
-        if name in one
+        if name in rows
     )
 
 
@@ -186,25 +193,30 @@ def _read_thresholds(content: Mapping[str, Any], names: Sequence[str]) -> np.nda
 
 
 def _find_flips(
-    one: pd.DataFrame, other: pd.DataFrame, certainty: Sequence[np.ndarray]
+    rows: pd.DataFrame, second_rows: pd.DataFrame, certainty: Sequence[np.ndarray]
 ) -> dict[str, Any]:
     """Count and list what one model gets right and the other wrong; the surest contradiction first.
 
     A contradiction is as sure as the less certain of the two models.
     """
     right = [
-        np.array([_plain(a) == _plain(b) for a, b in zip(f["label"], f["prediction"], strict=True)])
-        for f in (one, other)
+        np.array(
+            [
+                _plain(a) == _plain(b)
+                for a, b in zip(frame["label"], frame["prediction"], strict=True)
+            ]
+        )
+        for frame in (rows, second_rows)
     ]
     sure = np.minimum(*certainty)
     parts = {"gained": right[1] & ~right[0], "lost": right[0] & ~right[1]}
     listed = {
         f"{name}_listed": [
             {
-                "row": int(one["row"][n]),
-                "text": _show_text(one, int(n)),
-                "label": _name(one["label"][n]),
-                "predictions": [_name(frame["prediction"][n]) for frame in (one, other)],
+                "row": int(rows["row"][n]),
+                "text": _show_text(rows, int(n)),
+                "label": _name(rows["label"][n]),
+                "predictions": [_name(frame["prediction"][n]) for frame in (rows, second_rows)],
                 "probabilities": [float(values[n]) for values in certainty],
             }
             for n in sorted(np.flatnonzero(part), key=lambda n: -sure[n])[:LISTED]
@@ -237,5 +249,7 @@ def _show_text(frame: pd.DataFrame, n: int) -> str:
     if "text_pair" in frame:
         text = f"{text} / {frame['text_pair'][n]}"
     if "choices" in frame:
-        text = " / ".join([text, *(f"{k}: {one}" for k, one in enumerate(frame["choices"][n]))])
+        text = " / ".join(
+            [text, *(f"{k}: {choice}" for k, choice in enumerate(frame["choices"][n]))]
+        )
     return text[:LONGEST]

@@ -194,7 +194,7 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
     advisers = [*scored, *RULES, ANY]
     regrets = list_regrets(samples, advisers)
     # `auto` was made from the pairs elsewhere.
-    chosen = choose_elsewhere(regrets, [*(one for one in scored if one != AUTO), *RULES])
+    chosen = choose_elsewhere(regrets, [*(name for name in scored if name != AUTO), *RULES])
     if chosen:
         advisers.append(ELSEWHERE)
         places = zip(*(regrets[name] for name in ("model", "task", "budget")), strict=True)
@@ -281,9 +281,9 @@ def draw_examples(
     for _ in range(halvings):
         halves = (rng.permutation(n) % 2)[rows]
         metrics = {seed: pair.judge(seed, rows, halves) for seed in pair.seeds()}
-        chosen += [metrics[one][0] for one, _ in orders]
+        chosen += [metrics[seed][0] for seed, _ in orders]
         judged += [metrics[other][1] for _, other in orders]
-    first = np.array([one for one, _ in orders] * halvings)
+    first = np.array([seed for seed, _ in orders] * halvings)
     return Draw(pair, first, np.array(chosen), np.array(judged))
 
 
@@ -352,12 +352,12 @@ def _make_pair(
         Tuned(
             head,
             blocks,
-            mean(one["flops"]["train"] / one["flops"]["full_train"] for one in by_seed.values()),
-            {seed: np.array(one["predictions"]) for seed, one in by_seed.items()},
+            mean(r["flops"]["train"] / r["flops"]["full_train"] for r in by_seed.values()),
+            {seed: np.array(result["predictions"]) for seed, result in by_seed.items()},
         )
         for (head, blocks, _), by_seed in plans.items()
     ]
-    some = next(iter(next(iter(plans.values())).values()))
+    result = next(iter(next(iter(plans.values())).values()))
     keys = [
         key
         for scan in scans.values()
@@ -366,13 +366,13 @@ def _make_pair(
     ]
     best = {key: {s: scan["best"].get(key) for s, scan in scans.items()} for key in keys}
     for combined, find in ((AUTO, _find_named), (RANKS, _rank_states)):
-        states = {seed: find(scan["scores"], some["blocks"]) for seed, scan in scans.items()}
+        states = {seed: find(scan["scores"], result["blocks"]) for seed, scan in scans.items()}
         if any(states.values()):
             best[combined] = states
-    pass_over = some["examples"] * some["flops"]["full_inference"]
-    scan_share = pass_over / some["flops"]["full_train"]
-    labels = np.array(some["labels"])
-    return Pair(name, some["blocks"], some["metric"], labels, tuned, best, scan_share)
+    pass_over = result["examples"] * result["flops"]["full_inference"]
+    scan_share = pass_over / result["flops"]["full_train"]
+    labels = np.array(result["labels"])
+    return Pair(name, result["blocks"], result["metric"], labels, tuned, best, scan_share)
 
 
 def _find_named(scores: Mapping[str, Any], blocks: int) -> int | None:

@@ -96,7 +96,7 @@ def study(
         recipe: a `Recipe`, the name of a shipped one, or a YAML file.
         output: the folder of the study.
         small: the small variant of the recipe.
-        changes: of the recipe, by path; see `layerscout.studies.loading.apply_change`.
+        changes: of the recipe, by path; see `layerscout.studies.apply_change`.
         data: a folder with the known tasks in folders of their names, such as `cola`; without
             it they come from the hub.
         device: as for `Encoder.load`; several, separated by commas, get a process each.
@@ -217,7 +217,8 @@ class Planner:
         # Grids whose models are read go first: a trial that two grids share runs once, and must
         # keep its model then.
         grids = sorted(
-            self.recipe.grids.items(), key=lambda one: (one[1].verb != "tune", one[0] not in read)
+            self.recipe.grids.items(),
+            key=lambda item: (item[1].verb != "tune", item[0] not in read),
         )
         for name, grid in grids:
             if grid.verb == "tune":
@@ -299,7 +300,7 @@ class Planner:
             if cell.trial is not None
         ]
         settled = {sweep for sweep, _, metric in tried if metric is not None}
-        known = [one for one in tried if self.context.pretend or one[0] in settled]
+        known = [trial for trial in tried if self.context.pretend or trial[0] in settled]
         rates = [(sweep, cell.values["learning_rate"], metric) for sweep, cell, metric in known]
         return [known[number][1] for number in choose_rates(rates)]
 

@@ -141,7 +141,7 @@ class Ray:
 def _run_group(context: TrialContext, group: Sequence[Trial]) -> list[Ended]:
     """Run the trials of a group in another process; return what to report of them."""
     ended: list[Ended] = []
-    run_all(context, group, lambda *one: ended.append(one))
+    run_all(context, group, lambda *end: ended.append(end))
     return ended
 
 
@@ -219,12 +219,13 @@ def _list_predictions(result: Result) -> dict[str, Any]:
     """
     numbers = {name: number for number, name in enumerate(result.content["task"]["labels"])}
 
-    def number(one: Any) -> Any:
-        return [numbers[name] for name in one] if isinstance(one, list) else numbers.get(one, one)
+    def number(label: Any) -> Any:
+        if isinstance(label, list):
+            return [numbers[name] for name in label]
+        return numbers.get(label, label)
 
     lists = {
-        f"{name}s": [number(one) for one in result.predictions[name]]
-        for name in ("label", "prediction")
+        f"{name}s": list(map(number, result.predictions[name])) for name in ("label", "prediction")
     }
     kind = result.content["task"]["kind"]
     if kind == "token_classification":
@@ -242,7 +243,7 @@ def _scan(
         task,
         # Most words are outside of all spans: of those of the sentences some are drawn, in balance.
         examples="auto" if task.kind == "token_classification" else "all",
-        checkpoints=[context.place(one) for one in trial.models[1:]],
+        checkpoints=list(map(context.place, trial.models[1:])),
         **options,
     ).as_dict()
 
@@ -251,7 +252,7 @@ def _compare(
     context: TrialContext, trial: Trial, task: Task, options: dict[str, Any]
 ) -> dict[str, Any]:
     models, precision = map(context.place, trial.models), options.pop("precision", "float32")
-    loaded = [Encoder.load(one, device=context.device, precision=precision) for one in models]
+    loaded = [Encoder.load(name, device=context.device, precision=precision) for name in models]
     return compare(loaded, task, **options).as_dict()
 
 

@@ -177,12 +177,12 @@ def _measure_compare(record: Mapping[str, Any], values: Mapping[str, Any]) -> It
         if clusters["cka"] is not None:
             yield Value("contrast", name, None, clusters["cka"]["contrast"])
             yield Value("split", name, None, clusters["cka"]["split"])
-    for one in result["maps"]:
-        first, second = (names[number].partition(", seed ") for number in one["of"])
-        if one["of"][0] != one["of"][1] and first[:2] == second[:2] and first[1]:
-            for row, line in zip(one["rows"], one["cka"], strict=True):
-                if row in one["columns"]:
-                    yield Value("same_state", row, None, line[one["columns"].index(row)])
+    for cka in result["maps"]:
+        first, second = (names[number].partition(", seed ") for number in cka["of"])
+        if cka["of"][0] != cka["of"][1] and first[:2] == second[:2] and first[1]:
+            for row, line in zip(cka["rows"], cka["cka"], strict=True):
+                if row in cka["columns"]:
+                    yield Value("same_state", row, None, line[cka["columns"].index(row)])
 
 
 def _measure_evaluate(record: Mapping[str, Any], _: Mapping[str, Any]) -> Iterator[Value]:

@@ -179,9 +179,9 @@ def summarise(
     column_numbers, column_titles = _number_titles(selected, across)
     cells: dict[tuple[int, int], Mean] = {}
     place: Any
-    for place, some in selected.groupby([row_numbers, column_numbers], sort=False):
-        counted = some["measure"].str.startswith(COUNTED).any()
-        values = some["value"].astype(float).tolist()
+    for place, group in selected.groupby([row_numbers, column_numbers], sort=False):
+        counted = group["measure"].str.startswith(COUNTED).any()
+        values = group["value"].astype(float).tolist()
         whole = bool(counted) and len(set(values)) == 1
         row, column = map(int, place)
         cells[row, column] = replace(average(values), whole=whole)
@@ -326,8 +326,8 @@ def compare_with_baseline(
     others = trials[trials["name"] != baseline]
     pairs = others.merge(base, on=["seed", *rest], suffixes=("", "_base"))
     return [
-        _make_contest(str(name), rest, some, records or {})
-        for name, some in pairs.groupby("name", sort=False)
+        _make_contest(str(name), rest, trials, records or {})
+        for name, trials in pairs.groupby("name", sort=False)
     ]
 
 
@@ -339,7 +339,9 @@ def _make_contest(
 ) -> Contest:
     """Compare a value with the baseline, in pairs of trials for every combination of `rest`."""
     gains = pairs["value"] - pairs["value_base"]
-    by_place = [mean(some) for _, some in gains.groupby([pairs[axis] for axis in rest], sort=False)]
+    by_place = [
+        mean(place) for _, place in gains.groupby([pairs[axis] for axis in rest], sort=False)
+    ]
     interval = None
     if len(by_place) > 1:
         differences = by_place
@@ -350,8 +352,13 @@ def _make_contest(
     else:
         differences = list(gains)
         over = f"{len(pairs)} seeds" if len(pairs) > 1 else "one seed"
-        keys = zip(pairs["trial_base"], pairs["trial"], strict=True)
-        interval = _average_rows([[records.get(key) for key in pair] for pair in keys])
+        # A mean over seeds varies no more with the examples than one of them does, on average.
+        intervals = [
+            find_row_interval(*((records.get(key) or {}).get("result", {}) for key in keys))
+            for keys in zip(pairs["trial_base"], pairs["trial"], strict=True)
+        ]
+        if None not in intervals:
+            interval = tuple(map(mean, zip(*intervals, strict=True)))
     difference = average(differences)
     if interval is not None:
         # Either alone is too narrow: seeds that are judged on the same examples share their luck.
@@ -362,24 +369,5 @@ def _make_contest(
     p = None
     if len(differences) >= 5 and any(differences):
         p = float(stats.wilcoxon(differences).pvalue)
-    better = sum(one > 0 for one in differences)
+    better = sum(gain > 0 for gain in differences)
     return Contest(name, difference, len(pairs), p, better, over, interval is not None)
-
-
-def _average_rows(
-    pairs: Sequence[Sequence[Mapping[str, Any] | None]],
-) -> tuple[float, float] | None:
-    """Average the intervals over validation examples of some pairs of trials, one for each seed.
-
-    A mean over seeds varies no more with the examples than one of them does, on average. None where
-    a pair has no such interval.
-    """
-    intervals = []
-    for records in pairs:
-        first, second = (record["result"] if record else {} for record in records)
-        interval = find_row_interval(first, second)
-        if interval is None:
-            return None
-        intervals.append(interval)
-    low, high = zip(*intervals, strict=True)
-    return mean(low), mean(high)

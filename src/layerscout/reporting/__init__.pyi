@@ -32,8 +32,11 @@ from .content import (
 from .evaluation import (
     choose_judged_split as choose_judged_split,
     describe_evaluation as describe_evaluation,
+    describe_training as describe_training,
     tabulate_by_name as tabulate_by_name,
     tabulate_edits as tabulate_edits,
+    tabulate_epochs as tabulate_epochs,
+    tabulate_runs as tabulate_runs,
     tabulate_truncation as tabulate_truncation,
 )
 from .figures import (
@@ -80,11 +83,6 @@ from .sections import build_sections as build_sections
 from .side_by_side import (
     build_side_by_side as build_side_by_side,
     describe_side_by_side as describe_side_by_side,
-)
-from .tuned import (
-    describe_training as describe_training,
-    tabulate_epochs as tabulate_epochs,
-    tabulate_runs as tabulate_runs,
 )
 from .words import (
     compare_with_majority as compare_with_majority,

@@ -67,7 +67,7 @@ def write_card(content: Mapping[str, Any]) -> str:
 {_describe_for_hub(content)}
 ---
 
-# {_name(content["model"])} tuned on {_escape(task["name"])}
+# {_escape(_find_name(content["model"]))} tuned on {_escape(task["name"])}
 
 {facts}
 
@@ -108,7 +108,7 @@ def _describe_for_hub(content: Mapping[str, Any]) -> str:
         base_model=None if model["revision"] is None else model["name"],  # a folder is not there
         datasets=None if hub is None else ["/".join(hub.split("/")[:2])],  # not of files
         tags=["layerscout"],
-        model_name=f"{_name(model)} tuned on {name}",
+        model_name=f"{_escape(_find_name(model))} tuned on {name}",
         eval_results=results,
     )
     return data.to_yaml().strip()
@@ -133,8 +133,11 @@ def _show_figures(content: Mapping[str, Any]) -> str:
     if interval := describe_interval(shown):
         counted += f" ({name_measure(content)}: {interval})"
     rows = [[_escape(name), f"{value:.4f}"] for name, value in metrics.items()]
-    table = write_markdown(Table("", ["metric", "value"], rows))
-    return f"On {counted}:\n\n{table}{_tabulate_names(shown)}"
+    text = f"On {counted}:\n\n{write_markdown(Table('', ['metric', 'value'], rows))}"
+    if (table := tabulate_by_name(shown)) is not None:
+        rows = [[_escape(name), *cells] for name, *cells in table.rows]
+        text += f"\n{table.caption}\n\n{write_markdown(replace(table, rows=rows))}"
+    return text
 
 
 def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
@@ -157,7 +160,7 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
         number, unit = settings["max_steps"], "step"
     length = f"{number:,} {unit}{'s' if number > 1 else ''}"
     facts = {
-        "Made from": f"{_name(model)} ({model['family']}, {model['blocks']} blocks)",
+        "Made from": f"{_escape(_find_name(model))} ({model['family']}, {model['blocks']} blocks)",
         "Task": f"{_escape(task['name'])}, {_say_what_is_predicted(task)}",
         **({"Blocks edited first": model["editing"]["edits"]} if model["editing"] else {}),
         "Plan": f"{plan['notation']}: blocks tuned: {tuned}{_say_by_what(content)}; the head reads "
@@ -176,14 +179,6 @@ def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
     return facts
 
 
-def _tabulate_names(content: Mapping[str, Any]) -> str:
-    """Tabulate how well every label is found, as Markdown; nothing where there are none."""
-    if (table := tabulate_by_name(content)) is None:
-        return ""
-    rows = [[_escape(name), *cells] for name, *cells in table.rows]
-    return f"\n{table.caption}\n\n{write_markdown(replace(table, rows=rows))}"
-
-
 def _say_what_is_predicted(task: Mapping[str, Any]) -> str:
     if task["kind"] == "regression":
         return "a number"
@@ -195,10 +190,6 @@ def _say_what_is_predicted(task: Mapping[str, Any]) -> str:
     if task["kind"] == "token_classification":
         return f"a label for every word: {labels}"
     return f"classes {labels}"
-
-
-def _name(model: Mapping[str, Any]) -> str:
-    return _escape(_find_name(model))
 
 
 def _escape(text: str) -> str:

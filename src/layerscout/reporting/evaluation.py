@@ -1,4 +1,7 @@
-"""What an evaluation found (the content of `evaluate.json`), in words and tables."""
+"""What tuning gave and an evaluation found, in words and tables.
+
+The content is that of `result.json` or `evaluate.json`.
+"""
 
 from __future__ import annotations
 
@@ -47,18 +50,14 @@ def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
         first += (
             f"; always predicting {name_constant_answer(kind)} scores {format_number(majority)}"
         )
-    seen = content.get("seen")
-    if seen and _only_chose(seen, content["task"]["examples_used"]):
+    seen, judged = content.get("seen"), content["task"].get("examples_used")
+    # If the tuning trained on them, a warning says so.
+    if seen and seen["chosen"] > REPEATED * judged >= seen["training"]:
         first += "; tuning chose by these rows, which flatters the figures a little"
     if failure := find_failure(content):
         advice = advise_more_rows(content)
         return [f"{first}.", failure, *([] if advice is None else [advice])]
     return [f"{first}.", *_describe_truncation(content), *_describe_skips(content)]
-
-
-def _only_chose(seen: Mapping[str, int], rows: int) -> bool:
-    """Return whether a tuning chose by these rows; if it trained on them, a warning says so."""
-    return seen["chosen"] > REPEATED * rows >= seen["training"]
 
 
 def find_failure(content: Mapping[str, Any]) -> str | None:
@@ -67,8 +66,8 @@ def find_failure(content: Mapping[str, Any]) -> str | None:
     confusion = content.get("confusion") or []
     predicted = [n for n, column in enumerate(zip(*confusion, strict=True)) if any(column)]
     if len(predicted) == 1 and sum(map(any, confusion)) > 1:
-        one = content["task"]["labels"][predicted[0]]
-        return f"It predicts {one!r:.60} for everything and has not learnt the task, {_SO}"
+        label = content["task"]["labels"][predicted[0]]
+        return f"It predicts {label!r:.60} for everything and has not learnt the task, {_SO}"
     if whole <= majority and have_one_class(content):
         return f"All examples have the same label, which cannot show what it has learnt, {_SO}"
     if whole <= majority:
@@ -167,8 +166,8 @@ def tabulate_edits(content: Mapping[str, Any]) -> Table:
     names = {name_metric(key, classes): key for key in content["metrics"]}
     listed = [{"edit": "the whole model", "metrics": content["metrics"]}, *content["edits"]]
     rows = [
-        [one["edit"], *(format_number(one["metrics"][key]) for key in names.values())]
-        for one in listed
+        [edit["edit"], *(format_number(edit["metrics"][key]) for key in names.values())]
+        for edit in listed
     ]
     columns = ["Edit", *map(start_line, names)]
     return Table("The model's metrics under each edit.", columns, rows)
@@ -209,15 +208,15 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
         return None
     spans = "entity_f1" in content["metrics"]
     name = "type of entity" if spans else name_label(content["task"]["kind"])
-    ranked = sorted(names, key=lambda one: -names[one]["support"])
+    ranked = sorted(names, key=lambda label: -names[label]["support"])
     rows = [
         [
-            one,
-            *(format_decimals(names[one][value]) for value in ("precision", "recall", "f1")),
-            f"{names[one]['support']:,}",
-            *([format_decimals(thresholds[one])] if thresholds else ()),
+            label,
+            *(format_decimals(names[label][value]) for value in ("precision", "recall", "f1")),
+            f"{names[label]['support']:,}",
+            *([format_decimals(thresholds[label])] if thresholds else ()),
         ]
-        for one in ranked[:SHOWN]
+        for label in ranked[:SHOWN]
     ]
     caption = f"Metrics of each {name}; support: how often it occurs."
     if len(ranked) > SHOWN:
@@ -247,3 +246,71 @@ def tabulate_confusion(content: Mapping[str, Any]) -> Table | None:
     word = name_label(content["task"]["kind"])
     caption = f"Rows: the true {word}; columns: the predicted one. Shading: the share of the row."
     return Table(caption, ["", *names], rows, shades=shades)
+
+
+def tabulate_runs(content: Mapping[str, Any]) -> Table:
+    """Tabulate the runs, one for each learning rate and seed; the kept one is marked."""
+    rows = []
+    others = [content["keep"]] if content["keep"] not in ("best", "last") else []
+    for run in content["runs"]:
+        ends = ["–", "–", "–", *("–" for _ in others)]
+        if run["curve"]:
+            best, last = run["best"], run["last"]
+            ends = [format_decimals(best["value"], 4), str(best["epoch"])]
+            ends.append(format_decimals(last["value"], 4))
+            ends += [format_decimals(run[name]["value"], 4) for name in others]
+        stopped = "diverged" if run["diverged"] else run["stopped"] or "–"
+        rows.append([f"{run['learning_rate']:g}", str(run["seed"]), *ends, stopped])
+    columns = ["learning rate", "seed", f"best {name_measure(content)}", "epoch", "last"]
+    columns += [name.replace("-", " ") for name in others]
+    place = {"best": 2, "last": 4}.get(content["keep"], 5)
+    kept = frozenset({(content["kept"], place)})
+    caption = "Every run with its best and its last epoch; the kept one is marked."
+    if others:
+        caption = "Every run with its metric at each chosen epoch; the kept one is marked."
+    return Table(caption, [*columns, "stopped"], rows, kept, mark="kept")
+
+
+def tabulate_epochs(content: Mapping[str, Any]) -> Table:
+    """Tabulate the epochs of the kept run; the kept one is marked."""
+    curve = content["runs"][content["kept"]]["curve"]
+    rows = [
+        [str(epoch["epoch"])]
+        + [format_decimals(epoch[key], 4) for key in ("training_loss", "loss", "value")]
+        for epoch in curve
+    ]
+    kept = content[content["keep"]]["epoch"]
+    marked = frozenset((row, 3) for row, epoch in enumerate(curve) if epoch["epoch"] == kept)
+    columns = ["epoch", "training loss", "validation loss", name_measure(content)]
+    return Table("The epochs of the kept run.", columns, rows, marked, mark="kept")
+
+
+def describe_training(content: Mapping[str, Any]) -> list[str]:
+    """Say which plan was followed, why, and what was trained, cached and removed."""
+    plan, model, trained = content["plan"], content["model"], content["parameters"]["trainable"]
+    line = f"{trained:,} parameters trained ({trained / model['parameters']['total']:.1%})"
+    cut = content["trunk"]["cut"]
+    if cut and content["trunk"]["kept"]:
+        line += f"; {'block 1' if cut == 1 else f'blocks 1 to {cut}'} ran once"
+    removed = model["blocks"] - plan["head"]
+    if removed:
+        line += f"; {removed} block{'s' if removed > 1 else ''} above the head removed"
+    return [f"plan {plan['notation']}: {plan['reason']}", line]
+
+
+def tabulate_errors(content: Mapping[str, Any]) -> Table | None:
+    """Tabulate the wrong predictions that the model is surest of."""
+    rows = [
+        [
+            f"{one['row']:,}",
+            one["label"],
+            one["prediction"],
+            format_decimals(one["probability"]),
+            one["text"] + (f" / {one['text_pair']}" if "text_pair" in one else ""),
+        ]
+        for one in choose_judged_split(content).get("errors") or ()
+    ]
+    columns = ["Row", "Label", "Predicted", "Probability", "Text"]
+    caption = "The wrong predictions of which the model is most sure; rows are counted from 0."
+    table = Table(caption, columns, rows, words=frozenset({1, 2, 4}), texts=True)
+    return table if rows else None

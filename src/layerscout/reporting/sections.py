@@ -23,6 +23,9 @@ from layerscout.reporting.evaluation import (
     tabulate_by_name,
     tabulate_confusion,
     tabulate_edits,
+    tabulate_epochs,
+    tabulate_errors,
+    tabulate_runs,
     tabulate_spans,
     tabulate_truncation,
 )
@@ -58,7 +61,6 @@ from layerscout.reporting.scores import (
     list_scores,
     title_score,
 )
-from layerscout.reporting.tuned import tabulate_epochs, tabulate_errors, tabulate_runs
 from layerscout.reporting.words import (
     count_examples,
     count_read,

@@ -95,8 +95,8 @@ def draw_figure(
     if spec.against is not None:
         rows = subtract_plan(rows, spec.against)
     if spec.dashed is not None:
-        others = list_rows(frame, spec.dashed.grid, list_names(spec.dashed.value), {})
-        rows += [{**row, "dashed": True} for row in others]
+        more = list_rows(frame, spec.dashed.grid, list_names(spec.dashed.value), {})
+        rows += [{**row, "dashed": True} for row in more]
     charts = []
     for name, some in group_rows(rows, panels):
         own = [row for row in some if "dashed" not in row]

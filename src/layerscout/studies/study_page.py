@@ -144,9 +144,9 @@ def draw_study(study: StudyContent) -> dict[str, list[alt.LayerChart]]:
         if grid.verb == "tune" and {"plan", "method"} & grid.axes.keys():
             of_grid = "" if len(study.recipe.grids) == 1 else f", {name}"
             for cost, (_, _, called) in COSTS.items():
-                panels = list_strategies(study.frame, name, cost)
+                strategies = list_strategies(study.frame, name, cost)
                 figures[f"{OVER} {called}{of_grid}"] = [
-                    draw_strategies(title, points, cost) for title, points in panels
+                    draw_strategies(title, points, cost) for title, points in strategies
                 ]
     return {title: charts for title, charts in figures.items() if charts}
 

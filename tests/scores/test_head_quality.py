@@ -8,8 +8,7 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 
-from layerscout.scores.estimates import Estimate, decide_highest, measure_gaps
-from layerscout.scores.grouping import deal_groups
+from layerscout.scores import Estimate, deal_groups, decide_highest, measure_gaps
 from layerscout.scores.quality import RIDGE_TERMS, cross_fit, measure_quality
 
 # Its name in the room is that of a score.
@@ -24,13 +23,18 @@ def blobs(n, d, classes, shift, seed=0):
     ] / np.sqrt(d), y
 
 
-@pytest.mark.parametrize(("n", "d", "kind"), [(60, 12, 3), (40, 90, 2), (50, 8, "numbers")])
+@pytest.mark.parametrize(
+    ("n", "d", "kind"), [(60, 12, 3), (40, 90, 2), (50, 8, "numbers"), (50, 8, "several")]
+)
 def test_predictions_are_those_of_fits_without_the_fold(n, d, kind):
-    H, y = blobs(n, d, 3 if kind == "numbers" else kind, 6.0)
+    H, y = blobs(n, d, kind if isinstance(kind, int) else 3, 6.0)
     H += 100.0  # an intercept must take this, not the ridge term
     if kind == "numbers":
         y = H @ np.linspace(-1, 1, d) + np.random.default_rng(1).normal(size=n)
         targets = y[:, None]
+    elif kind == "several":
+        y = np.stack([y > 0, y == 1, np.arange(n) % 3 == 0], axis=1)
+        targets = y * 1.0
     else:
         targets = np.eye(kind)[y]
     folds = deal_groups(y, 0, groups=7, least=0)

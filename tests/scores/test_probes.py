@@ -15,11 +15,19 @@ from torch import nn
 from conftest import whole_only
 from layerscout.data import evaluate, pearson_spearman
 from layerscout.errors import InputError
-from layerscout.scores import family_probes, grouping, linear_probes, neighbours, probes
-from layerscout.scores.family_probes import train_family_probes
-from layerscout.scores.linear_probes import train_linear_probes
+from layerscout.scores import (
+    Probes,
+    family_probes,
+    grouping,
+    linear_probes,
+    majority,
+    neighbours,
+    probes,
+    train_family_probes,
+    train_linear_probes,
+)
 from layerscout.scores.neighbours import knn, mutual_information
-from layerscout.scores.probes import Probes, accuracy, majority
+from layerscout.scores.probes import accuracy
 from reference import probes as naive
 
 

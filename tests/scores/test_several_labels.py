@@ -3,22 +3,21 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from sklearn.linear_model import Ridge
 from sklearn.metrics import f1_score
 
-from layerscout.scores import folds
-from layerscout.scores.grouping import (
+from layerscout.scores import (
+    SCORES,
+    State,
     average_labels,
     deal_groups,
     find_rare,
     find_rare_labels,
-    whiten_labels,
+    folds,
+    majority,
 )
+from layerscout.scores.grouping import whiten_labels
 from layerscout.scores.moments import Centred
-from layerscout.scores.probes import majority
-from layerscout.scores.quality import RIDGE_TERMS, _set_thresholds, cross_fit, measure_quality
-from layerscout.scores.state import State
-from layerscout.scores.table import SCORES
+from layerscout.scores.quality import _set_thresholds, cross_fit, measure_quality
 from reference import several as naive, transferability as of_classes
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -136,22 +135,6 @@ def test_labels_that_the_states_tell_score_high_and_others_nothing():
 
 
 # --- The held-out quality of a head --------------------------------------------------------------
-
-
-def test_predictions_are_those_of_fits_without_the_fold():
-    H, Y = examples(3, n=50, d=8)
-    dealt = deal_groups(Y, 0, groups=7, least=0)
-    scale = ((H - H.mean(axis=0)) ** 2).sum() / H.shape[1]
-    least, expected = np.inf, None
-    for term in RIDGE_TERMS:
-        predicted = np.empty(Y.shape)
-        for fold in range(7):
-            aside = dealt == fold
-            fit = Ridge(alpha=term * scale, solver="svd").fit(H[~aside], Y[~aside] * 1.0)
-            predicted[aside] = fit.predict(H[aside])
-        if (error := ((Y - predicted) ** 2).sum()) < least:
-            least, expected = error, predicted
-    np.testing.assert_allclose(cross_fit(H, Y, dealt), expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(("metric", "average"), [("micro_f1", "micro"), ("macro_f1", "macro")])

@@ -5,10 +5,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from layerscout.errors import InputError
-from layerscout.scores.estimates import Decision, decide_lowest, find_separable
-from layerscout.scores.grouping import deal_groups, find_rare
+from layerscout.scores import (
+    Debiased,
+    Decision,
+    deal_groups,
+    decide_lowest,
+    find_rare,
+    find_separable,
+)
 from layerscout.scores.moments import Centred
-from layerscout.scores.variability import Debiased, _Grouped, estimate_debiased
+from layerscout.scores.variability import _Grouped, estimate_debiased
 from reference import debiased as loops, naive
 
 

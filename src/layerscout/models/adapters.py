@@ -155,7 +155,7 @@ def attend_with_prefix(
 
 
 def check_virtual_tokens(config: Any, method: PrefixTuning) -> None:
-    """Refuse windows of attention, and more virtual tokens than a model has positions."""
+    """Raise if attention has windows, or there are more virtual tokens than positions."""
     if window := getattr(config, "sliding_window", None):
         raise InputError(
             f"prefix-tuning needs attention without windows, got {config.model_type} with one of "

@@ -192,7 +192,7 @@ def locate_parameters(model: Any) -> dict[str, Place]:
             places[name] = "head"
         elif inner.startswith(f"{family.blocks}."):
             group = int(inner.removeprefix(f"{family.blocks}.").split(".")[0])
-            places[name] = tuple(i for i, theirs in enumerate(sets, start=1) if theirs == group)
+            places[name] = tuple(i for i, own in enumerate(sets, start=1) if own == group)
         else:
             places[name] = "embeddings"
     inside = {id(parameter): places[name] for name, parameter in named if places[name] != "head"}

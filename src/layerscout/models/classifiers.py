@@ -262,7 +262,7 @@ def match_columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> 
 
 
 def _name_labels(count: int | None, labels: Sequence[str] | None) -> list[str]:
-    """Check the labels of `build`, or make up as many as are asked for."""
+    """Check the labels of `build`, or make up as many names as it needs."""
     names = [
         f"LABEL_{i}" for i in range(2 if count is None else check_integer("num_labels", count, 1))
     ]

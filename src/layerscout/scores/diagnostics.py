@@ -121,7 +121,7 @@ def agreement(scores: Mapping[str, Score], of: Literal["states", "blocks"] = "st
     """Compare all scores of states (or blocks) with each other: best entry, and Kendall's τ.
 
     Args:
-        scores: by name; those that are not `of` what is asked for are left out.
+        scores: by name; those of anything but `of` are left out.
         of: "states" or "blocks".
 
     Raises:

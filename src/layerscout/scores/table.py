@@ -348,7 +348,7 @@ def read_score_keys(scores: str | Sequence[str], *, numbers: bool) -> list[str]:
     """Read the keys of scores, separated by commas or in a list, or "all" that fit the labels.
 
     Args:
-        scores: what was asked for.
+        scores: the request.
         numbers: whether the labels are numbers instead of classes.
 
     Raises:

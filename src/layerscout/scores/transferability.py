@@ -161,7 +161,8 @@ def _product(states: Centred, k: int, scatters: Array | None) -> Array:
             return product
     H = states.rows[states.labels == k] + mean
     H = H if count >= d else H.T
-    return H.T @ H
+    gram: Array = H.T @ H  # a matrix times itself is half the work
+    return gram
 
 
 def _best_evidence(eigenvalues: Array, explained: Array, residual: Array, n: int) -> Array:

@@ -137,6 +137,25 @@ def test_a_kill_while_files_are_moved_mixes_no_two_writes(tmp_path, monkeypatch,
     assert paths[0].exists() == (len(contents) == 3)
 
 
+@pytest.mark.parametrize("failing", ["a", "b", "c"])
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_move_that_fails_leaves_all_files_as_they_were(tmp_path, monkeypatch, failing, earlier):
+    paths, true = [tmp_path / name for name in "abc"], Path.replace
+    for path in paths[: 3 if earlier else 1]:
+        path.write_text("old")
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+
+    def full(self, target):
+        if target.name == failing and not self.name.endswith(".before"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return true(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(DiskError, match="make room"):
+        write_files(dict.fromkeys(paths, "new"))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+
+
 LOCKS = {
     "folder": lambda place: lock_folder(place / "work"),
     "trial": lambda place: Store(place).lock("work"),

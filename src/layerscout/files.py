@@ -10,10 +10,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cache
 from math import isfinite
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from layerscout.errors import DiskError, InputError
@@ -31,9 +32,9 @@ _HALF_WRITTEN = re.compile(rf"\.(.+)-\w{{8}}{re.escape(MARK)}(\.\w+)?", re.DOTAL
 def replace_files(*paths: Path) -> Iterator[list[Path]]:
     """Yield a temporary path beside each of `paths`; move them into place when the block succeeds.
 
-    When the block raises (Ctrl-C too), the temporary files are removed and earlier files stay.
-    Files that belong together always come from one write: a kill while they are moved may leave
-    some of them missing, and the first one is there only if all are.
+    When the block or a move raises (Ctrl-C too), the temporary files are removed and earlier files
+    stay. Files that belong together always come from one write: a kill while they are moved may
+    leave some of them missing, and the first one is there only if all are.
 
     Raises:
         InputError: if a path cannot be written to (no permission, it is a folder, ...).
@@ -54,14 +55,38 @@ def replace_files(*paths: Path) -> Iterator[list[Path]]:
             yield temporaries
             for temporary in temporaries:
                 _set_default_mode(temporary)
-            if len(paths) > 1:
-                for path in paths:
-                    path.unlink(missing_ok=True)
-            for path, temporary in reversed([*zip(paths, temporaries, strict=True)]):
-                temporary.replace(path)
+            # One file is replaced at once; of several, nobody must read some of each write.
+            with set_aside(*paths) if len(paths) > 1 else nullcontext():
+                for path, temporary in reversed([*zip(paths, temporaries, strict=True)]):
+                    temporary.replace(path)
     finally:
         for temporary in temporaries:
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def set_aside(*paths: Path) -> Iterator[None]:
+    """Move files away for the time of the block; when it raises, all is as it was before.
+
+    A kill in the block leaves none of them in its place.
+    """
+    before = {path: path.exists() for path in paths}
+    away = {path: path.with_name(f".{path.stem}-{token_hex(4)}{MARK}.before") for path in paths}
+    finished = False
+    try:
+        for path, place in away.items():
+            if before[path]:
+                path.rename(place)
+        yield
+        finished = True
+    finally:
+        for path, place in away.items():
+            if finished:
+                place.unlink(missing_ok=True)
+            elif place.exists():
+                place.replace(path)
+            elif not before[path]:
+                path.unlink(missing_ok=True)
 
 
 def _set_default_mode(path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from conftest import whole_only
 from inputs import expect_refused
-from layerscout.errors import InputError
+from layerscout.errors import DiskError, InputError
 from layerscout.files import lock_folder
 from layerscout.models import make_classifier
 from layerscout.tuning import training as module
@@ -287,3 +287,24 @@ def test_a_kill_while_a_result_is_saved_leaves_no_result_of_another_model(
             assert (rate == rates[1]) == is_second
             assert (folder / "predictions.parquet").exists()
     assert rate_of(folder) == rates[1] and (None, True) in pairs and (rates[0], False) in pairs
+
+
+def test_a_model_that_cannot_take_its_place_leaves_the_earlier_result(bert, tmp_path, monkeypatch):
+    first, second = (
+        cheaply(bert, task_of(), "top:1", learning_rate=rate, measure="metric")
+        for rate in (1e-3, 1e-2)
+    )
+    first.save(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    true = Path.rename
+
+    def full(path, target):
+        if Path(target).name == "model" and ".earlier" not in path.name:
+            raise OSError(28, "No space left on device")
+        return true(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", full)
+        with pytest.raises(DiskError, match="make room"):
+            second.save(tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -44,7 +44,9 @@ DEFAULT_LIMIT = 20 * 10**9
 
 # Exactly the names that the cache writes: LAYERSCOUT_CACHE may point to a folder with other files.
 _DATA = re.compile(r"[0-9a-f]{64}\.bin")
-_TEMPORARY = re.compile(r"\.[0-9a-f]{64}-\w+\.layerscout-part\.(bin|json)")  # `replace_files`
+_TEMPORARY = re.compile(
+    r"\.[0-9a-f]{64}-\w+\.layerscout-part\.(bin|json|before)"
+)  # `replace_files`
 _ANY = re.compile(rf"[0-9a-f]{{64}}\.json|{_DATA.pattern}|{_TEMPORARY.pattern}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from layerscout.data import require_validation
-from layerscout.files import make_output_folder, replace_files, replace_folder
+from layerscout.files import make_output_folder, replace_files, replace_folder, set_aside
 from layerscout.models import (
     TrainableModel,
     export,
@@ -106,13 +107,14 @@ class Result:
         # half-way cannot leave a new result.json beside an old model.
         with (
             replace_files(folder / "result.json", folder / "predictions.parquet") as temporary,
+            ExitStack() as earlier,
             replace_folder(folder / "model") as model,
         ):
             temporary[0].write_text(written, encoding="utf-8")
             pd.DataFrame(self.predictions).to_parquet(temporary[1], index=False)
             self.write(model, write_card(self.content))
             # A kill between here and the end leaves no result.json, rather than another model's.
-            (folder / "result.json").unlink(missing_ok=True)
+            earlier.enter_context(set_aside(folder / "result.json"))
         (folder / "run.yaml").unlink(missing_ok=True)  # it repeats an earlier run on the terminal
         if self.snapshots is not None:
             self.snapshots.discard()

@@ -85,9 +85,8 @@ def test_a_study_runs_every_trial_once(tiny, reviews, tmp_path, monkeypatch):
     assert len(loaded) == 1  # for trials in a row
     assert len(ran) == len(set(ran)) == len(records(tmp_path / "a")) == 4
     assert all(record["status"] == "done" for record in records(tmp_path / "a").values())
-    assert [cell.values["resolved"] for cell in found.cells] == ["(4, 4, 4)"] * 2 + [
-        "(1, 4, 4)"
-    ] * 2
+    resolved = [cell.values["resolved"] for cell in found.cells]
+    assert resolved == [*["(4, 4, 4)"] * 2, *["(1, 4, 4)"] * 2]
     again, ran = run(wanted, tmp_path / "a")
     assert ran == [] and again.cells == found.cells
     # Another recipe that has some of the same trials, in another order, runs only the others.
@@ -104,19 +103,10 @@ def test_records_are_those_of_tune(tiny, reviews, tmp_path):
     wanted = recipe(tiny, reviews, axes={"plan": ["top:2"], "seed": [3]})
     run(wanted, tmp_path)
     (record,) = records(tmp_path).values()
-    task = ls.Task.load(reviews)
     context = TrialContext(Store(tmp_path))
     task = context.examples({"data": str(reviews)}, {"examples": 32, "sample_seed": 0})
-    result = ls.tune(
-        str(tiny),
-        task,
-        "top:2",
-        seed=3,
-        epochs=2,
-        batch_size=16,
-        learning_rate=1e-3,
-        progress=False,
-    )
+    options = {"seed": 3, "epochs": 2, "batch_size": 16, "learning_rate": 1e-3}
+    result = ls.tune(str(tiny), task, "top:2", progress=False, **options)
     assert record["result"]["curve"] == result.content["runs"][0]["curve"]
     assert record["result"]["parameters"] == result.content["parameters"]
     assert record["result"]["flops"] == result.content["flops"]
@@ -648,13 +638,8 @@ def test_data_comes_from_a_folder_or_is_refused(tmp_path, tiny, reviews):
 
 def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
     scans = {"verb": "scan", "of": "tuned", "settings": {"scores": "fisher", "checkpoints": [1, 2]}}
-    wanted = recipe(
-        tiny,
-        reviews,
-        axes={"plan": ["full"]},
-        settings={"checkpoints": [1, 2], "keep": "last"},
-        grids={"ranked": scans},
-    )
+    kept, axes = {"checkpoints": [1, 2], "keep": "last"}, {"plan": ["full"]}
+    wanted = recipe(tiny, reviews, axes=axes, settings=kept, grids={"ranked": scans})
     found, _ = run(wanted, tmp_path)
     tuned, ranked = found.cells
     moved = found.store.read(ranked.trial.key)["result"]["stability"]
@@ -684,13 +669,8 @@ def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path):
     written = {"weight_decay": 0.01, "warmup": 0.0, "keep": "last"}
     assert keys(preset="lodha2023") == keys(**written, batching="shuffled")
     assert keys(preset="lodha2023", batching="length") == keys(**written)
-    others = [
-        {"max_length": 64},
-        {"keep": "last"},
-        {"metric": "f1"},
-        {"seed": 1},
-        {"edits": "skip:2"},
-    ]
+    others = [{"max_length": 64}, {"keep": "last"}, {"metric": "f1"}, {"seed": 1}]
+    others.append({"edits": "skip:2"})
     assert len({tuple(keys(**one)) for one in ({}, *others)}) == 6
 
 
@@ -705,12 +685,9 @@ def test_a_trial_that_another_grid_has_is_kept_for_those_who_read_it(tiny, revie
 
 
 def test_models_of_other_plans_are_compared_apart(tiny, reviews, tmp_path):
-    wanted = recipe(
-        tiny,
-        reviews,
-        axes={"plan": ["full", "top:1"], "seed": [0, 1]},
-        grids={"compared": {"verb": "compare", "of": "tuned"}},
-    )
+    axes = {"plan": ["full", "top:1"], "seed": [0, 1]}
+    grids = {"compared": {"verb": "compare", "of": "tuned"}}
+    wanted = recipe(tiny, reviews, axes=axes, grids=grids)
     found = estimate(wanted, tmp_path)
     compared = [cell for cell in found.cells if cell.grid == "compared"]
     assert [cell.values["plan"] for cell in compared] == ["full", "top:1"]

@@ -314,7 +314,7 @@ def test_ranks_are_drawn_over_epochs_with_a_line_for_each_block():
 
 
 def kept(values, dashed):
-    """Draw a figure of rows (grid, kept, value) of one task; give the rows of each of its data."""
+    """Draw a figure of rows (grid, kept, value) of one task; return the data and the marks."""
     columns = ["grid", "kept", "value"]
     frame = pd.DataFrame(values, columns=columns).assign(
         model="m", task="t", seed="0", at=None, checkpoint=None, selected=True, permutation="1"

@@ -8,13 +8,13 @@ from layerscout.plans import (
     Adapter,
     Full,
     LoRA,
+    Settings,
     TuneRequest,
     make_plan,
     preset,
     preset_rates,
 )
 from layerscout.plans.papers import AS_RELEASED
-from layerscout.tuning.training import Settings
 
 TABLE_4 = {
     "full": (1e-6, 5e-6, 8e-6, 1e-5, 2e-5),
@@ -38,17 +38,9 @@ def rates(strategy, method, task="sst2", name="xie2022"):
     return preset_rates(name, strategy, plan, method, task)
 
 
-@pytest.mark.parametrize("strategy", TABLE_4)
-def test_rates_of_fine_tuning(strategy):
-    assert rates(strategy, Full()) == TABLE_4[strategy]
-
-
-@pytest.mark.parametrize("strategy", TABLE_5)
-def test_rates_of_adapters(strategy):
-    assert rates(strategy, Adapter()) == TABLE_5[strategy]
-
-
-def test_other_rates():
+def test_rates():
+    for method, table in ((Full(), TABLE_4), (Adapter(), TABLE_5)):
+        assert {strategy: rates(strategy, method) for strategy in table} == table
     assert rates("head:14", Full(), "qqp") == (3e-4,)
     assert rates("head:14", Full(), "reviews") == (1e-3,)
     assert rates("top:3", LoRA()) is None
@@ -58,15 +50,10 @@ def test_other_rates():
 
 
 @pytest.mark.parametrize("presets", [PRESETS, AS_RELEASED])
-def test_all_are_settings(presets):
-    for one in presets.values():
-        assert Settings(**one.settings)
-
-
-@pytest.mark.parametrize("presets", [PRESETS, AS_RELEASED])
 def test_papers_shuffle_plainly(presets):
     """None of them sorts by length: "batch size" and no more is what they say."""
-    assert all(one.settings["batching"] == "shuffled" for one in presets.values())
+    for paper in presets.values():
+        assert Settings(**paper.settings).batching == "shuffled"
     assert Settings().batching is None
 
 

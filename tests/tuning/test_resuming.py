@@ -16,10 +16,11 @@ from inputs import expect_refused
 from layerscout.errors import DiskError, InputError
 from layerscout.files import lock_folder
 from layerscout.models import make_classifier
+from layerscout.plans import Settings
 from layerscout.tuning import training as module
 from layerscout.tuning.runs import pick_epoch
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
-from layerscout.tuning.training import Settings, train
+from layerscout.tuning.training import train
 from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, load, task_of
 
 

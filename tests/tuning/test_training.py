@@ -15,11 +15,10 @@ from inputs import expect_refused
 from layerscout.data import Targets, shuffle_batches, shuffle_plainly
 from layerscout.models import Encoder, base_of, make_classifier, park_embeddings, resume_at
 from layerscout.models.encoder import shorten_weights
-from layerscout.plans import FULL, LoRA, Plan
+from layerscout.plans import FULL, LoRA, Plan, Settings, learning_rate_at
 from layerscout.states import Examples, compute_logits, predict
 from layerscout.tuning import runs, training
 from layerscout.tuning.runs import Epoch, balance_classes, pick_epoch
-from layerscout.tuning.training import Settings, learning_rate_at
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import (
     NAMES,

@@ -5,8 +5,9 @@ import torch
 
 from layerscout.data import Targets
 from layerscout.models import make_classifier
+from layerscout.plans import Settings
 from layerscout.states import Examples, Trunk
-from layerscout.tuning.training import Settings, train
+from layerscout.tuning.training import train
 from tiny import EACH_FAMILY, SENTENCES
 from tuned import NAMES, NO_DROPOUT, fitted, labels_for, load, without_key_biases
 

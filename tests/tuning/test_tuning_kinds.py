@@ -23,10 +23,11 @@ from conftest import whole_only
 from inputs import as_csv, expect_refused
 from layerscout.data import Task, make_targets, shuffle_batches
 from layerscout.models import Encoder, base_of, make_classifier, resume_at
+from layerscout.plans import Settings
 from layerscout.reporting import summarise_tuning, write_card
 from layerscout.states import Examples, compute_logits, make_batch, make_batches, predict
 from layerscout.tuning.runs import compute_loss
-from layerscout.tuning.training import Settings, train
+from layerscout.tuning.training import train
 from telling import numbers_task
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import (

@@ -23,12 +23,13 @@ from inputs import expect_refused
 from layerscout.data import make_targets
 from layerscout.evaluating import evaluate
 from layerscout.models import load as load_saved, make_classifier
+from layerscout.plans import Settings
 from layerscout.reporting import build_sections, write_card
 from layerscout.states import Examples, compute_logits, predict
 from layerscout.tuning import stages
 from layerscout.tuning.runs import compute_loss
 from layerscout.tuning.snapshots import RunSnapshots
-from layerscout.tuning.training import Settings, train
+from layerscout.tuning.training import train
 from tiny import EACH_FAMILY
 from tuned import (
     NO_DROPOUT,

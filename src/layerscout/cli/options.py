@@ -195,8 +195,9 @@ LEFT_OUT = {"config", "output", "json", "quiet", "resume", "overwrite", "push_to
 def _take_config(context: typer.Context, path: Path | None) -> None:
     """Let a file give what the command line does not, model and data too."""
     if path is not None and not context.resilient_parsing:
-        options = (one for one in context.command.params if one.name not in ("help", "config"))
-        context.default_map = _read_config(path, {str(one.name): one for one in options}, context)
+        parameters = {str(parameter.name): parameter for parameter in context.command.params}
+        options = {n: p for n, p in parameters.items() if n not in ("help", "config")}
+        context.default_map = _read_config(path, options, context)
 
 
 Config = Annotated[
@@ -266,7 +267,7 @@ def _write_value(path: Path, name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         raise InputError(f"{path}: `{name}` takes a value or a list, got {dict(value)!r:.60}")
     if isinstance(value, list):
-        parts = [str(_write_value(path, name, one)) for one in value]
+        parts = [str(_write_value(path, name, part)) for part in value]
         return parts if name == "edits" else ",".join(parts)
     return value if isinstance(value, bool) else str(value)
 

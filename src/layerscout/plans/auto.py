@@ -130,7 +130,7 @@ def price_plans(shape: ModelShape, work: Work, method: Method) -> dict[Plan, flo
         Training FLOPs as a share of full fine-tuning's, by plan.
     """
     fewest = 0 if isinstance(method, Full) and not _is_tied(shape) else 1
-    found = [
+    plans = [
         apply_method(Plan(tuple(range(head - k + 1, head + 1)), head), method, shape.blocks)
         for head in range(1, shape.blocks + 1)
         for k in range(fewest, head + 1)
@@ -138,7 +138,7 @@ def price_plans(shape: ModelShape, work: Work, method: Method) -> dict[Plan, flo
     full = full_cost(shape, work).train
     return {
         plan: cost(plan, shape, work, method).train / full
-        for plan in found
+        for plan in plans
         if is_possible(plan, shape)
     }
 

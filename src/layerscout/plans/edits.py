@@ -214,7 +214,7 @@ def make_edits(written: str | Edit | Sequence[Edit]) -> tuple[Edit, ...]:
     if isinstance(written, Edit):
         return (written,)
     if not isinstance(written, str):
-        edits = [one for one in written if isinstance(one, Edit)] if _is_list(written) else []
+        edits = [edit for edit in written if isinstance(edit, Edit)] if _is_list(written) else []
         if not _is_list(written) or len(edits) < len(written):
             raise InputError(
                 f"edits must be text such as 'skip:3-4' or a list of edits, got {written!r:.60}"

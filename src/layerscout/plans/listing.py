@@ -58,7 +58,7 @@ def list_strategies(
 
     Raises:
         InputError: if the method needs blocks that share no weights, or does nothing with a
-            strategy that is asked for.
+            strategy that is requested.
     """
     check_untied(shape.family, shape.weights, method)
     shares, state = (
@@ -72,20 +72,20 @@ def list_strategies(
         plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
         return apply_method(plan, method, shape.blocks)
 
-    found: dict[Plan, ListedStrategy] = {}
+    listed: dict[Plan, ListedStrategy] = {}
     for strategy in (*_worth_listing(shape.blocks, best, ranked), *extra):
         plan = make(strategy)
         idle = not plan.tuned and not isinstance(method, Full)
-        if plan in found or (strategy not in extra and (idle or not is_possible(plan, shape))):
+        if plan in listed or (strategy not in extra and (idle or not is_possible(plan, shape))):
             continue
         counted = cost(plan, shape, work, method)
         relative = counted.train / full
         efficient = find_nearest(shares, state, relative) == plan
         built_on = {"best": best, "middle": shape.blocks // 2 + 1}.get(strategy.split("-")[0])
-        found[plan] = ListedStrategy(
+        listed[plan] = ListedStrategy(
             strategy, plan, counted, relative, efficient, built_on or plan.head
         )
-    return sorted(found.values(), key=lambda option: -option.relative)
+    return sorted(listed.values(), key=lambda option: -option.relative)
 
 
 def _worth_listing(blocks: int, best: int | None, ranked: int) -> Iterator[str]:

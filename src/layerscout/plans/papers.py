@@ -3,7 +3,7 @@
 What their published code did otherwise (`as_released`) stands here alone; the rest of the package
 takes it as a value.
 
-What is not a setting of the optimizer is asked for apart: dropout in the frozen trunk
+What is not a setting of the optimizer is set apart: dropout in the frozen trunk
 (`trunk_dropout`), which all of them had, and a head that is new throughout (`fresh_head`). Phang et
 al. do not say which epoch counts nor how the rate falls: here the last one, and in a line. The
 released code of Lodha et al. trained the embeddings in every run, which the plan says ("emb+..."),
@@ -124,7 +124,7 @@ def preset(
         full: whether it is full fine-tuning, to which alone those fewer epochs apply.
 
     Raises:
-        InputError: if its published code is asked for, and not known to differ.
+        InputError: if its published code is requested, and not known to differ.
     """
     if as_released and name not in AS_RELEASED:
         raise InputError(

@@ -187,8 +187,8 @@ class Plan:
         And `embeddings`, where they are tuned though some blocks are not.
         """
         content = {"tuned": list(self.tuned), "head": self.head, "notation": self.notation}
-        some = self.embeddings and len(self.tuned) < self.head
-        return content | ({"embeddings": True} if some else {})
+        named = self.embeddings and len(self.tuned) < self.head
+        return content | ({"embeddings": True} if named else {})
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:

@@ -51,7 +51,7 @@ Schedule = Literal["linear", "constant"]
 ClassWeights = Literal["balanced"]
 
 
-# Steps that a training takes at least where no epochs are asked for, and for each class, in up to
+# Steps that a training takes at least where no epochs are given, and for each class, in up to
 # `MOST_EPOCHS`. MiniLM, blocks 2 to 4 tuned, batches of 32, accuracy on rows held back: 256 rows of
 # SST-2 0.51 after 5 epochs (40 steps), 0.77 after 12, 0.78 after 24; 1,000 rows 0.79 after 5 (160
 # steps), 0.80 after 10, 0.81 after 20; 1,000 rows of 27 emotions 0.25 after 5, 0.44 after 18 (520
@@ -258,7 +258,7 @@ class TuneRequest(Settings):
     @property
     def reinitialises(self) -> bool:
         """Whether an edit re-initialises blocks."""
-        return any(isinstance(one, Reinitialize | Preserve) for one in self.edits)
+        return any(isinstance(edit, Reinitialize | Preserve) for edit in self.edits)
 
     @property
     def weight_init(self) -> WeightInit:

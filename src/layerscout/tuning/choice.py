@@ -174,8 +174,8 @@ def settle_plan(plan: PlanSpec, target: Target) -> Choice:
     best = ranking = None
     if target.scan is not None and needs_scan(plan):
         best, ranking = target.scan.basis(target.score)
-    made = _make_plan(plan, target.encoder.blocks, best, ranking)
-    return _fit(Choice(made, plan.strip(), f"{plan.strip()} was asked for"), target)
+    settled = _make_plan(plan, target.encoder.blocks, best, ranking)
+    return _fit(Choice(settled, plan.strip(), f"{plan.strip()} was asked for"), target)
 
 
 def choose_plan(target: Target, work: Work, budget: float) -> Choice:
@@ -192,7 +192,7 @@ def choose_plan(target: Target, work: Work, budget: float) -> Choice:
 
 
 def check_same(what: str, model: Any, task: Mapping[str, Any], target: Target) -> list[str]:
-    """Refuse what was made for a model of another shape; warn of another task or checkpoint.
+    """Raise for what was made for a model of another shape; warn of another task or checkpoint.
 
     Args:
         what: a scan or a plan, for messages.

@@ -170,7 +170,9 @@ def resolve(
     score = request.score or (DEFAULT if scan is None else scan.leading_score())
     target = Target(encoder, task, shape, method, scan, score)
     warnings, scan_seconds = _check_sources(specs, target), None
-    if scan is None and any(needs_scan(one) or (is_auto(one) and request.score) for one in specs):
+    if scan is None and any(
+        needs_scan(spec) or (is_auto(spec) and request.score) for spec in specs
+    ):
         for spec in specs:
             check_without_scan(spec, target)
         scan = _make_scan(target, request, cache_limit, progress)
@@ -215,7 +217,7 @@ def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) ->
 
 
 def _check_applicable(request: TuneRequest, specs: Sequence[PlanSpec]) -> None:
-    """Refuse options of a plan's choice that none of the plans depends on."""
+    """Raise for options of a plan's choice that none of the plans depends on."""
     if request.score is not None and request.score not in tuple(SCORES):
         raise make_unknown_error("score", str(request.score), SCORES)
     auto = any(map(is_auto, specs))
@@ -235,7 +237,7 @@ def _settle(request: TuneRequest, task: Task, *, full: bool = False) -> tuple[Se
 
 
 def _check_settings(settings: Settings, task: Task) -> None:
-    """Refuse settings that are not for the kind of task."""
+    """Raise for settings that are not for the kind of task."""
     check_metric(settings.metric, task)
     if settings.threshold is not None and task.kind != "multi_label_classification":
         raise InputError(
@@ -263,7 +265,7 @@ def _load_encoder(
 
 
 def _check_sources(specs: Sequence[PlanSpec], target: Target) -> list[str]:
-    """Refuse a scan and plan files of another model; return warnings of another task or weights."""
+    """Raise for sources of another model; return warnings of another task or other weights."""
     warnings, scan = [], target.scan
     if scan is not None:
         warnings += check_same("the scan", scan.model, scan.task, target)
@@ -310,7 +312,7 @@ def _count_work(
 def _check_choices(
     specs: Sequence[PlanSpec], choices: Sequence[Choice], target: Target
 ) -> list[str]:
-    """Refuse plans that the encoder cannot have; return what the reader should know of them."""
+    """Raise for plans that the encoder cannot have; return what the reader should know of them."""
     encoder, plan, warnings = target.encoder, choices[0].plan, []
     fresh = encoder.edit_spec.fresh if encoder.edit_spec is not None else frozenset()
     if above := sorted(block for block in fresh if block > plan.head):
@@ -341,7 +343,7 @@ def _settle_length(
     trains for as long; the notes say so where the preset has other epochs for it.
     """
     full = [choice.plan.tunes_all(blocks) and request.method == FULL for choice in choices]
-    settings, *others = (_settle(request, task, full=one)[0] for one in full)
+    settings, *others = (_settle(request, task, full=tunes_all)[0] for tunes_all in full)
     notes = [
         f"{request.preset} trains {choice.plan.notation} for {other.epochs} epochs; here it is "
         f"trained for {settings.epochs}, like {choices[0].plan.notation}"

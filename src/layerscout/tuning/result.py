@@ -157,7 +157,7 @@ def make_result(
             f"saving in {tuning.save_dtype} changes the {metric} from {counted:.4g} "
             f"to {reached:.4g}; --save-dtype float32 avoids this"
         )
-    described = [_describe_plan(tuning, one) for one in tuned]
+    described = [_describe_plan(tuning, tuned_plan) for tuned_plan in tuned]
     if tuning.scan_seconds is not None:
         described[0]["seconds"]["scan"] = tuning.scan_seconds
     content = {

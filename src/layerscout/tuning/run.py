@@ -92,17 +92,17 @@ def tune(
         output: where the result will be saved: refused before any training if it holds the result
             of another one.
         overwrite: do not refuse that, and drop `snapshots` that are not to be resumed.
-        measure: what is found out about the kept model: only the "metric" that counts, which needs
+        measure: what is measured of the kept model: only the "metric" that counts, which needs
             no further pass; also its "speed"; also its "predictions" and every other metric; or
             "all", the test split too.
         progress: show a bar on the terminal; or a function, which is called in its place with the
             stage of the work, how much of it is done, of how much, and a note.
-        **options: everything else that may be asked for, such as `epochs` or `learning_rate`: the
+        **options: every other option, such as `epochs` or `learning_rate`: the
             attributes of `layerscout.plans.TuneRequest`.
 
     Raises:
-        InputError: if something cannot be used as asked.
-        AlreadyDoneError: if `resume` is asked for and `output` has the result of this training.
+        InputError: if something cannot be used as requested.
+        AlreadyDoneError: if `resume` is requested and `output` has the result of this training.
         LayerscoutError: if no run came to the end of an epoch with a finite loss.
     """
     # What can be refused is refused before any work.
@@ -167,7 +167,7 @@ def _check_places(
     track: str | None,
     logs: Path,
 ) -> None:
-    """Refuse to write what a training does not have, or where that cannot be written."""
+    """Raise if what is to be written does not exist, or cannot be written there."""
     rates = request.learning_rate or ()
     if checkpoints and (len(request.seed) > 1 or len(rates) > 1 or request.against is not None):
         raise InputError(
@@ -184,7 +184,7 @@ def _check_places(
 
 
 def _check_saved_epochs(checkpoints: Mapping[int, str | Path], tuning: Tuning) -> None:
-    """Refuse checkpoints of epochs that never end, or of models that are not saved whole."""
+    """Raise for checkpoints of epochs that never end, or of models that are not saved whole."""
     epochs = tuning.settings.passes(len(tuning.training))
     if later := [epoch for epoch in checkpoints if epoch > epochs]:
         raise InputError(
@@ -243,7 +243,7 @@ def name_training(about: Mapping[str, Any]) -> str:
 
 
 def check_earlier_result(folder: Path, training: str, *, resume: bool) -> None:
-    """Refuse a folder with the result of another training, which would be lost.
+    """Raise for a folder with the result of another training, which would be lost.
 
     Args:
         folder: where the result of this training goes.

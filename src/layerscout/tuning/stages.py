@@ -272,7 +272,7 @@ def tracking(name: str | None, folder: Path, run: str, config: Mapping[str, Any]
         name: a key of `TRACKERS`; None for no tracker.
         folder: where those that write files write them.
         run: what the run is called.
-        config: what is told of the run, by name.
+        config: facts about the run, by name.
     """
     if name is None:
         yield lambda values, step: None

@@ -121,9 +121,7 @@ def find_row_interval(
         case "token_classification":
             tags = Tags(tuple(names), np.repeat(np.arange(len(given)), [*map(len, given)]))
             labels = np.concatenate(given, dtype=np.int64)
-            outputs = [
-                np.eye(len(names))[np.concatenate(tags, dtype=np.int64)] for tags in predicted
-            ]
+            outputs = [np.eye(len(names))[np.concatenate(ids, dtype=np.int64)] for ids in predicted]
         case _:
             labels = np.array(given)
             count = max(len(names), 1 + max(map(max, predicted)))  # a choice has no name

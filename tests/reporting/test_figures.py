@@ -52,7 +52,7 @@ class Page(HTMLParser):
         return "".join(text for tag, _, text in self.texts if tag in tags)
 
     def json(self, name: str) -> Any:
-        """The content of a JSON data block; HTMLParser hands script content over as it stands."""
+        """Return the content of a JSON data block, which HTMLParser hands over as it stands."""
         [content] = [text for _, attributes, text in self.texts if attributes.get("id") == name]
         return json.loads(content)
 
@@ -61,7 +61,7 @@ class Page(HTMLParser):
 
 
 def layers(chart: Mapping[str, Any], mark: str, **properties: Any) -> list[Mapping[str, Any]]:
-    """The layers of one panel that draw `mark` with these properties."""
+    """Return the layers of a panel that draw `mark` with these properties."""
     return [
         layer
         for layer in chart["layer"]
@@ -424,14 +424,14 @@ def test_a_number_that_is_none_does_not_reach_the_page():
 
 
 def sections(html: str) -> dict[str, Page]:
-    """The parts of a page by their headings."""
+    """Return the parts of a page by their headings."""
     parts = html.split("<section ")[1:]
     found = [Page("<section " + part.split("</section>")[0] + "</section>") for part in parts]
     return {part.inside("h2"): part for part in found}
 
 
 def table(part: Page) -> list[list[str]]:
-    """The rows of the table of a section, as text; marks and what stands below are left out."""
+    """Return the rows of a section's table as text, without marks and what stands below."""
     lines: list[list[str]] = []
     for tag, attributes, text in part.texts:
         if tag == "th" and attributes.get("scope") == "row":
@@ -443,7 +443,7 @@ def table(part: Page) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def all_scores() -> str:
-    """The page of a scan with every score."""
+    """Return the page of a scan with every score."""
     return render_result(full())
 
 
@@ -502,15 +502,15 @@ def test_states_that_are_not_told_apart_are_hollow_and_named():
 
 def test_what_is_told_apart_from_all_others_is_said():
     given = without_quality()
-    told = given["scores"]["variability_ratio_debiased"]["details"]
-    told["separable_from_best"] = [i != 8 for i in range(13)]
+    details = given["scores"]["variability_ratio_debiased"]["details"]
+    details["separable_from_best"] = [i != 8 for i in range(13)]
     text = Page(render_result(given)).inside("p")
     assert "State 8 differs from all others beyond noise." in text and "hollow" not in text
-    told["separable_from_best"] = [None] * 8 + [False] + [None] * 4
+    details["separable_from_best"] = [None] * 8 + [False] + [None] * 4
     assert "from all others beyond noise" not in Page(render_result(given)).inside("p")
     # The embeddings are never the best, so nobody asks whether they could be.
-    told["separable_from_best"] = [i != 8 for i in range(13)]
-    told["separable_from_best"][0] = False
+    details["separable_from_best"] = [i != 8 for i in range(13)]
+    details["separable_from_best"][0] = False
     assert "from all others beyond noise" in Page(render_result(given)).inside("p")
 
 

@@ -32,7 +32,7 @@ def shorten_names(content: Mapping[str, Any]) -> list[str]:
 def name_maps(content: Mapping[str, Any]) -> list[str]:
     """Name the maps of a comparison."""
     names = shorten_names(content)
-    pairs = [one["of"] for one in content["maps"]]
+    pairs = [similarity["of"] for similarity in content["maps"]]
     return [names[i] if i == j else f"{names[i]} and {names[j]}" for i, j in pairs]
 
 
@@ -62,19 +62,19 @@ def describe_clusters(content: Mapping[str, Any]) -> list[str]:
         # Of a very few examples the debiased one may have no value.
         key = "cka" if clusters[leading] is None else leading
         other = "cka_debiased" if key == "cka" else "cka"
-        if (one := clusters[key]) is None:
+        if (best := clusters[key]) is None:
             lines.append(f"{name}: too few states vary to look for clusters.")
             continue
         first = first_state(content["pooling"])
-        spans = f"states {first} to {one['split']} and {one['split'] + 1} to {model['blocks']}"
+        spans = f"states {first} to {best['split']} and {best['split'] + 1} to {model['blocks']}"
         measured = (
-            f"{ESTIMATES[key]} {one['lower']:.2f} and {one['upper']:.2f} within them and "
-            f"{one['between']:.2f} between, contrast {one['contrast']:.2f}"
+            f"{ESTIMATES[key]} {best['lower']:.2f} and {best['upper']:.2f} within them and "
+            f"{best['between']:.2f} between, contrast {best['contrast']:.2f}"
         )
         if clusters[other] is not None:
             word = "biased" if other == "cka" else "debiased"
             measured += f" ({word} {clusters[other]['contrast']:.2f})"
-        if min(one["lower"], one["upper"]) > one["between"]:
+        if min(best["lower"], best["upper"]) > best["between"]:
             lines.append(f"{name}: {spans} form two clusters, with {measured}.")
         else:
             lines.append(f"{name}: no two clusters; the best split, {spans}, has {measured}.")
@@ -86,9 +86,11 @@ def tabulate_clusters(content: Mapping[str, Any]) -> Table:
     rows = []
     for name, clusters in zip(shorten_names(content), content["clusters"], strict=True):
         for key, words in (("cka", "biased"), ("cka_debiased", "debiased")):
-            one = clusters[key] or dict.fromkeys(("split", "lower", "upper", "between", "contrast"))
-            measured = (one[value] for value in ("lower", "upper", "between", "contrast"))
-            split = "–" if one["split"] is None else str(one["split"])
+            best = clusters[key] or dict.fromkeys(
+                ("split", "lower", "upper", "between", "contrast")
+            )
+            measured = (best[value] for value in ("lower", "upper", "between", "contrast"))
+            split = "–" if best["split"] is None else str(best["split"])
             rows.append([name, words, split, *map(format_decimals, measured)])
     caption = (
         "The split of the states into a lower and an upper cluster with the largest contrast: the "
@@ -100,15 +102,15 @@ def tabulate_clusters(content: Mapping[str, Any]) -> Table:
     return Table(caption, [*columns, "Contrast"], rows, words=frozenset({1}))
 
 
-def tabulate_map(one: Mapping[str, Any], name: str, key: str) -> Table:
+def tabulate_map(similarity: Mapping[str, Any], name: str, key: str) -> Table:
     """Tabulate a map, for those who want its numbers; the top state first."""
     rows = [
         [str(state), *(format_decimals(value, 2) for value in line)]
-        for state, line in reversed(list(zip(one["rows"], one[key], strict=True)))
+        for state, line in reversed(list(zip(similarity["rows"], similarity[key], strict=True)))
     ]
     return Table(
         f"{start_line(ESTIMATES[key])}, {name}.",
-        ["State", *map(str, one["columns"])],
+        ["State", *map(str, similarity["columns"])],
         rows,
         folded=True,
     )

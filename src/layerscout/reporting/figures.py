@@ -229,8 +229,8 @@ def draw_epochs(content: Mapping[str, Any]) -> alt.LayerChart:
     """Draw the metric of the kept run by epoch, with that of always predicting the same."""
     curve = content["runs"][content["kept"]]["curve"]
     name, kept = name_measure(content), content[content["keep"]]["epoch"]
-    rows = [{"epoch": one["epoch"], "value": one["value"]} for one in curve]
-    shown = [one["value"] for one in curve if one["value"] is not None]
+    rows = [{"epoch": epoch["epoch"], "value": epoch["value"]} for epoch in curve]
+    shown = [epoch["value"] for epoch in curve if epoch["value"] is not None]
     shown += [] if content.get("majority") is None else [content["majority"]]
     base = alt.Chart().encode(
         lay_out_entries("epoch", "epoch", 1, max(2, len(rows))),
@@ -303,18 +303,18 @@ def draw_similarity(content: Mapping[str, Any], key: str) -> list[alt.LayerChart
     States are counted from the lower left; those that do not vary stay blank.
     """
     charts, names, estimate = [], shorten_names(content), start_line(ESTIMATES[key])
-    for title, one in zip(name_maps(content), content["maps"], strict=True):
-        first, second = (names[number] for number in one["of"])
+    for title, similarity in zip(name_maps(content), content["maps"], strict=True):
+        first, second = (names[number] for number in similarity["of"])
         rows = [
             {"row": row, "column": column, "value": value}
-            for row, line in zip(one["rows"], one[key], strict=True)
-            for column, value in zip(one["columns"], line, strict=True)
+            for row, line in zip(similarity["rows"], similarity[key], strict=True)
+            for column, value in zip(similarity["columns"], line, strict=True)
             if value is not None
         ]
         chart = draw_cells(
             rows,
-            (one["columns"], f"state of {second}"),
-            (one["rows"], f"state of {first}"),
+            (similarity["columns"], f"state of {second}"),
+            (similarity["rows"], f"state of {first}"),
             alt.Scale(domain=[0, 1], scheme="viridis", clamp=True),
             estimate,
             f"{estimate} of the states of {first} (vertical axis) and {second} (horizontal axis).",

@@ -21,7 +21,6 @@ from layerscout.models import Encoder, load_config
 from layerscout.plans import (
     CompareRequest,
     Pooling,
-    ReadToken,
     add_options,
     options_of,
     resolve_request,
@@ -154,7 +153,16 @@ def compare(
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         examples=len(split),
-        maps=tuple(_describe_map(pair, one) for pair, one in maps.items()),
+        maps=tuple(
+            {
+                "of": list(pair),
+                "rows": list(range(len(similarity.biased))),
+                "columns": list(range(len(similarity.biased[0]))),
+                "cka": [list(line) for line in similarity.biased],
+                "cka_debiased": [list(line) for line in similarity.debiased],
+            }
+            for pair, similarity in maps.items()
+        ),
         clusters=tuple(_describe_clusters(maps[i, i]) for i in range(len(read))),
         warnings=tuple(dict.fromkeys([*warned, *([small] if small else [])])),
         seconds=seconds,
@@ -179,17 +187,15 @@ def _choose_pooling(models: Sequence[Encoder | str | Path], *, words: bool) -> P
     """
     if words:
         return "mean"
-    reads = set(map(_find_reads, models))
+    families = [
+        # Without the weights of a model that is not loaded yet.
+        model.family if isinstance(model, Encoder) else load_config(str(model))[1]
+        for model in models
+    ]
+    reads = {family.reads for family in families}
     if "last" not in reads:
         return "cls"
     return "last" if len(reads) == 1 else "mean"
-
-
-def _find_reads(model: Encoder | str | Path) -> ReadToken | None:
-    """Find which token the heads of a model's family read, without its weights if possible."""
-    if isinstance(model, Encoder):
-        return model.family.reads
-    return load_config(str(model))[1].reads
 
 
 def _read(
@@ -257,16 +263,6 @@ def _draw(task: Task, examples: int | Literal["all"], seed: int) -> Split:
         split, len(task.labels), examples=wanted, balanced=False, per_class=None, seed=seed
     )
     return split.take(rows)
-
-
-def _describe_map(pair: tuple[int, int], similarity: SimilarityMap) -> dict[str, Any]:
-    return {
-        "of": list(pair),
-        "rows": list(range(len(similarity.biased))),
-        "columns": list(range(len(similarity.biased[0]))),
-        "cka": [list(line) for line in similarity.biased],
-        "cka_debiased": [list(line) for line in similarity.debiased],
-    }
 
 
 def _describe_clusters(similarity: SimilarityMap) -> dict[str, Any]:

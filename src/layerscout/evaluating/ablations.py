@@ -61,14 +61,9 @@ class Ablated:
     truncated: np.ndarray
     skipped: Mapping[tuple[int, int], np.ndarray]
 
-    def take(self, columns: list[int] | slice) -> Ablated:
-        """Return the logits in these columns of the model."""
-        skipped = {span: logits[:, columns] for span, logits in self.skipped.items()}
-        return Ablated(self.truncated[:, :, columns], skipped)
-
 
 def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show) -> Ablated:
-    """Read every state with the head, and pass every span of blocks over if request.
+    """Read every state with the head, and pass every span of blocks over if `spans` says so.
 
     One forward pass gives all states. A span is passed over by starting behind it, at the state
     below it: what lies below never runs again.
@@ -159,7 +154,8 @@ def predict_all(
                 f"the logits of {encoder.name} are not finite for {broken:,} of {len(whole):,} "
                 "examples; use --precision float32, or another checkpoint"
             )
-        ablated = ablated.take(columns)
+        skipped = {span: logits[:, columns] for span, logits in ablated.skipped.items()}
+        ablated = Ablated(ablated.truncated[:, :, columns], skipped)
         cuts = range(1, encoder.blocks) if "truncate" in ablations else ()
         by_edit = {"": ablated.truncated[-1]}
         by_edit |= {f"truncate:{s}": ablated.truncated[s] for s in cuts}
@@ -260,16 +256,6 @@ def draw_head_examples(task: Task, examples: int | Literal["all"] | None, seed: 
     """Return the task with the training examples that heads are tuned on."""
     usual = min(HEAD_EXAMPLES, task.train.examples)
     return draw_examples(task, usual if examples is None else examples, seed)
-
-
-def describe_heads(few: Task, request: EvaluateRequest) -> dict[str, Any]:
-    """Describe how heads are tuned again for `evaluate.json`."""
-    return {
-        "examples": few.train.examples,
-        "epochs": request.head_epochs,
-        "batch_size": request.head_batch_size,
-        "learning_rates": list(request.head_learning_rate),
-    }
 
 
 def tune_heads(

@@ -31,7 +31,6 @@ from layerscout.evaluating.ablations import (
     ABLATIONS,
     Outputs,
     check_heads,
-    describe_heads,
     draw_head_examples,
     judge_edits,
     judge_metric,
@@ -297,13 +296,21 @@ def _list_settings(
     extractor: Extractor, task: Task, request: EvaluateRequest, few: Task | None
 ) -> dict[str, Any]:
     """Return the settings of `evaluate.json`; `few` has what heads were tuned on, if any were."""
+    heads = None
+    if few is not None:
+        heads = {
+            "examples": few.train.examples,
+            "epochs": request.head_epochs,
+            "batch_size": request.head_batch_size,
+            "learning_rates": list(request.head_learning_rate),
+        }
     return {
         **task.origin,
         "max_length": extractor.max_length,
         "precision": extractor.encoder.precision,
         "device": extractor.encoder.device.type,
         "seed": request.seed,
-        "heads": None if few is None else describe_heads(few, request),
+        "heads": heads,
         "versions": {name: version(name) for name in ("torch", "transformers")},
     }
 

@@ -30,13 +30,13 @@ def quietly(models, task, **options):
 def test_the_maps_are_those_of_the_pooled_states(folders, pooling):
     task = task_of(n=12, held=30)
     names = ("bert", "roberta")
-    found = quietly([folders[name] for name in names], task, pooling=pooling)
+    result = quietly([folders[name] for name in names], task, pooling=pooling)
     states = [
         Encoder.load(folders[name]).states(task.validation.texts, pooling=pooling).double().numpy()
         for name in names
     ]
-    assert [one["of"] for one in found.maps] == [[0, 0], [0, 1], [1, 1]]
-    for one in found.maps:
+    assert [one["of"] for one in result.maps] == [[0, 0], [0, 1], [1, 1]]
+    for one in result.maps:
         left, right = (states[number] for number in one["of"])
         assert one["rows"] == one["columns"] == [0, 1, 2, 3, 4]
         for key, estimate in (("cka", naive.hsic), ("cka_debiased", naive.hsic_unbiased)):
@@ -51,31 +51,31 @@ def test_the_maps_are_those_of_the_pooled_states(folders, pooling):
 @pytest.mark.whole
 def test_every_family_can_be_compared_with_another(folders):
     task = task_of(n=12, held=8)
-    found = quietly([folders[name] for name in FAMILIES], task, pooling="mean")
-    assert len(found.maps) == len(FAMILIES) * (len(FAMILIES) + 1) // 2
-    json.dumps(found.as_dict(), allow_nan=False)
-    for model, family in zip(found.models, FAMILIES, strict=True):
+    result = quietly([folders[name] for name in FAMILIES], task, pooling="mean")
+    assert len(result.maps) == len(FAMILIES) * (len(FAMILIES) + 1) // 2
+    json.dumps(result.as_dict(), allow_nan=False)
+    for model, family in zip(result.models, FAMILIES, strict=True):
         assert (model["family"], model["blocks"]) == (family.removesuffix("-conv"), 4)
 
 
 def test_models_may_differ_in_depth_and_width(tmp_path, folders):
     small = tiny_checkpoint(tmp_path / "small", "bert", num_hidden_layers=2, hidden_size=8)
-    found = quietly([folders["bert"], small], task_of(held=20))
-    assert np.shape(found.maps[1]["cka"]) == (5, 3)
-    assert found.clusters[1] == {"cka": None, "cka_debiased": None}  # two states that vary
-    assert found.clusters[0]["cka"]["split"] == 2
+    result = quietly([folders["bert"], small], task_of(held=20))
+    assert np.shape(result.maps[1]["cka"]) == (5, 3)
+    assert result.clusters[1] == {"cka": None, "cka_debiased": None}  # two states that vary
+    assert result.clusters[0]["cka"]["split"] == 2
 
 
 def test_a_model_with_itself_has_ones_on_the_diagonal(folders):
-    found = quietly(folders["bert"], task_of(held=20))
-    (one,) = found.maps
+    result = quietly(folders["bert"], task_of(held=20))
+    (one,) = result.maps
     np.testing.assert_allclose(np.diagonal(one["cka"])[1:].astype(float), 1)
 
 
 def test_few_examples_of_many_features_are_warned_of(folders):
-    found = quietly(folders["bert"], task_of(held=20))
-    assert any("CKA is biased upwards" in warning for warning in found.warnings)
-    few = found.as_dict()
+    result = quietly(folders["bert"], task_of(held=20))
+    assert any("CKA is biased upwards" in warning for warning in result.warnings)
+    few = result.as_dict()
     many = few | {"examples": 160}
     for content, leading in ((few, "debiased CKA"), (many, "CKA")):
         key = "cka" if leading == "CKA" else "cka_debiased"
@@ -91,14 +91,14 @@ def test_few_examples_of_many_features_are_warned_of(folders):
 
 
 def test_multiple_choice_reads_every_choice(folders):
-    found = quietly(folders["bert"], choices_task(held=6, choices=3))
-    assert found.examples == 18
+    result = quietly(folders["bert"], choices_task(held=6, choices=3))
+    assert result.examples == 18
 
 
 def test_all_rows_are_read_where_none_are_held_out(folders):
     texts, labels = lists(30)
-    found = quietly(folders["bert"], ls.Task.from_lists(texts, labels))
-    assert found.examples == 30
+    result = quietly(folders["bert"], ls.Task.from_lists(texts, labels))
+    assert result.examples == 30
 
 
 def test_examples_are_drawn_by_the_seed(folders):
@@ -109,10 +109,10 @@ def test_examples_are_drawn_by_the_seed(folders):
 
 
 def test_the_files(folders, tmp_path):
-    found = quietly([folders["bert"], folders["electra"]], task_of(held=20))
-    found.save(tmp_path / "out")
+    result = quietly([folders["bert"], folders["electra"]], task_of(held=20))
+    result.save(tmp_path / "out")
     content = json.loads((tmp_path / "out" / "compare.json").read_text())
-    assert content == json.loads(json.dumps(found.as_dict()))
+    assert content == json.loads(json.dumps(result.as_dict()))
     assert content["verb"] == "compare"
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "two clusters" in page
@@ -120,8 +120,8 @@ def test_the_files(folders, tmp_path):
 
 
 def test_a_plot_has_all_maps_in_one_scale(folders, tmp_path):
-    found = quietly([folders["bert"], folders["electra"]], task_of(held=20))
-    chart = ls.plot([found, found], tmp_path / "maps.svg").to_dict()
+    result = quietly([folders["bert"], folders["electra"]], task_of(held=20))
+    chart = ls.plot([result, result], tmp_path / "maps.svg").to_dict()
     assert len(chart["concat"]) == 6
     scales = {str(each["layer"][0]["encoding"]["color"]["scale"]) for each in chart["concat"]}
     assert len(scales) == 1
@@ -168,13 +168,13 @@ def test_the_command(run, folders, reviews, tmp_path):
 
 def test_words_are_compared_word_by_word(folders):
     task, encoder = words_task(), Encoder.load(folders["bert"])
-    found = quietly(encoder, task)
+    result = quietly(encoder, task)
     tokens = encoder.tokenize_split(task.validation)
     states = encoder.pool(tokens, np.arange(len(tokens))).double().numpy()
     words = len(task.validation.labels)
     assert states.shape[1] == words
-    assert (found.examples, found.task["words_used"]) == (len(task.validation), words)
-    assert found.settings["pooling"] == "mean"
+    assert (result.examples, result.task["words_used"]) == (len(task.validation), words)
+    assert result.settings["pooling"] == "mean"
     expected = naive.cka(states[1], states[3], naive.hsic)
-    assert found.maps[0]["cka"][1][3] == pytest.approx(expected, rel=1e-4)
+    assert result.maps[0]["cka"][1][3] == pytest.approx(expected, rel=1e-4)
     expect_refused("pooling cls … for texts", quietly, encoder, task, pooling="cls")

@@ -107,14 +107,14 @@ def test_a_score_without_intervals_is_followed_where_its_best_is_above_two_third
 
 
 def test_a_scan_holds_the_advice_of_auto(tiny, tmp_path, monkeypatch):
-    found = scan(str(tiny), telling_task(), progress=False)
-    advice, planned = found.as_dict()["advice"], found.planning()
+    result = scan(str(tiny), telling_task(), progress=False)
+    advice, planned = result.as_dict()["advice"], result.planning()
     assert advice["plan"] == planned.choice.plan.as_dict()
     assert planned.choice.reason.startswith(advice["because"])
-    assert advice["head"] == found.name_head().state
+    assert advice["head"] == result.name_head().state
     chosen = [o for o in planned.options if o.plan == planned.choice.plan]
     assert advice["relative"] == pytest.approx(chosen[0].relative)
-    found.save(tmp_path)
+    result.save(tmp_path)
     loaded, chosen = Scan.load(tmp_path), []
     choose = planning.choose
     monkeypatch.setattr(planning, "choose", lambda *of: chosen.append(of) or choose(*of))
@@ -122,5 +122,7 @@ def test_a_scan_holds_the_advice_of_auto(tiny, tmp_path, monkeypatch):
     assert len(chosen) == 1, "every plan is priced for that"
     alike = Task.from_lists(["the same"] * 40, ["a", "b"] * 20)
     assert scan(str(tiny), alike, progress=False).as_dict()["advice"] is None
-    older = replace(found, task={k: v for k, v in found.task.items() if k != "validation_examples"})
+    older = replace(
+        result, task={k: v for k, v in result.task.items() if k != "validation_examples"}
+    )
     assert older.as_dict()["advice"] == {**advice, "plan": None, "relative": None}

@@ -47,37 +47,37 @@ def test_which_scores_read_all_labels_at_once():
 
 def test_the_others_are_the_mean_of_the_tasks_of_two_classes():
     _, states, sample = material(S=2)
-    found, broken = score_states(states, sample, OF_STATES)
-    assert set(found) == set(OF_STATES) and not broken
+    result, broken = score_states(states, sample, OF_STATES)
+    assert set(result) == set(OF_STATES) and not broken
     of_labels = [of_label(states, sample, label) for label in (0, 1)]
     for key in BY_LABEL:
         expected = np.mean([each[key].values for each in of_labels], axis=0)
-        assert found[key].values == pytest.approx(expected, rel=1e-9), key
-        assert found[key].details == {"labels": 2}
-        assert (found[key].low, found[key].high) == ((), ())
+        assert result[key].values == pytest.approx(expected, rel=1e-9), key
+        assert result[key].details == {"labels": 2}
+        assert (result[key].low, result[key].high) == ((), ())
     for key in set(OF_STATES) - set(BY_LABEL):
-        assert None not in found[key].values and "labels" not in found[key].details
-    assert None not in found["head_quality"].low
-    assert found["head_quality"].details["majority"] is not None
-    assert warn_of_rare_classes(found, ["a", "b"]) == []
+        assert None not in result[key].values and "labels" not in result[key].details
+    assert None not in result["head_quality"].low
+    assert result["head_quality"].details["majority"] is not None
+    assert warn_of_rare_classes(result, ["a", "b"]) == []
 
 
 def test_labels_with_too_few_of_either_are_left_out():
     _, states, sample = material((70, 7, 50, 143, 131, 1))
-    found, _ = score_states(states, sample, OF_STATES)
+    result, _ = score_states(states, sample, OF_STATES)
     for key in BY_LABEL:
         rare = {"variability_ratio_debiased": [1, 3, 5], "mutual_information": [1, 3, 4, 5]}
         rare = rare.get(key, [5])
-        assert found[key].details["left_out"] == rare, key
+        assert result[key].details["left_out"] == rare, key
         counted = [label for label in range(6) if label not in rare]
         each = [of_label(states, sample, label, [key])[key].values for label in counted]
-        assert found[key].details["labels"] == len(counted) - len(
-            found[key].details.get("undefined", ())
+        assert result[key].details["labels"] == len(counted) - len(
+            result[key].details.get("undefined", ())
         )
-        if "undefined" not in found[key].details:
-            assert found[key].values == pytest.approx(np.mean(each, axis=0), rel=1e-9)
-    assert not any("left_out" in found[key].details for key in set(OF_STATES) - set(BY_LABEL))
-    told = warn_of_rare_classes(found, [f"label {k}" for k in range(6)], "labels")
+        if "undefined" not in result[key].details:
+            assert result[key].values == pytest.approx(np.mean(each, axis=0), rel=1e-9)
+    assert not any("left_out" in result[key].details for key in set(OF_STATES) - set(BY_LABEL))
+    told = warn_of_rare_classes(result, [f"label {k}" for k in range(6)], "labels")
     assert told[0].startswith("labels with too few examples were left out: 'label 5' from ")
     assert (
         "; 'label 1', 'label 3', 'label 5' from variability_ratio_debiased (fewer than 8 with the "
@@ -106,27 +106,27 @@ def test_labels_without_a_value_at_some_state_are_left_out_of_all(monkeypatch):
         return score_states(states, sample, ["knn"])[0]
 
     assert None not in (plain["knn"].values[1], plain["knn"].values[3])
-    found = undefine([0])
-    assert found["knn"].values == (None, 1.5, None, 1.5)
-    assert found["knn"].details == {"labels": 2, "undefined": [0]}
-    (told,) = warn_of_rare_classes(found, "abc")
+    result = undefine([0])
+    assert result["knn"].values == (None, 1.5, None, 1.5)
+    assert result["knn"].details == {"labels": 2, "undefined": [0]}
+    (told,) = warn_of_rare_classes(result, "abc")
     assert told == (
         "labels that have no value at some state were left out: 'a' from knn; use more examples"
     )
-    found = undefine([0, 1, 2])
-    assert found["knn"].values == (None,) * 4
-    assert "no label has a value at every state" in found["knn"].details["refused"]
+    result = undefine([0, 1, 2])
+    assert result["knn"].values == (None,) * 4
+    assert "no label has a value at every state" in result["knn"].details["refused"]
 
 
 def test_a_score_without_any_label_says_why():
     _, states, sample = material((7, 1))
-    found, _ = score_states(states, sample, ["variability_ratio_debiased", "knn", "logme"])
-    score = found["variability_ratio_debiased"]
+    result, _ = score_states(states, sample, ["variability_ratio_debiased", "knn", "logme"])
+    score = result["variability_ratio_debiased"]
     assert score.values == (None,) * 3 and score.details == {
         "refused": "no label has 8 or more examples with it and as many without it; use more"
     }
-    assert found["knn"].details == {"labels": 1, "left_out": [1]}
-    assert None not in found["logme"].values
+    assert result["knn"].details == {"labels": 1, "left_out": [1]}
+    assert None not in result["logme"].values
 
 
 # --- Whole scans ---------------------------------------------------------------------------------
@@ -153,43 +153,43 @@ def scan(encoder, task, **options):
 
 def test_a_scan_of_several_labels_has_every_score(encoder, tmp_path):
     task = task_of()
-    found = scan(encoder, task, scores="all", head_seeds=1)
-    assert not any("refused" in score.details for score in found.scores.values())
-    assert set(found.scores) == set(SCORES)
-    assert found.task["examples_per_class"] == task.train.labels.sum(axis=0).tolist()
-    assert found.task["kind"] == KIND
-    assert found.scores["head_quality"].low[1] is not None
-    assert found.scores["probe"].details["metric"] == "macro_f1"
-    assert found.scores["probe"].details["majority"] is not None
-    assert all(value > 0 for value in found.scores["fisher"].values[1:])
-    assert any("'rare' from " in line for line in found.warnings)
-    found.save(tmp_path)
-    assert ls.Scan.load(tmp_path).scores["nc1"].details == found.scores["nc1"].details
+    result = scan(encoder, task, scores="all", head_seeds=1)
+    assert not any("refused" in score.details for score in result.scores.values())
+    assert set(result.scores) == set(SCORES)
+    assert result.task["examples_per_class"] == task.train.labels.sum(axis=0).tolist()
+    assert result.task["kind"] == KIND
+    assert result.scores["head_quality"].low[1] is not None
+    assert result.scores["probe"].details["metric"] == "macro_f1"
+    assert result.scores["probe"].details["majority"] is not None
+    assert all(value > 0 for value in result.scores["fisher"].values[1:])
+    assert any("'rare' from " in line for line in result.warnings)
+    result.save(tmp_path)
+    assert ls.Scan.load(tmp_path).scores["nc1"].details == result.scores["nc1"].details
 
 
 def test_the_usual_scores_are_those_of_classes(encoder):
-    found = scan(encoder, task_of())
-    assert tuple(found.scores) == tuple(
+    result = scan(encoder, task_of())
+    assert tuple(result.scores) == tuple(
         key for key, row in SCORES.items() if row.usual in ("classes", "all")
     )
-    assert isinstance(found.settings["examples_because"], str)  # the head's quality decided
+    assert isinstance(result.settings["examples_because"], str)  # the head's quality decided
 
 
 @pytest.mark.parametrize("score", ["variability_ratio", "nc1", "variability_ratio_debiased"])
 def test_scores_by_label_keep_the_states_and_decide_nothing(encoder, score):
     task = task_of()
-    found = scan(encoder, task, scores=score)
-    assert found.settings["examples_because"] is None
-    assert found.task["examples_used"] == 120
+    result = scan(encoder, task, scores=score)
+    assert result.settings["examples_because"] is None
+    assert result.task["examples_used"] == 120
     H = encoder.states(task.train.texts, pooling="mean").numpy()
     expected, _ = score_states(States((H,), np.arange(120)), sample_of(task.train.labels), [score])
-    assert found.scores[score].details == expected[score].details
-    assert found.scores[score].values == pytest.approx(expected[score].values, rel=1e-3)
+    assert result.scores[score].details == expected[score].details
+    assert result.scores[score].values == pytest.approx(expected[score].values, rel=1e-3)
 
 
 def test_a_family_probe_has_an_output_for_each_label(encoder):
-    found = scan(encoder, task_of(24, 8), scores="probe", probe="family", probe_seeds=1)
-    assert found.scores["probe"].values[1] is not None
+    result = scan(encoder, task_of(24, 8), scores="probe", probe="family", probe_seeds=1)
+    assert result.scores["probe"].values[1] is not None
 
 
 def test_balanced_drawing_is_refused(encoder):

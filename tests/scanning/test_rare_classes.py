@@ -55,10 +55,10 @@ def drop_note(score):
     return {k: v for k, v in score.details.items() if k != "left_out"}
 
 
-def assert_same(found, expected):
+def assert_same(result, expected):
     for part in ("values", "low", "high"):
-        assert getattr(found, part) == getattr(expected, part)
-    assert drop_note(found) == drop_note(expected)
+        assert getattr(result, part) == getattr(expected, part)
+    assert drop_note(result) == drop_note(expected)
 
 
 # --- What is scored ------------------------------------------------------------------------------
@@ -66,22 +66,22 @@ def assert_same(found, expected):
 
 def test_scores_leave_out_the_classes_that_are_too_rare_for_them_and_no_other():
     H, states, sample = material()
-    found, _ = score_states(states, sample, OF_STATES)
+    result, _ = score_states(states, sample, OF_STATES)
     for keys, rare in ((EIGHT, [1]), (["mutual_information"], [1, 3])):
         expected, _ = score_states(*without(H, sample, rare), keys)
         kept = ~np.isin(sample.labels, rare)
         for key in keys:
-            assert_same(found[key], expected[key])
-            assert found[key].details["left_out"] == rare
+            assert_same(result[key], expected[key])
+            assert result[key].details["left_out"] == rare
             assert "left_out" not in expected[key].details
             direct = [getattr(arrays, key)(state[kept], sample.labels[kept]) for state in H]
-            assert found[key].values == pytest.approx(direct, rel=1e-5)
+            assert result[key].values == pytest.approx(direct, rel=1e-5)
             with pytest.raises(InputError, match="of every class"):  # as arrays still do
                 getattr(arrays, key)(H[0], sample.labels)
     for key in set(OF_STATES) - set(PICKY):
         direct = [getattr(arrays, key)(state, sample.labels) for state in H]
-        assert found[key].values == pytest.approx(direct, rel=1e-5)
-        assert "left_out" not in found[key].details
+        assert result[key].values == pytest.approx(direct, rel=1e-5)
+        assert "left_out" not in result[key].details
 
 
 def test_examples_count_where_rows_depend_on_each_other():
@@ -90,12 +90,12 @@ def test_examples_count_where_rows_depend_on_each_other():
     own = np.arange(len(sample.labels))
     own[sample.labels == 1] = np.arange(48) // 8
     together = Sample(sample.labels, deal_groups(sample.labels, 0, own), 0, own, 0)
-    found, _ = score_states(states, together, OF_STATES)
+    result, _ = score_states(states, together, OF_STATES)
     expected, _ = score_states(*without(H, together, [1]), PICKY)
     for key in PICKY:
-        assert found[key].details["left_out"] == [1]
-        assert_same(found[key], expected[key])
-        assert None not in found[key].values or key == DEBIASED
+        assert result[key].details["left_out"] == [1]
+        assert_same(result[key], expected[key])
+        assert None not in result[key].values or key == DEBIASED
     apart, _ = score_states(states, sample, OF_STATES)
     assert not any("left_out" in score.details for score in apart.values())
 
@@ -103,32 +103,32 @@ def test_examples_count_where_rows_depend_on_each_other():
 @pytest.mark.parametrize("counts", [(60, 7), (60, 7, 5), (7, 7, 7)])
 def test_fewer_than_two_frequent_classes_refuse(counts):
     H, states, sample = material(counts)
-    found, _ = score_states(states, sample, OF_STATES)
+    result, _ = score_states(states, sample, OF_STATES)
     for key in PICKY:
         with pytest.raises(InputError) as reason:
             getattr(arrays, key)(H[0], sample.labels)
-        assert found[key].details == {"refused": str(reason.value)}
-    assert not any("refused" in found[key].details for key in set(OF_STATES) - set(PICKY))
-    assert warn_of_rare_classes(found, ["a", "b", "c"]) == []
+        assert result[key].details == {"refused": str(reason.value)}
+    assert not any("refused" in result[key].details for key in set(OF_STATES) - set(PICKY))
+    assert warn_of_rare_classes(result, ["a", "b", "c"]) == []
 
 
 def test_numbers_have_no_rare_classes():
     H, states, sample = material()
     y = sample.labels.astype(np.float64)
-    found, _ = score_states(states, Sample(y, deal_groups(y, 0), 0, None, 0), ["cca", "ridge"])
+    result, _ = score_states(states, Sample(y, deal_groups(y, 0), 0, None, 0), ["cca", "ridge"])
     for key in ("cca", "ridge"):
         direct = [getattr(arrays, key)(state, y, regression=True) for state in H]
-        assert found[key].values == pytest.approx(direct, rel=1e-5)
-        assert found[key].details == {}
+        assert result[key].values == pytest.approx(direct, rel=1e-5)
+        assert result[key].details == {}
 
 
 def test_states_that_are_not_finite_have_no_value_whichever_class_they_are_of():
     H, _, sample = material()
     H[1, np.flatnonzero(sample.labels == 1)[0], 0] = np.nan
-    found, broken = score_states(States((H,), np.arange(H.shape[1])), sample, OF_STATES)
+    result, broken = score_states(States((H,), np.arange(H.shape[1])), sample, OF_STATES)
     assert broken == [1]
-    assert all(score.values[1] is None for score in found.values())
-    assert found["cca"].values[2] is not None
+    assert all(score.values[1] is None for score in result.values())
+    assert result["cca"].values[2] is not None
 
 
 def test_what_scores_share_is_computed_once(monkeypatch):
@@ -187,32 +187,32 @@ def look(encoder, task, monkeypatch, decide):
 
 
 def test_looks_leave_out_classes_that_are_rare_in_all_data(encoder, monkeypatch):
-    found, seen = look(encoder, skewed((700, 7, 700)), monkeypatch, decide=DEBIASED)
+    result, seen = look(encoder, skewed((700, 7, 700)), monkeypatch, decide=DEBIASED)
     # Not to the end, as for want of class 1.
     assert seen == [(500, (1,)), (707, (1,)), (1000, (1,))]
-    assert found.reason.endswith("lie within 2% of it")
-    H = np.stack(list(found.extracted.states["mean"]))
-    expected = estimate_states(DEBIASED, *without(H, found.sample, [1]))
-    for one, other in zip(found.known[DEBIASED], expected, strict=True):
+    assert result.reason.endswith("lie within 2% of it")
+    H = np.stack(list(result.extracted.states["mean"]))
+    expected = estimate_states(DEBIASED, *without(H, result.sample, [1]))
+    for one, other in zip(result.known[DEBIASED], expected, strict=True):
         assert one.value == other.value
         assert (one.replicates == other.replicates).all()
 
 
 def test_looks_read_on_where_more_data_has_enough_of_a_class(encoder, monkeypatch):
     # At 500 rows class 1 has 7 of its 20, which refuses as it did.
-    found, seen = look(encoder, skewed((700, 20, 700)), monkeypatch, decide=DEBIASED)
+    result, seen = look(encoder, skewed((700, 20, 700)), monkeypatch, decide=DEBIASED)
     assert seen[:3] == [(500, ()), (707, ()), (1000, ())]
-    assert np.bincount(found.sample.labels)[1] >= 8 and found.known
+    assert np.bincount(result.sample.labels)[1] >= 8 and result.known
     scores, _ = score_states(
-        found.extracted.states["mean"], found.sample, [DEBIASED], known=found.known
+        result.extracted.states["mean"], result.sample, [DEBIASED], known=result.known
     )
     assert "left_out" not in scores[DEBIASED].details
 
 
 def test_two_classes_of_which_one_is_rare_are_read_to_the_end(encoder, monkeypatch):
-    found, seen = look(encoder, skewed((700, 7)), monkeypatch, decide=DEBIASED)
-    assert seen == [(500, ()), (707, ())] and not found.known
-    assert found.reason == "these are all there are"
+    result, seen = look(encoder, skewed((700, 7)), monkeypatch, decide=DEBIASED)
+    assert seen == [(500, ()), (707, ())] and not result.known
+    assert result.reason == "these are all there are"
 
 
 def test_scores_that_need_no_number_of_a_class_decide_with_all(encoder, monkeypatch):
@@ -229,18 +229,18 @@ def scan(encoder, task, scores, **options):
 
 def test_a_scan_names_the_classes_in_one_warning(encoder, tmp_path):
     task = skewed(COUNTS)
-    found = scan(encoder, task, OF_STATES)
-    assert found.warnings == (
+    result = scan(encoder, task, OF_STATES)
+    assert result.warnings == (
         "classes with too few examples were left out: 'class 1' from "
         "variability_ratio_debiased, cca, ridge (fewer than 8); 'class 1', 'class 3' from "
         "mutual_information (fewer than 20); use more examples, or other scores, which use all "
         "classes",
     )
-    left_out = {key: score.details.get("left_out") for key, score in found.scores.items()}
+    left_out = {key: score.details.get("left_out") for key, score in result.scores.items()}
     assert left_out == dict.fromkeys(OF_STATES) | {key: [1] for key in EIGHT} | {
         "mutual_information": [1, 3]
     }
-    found.save(tmp_path)
+    result.save(tmp_path)
     assert ls.Scan.load(tmp_path).scores["cca"].details["left_out"] == [1]
     rows = np.flatnonzero(task.train.labels != 1)
     texts = [task.train.texts[row] for row in rows]
@@ -248,7 +248,7 @@ def test_a_scan_names_the_classes_in_one_warning(encoder, tmp_path):
     expected = scan(encoder, rest, ("cca", "ridge"))
     assert expected.warnings == ()
     for key in ("cca", "ridge"):  # other batches, so other rounding
-        assert found.scores[key].values == pytest.approx(expected.scores[key].values, rel=1e-3)
+        assert result.scores[key].values == pytest.approx(expected.scores[key].values, rel=1e-3)
 
 
 def test_a_warning_does_not_list_every_class():
@@ -261,9 +261,9 @@ def test_a_warning_does_not_list_every_class():
 
 
 def test_scans_without_rare_classes_say_nothing(encoder):
-    found = scan(encoder, telling_task(n=90, classes=3), OF_STATES)
-    assert found.warnings == ()
-    assert not any("left_out" in score.details for score in found.scores.values())
+    result = scan(encoder, telling_task(n=90, classes=3), OF_STATES)
+    assert result.warnings == ()
+    assert not any("left_out" in score.details for score in result.scores.values())
 
 
 @pytest.mark.whole
@@ -278,15 +278,15 @@ def test_one_rare_class_of_many_refuses_nothing(tmp_path):
     task = ls.Task.from_lists(texts, [f"intent {k:02}" for k in y], name="intents")
     folder = tiny_checkpoint(tmp_path / "wide", "bert", blocks=2, width=96)
     encoder = Encoder.load(folder)
-    found = scan(encoder, task, OF_STATES, examples="all")
-    assert not any("refused" in score.details for score in found.scores.values())
-    assert all(None not in score.values for key, score in found.scores.items() if key != DEBIASED)
-    (line,) = found.warnings
+    result = scan(encoder, task, OF_STATES, examples="all")
+    assert not any("refused" in score.details for score in result.scores.values())
+    assert all(None not in score.values for key, score in result.scores.items() if key != DEBIASED)
+    (line,) = result.warnings
     assert "'intent 40' from variability_ratio_debiased, cca, ridge (fewer than 8)" in line
     H, kept = encoder.states(texts, pooling="mean").numpy(), y != 40
     for key in ("cca", "ridge"):
         direct = [getattr(arrays, key)(state[kept], y[kept]) for state in H]
-        assert found.scores[key].values == pytest.approx(direct, rel=1e-3)
+        assert result.scores[key].values == pytest.approx(direct, rel=1e-3)
     for key in ("variability_ratio", "h_score"):
         direct = [getattr(arrays, key)(state, y) for state in H]
-        assert found.scores[key].values == pytest.approx(direct, rel=1e-3)
+        assert result.scores[key].values == pytest.approx(direct, rel=1e-3)

@@ -135,10 +135,10 @@ def test_rows_and_states_belong_together(encoder, extractor):
 
 def test_tokens_alone_run_nothing(extractor, forwarded):
     task = telling_task(n=60)
-    found = read(extractor, task, keys=("fisher",))
+    result = read(extractor, task, keys=("fisher",))
     assert not forwarded
-    assert len(found.split) == len(found.extracted.lengths) == 60
-    assert (found.extracted.moments, found.extracted.states, found.sample) == (None, {}, None)
+    assert len(result.split) == len(result.extracted.lengths) == 60
+    assert (result.extracted.moments, result.extracted.states, result.sample) == (None, {}, None)
 
 
 def test_both_poolings_come_from_one_pass(encoder, forwarded):
@@ -188,9 +188,9 @@ def test_rows_that_were_read_in_turns_are_in_their_place(encoder, extractor, mon
     assert grown.extracted.lengths.tolist() == whole.extracted.lengths.tolist()
 
 
-def decisions(monkeypatch, *found):
+def decisions(monkeypatch, *result):
     """Have these decisions taken, one look after another; give what was asked."""
-    asked, left = [], iter(found)
+    asked, left = [], iter(result)
 
     def decide(results, looks, tolerance):
         asked.append((len(results), looks, tolerance))
@@ -208,7 +208,7 @@ NONE = Decision(None, decided=False, close=False, rest=())
 
 
 @pytest.mark.parametrize(
-    ("found", "size", "because"),
+    ("result", "size", "because"),
     [
         ([DECIDED], 50, "state 2 differs from all others beyond noise"),
         ([OPEN, CLOSE], 70, "tied with state 2 lie within 2% of it"),
@@ -217,8 +217,10 @@ NONE = Decision(None, decided=False, close=False, rest=())
         ([NONE] * 6, 240, "these are all there are"),
     ],
 )
-def test_reading_stops_at_the_first_look_that_decides(monkeypatch, extractor, found, size, because):
-    asked = decisions(monkeypatch, *found)
+def test_reading_stops_at_the_first_look_that_decides(
+    monkeypatch, extractor, result, size, because
+):
+    asked = decisions(monkeypatch, *result)
     got = read(extractor, telling_task(n=240), decide=DEBIASED)
     assert len(got.split) == size and because in got.reason
     assert set(asked) == {(5, 6, 0.02)}  # 5 states, as many looks as there may be, 2 %
@@ -245,17 +247,17 @@ def test_too_few_of_a_class_do_not_stop_the_reading(extractor, forwarded):
     task = telling_task(n=240)
     rows = np.flatnonzero((task.train.labels == 0) | (np.arange(240) < 6))
     scarce = task.__class__(**vars(task) | {"train": task.train.take(rows)})
-    found = read(extractor, scarce, decide=DEBIASED)
-    assert found.reason == "these are all there are"
-    assert np.bincount(found.split.labels).tolist() == [120, 3]
-    found = read(extractor, scarce, balanced=True, decide=DEBIASED)
-    assert found.reason == "the rarest class has no more"
+    result = read(extractor, scarce, decide=DEBIASED)
+    assert result.reason == "these are all there are"
+    assert np.bincount(result.split.labels).tolist() == [120, 3]
+    result = read(extractor, scarce, balanced=True, decide=DEBIASED)
+    assert result.reason == "the rarest class has no more"
 
 
 def test_numbers_are_read_without_a_decision(extractor):
-    found = read(extractor, numbers_task(n=60))
-    assert found.sample.labels.dtype == np.float64
-    assert len(np.unique(found.sample.groups)) == 20
+    result = read(extractor, numbers_task(n=60))
+    assert result.sample.labels.dtype == np.float64
+    assert len(np.unique(result.sample.groups)) == 20
 
 
 def test_a_split_that_cannot_be_drawn_is_refused(extractor):

@@ -124,10 +124,10 @@ def test_only_the_training_split_is_read(encoder):
 
 def test_what_was_cut_or_empty_is_told(encoder, caplog):
     task = ls.Task.from_lists(["", "the cat", " ", "a " * 50] * 3, ["x", "y", "y", "x"] * 3)
-    found = ls.scan(encoder, task, max_length=20)
+    result = ls.scan(encoder, task, max_length=20)
     logged = [(each.name, each.getMessage()) for each in caplog.records]
-    assert logged == [("layerscout.scanning.run", warning) for warning in found.warnings]
-    warnings = "\n".join(found.warnings)
+    assert logged == [("layerscout.scanning.run", warning) for warning in result.warnings]
+    warnings = "\n".join(result.warnings)
     assert "3 of 12 inputs were longer than 20 tokens" in warnings
     assert "6 of 12 inputs have no ordinary token" in warnings
 

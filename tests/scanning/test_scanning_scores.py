@@ -39,11 +39,11 @@ def encoder(tiny):
 
 def scan(encoder, task, scores="all", **options):
     options |= {} if "request" in options else {"scores": scores}
-    found = ls.scan(encoder, task, progress=False, **options)
-    json.dumps(found.as_dict(), allow_nan=False)  # whatever was scanned
-    for score in found.scores.values():
-        assert len(score.values) == found.model["blocks"] + 1
-    return found
+    result = ls.scan(encoder, task, progress=False, **options)
+    json.dumps(result.as_dict(), allow_nan=False)  # whatever was scanned
+    for score in result.scores.values():
+        assert len(score.values) == result.model["blocks"] + 1
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +99,9 @@ def test_a_tenth_is_set_aside_and_the_rest_is_read(whole):
 
 
 def test_without_such_scores_nothing_is_set_aside(encoder):
-    found = scan(encoder, telling_task(n=60), "variability_ratio,cca,cka_change,weight_snr")
-    assert found.task["examples_used"] == 60
-    assert "validation" not in found.settings
+    result = scan(encoder, telling_task(n=60), "variability_ratio,cca,cka_change,weight_snr")
+    assert result.task["examples_used"] == 60
+    assert "validation" not in result.settings
 
 
 def test_a_validation_split_is_used_as_it_is(encoder, whole):
@@ -110,10 +110,10 @@ def test_a_validation_split_is_used_as_it_is(encoder, whole):
     again = scan(encoder, held_out)
     assert again.scores == whole.scores  # the same tenth, drawn by hand
     other = dataclasses.replace(held_out, validation=telling_task(n=50, seed=9).train)
-    found = scan(encoder, other)
-    assert found.task["validation_examples"] == 50
+    result = scan(encoder, other)
+    assert result.task["validation_examples"] == 50
     for key in SCORES:
-        changed = found.scores[key].values != whole.scores[key].values
+        changed = result.scores[key].values != whole.scores[key].values
         assert changed == (key in ("probe", *GRADIENTS))
 
 
@@ -162,16 +162,16 @@ def test_the_probe_tells_its_baseline_and_its_error(whole):
 
 
 def test_diagnostics_tell_what_the_scores_say_together(whole):
-    found = whole.as_dict()["diagnostics"]
+    result = whole.as_dict()["diagnostics"]
     of_states = set(SCORES) - OF_BLOCKS
-    assert set(found["smoothness"]) == of_states
-    assert found["agreement_of_states"]["best"] == {k: whole.best(k) for k in of_states}
-    assert found["agreement_of_blocks"]["best"] == {k: whole.best(k) for k in OF_BLOCKS}
-    assert found["agreement_of_states"]["kendall"]["nc1"]["variability_ratio"] == 1
-    assert set(found["against_probe"]) == of_states - {"probe"}
-    fit = found["against_probe"]["logme"]
+    assert set(result["smoothness"]) == of_states
+    assert result["agreement_of_states"]["best"] == {k: whole.best(k) for k in of_states}
+    assert result["agreement_of_blocks"]["best"] == {k: whole.best(k) for k in OF_BLOCKS}
+    assert result["agreement_of_states"]["kendall"]["nc1"]["variability_ratio"] == 1
+    assert set(result["against_probe"]) == of_states - {"probe"}
+    fit = result["against_probe"]["logme"]
     assert fit["states"] == 4 and fit["pearson"] > 0.5
-    assert found["against_probe"]["variability_ratio"]["pearson"] < -0.5
+    assert result["against_probe"]["variability_ratio"]["pearson"] < -0.5
 
 
 def test_times_are_told_by_kind(whole):
@@ -201,8 +201,8 @@ def test_a_saved_scan_loads_back_equal(encoder, whole, tmp_path):
 
 
 def test_first_token_pooling_has_no_score_for_the_embeddings(encoder):
-    found = scan(encoder, telling_task(), pooling="cls")
-    for key, score in found.scores.items():
+    result = scan(encoder, telling_task(), pooling="cls")
+    for key, score in result.scores.items():
         blank = {0, 1} if key == "cka_change" else {0}
         assert {s for s, value in enumerate(score.values) if value is None} >= blank
         for ends in (score.low, score.high):
@@ -212,18 +212,18 @@ def test_first_token_pooling_has_no_score_for_the_embeddings(encoder):
 
 
 def test_numbers_leave_the_class_scores_out(encoder):
-    found = scan(encoder, numbers_task(), "all")
-    assert set(found.scores) == set(SCORES) - CLASSES_ONLY
-    assert found.warnings == ()
-    for score in found.scores.values():
+    result = scan(encoder, numbers_task(), "all")
+    assert set(result.scores) == set(SCORES) - CLASSES_ONLY
+    assert result.warnings == ()
+    for score in result.scores.values():
         assert undefined(score) == [score.of == "blocks", *[False] * 4]
-    assert found.best("cca") == found.best("logme") == 1
-    assert found.scores["probe"].details["metric"] == "pearson_spearman"
+    assert result.best("cca") == result.best("logme") == 1
+    assert result.scores["probe"].details["metric"] == "pearson_spearman"
     for key in CLASSES_ONLY:
         line = expect_refused("compares classes", scan, encoder, numbers_task(), key)
         assert line.startswith(key) and "logme" in line and "probe" in line
-    assert found.leading_score() == "head_quality"
-    assert found.plan("best-down:1@top").notation == "(1, 1, 4)"
+    assert result.leading_score() == "head_quality"
+    assert result.plan("best-down:1@top").notation == "(1, 1, 4)"
     assert list(ls.scan(encoder, numbers_task()).scores) == [
         "head_quality",
         "cca",
@@ -255,51 +255,51 @@ def test_choices_of_an_example_are_never_split(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(scanning, "score_states", watched)
     path = tmp_path / "copa.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in copa(n=200)))
-    found = scan(encoder, ls.Task.load(path, task="copa"))
+    result = scan(encoder, ls.Task.load(path, task="copa"))
     (sample,) = samples
-    assert found.task["examples_used"] == len(sample.labels) == 360
-    assert found.task["validation_examples"] == 40
+    assert result.task["examples_used"] == len(sample.labels) == 360
+    assert result.task["validation_examples"] == 40
     of_example = {}
     for example, group in zip(sample.examples, sample.groups, strict=True):
         of_example.setdefault(example, set()).add(group)
     assert len(of_example) == 180
     assert all(len(groups) == 1 for groups in of_example.values())
-    for key, score in found.scores.items():
+    for key, score in result.scores.items():
         assert "refused" not in score.details
         if key != DEBIASED:
             assert undefined(score) == [score.of == "blocks", *[False] * 4]
     # One of two choices is right: half of the examples by chance, all by the words.
-    assert found.scores["probe"].values[0] > 0.8
-    assert found.scores["fisher"].details["rows"] == 40
+    assert result.scores["probe"].values[0] > 0.8
+    assert result.scores["fisher"].details["rows"] == 40
 
 
 def test_gradients_read_a_hundred_held_out_examples(encoder):
     task = dataclasses.replace(telling_task(n=60), validation=telling_task(n=300, seed=5).train)
-    found = scan(encoder, task, "gradient_norm")
-    assert found.scores["gradient_norm"].details["rows"] == GRADIENT_EXAMPLES == 100
-    assert set(found.scores) == {"gradient_norm"}
-    assert found.best("gradient_norm") in (1, 2, 3, 4)
+    result = scan(encoder, task, "gradient_norm")
+    assert result.scores["gradient_norm"].details["rows"] == GRADIENT_EXAMPLES == 100
+    assert set(result.scores) == {"gradient_norm"}
+    assert result.best("gradient_norm") in (1, 2, 3, 4)
     again = scan(encoder, task, "gradient_norm")
-    assert again.scores == found.scores
+    assert again.scores == result.scores
 
 
 def test_the_family_s_own_head_probes_the_first_token(encoder):
     task = telling_task(n=60)
-    found, texts = forwards(
+    result, texts = forwards(
         encoder, lambda: scan(encoder, task, "probe,nc1", probe="family", probe_seeds=1)
     )
-    assert found.settings["probe"] == found.scores["probe"].details["kind"] == "family"
-    assert undefined(found.scores["probe"]) == [True, *[False] * 4]
+    assert result.settings["probe"] == result.scores["probe"].details["kind"] == "family"
+    assert undefined(result.scores["probe"]) == [True, *[False] * 4]
     assert texts == 60  # both poolings from one pass
-    assert found.scores["nc1"].values[0] is not None
+    assert result.scores["nc1"].values[0] is not None
     # The head is the one of the library: a pooler and an output, the best of 20 epochs.
-    assert all(1 <= epoch <= 20 for at in found.scores["probe"].details["epochs"] for epoch in at)
+    assert all(1 <= epoch <= 20 for at in result.scores["probe"].details["epochs"] for epoch in at)
 
 
 def test_the_ratio_is_of_a_text_s_own_tokens(encoder):
     # "Non-CLS tokens" in the text of Xie et al. 2022, §3.1; their code leaves out separators too.
     task = telling_task(n=60)
-    found = scan(encoder, task, "variability_ratio").scores["variability_ratio"].values
+    result = scan(encoder, task, "variability_ratio").scores["variability_ratio"].values
     means = {"own": [], "with separators": []}
     for text in task.train.texts:
         tokens = encoder.tokenizer(text, return_tensors="pt")
@@ -313,8 +313,8 @@ def test_the_ratio_is_of_a_text_s_own_tokens(encoder):
         name: [ls.scores.variability_ratio(H, labels) for H in np.stack(rows, axis=1)]
         for name, rows in means.items()
     }
-    assert found == pytest.approx(expected["own"], rel=1e-4)
-    assert found != pytest.approx(expected["with separators"], rel=1e-3)
+    assert result == pytest.approx(expected["own"], rel=1e-4)
+    assert result != pytest.approx(expected["with separators"], rel=1e-3)
 
 
 def test_a_probe_is_trained_as_often_and_on_what_is_asked_for(encoder):
@@ -330,12 +330,12 @@ def test_a_probe_is_trained_as_often_and_on_what_is_asked_for(encoder):
             ("plain", 3, "cls"),
         )
     ]
-    probes = [found.scores["probe"] for found in chosen]
+    probes = [result.scores["probe"] for result in chosen]
     assert [len(probe.details["by_seed"][1]) for probe in probes] == [2, 1, 8, 3, 3]
     # Only the first token's embedding is the same in all texts.
     assert [probe.values[0] is None for probe in probes] == [True, False, False, True, True]
     assert probes[3].details["epochs"] != probes[4].details["epochs"]
-    assert len({tuple(found.scores["nc1"].values) for found in chosen}) == 1
+    assert len({tuple(result.scores["nc1"].values) for result in chosen}) == 1
 
 
 def test_the_number_of_clusters_reaches_mutual_information(encoder):
@@ -387,23 +387,23 @@ def test_other_options_are_refused(chosen, words):
 
 def test_blocks_that_share_their_weights_have_one_value(tmp_path):
     folder = tiny_checkpoint(tmp_path / "albert", "albert")
-    found = scan(folder, telling_task())
+    result = scan(folder, telling_task())
     for key in ("fisher", "gradient_norm", "saliency", "weight_snr"):
-        values = found.scores[key].values
+        values = result.scores[key].values
         assert values[0] is None and values[1] is not None
         assert len(set(values[1:])) == 1
-        assert found.best(key) == 1
+        assert result.best(key) == 1
     for key in GRADIENTS:
-        notes = "; ".join(found.scores[key].details["notes"])
+        notes = "; ".join(result.scores[key].details["notes"])
         assert "blocks 1-4 share their weights and have one value" in notes
     # What goes through them differs all the same.
-    assert len(set(found.scores["cka_change"].values[1:])) == 4
+    assert len(set(result.scores["cka_change"].values[1:])) == 4
 
 
 @pytest.mark.parametrize("family", ["deberta-v2", *whole_only("roberta", "modernbert", "mpnet")])
 def test_other_families_have_all_scores(tmp_path, family):
-    found = scan(tiny_checkpoint(tmp_path / family, family), telling_task(), "all")
-    for key, score in found.scores.items():
+    result = scan(tiny_checkpoint(tmp_path / family, family), telling_task(), "all")
+    for key, score in result.scores.items():
         assert "refused" not in score.details
         if key != DEBIASED:
             assert undefined(score) == [score.of == "blocks", *[False] * 4]
@@ -441,12 +441,12 @@ def test_a_second_scan_runs_nothing(encoder, whole):
 
 def test_an_obvious_best_state_ends_the_reading(encoder):
     task = telling_task(n=2300, signal=1.0)
-    found, texts = forwards(encoder, lambda: scan(encoder, task, f"{DEBIASED},cca,knn"))
-    assert texts == found.task["examples_used"] == 500
-    assert found.task["examples_available"] == 2300
-    assert found.settings["examples"] == "auto"
-    assert found.settings["examples_because"] == "state 1 differs from all others beyond noise"
-    separable = found.scores[DEBIASED].details["separable_from_best"]
+    result, texts = forwards(encoder, lambda: scan(encoder, task, f"{DEBIASED},cca,knn"))
+    assert texts == result.task["examples_used"] == 500
+    assert result.task["examples_available"] == 2300
+    assert result.settings["examples"] == "auto"
+    assert result.settings["examples_because"] == "state 1 differs from all others beyond noise"
+    separable = result.scores[DEBIASED].details["separable_from_best"]
     assert separable[1:] == [False, True, True, True]
     # Without that score there is nothing to decide by.
     assert scan(encoder, task, "logme").task["examples_used"] == 2300
@@ -455,9 +455,9 @@ def test_an_obvious_best_state_ends_the_reading(encoder):
 def test_noise_is_read_to_the_end(encoder, monkeypatch):
     monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 100)
     task = telling_task(n=700, signal=0.0)
-    found, texts = forwards(encoder, lambda: scan(encoder, task, DEBIASED))
-    assert texts == found.task["examples_used"] == 700
-    assert found.settings["examples_because"] == "these are all there are"
+    result, texts = forwards(encoder, lambda: scan(encoder, task, DEBIASED))
+    assert texts == result.task["examples_used"] == 700
+    assert result.settings["examples_because"] == "these are all there are"
     # Looks that were taken on the way make it harder to tell states apart: they are counted.
     seen = []
     from layerscout.scanning import run as scanning
@@ -477,28 +477,28 @@ def test_noise_is_read_to_the_end(encoder, monkeypatch):
 def test_states_that_are_not_finite_have_no_score_and_the_others_do(tiny):
     broken = Encoder.load(tiny)
     broken.model.encoder.layer[2].output.LayerNorm.weight.data[0] = float("nan")
-    found = scan(broken, telling_task())
-    for key, score in found.scores.items():
+    result = scan(broken, telling_task())
+    for key, score in result.scores.items():
         if score.of == "states":
             assert undefined(score) == [False, False, False, True, True], key
-    told = [w for w in found.warnings if "states [3, 4] hold values that are not finite" in w]
+    told = [w for w in result.warnings if "states [3, 4] hold values that are not finite" in w]
     assert len(told) >= 1
-    assert set(found.scores["cka_change"].values) == {None}
-    assert "refused" in found.scores["cka_change"].details
+    assert set(result.scores["cka_change"].values) == {None}
+    assert "refused" in result.scores["cka_change"].details
     for key in GRADIENTS:
-        assert set(found.scores[key].values) == {None}
-    assert found.best() == 1
-    assert found.plan("best-down:1@top").tuned == (1,)
+        assert set(result.scores[key].values) == {None}
+    assert result.best() == 1
+    assert result.plan("best-down:1@top").tuned == (1,)
 
 
 def test_a_score_that_refuses_is_left_out_and_alone_it_is_an_error(encoder):
     task = telling_task(n=12)
-    found = scan(encoder, task, f"variability_ratio,{DEBIASED},cca,mutual_information")
-    assert undefined(found.scores["variability_ratio"]) == [False] * 5
+    result = scan(encoder, task, f"variability_ratio,{DEBIASED},cca,mutual_information")
+    assert undefined(result.scores["variability_ratio"]) == [False] * 5
     for key in (DEBIASED, "cca", "mutual_information"):
-        assert set(found.scores[key].values) == {None}
-        reason = found.scores[key].details["refused"]
-        assert f"{key} was left out: {reason}" in found.warnings
+        assert set(result.scores[key].values) == {None}
+        reason = result.scores[key].details["refused"]
+        assert f"{key} was left out: {reason}" in result.warnings
         assert expect_refused("", scan, encoder, task, key) == reason
     expect_refused("examples", scan, encoder, task, f"{DEBIASED},cca")
 
@@ -531,10 +531,10 @@ FEW = {
 @pytest.mark.parametrize("case", [*whole_only(MANY), *(case for case in FEW if case != MANY)])
 def test_too_few_examples_refuse_by_score(tiny_width_8, case):
     labels, refusing = FEW[case]
-    found = scan(tiny_width_8, few(labels))
-    got = {key for key, score in found.scores.items() if "refused" in score.details}
+    result = scan(tiny_width_8, few(labels))
+    got = {key for key, score in result.scores.items() if "refused" in score.details}
     assert got == refusing
-    for key, score in found.scores.items():
+    for key, score in result.scores.items():
         assert (set(score.values) == {None}) == (key in refusing), key
 
 
@@ -550,16 +550,16 @@ def tiny_width_8(tmp_path_factory):
 
 def test_texts_that_are_all_one_have_no_variance(encoder):
     task = ls.Task.from_lists(["the cat"] * 200, ["a", "b"] * 100)
-    found = scan(encoder, task)
-    for key, score in found.scores.items():
+    result = scan(encoder, task)
+    for key, score in result.scores.items():
         if score.of == "states" and key not in ("mutual_information", "probe"):
             assert set(score.values) == {None}, key
-    assert set(found.scores["mutual_information"].values) == {0.0}
-    assert set(found.scores["probe"].values) == {0.5}
-    assert set(found.scores["cka_change"].values) == {None}
-    assert found.best() is None
-    assert None not in found.scores["fisher"].values[1:]
-    assert any("class means are the same" in warning for warning in found.warnings)
+    assert set(result.scores["mutual_information"].values) == {0.0}
+    assert set(result.scores["probe"].values) == {0.5}
+    assert set(result.scores["cka_change"].values) == {None}
+    assert result.best() is None
+    assert None not in result.scores["fisher"].values[1:]
+    assert any("class means are the same" in warning for warning in result.warnings)
 
 
 def test_features_that_are_constant_or_the_same_are_no_trouble(tiny):
@@ -579,8 +579,8 @@ def test_features_that_are_constant_or_the_same_are_no_trouble(tiny):
     states = odd.states(["the old cat", "on the river"], pooling="mean")
     torch.testing.assert_close(states[..., 5], states[..., 6])
     assert states[1:, :, 3].var(dim=1).max() == 0
-    found = scan(odd, telling_task())
-    for key, score in found.scores.items():
+    result = scan(odd, telling_task())
+    for key, score in result.scores.items():
         assert "refused" not in score.details
         if key != DEBIASED:
             assert undefined(score) == [score.of == "blocks", *[False] * 4], key
@@ -608,13 +608,13 @@ def test_plans_rest_on_any_score(whole):
 def test_without_signal_plans_say_what_to_do(encoder):
     texts = list(telling_task(n=120).train.texts)
     task = ls.Task.from_lists([*texts, *texts], ["a"] * 120 + ["b"] * 120)
-    found = scan(encoder, task, f"{DEBIASED},numerical_rank")
-    assert found.best() is None
-    expect_refused("--score variability_ratio", found.plan, "best-down:1@top")
-    planned = found.planning("auto")
+    result = scan(encoder, task, f"{DEBIASED},numerical_rank")
+    assert result.best() is None
+    expect_refused("--score variability_ratio", result.plan, "best-down:1@top")
+    planned = result.planning("auto")
     assert planned.choice.plan.head == 3, "two thirds of the depth"
     assert f"{SCORES[DEBIASED].title} has no value for any state" in planned.choice.reason
-    assert found.plan("best-down:1@top", score="numerical_rank").head == 4
+    assert result.plan("best-down:1@top", score="numerical_rank").head == 4
 
 
 # --- Several checkpoints -------------------------------------------------------------------------
@@ -623,13 +623,13 @@ def test_without_signal_plans_say_what_to_do(encoder):
 def test_checkpoints_show_how_ranks_move(encoder, tmp_path):
     later = tiny_checkpoint(tmp_path / "later", "bert", seed=7)
     task = telling_task()
-    found = scan(encoder, task, QUICK, checkpoints=[later, encoder])
-    stability = found.as_dict()["stability"]
+    result = scan(encoder, task, QUICK, checkpoints=[later, encoder])
+    stability = result.as_dict()["stability"]
     assert stability["checkpoints"] == [encoder.name, str(later), encoder.name]
     assert set(stability["scores"]) == set(QUICK.split(","))
     other = scan(later, task, QUICK)
     for key, moved in stability["scores"].items():
-        values = found.scores[key].values
+        values = result.scores[key].values
         assert moved["values"][0] == moved["values"][2] == list(values)
         assert moved["values"][1] == list(other.scores[key].values)
         sign = 1 if SCORES[key].better == "lower" else -1
@@ -640,16 +640,16 @@ def test_checkpoints_show_how_ranks_move(encoder, tmp_path):
         assert moved["deviation"][1] == np.abs(ranks[1] - ranks[0]).mean()
         assert moved["kendall"][0] == moved["kendall"][2] == 1
     assert any(moved["deviation"][1] > 0 for moved in stability["scores"].values())
-    found.save(tmp_path)
-    assert json.dumps(Scan.load(tmp_path).as_dict()) == json.dumps(found.as_dict())
+    result.save(tmp_path)
+    assert json.dumps(Scan.load(tmp_path).as_dict()) == json.dumps(result.as_dict())
     assert scan(encoder, task, QUICK).stability is None
 
 
 def test_checkpoints_read_the_same_examples(encoder):
     task = telling_task()
     for drawing in ({"examples": 60}, {"per_class": [20, 50]}, {"balanced": True, "examples": 50}):
-        found = scan(encoder, task, "nc1", checkpoints=[encoder], **drawing)
-        first, second = found.stability["scores"]["nc1"]["values"]
+        result = scan(encoder, task, "nc1", checkpoints=[encoder], **drawing)
+        first, second = result.stability["scores"]["nc1"]["values"]
         assert first == second
 
 
@@ -676,13 +676,13 @@ def test_other_models_are_no_checkpoints(encoder, tmp_path):
 def test_real_models_have_all_scores(model):
     task = ls.Task.load(real("data", "rte"), task="rte")
     few = dataclasses.replace(task, validation=task.validation.take(np.arange(40)))
-    found = scan(real("models", model), few, examples=300, max_length=48)
-    assert tuple(found.scores) == tuple(SCORES) and len(SCORES) == 20
-    for key, score in found.scores.items():
+    result = scan(real("models", model), few, examples=300, max_length=48)
+    assert tuple(result.scores) == tuple(SCORES) and len(SCORES) == 20
+    for key, score in result.scores.items():
         assert "refused" not in score.details
         # Of so few examples the debiased ratio may not see any signal.
         if key != DEBIASED:
-            assert undefined(score)[1:] == [False] * found.model["blocks"], key
+            assert undefined(score)[1:] == [False] * result.model["blocks"], key
         else:
             assert len(score.details["signal_fraction"]) == len(score.values)
-    assert found.scores["fisher"].details["rows"] == 40
+    assert result.scores["fisher"].details["rows"] == 40

@@ -28,15 +28,15 @@ def quietly(encoder, task, **options):
 
 
 def test_rows_are_words_in_balance(bert, task):
-    found = quietly(bert, task, examples=150)
+    result = quietly(bert, task, examples=150)
     read = draw_words(task.train, 150, 0)
-    assert found.task["words_used"] == 150
-    assert found.task["words_available"] == len(task.train.labels)
-    assert found.task["examples_used"] == len(np.unique(task.train.sentences[read]))
-    assert found.task["examples_available"] == 120
-    assert found.task["examples_per_class"] == np.bincount(task.train.labels[read]).tolist()
-    assert tuple(found.scores) == USUAL
-    assert all(value is not None for value in found.scores["head_quality"].values)
+    assert result.task["words_used"] == 150
+    assert result.task["words_available"] == len(task.train.labels)
+    assert result.task["examples_used"] == len(np.unique(task.train.sentences[read]))
+    assert result.task["examples_available"] == 120
+    assert result.task["examples_per_class"] == np.bincount(task.train.labels[read]).tolist()
+    assert tuple(result.scores) == USUAL
+    assert all(value is not None for value in result.scores["head_quality"].values)
 
 
 def test_sums_and_kept_states_of_words_agree(bert, task):
@@ -51,24 +51,24 @@ def test_single_words_are_judged_by_every_tag_alike(bert, task):
     with_probe = quietly(bert, task, scores=("probe", "head_quality"), examples=150)
     assert with_probe.scores["probe"].details["metric"] == "macro_f1"
     plain = replace(task, labels=("short", "long", "longer"), metric="accuracy")
-    found = quietly(bert, plain, scores=("probe",), examples=150)
-    assert found.scores["probe"].details["metric"] == "accuracy"
+    result = quietly(bert, plain, scores=("probe",), examples=150)
+    assert result.scores["probe"].details["metric"] == "accuracy"
 
 
 def test_the_poolings_of_words(bert, task):
     options = {"examples": 150, "scores": ("h_score",)}
-    found = {
+    result = {
         pooling: quietly(bert, task, pooling=pooling, **options).scores["h_score"].values
         for pooling in ("mean", "first", "last")
     }
-    assert quietly(bert, task, **options).scores["h_score"].values == found["mean"]
-    assert len(set(found.values())) == 3
+    assert quietly(bert, task, **options).scores["h_score"].values == result["mean"]
+    assert len(set(result.values())) == 3
     expect_refused("cls … mean, first or last", quietly, bert, task, pooling="cls")
 
 
 def test_the_familys_head_probes_the_first_token_of_words(bert, task):
-    found = quietly(bert, task, examples=60, scores=("probe",), probe="family", probe_seeds=1)
-    assert found.scores["probe"].values[1] is not None
+    result = quietly(bert, task, examples=60, scores=("probe",), probe="family", probe_seeds=1)
+    assert result.scores["probe"].values[1] is not None
 
 
 def test_sentences_stay_together(bert, task, monkeypatch):
@@ -93,9 +93,9 @@ def test_tags_that_are_not_there_are_left_out(bert, task, scores):
     ids = np.array([0, 2, 3])
     more = replace(more, train=replace(task.train, labels=ids[task.train.labels]))
     expected = quietly(bert, task, scores=scores, examples="all")
-    found = quietly(bert, more, scores=scores, examples="all")
+    result = quietly(bert, more, scores=scores, examples="all")
     for key in scores:
-        np.testing.assert_allclose(found.scores[key].values, expected.scores[key].values)
+        np.testing.assert_allclose(result.scores[key].values, expected.scores[key].values)
 
 
 def test_words_that_cannot_be_drawn(bert, task):
@@ -104,8 +104,8 @@ def test_words_that_cannot_be_drawn(bert, task):
 
 
 def test_gradients_of_words(bert, task):
-    found = quietly(bert, task, scores=("fisher", "gradient_norm"), examples=60)
-    assert all(value > 0 for value in found.scores["fisher"].values[1:])
+    result = quietly(bert, task, scores=("fisher", "gradient_norm"), examples=60)
+    assert all(value > 0 for value in result.scores["fisher"].values[1:])
 
 
 def test_words_that_are_dropped_are_counted(bert, task):
@@ -121,5 +121,5 @@ def test_a_probe_is_judged_on_tags_that_training_lacks(bert, task):
     held = replace(task.validation, labels=ids[task.validation.labels])
     train = replace(task.train, labels=np.minimum(task.train.labels, 1))
     more = replace(task, labels=(*TAGS, "I-x"), train=train, validation=held)
-    found = quietly(bert, more, scores=("probe", "head_quality"), examples=60)
-    assert found.scores["probe"].values[1] is not None
+    result = quietly(bert, more, scores=("probe", "head_quality"), examples=60)
+    assert result.scores["probe"].values[1] is not None

@@ -61,9 +61,9 @@ def read(states):
     return np.stack([states[s] for s in range(len(states))])
 
 
-def check(found, encoder, texts=TEXTS, tolerance=2e-5):
+def check(result, encoder, texts=TEXTS, tolerance=2e-5):
     """Compare all that was kept with what the encoder gives for the texts."""
-    for pooling, states in found.states.items():
+    for pooling, states in result.states.items():
         expected = encoder.states(texts, pooling=pooling).numpy()
         assert states.shape == expected.shape
         assert len(states) == len(expected)
@@ -86,10 +86,10 @@ def left():
 def test_states_are_the_encoder_s(family):
     tokens = family.tokenize(TEXTS)
     computed = pool_states(family, tokens, BOTH, limit=LIMIT)
-    found = pool_states(family, tokens, BOTH, limit=LIMIT)
+    result = pool_states(family, tokens, BOTH, limit=LIMIT)
     never = pool_states(family, tokens, BOTH, limit=0)
-    assert (computed.cached, found.cached, never.cached) == (set(), set(BOTH), set())
-    for one in (computed, found, never):
+    assert (computed.cached, result.cached, never.cached) == (set(), set(BOTH), set())
+    for one in (computed, result, never):
         assert tuple(one.states) == BOTH
         assert one.warning is None
         check(one, family)
@@ -104,8 +104,8 @@ def test_one_pass_pools_in_both_ways_and_the_second_call_runs_nothing(
     assert len(count) == batches
     assert sorted(rows) == list(range(len(tokens)))
     for poolings in (BOTH, BOTH[::-1], ("cls",), ("mean", "mean")):
-        found = pool_states(encoder, tokens, poolings, limit=LIMIT, progress=rows.extend)
-        assert found.cached == set(found.states) == set(poolings)
+        result = pool_states(encoder, tokens, poolings, limit=LIMIT, progress=rows.extend)
+        assert result.cached == set(result.states) == set(poolings)
     assert (len(count), len(rows)) == (batches, len(tokens))
 
 
@@ -161,20 +161,20 @@ def test_the_arrays_are_not_for_writing(encoder, tokens, limit):
 def test_dropout_is_off_whatever_mode_the_model_is_in(encoder, tokens):
     encoder.model.train()
     encoder.model.pooler.eval()
-    found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    result = pool_states(encoder, tokens, BOTH, limit=LIMIT)
     assert encoder.model.training
     assert not encoder.model.pooler.training
     encoder.model.eval()
     assert pool_states(encoder, tokens, BOTH, limit=LIMIT).cached == set(BOTH)
-    check(found, encoder)
+    check(result, encoder)
 
 
 def test_bfloat16_keeps_float32(tiny):
     low = Encoder.load(tiny, precision="bfloat16")
     tokens = low.tokenize(TEXTS)
-    found = pool_states(low, tokens, BOTH, limit=LIMIT)
-    check(found, low)
-    array = read(found.states["mean"])
+    result = pool_states(low, tokens, BOTH, limit=LIMIT)
+    check(result, low)
+    array = read(result.states["mean"])
     assert not np.array_equal(array, torch.from_numpy(array).bfloat16().float().numpy())
 
 
@@ -208,10 +208,10 @@ def test_a_shorter_model_has_its_own_entries(encoder, tokens):
     short = Encoder.load(encoder.source)
     short.model.config.num_hidden_layers = 2
     short.model.encoder.layer = short.model.encoder.layer[:2]
-    found = pool_states(short, tokens, limit=LIMIT)
-    assert found.cached == set()
-    assert found.states["mean"].shape == (3, len(TEXTS), 16)
-    check(found, short)
+    result = pool_states(short, tokens, limit=LIMIT)
+    assert result.cached == set()
+    assert result.states["mean"].shape == (3, len(TEXTS), 16)
+    check(result, short)
 
 
 def test_other_tokens_precisions_and_versions_have_their_own_entries(
@@ -224,22 +224,22 @@ def test_other_tokens_precisions_and_versions_have_their_own_entries(
         encoder.tokenize(TEXTS[:-1]),
         encoder.tokenize(TEXTS[::-1]),
     ]
-    found = [pool_states(encoder, one, BOTH, limit=LIMIT) for one in (tokens, *others)]
+    result = [pool_states(encoder, one, BOTH, limit=LIMIT) for one in (tokens, *others)]
     low = Encoder.load(tiny, precision="bfloat16")
-    found.append(pool_states(low, tokens, BOTH, limit=LIMIT))
+    result.append(pool_states(low, tokens, BOTH, limit=LIMIT))
     monkeypatch.setattr(fingerprints, "version", lambda _: "another")
-    found.append(pool_states(encoder, tokens, BOTH, limit=LIMIT))
-    assert [one.cached for one in found] == [set()] * 8
+    result.append(pool_states(encoder, tokens, BOTH, limit=LIMIT))
+    assert [one.cached for one in result] == [set()] * 8
     assert len(list_cache()) == 16
 
 
 def test_which_tokens_are_ordinary_matters_to_the_mean_alone(encoder, tokens):
     pool_states(encoder, tokens, BOTH, limit=LIMIT)
     every = replace(tokens, ordinary=np.ones_like(tokens.ordinary))
-    found = pool_states(encoder, every, BOTH, limit=LIMIT)
-    assert found.cached == {"cls"}
+    result = pool_states(encoder, every, BOTH, limit=LIMIT)
+    assert result.cached == {"cls"}
     means = encoder.pool(every, np.arange(len(every))).numpy()
-    np.testing.assert_allclose(read(found.states["mean"]), means, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(read(result.states["mean"]), means, rtol=2e-5, atol=2e-5)
 
 
 def test_weights_are_hashed_once_or_not_at_all(encoder, tokens, monkeypatch):
@@ -311,11 +311,11 @@ def test_a_stop_leaves_nothing_behind(encoder, tokens, small_batches, fault):
 
 def lost(encoder, tokens, **options):
     """Check that states are right though they cannot be kept; returns the warning."""
-    found = pool_states(encoder, tokens, BOTH, **{"limit": LIMIT} | options)
-    assert found.cached == set()
-    check(found, encoder)
-    assert "\n" not in str(found.warning)
-    return found.warning
+    result = pool_states(encoder, tokens, BOTH, **{"limit": LIMIT} | options)
+    assert result.cached == set()
+    check(result, encoder)
+    assert "\n" not in str(result.warning)
+    return result.warning
 
 
 def test_a_cache_that_is_off_holds_nothing_and_says_nothing(encoder, tokens):
@@ -369,9 +369,9 @@ def test_a_read_only_cache(encoder, tokens, monkeypatch):
     monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
     monkeypatch.setattr(store.os, "utime", refuse)
     assert pool_states(encoder, tokens, limit=LIMIT).cached == {"mean"}
-    found = pool_states(encoder, tokens, ("cls",), limit=LIMIT)
-    assert "Read-only file system; set LAYERSCOUT_CACHE" in found.warning
-    check(found, encoder)
+    result = pool_states(encoder, tokens, ("cls",), limit=LIMIT)
+    assert "Read-only file system; set LAYERSCOUT_CACHE" in result.warning
+    check(result, encoder)
 
 
 def test_a_cache_folder_that_cannot_be_made(encoder, tokens):
@@ -408,9 +408,9 @@ def test_memory_that_is_short_halves_the_batch(encoder, tokens, monkeypatch):
 
     monkeypatch.setattr(Encoder, "batch", small)
     limit = 3
-    found = pool_states(encoder, tokens, BOTH, limit=LIMIT)
+    result = pool_states(encoder, tokens, BOTH, limit=LIMIT)
     limit = 100
-    check(found, encoder)
+    check(result, encoder)
     limit = 0
     with pytest.raises(InputError, match="a text of 13 tokens does not fit into the memory of"):
         pool_states(encoder, encoder.tokenize(SENTENCES[:1]), limit=LIMIT)
@@ -477,8 +477,8 @@ def test_long_states_are_read_in_pieces_by_several_threads(monkeypatch):
     states = States(tuple(parts), rows)
     expected = np.concatenate(parts, axis=1)[:, rows]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(states.__getitem__, range(6)))
-    assert np.array_equal(np.stack(found), expected)
+        result = list(pool.map(states.__getitem__, range(6)))
+    assert np.array_equal(np.stack(result), expected)
     with pytest.raises(IndexError):
         states[6]
 
@@ -508,8 +508,8 @@ def test_tasks_differ_in_words_tags_and_sets_of_labels():
         (words, [["O", "O", "B-X"], ["O", "O"]]),
         ([["New York", "is"], ["big", "a", "b"]], [["O", "B-X"], ["O", "O", "O"]]),
     ]
-    found = {fingerprint_task(Task.from_lists(*lists)) for lists in others}
-    assert len(found) == len(others)
+    result = {fingerprint_task(Task.from_lists(*lists)) for lists in others}
+    assert len(result) == len(others)
     texts, labels = ["a", "b"], [["x"], ["x", "y"]]
     several = [fingerprint_task(Task.from_lists(texts, some)) for some in (labels, labels[::-1])]
     assert several[0] != several[1] == fingerprint_task(Task.from_lists(texts, labels[::-1]))

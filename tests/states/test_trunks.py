@@ -68,11 +68,11 @@ def expected(encoder, tokens, rows, cut, reads=None):
 def check(kept, encoder, tokens, rows=ROWS, tolerance=2e-5):
     """Compare all that a trunk gives for some rows with a pass to the cut."""
     state, mask = expected(encoder, tokens, rows, kept.cut, kept.reads)
-    found = kept.states(rows)
-    assert found.shape == state.shape
-    assert found.dtype == torch.float32
-    assert found.isfinite().all()
-    torch.testing.assert_close(found[mask], state[mask], rtol=tolerance, atol=tolerance)
+    result = kept.states(rows)
+    assert result.shape == state.shape
+    assert result.dtype == torch.float32
+    assert result.isfinite().all()
+    torch.testing.assert_close(result[mask], state[mask], rtol=tolerance, atol=tolerance)
 
 
 def passes(encoder):
@@ -91,11 +91,11 @@ def test_states_are_those_of_a_pass_to_the_cut(family, reads):
     tokens = family.tokenize(TEXTS)
     for cut in range(family.blocks + 1):
         computed = run_trunk(family, tokens, cut, reads=reads)
-        found = run_trunk(family, tokens, cut, reads=reads)
+        result = run_trunk(family, tokens, cut, reads=reads)
         never = run_trunk(family, tokens, cut, reads=reads, limit=0)
-        assert (computed.cached, found.cached, never.cached) == (False, True, False)
-        assert (computed.kept, found.kept, never.kept) == (True, True, False)
-        for one in (computed, found, never):
+        assert (computed.cached, result.cached, never.cached) == (False, True, False)
+        assert (computed.kept, result.kept, never.kept) == (True, True, False)
+        for one in (computed, result, never):
             check(one, family, tokens)
             check(one, family, tokens, np.array([16]))
 
@@ -124,8 +124,8 @@ def test_bfloat16_takes_two_bytes_a_number(tiny):
         run_trunk(low, tokens, 2, limit=0),
     ):
         check(kept, low, tokens, tolerance=0.05)
-        found = kept.states(ROWS)
-        assert torch.equal(found, found.bfloat16().float())
+        result = kept.states(ROWS)
+        assert torch.equal(result, result.bfloat16().float())
     (entry,) = list_cache()
     assert entry.path.stat().st_size == 2 * 16 * len(tokens.ids)
 
@@ -255,12 +255,12 @@ def test_other_tokens_cuts_precisions_and_versions_have_their_own_entries(
         replace(tokens, offsets=offsets),
         encoder.tokenize(TEXTS[:-1]),
     ]
-    found = [run_trunk(encoder, one, 2) for one in (tokens, *others)]
-    found += [run_trunk(encoder, tokens, 1), run_trunk(encoder, tokens, 2, reads="first")]
-    found.append(run_trunk(Encoder.load(tiny, precision="bfloat16"), tokens, 2))
+    result = [run_trunk(encoder, one, 2) for one in (tokens, *others)]
+    result += [run_trunk(encoder, tokens, 1), run_trunk(encoder, tokens, 2, reads="first")]
+    result.append(run_trunk(Encoder.load(tiny, precision="bfloat16"), tokens, 2))
     monkeypatch.setattr(fingerprints, "version", lambda _: "another")
-    found.append(run_trunk(encoder, tokens, 2))
-    assert [one.cached for one in found] == [False] * 9
+    result.append(run_trunk(encoder, tokens, 2))
+    assert [one.cached for one in result] == [False] * 9
     assert len(list_cache()) == 9
 
 
@@ -333,11 +333,11 @@ def test_a_killed_run_leaves_nothing_that_could_be_taken_for_an_entry(tiny, enco
 def lost(encoder, tokens, **options):
     """Check that states are right though they cannot be kept; returns the warning."""
     for reads in (None, "first"):
-        found = run_trunk(encoder, tokens, 2, reads=reads, **options)
-        assert (found.kept, found.cached, found.bytes) == (False, False, 0)
-        check(found, encoder, tokens)
-    assert "\n" not in str(found.warning)
-    return found.warning
+        result = run_trunk(encoder, tokens, 2, reads=reads, **options)
+        assert (result.kept, result.cached, result.bytes) == (False, False, 0)
+        check(result, encoder, tokens)
+    assert "\n" not in str(result.warning)
+    return result.warning
 
 
 def test_a_cache_that_is_off_holds_nothing_and_says_nothing(encoder, tokens):
@@ -477,13 +477,13 @@ def test_several_processes_compute_a_part_each(tiny, tokens, monkeypatch, cache,
         return numbers(self, rows)
 
     monkeypatch.setattr(trunks.TrunkSource, "numbers", noting)
-    found = together(size, lambda one, team: run_trunk(one, tokens, 2, group=team), tiny)
-    assert all(one.kept and not one.cached for one in found)
-    assert found[0].path.read_bytes() == expected
+    result = together(size, lambda one, team: run_trunk(one, tokens, 2, group=team), tiny)
+    assert all(one.kept and not one.cached for one in result)
+    assert result[0].path.read_bytes() == expected
     assert sorted(np.concatenate(computed)) == list(range(len(tokens)))
     computed.clear()
-    found = together(size, lambda one, team: run_trunk(one, tokens, 2, group=team), tiny)
-    assert all(one.cached for one in found) and not computed
+    result = together(size, lambda one, team: run_trunk(one, tokens, 2, group=team), tiny)
+    assert all(one.cached for one in result) and not computed
     assert not list(cache.rglob(".*"))
 
 
@@ -497,13 +497,13 @@ def test_a_process_that_cannot_write_leaves_all_without(tiny, tokens, monkeypatc
         write(team, *given)
 
     monkeypatch.setattr(trunks, "_write_part", full)
-    found = together(2, lambda one, team: run_trunk(one, tokens, 2, group=team), tiny)
-    assert not any(one.kept for one in found)
-    assert all("No space left" in one.warning for one in found)
+    result = together(2, lambda one, team: run_trunk(one, tokens, 2, group=team), tiny)
+    assert not any(one.kept for one in result)
+    assert all("No space left" in one.warning for one in result)
     assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
 def test_a_first_process_without_room_leaves_all_without(tiny, tokens):
-    found = together(2, lambda one, team: run_trunk(one, tokens, 2, limit=1, group=team), tiny)
-    assert not any(one.kept for one in found)
-    assert "the cache may hold" in found[0].warning
+    result = together(2, lambda one, team: run_trunk(one, tokens, 2, limit=1, group=team), tiny)
+    assert not any(one.kept for one in result)
+    assert "the cache may hold" in result[0].warning

@@ -71,8 +71,8 @@ class Comparison:
             "pooling": self.settings["pooling"],
             "examples": self.examples,
             "settings": dict(self.settings),
-            "maps": [dict(one) for one in self.maps],
-            "clusters": [dict(one) for one in self.clusters],
+            "maps": [dict(each) for each in self.maps],
+            "clusters": [dict(each) for each in self.clusters],
             "warnings": list(self.warnings),
             "seconds": dict(self.seconds),
         }
@@ -123,7 +123,7 @@ def compare(
     wanted = [models] if isinstance(models, Encoder | str | Path) else list(models)
     if not wanted:
         raise InputError("no model to compare; give at least one")
-    if not all(isinstance(one, Encoder | str | Path) for one in wanted):
+    if not all(isinstance(model, Encoder | str | Path) for model in wanted):
         raise InputError("a model is an Encoder, a folder or a hub id; load it with Encoder.load")
     task = task if isinstance(task, Task) else Task.load(task)
     split = _draw(task, request.examples, request.seed)
@@ -136,16 +136,16 @@ def compare(
     request = replace(request, pooling=pooling)
     with show_progress(progress) as show:
         read = [
-            _read(one, split, pooling, request.max_length, cache_limit, seconds, show)
-            for one in wanted
+            _read(model, split, pooling, request.max_length, cache_limit, seconds, show)
+            for model in wanted
         ]
         started = perf_counter()
-        maps = _map_pairs([one.states for one in read], show)
+        maps = _map_pairs([each.states for each in read], show)
         seconds["cka"] = perf_counter() - started
-    small = small_sample_warning(rows, max(one.states.shape[2] for one in read))
-    warned = [*task.warnings, *(warning for one in read for warning in one.warnings)]
+    small = small_sample_warning(rows, max(each.states.shape[2] for each in read))
+    warned = [*task.warnings, *(warning for each in read for warning in each.warnings)]
     result = Comparison(
-        models=tuple(one.model for one in read),
+        models=tuple(each.model for each in read),
         task={"name": task.name, "kind": task.kind, **({"words_used": rows} if words else {})},
         settings={
             **task.origin,
@@ -246,7 +246,7 @@ def _map_pairs(states: Sequence[States], show: Show) -> dict[tuple[int, int], Si
         )
         for number, (i, j) in enumerate(pairs, start=1)
     }
-    if all(value is None for one in maps.values() for line in one.biased for value in line):
+    if all(value is None for pair in maps.values() for line in pair.biased for value in line):
         raise InputError(
             "no state of any model varies over these examples, so there is nothing to compare; "
             "check which column is read as text"

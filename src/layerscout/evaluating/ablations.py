@@ -159,11 +159,11 @@ def predict_all(
         cuts = range(1, encoder.blocks) if "truncate" in ablations else ()
         by_edit = {"": ablated.truncated[-1]}
         by_edit |= {f"truncate:{s}": ablated.truncated[s] for s in cuts}
-        for number, one in enumerate(single):
-            extractor.show("judging edits", number, len(single), format_edits(one))
-            with edit(classifier, one, seed=seed):
+        for number, edits in enumerate(single):
+            extractor.show("judging edits", number, len(single), format_edits(edits))
+            with edit(classifier, edits, seed=seed):
                 logits = predict(encoder, classifier, data).numpy()
-            by_edit[format_edits(one)] = logits[:, columns]
+            by_edit[format_edits(edits)] = logits[:, columns]
     return Outputs(tokens, targets, ablated, by_edit)
 
 

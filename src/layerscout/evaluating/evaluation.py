@@ -171,7 +171,9 @@ def evaluate(
     encoder, classifier, columns, task = _load_tuned(model, task, edits, device, precision)
     if isinstance(original, str | Path):
         original = Encoder.load(original, device=device, precision=precision)
-    heads = [one for one in (encoder if request.tune_heads else None, original) if one is not None]
+    heads = [
+        each for each in (encoder if request.tune_heads else None, original) if each is not None
+    ]
     check_heads(heads, task, ablations, request)
     few = draw_head_examples(task, request.examples, request.seed) if heads else task
     with show_progress(progress) as show:
@@ -285,11 +287,11 @@ def _load_tuned(
 def _part_edits(edits: str | Sequence[str | Edit]) -> tuple[set[str], list[tuple[Edit, ...]]]:
     """Part the ablations from the edits that are judged one by one."""
     listed = [edits] if isinstance(edits, str) else list(edits)
-    ablations = {one for one in listed if isinstance(one, str) and one.strip() in ABLATIONS}
-    single = [make_edits(one) for one in listed if one not in ablations]
+    ablations = {name for name in listed if isinstance(name, str) and name.strip() in ABLATIONS}
+    single = [make_edits(each) for each in listed if each not in ablations]
     if not all(single):
         raise InputError("an edit is empty; leave it out, the whole model is always judged")
-    return {one.strip() for one in ablations}, list(dict.fromkeys(single))
+    return {name.strip() for name in ablations}, list(dict.fromkeys(single))
 
 
 def _list_settings(

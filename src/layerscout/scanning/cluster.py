@@ -86,9 +86,9 @@ class SpreadExtractor(Extractor):
         size = min(max(-(-len(rows) // PARTS), FEWEST), MOST)
         parts = []
         for at in range(0, len(rows), size):
-            some = slice(at, at + size)
-            of_part = None if classes is None else (classes[0][some], classes[1])
-            parts.append(Part(*narrow(split, rows[some]), of_part, keep))
+            span = slice(at, at + size)
+            of_part = None if classes is None else (classes[0][span], classes[1])
+            parts.append(Part(*narrow(split, rows[span]), of_part, keep))
         total: Extracted | None = None
         done, started = 0, perf_counter()
         with self.timed("forward"), closing(self.run(partial(read_part, self.job), parts)) as read:

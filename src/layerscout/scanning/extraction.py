@@ -166,7 +166,7 @@ class Extractor:
                 with self.timed("scores"):
                     if moments is None:
                         moments = Moments.empty(states.mean(dim=1), weights)
-                    rows = np.concatenate([tokens.find_outputs(some) for some in chunk])
+                    rows = np.concatenate([tokens.find_outputs(batch) for batch in chunk])
                     moments.add_(states, torch.from_numpy(labels[rows]))
         assert moments is not None, "there are texts"
         return moments

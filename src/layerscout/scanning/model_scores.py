@@ -69,7 +69,7 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
     held_out = take_rows(whole, rows)
     pooling = choose_probe_pooling(request, encoder, task.kind) or extractor.poolings[0]
     extracted = extractor.read(whole, rows, "scanning the held-out", keep=True)
-    states, held_out_states = (some.states[pooling] for some in (sampled.extracted, extracted))
+    states, held_out_states = (read.states[pooling] for read in (sampled.extracted, extracted))
     labels, metric = (sampled.split.labels, held_out.labels), _choose_judge(task, held_out)
     options: dict[str, Any] = {
         "metric": metric,

@@ -1,4 +1,4 @@
-"""What a scan found, with its files and the plans that follow from it."""
+"""The result of a scan, with its files and the plans that follow from it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a scan found; the content of `scan.json`.
+    """The result of a scan; the content of `scan.json`.
 
     Attributes:
         model: name, family, sizes and parameter counts.

@@ -141,7 +141,7 @@ def test_what_scores_share_is_computed_once(monkeypatch):
 
         return watched
 
-    monkeypatch.setattr("layerscout.scores.state.score_folds", watch("folds", folds.score_folds))
+    monkeypatch.setattr("layerscout.scores.folds.score_folds", watch("folds", folds.score_folds))
     monkeypatch.setattr(Centred, "of", watch("centred", Centred.of))
     monkeypatch.setattr(Sample, "leave_out", watch("parts", Sample.leave_out))
     for counts, parts in (((60, 50, 40), 1), ((60, 7, 40), 2), (COUNTS, 3)):

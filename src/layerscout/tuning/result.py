@@ -182,18 +182,24 @@ def make_result(
         "given": describe_given(tuning.request),
         "warnings": warnings,
     }
+    write = _choose_writer(tuning, trainable, model)
+    return Result(model, tuning.encoder.tokenizer, content, judged.predictions, write)
+
+
+def _choose_writer(
+    tuning: Tuning, trainable: TrainableModel, model: Any
+) -> Callable[[Path, str], None]:
+    """Return what writes the tuned model into a folder, with its card."""
     encoder, max_length = tuning.encoder, tuning.request.max_length
-    write: Callable[[Path, str], None]
     match tuning.saved_as:
         case "checkpoint":
             tokenizer, dtype = encoder.tokenizer, tuning.save_dtype
-            write = partial(export, model, tokenizer, max_length=max_length, dtype=dtype)
+            return partial(export, model, tokenizer, max_length=max_length, dtype=dtype)
         case "peft":
-            write = partial(save_peft, trainable, encoder, max_length=max_length)
+            return partial(save_peft, trainable, encoder, max_length=max_length)
         case "ours":
             options: dict[str, Any] = {"kind": tuning.task.kind, "head": tuning.head}
-            write = partial(save_trained, trainable, encoder, max_length=max_length, **options)
-    return Result(model, encoder.tokenizer, content, judged.predictions, write)
+            return partial(save_trained, trainable, encoder, max_length=max_length, **options)
 
 
 def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:

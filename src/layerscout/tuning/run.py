@@ -107,11 +107,7 @@ def tune(
     """
     # What can be refused is refused before any work.
     request = resolve_request(TuneRequest, plan, options, "plan")
-    checkpoints = checkpoints or {}
-    rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
-    cache_limit = int(check_number("cache_limit", cache_limit, rule, lambda n: n >= 0, remedy))
-    if measure not in get_args(Measure):
-        raise make_unknown_error("value of `measure`", str(measure), get_args(Measure))
+    checkpoints, cache_limit = checkpoints or {}, _check_numbers(cache_limit, measure)
     _check_places(request, checkpoints, snapshots, resume, track, Path(logs))
     first_process = make_accelerator().is_main_process
     progress = progress if first_process else False
@@ -136,8 +132,7 @@ def tune(
         for number, sweep in enumerate(tuning.sweeps, start=1):
             try:
                 splits = compute_trunk(tuning, sweep.choice.plan, show)
-                saved = checkpoints if number == 1 else {}
-                prefix = f"plan-{number}-"
+                saved, prefix = checkpoints if number == 1 else {}, f"plan-{number}-"
                 hooks = RunHooks(show, opened, track, Path(logs), saved, predicted, prefix)
                 tuned.append(train_plan(tuning, sweep, splits, hooks))
             except NothingFinishedError as error:
@@ -157,6 +152,14 @@ def tune(
         if opened is not None:  # locked until the result is saved
             opened = replace(opened, lock=lock.pop_all())
         return replace(result, snapshots=opened)
+
+
+def _check_numbers(cache_limit: Any, measure: str) -> int:
+    """Return the limit of the cache, checked as what is to be measured is."""
+    if measure not in get_args(Measure):
+        raise make_unknown_error("value of `measure`", str(measure), get_args(Measure))
+    rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
+    return int(check_number("cache_limit", cache_limit, rule, lambda size: size >= 0, remedy))
 
 
 def _check_places(

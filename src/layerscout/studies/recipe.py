@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from layerscout.errors import make_unknown_error
-from layerscout.scores import SCORES
+from layerscout.scores import RETIRED, SCORES
 from layerscout.studies.arguments import Metric, Rates, Strict
 
 # What grids that read tuned models take from those.
@@ -93,8 +93,9 @@ def list_places(name: str) -> tuple[str, ...]:
     Scores also have a value for every checkpoint, if the grid scans several.
     """
     kind, _, key = name.rpartition(":")
-    if key in SCORES and kind in ("", "rank"):
-        return (SCORES[key].of.removesuffix("s"), "checkpoint")
+    if (key in SCORES or key in RETIRED) and kind in ("", "rank"):
+        of = SCORES[key].of if key in SCORES else "states"
+        return (of.removesuffix("s"), "checkpoint")
     return ("checkpoint",) if kind == "deviation" else _PLACES.get(name, ())
 
 
@@ -147,7 +148,8 @@ def _check_measures(value: str | list[str]) -> str | list[str]:
     """Raise an error that names all measures if one of the names is none."""
     for name in list_names(value):
         kind, colon, key = name.rpartition(":")
-        scored = key in SCORES and (not colon or f"{kind}:{{score}}" in _SCORED)
+        known = key in SCORES or key in RETIRED  # studies that were run show these too
+        scored = known and (not colon or f"{kind}:{{score}}" in _SCORED)
         if not scored and name not in _PLAIN:
             raise ValueError(
                 str(make_unknown_error("measure", name, dict.fromkeys([*_PLAIN, *_SCORED])))

@@ -104,10 +104,7 @@ def tune(
         from layerscout.scanning import Scan
         from layerscout.states import is_first_process
 
-        formats = models.check_formats(running.export.split(",") if running.export else ())
-        _check_saved_whole(formats, request)
-        if running.push_to_hub is not None:
-            models.check_push(running.push_to_hub, overwrite=running.overwrite)
+        formats = _check_publishing(running, request)
         scanned = None if running.scan is None else Scan.load(running.scan)
         machine.settle_threads(quiet=printing.quiet)
         encoder = models.Encoder.load(model, device=machine.device, precision=machine.precision)
@@ -146,8 +143,11 @@ def tune(
         _report_next(result, output)
 
 
-def _check_saved_whole(formats: Sequence[str], request: TuneRequest) -> None:
-    """Raise for formats of what is not saved as a whole checkpoint, as far as the request says."""
+def _check_publishing(running: Running, request: TuneRequest) -> Sequence[str]:
+    """Return the formats to add; raise if they, or the hub, cannot take what will be saved."""
+    from layerscout import models
+
+    formats = models.check_formats(running.export.split(",") if running.export else ())
     method = request.method
     apart = isinstance(method, Method) and METHODS[method.name].saved == "apart"
     if formats and (apart or request.keep_adapter or request.classifier == "mean-linear"):
@@ -155,6 +155,9 @@ def _check_saved_whole(formats: Sequence[str], request: TuneRequest) -> None:
             "--export needs a whole checkpoint, but this tuning saves only the trained "
             "parameters; leave it out"
         )
+    if running.push_to_hub is not None:
+        models.check_push(running.push_to_hub, overwrite=running.overwrite)
+    return formats
 
 
 def _publish(

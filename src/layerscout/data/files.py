@@ -38,7 +38,7 @@ def find_suffix(path: Path) -> str:
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, line with its end) of a text file that must be clean UTF-8."""
     compressed = path.suffix.lower() == ".gz"
-    with reading(path), gzip.open(path) if compressed else path.open("rb") as file:
+    with reading(path), gzip.open(path, "rb") if compressed else path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
                 raise InputError(

@@ -171,9 +171,8 @@ def evaluate(
     encoder, classifier, columns, task = _load_tuned(model, task, edits, device, precision)
     if isinstance(original, str | Path):
         original = Encoder.load(original, device=device, precision=precision)
-    heads = [
-        each for each in (encoder if request.tune_heads else None, original) if each is not None
-    ]
+    tuned = encoder if request.tune_heads else None
+    heads = [each for each in (tuned, original) if each is not None]
     check_heads(heads, task, ablations, request)
     few = draw_head_examples(task, request.examples, request.seed) if heads else task
     with show_progress(progress) as show:
@@ -197,8 +196,7 @@ def evaluate(
     )
     known = [*encoder.notes, *origin.warn(task), *task.warnings]
     content = {
-        **_describe_result(result, metric, task, outputs),
-        "saved_as": "ours" if holds_trained(model) else "checkpoint",
+        **_describe_result(model, result, metric, task, outputs),
         "model": describe_model(encoder, task),
         "original": None if original is None else describe_model(original, task),
         "tuning": origin.tuning,
@@ -226,7 +224,7 @@ def _check_model(model: str | Path, *, trains: bool) -> None:
 
 
 def _describe_result(
-    result: EvaluationResult, metric: str, task: Task, outputs: Outputs
+    model: str | Path, result: EvaluationResult, metric: str, task: Task, outputs: Outputs
 ) -> dict[str, Any]:
     """Return what `evaluate.json` holds of the whole model."""
     training = task.train.labels
@@ -240,6 +238,7 @@ def _describe_result(
         "by_name": result.by_name,
         "majority": judge_majority(task.kind, metric, training, outputs.targets),
         "confusion": result.confusion,
+        "saved_as": "ours" if holds_trained(model) else "checkpoint",
     }
 
 

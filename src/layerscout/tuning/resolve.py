@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -158,11 +158,6 @@ def resolve(
     settings, head = _settle(request, task)
     _check_settings(settings, task)
     saved_as = _choose_format(method, head, request)
-    if request.save_dtype is not None and saved_as != "checkpoint":
-        raise InputError(
-            f"`save_dtype` ({request.save_dtype}) applies to a whole checkpoint, but this tuning "
-            "saves only the trained parameters, in float32; leave it out"
-        )
     encoder = _load_encoder(encoder, request, task, head)
     shape = encoder.shape(len(task.labels), task.kind, head)
     check_family(shape.family, method)
@@ -170,12 +165,9 @@ def resolve(
     score = request.score or (DEFAULT if scan is None else scan.leading_score())
     target = Target(encoder, task, shape, method, scan, score)
     warnings, scan_seconds = _check_sources(specs, target), None
-    if scan is None and any(
-        needs_scan(spec) or (is_auto(spec) and request.score) for spec in specs
-    ):
-        for spec in specs:
-            check_without_scan(spec, target)
-        scan = _make_scan(target, request, cache_limit, progress)
+    wants_scan = any(needs_scan(spec) or (is_auto(spec) and request.score) for spec in specs)
+    if scan is None and wants_scan:
+        scan = _make_scan(specs, target, request, cache_limit, progress)
         target, scan_seconds = replace(target, scan=scan), sum(scan.seconds.values())
     settled = [None if is_auto(spec) else settle_plan(spec, target) for spec in specs]
     training, validation = (
@@ -279,9 +271,15 @@ def _check_sources(specs: Sequence[PlanSpec], target: Target) -> list[str]:
 
 
 def _make_scan(
-    target: Target, request: TuneRequest, cache_limit: int, progress: bool | Show
+    specs: Sequence[PlanSpec],
+    target: Target,
+    request: TuneRequest,
+    cache_limit: int,
+    progress: bool | Show,
 ) -> Scan:
     """Scan the training examples; a score of blocks needs one of states for the best state."""
+    for spec in specs:
+        check_without_scan(spec, target)
     score = target.score
     with make_accelerator().main_process_first():  # the others find the states in the cache
         return scanning.scan(
@@ -373,10 +371,15 @@ def _list_sweeps(
 
 
 def _choose_format(method: Method, head: Classifier, request: TuneRequest) -> SavedAs:
-    match method.saved:
-        case "whole":
-            return "checkpoint" if head == "family" else "ours"
-        case "merged":
-            return "peft" if request.keep_adapter else "checkpoint"
-        case "apart":
-            return "ours"
+    formats: Mapping[str, SavedAs] = {
+        "whole": "checkpoint" if head == "family" else "ours",
+        "merged": "peft" if request.keep_adapter else "checkpoint",
+        "apart": "ours",
+    }
+    saved_as = formats[method.saved]
+    if request.save_dtype is not None and saved_as != "checkpoint":
+        raise InputError(
+            f"`save_dtype` ({request.save_dtype}) applies to a whole checkpoint, but this tuning "
+            "saves only the trained parameters, in float32; leave it out"
+        )
+    return saved_as

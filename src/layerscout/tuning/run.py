@@ -109,8 +109,7 @@ def tune(
     request = resolve_request(TuneRequest, plan, options, "plan")
     checkpoints, cache_limit = checkpoints or {}, _check_numbers(cache_limit, measure)
     _check_places(request, checkpoints, snapshots, resume, track, Path(logs))
-    first_process = make_accelerator().is_main_process
-    progress = progress if first_process else False
+    progress = progress if make_accelerator().is_main_process else False
     tuning = resolve(request, encoder, task, scan, cache_limit, progress)
     _check_saved_epochs(checkpoints, tuning)
     # It reads all weights and examples, which every trial of a study would pay for.
@@ -118,13 +117,12 @@ def tune(
     training = None if about is None else name_training(about)
     if output is not None and training is not None and not overwrite:
         check_earlier_result(Path(output), training, resume=resume)
-    with ExitStack() as stack, ExitStack() as lock:
-        show = stack.enter_context(show_progress(progress))
+    with show_progress(progress) as show, ExitStack() as lock:
         device, predicted = tuning.encoder.device, expect_memory(tuning)
         before = measure_memory(device)
         warnings, opened = [*tuning.warnings, *warn_of_memory(device, predicted)], None
         if snapshots is not None and about is not None:
-            if first_process:
+            if make_accelerator().is_main_process:
                 lock.enter_context(lock_folder(Path(snapshots)))
             opened = _open_snapshots(Path(snapshots), tuning, about, resume, overwrite)
             warnings += opened.notes
@@ -149,9 +147,9 @@ def tune(
         judged = judge(tuning, tuned, model, measure)
         result = make_result(tuning, tuned, trainable, model, judged, memory, training, warnings)
         log_warnings(__name__, result.warnings)
-        if opened is not None:  # locked until the result is saved
-            opened = replace(opened, lock=lock.pop_all())
-        return replace(result, snapshots=opened)
+        # Locked until the result is saved.
+        kept = None if opened is None else replace(opened, lock=lock.pop_all())
+        return replace(result, snapshots=kept)
 
 
 def _check_numbers(cache_limit: Any, measure: str) -> int:

@@ -133,6 +133,14 @@ def test_only_what_the_plan_tunes_is_trained_and_copied(encoder):
     assert not any(p.requires_grad for p in encoder.model.parameters())
 
 
+def test_a_step_leaves_the_encoder_as_it_was(encoder):
+    before = {n: t.clone() for n, t in encoder.model.state_dict().items()}
+    model = make_classifier(encoder, make_plan("full", 4), LABELS).train()
+    model(**inputs_of(encoder), labels=torch.tensor([0, 1, 2, 0, 1])).loss.backward()
+    torch.optim.SGD(model.parameters(), lr=1.0).step()
+    assert all(torch.equal(before[n], t) for n, t in encoder.model.state_dict().items())
+
+
 def test_labels_and_kind(encoder):
     config = make_classifier(encoder, Plan((), 4), LABELS).config
     assert config.id2label == dict(enumerate(LABELS))

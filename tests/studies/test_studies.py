@@ -684,6 +684,23 @@ def test_a_trial_that_another_grid_has_is_kept_for_those_who_read_it(tiny, revie
     assert states == {"done"} and len(found.cells) == 3
 
 
+def test_models_that_failed_are_not_read(tiny, reviews, tmp_path, monkeypatch):
+    tune = runners.tune
+
+    def broken(*arguments, **options):
+        if options["seed"] == 1:
+            raise RuntimeError("it broke")
+        return tune(*arguments, **options)
+
+    monkeypatch.setattr(runners, "tune", broken)
+    grids = {"compared": GRIDS["compared"], "seen": GRIDS["seen"]}
+    wanted = recipe(tiny, reviews, axes={"plan": ["full"], "seed": [0, 1]}, grids=grids)
+    found, _ = run(wanted, tmp_path)
+    read = [cell for cell in found.cells if cell.grid != "tuned"]
+    assert [cell.values.get("seed") for cell in read] == [None, "0"]
+    assert {found.store.read(cell.trial.key)["status"] for cell in read} == {"done"}
+
+
 def test_models_of_other_plans_are_compared_apart(tiny, reviews, tmp_path):
     axes = {"plan": ["full", "top:1"], "seed": [0, 1]}
     grids = {"compared": {"verb": "compare", "of": "tuned"}}

@@ -255,7 +255,7 @@ def _folder(path: Path, sep: str | None) -> dict[str, Source]:
 
     Without any of these, files of one kind are parts of the training split.
     """
-    entries = sorted(path.iterdir())
+    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     files = [entry for entry in entries if is_known(entry)]
     names = {"train": ("train",), "validation": VALIDATION_NAMES, "test": ("test",)}
     matching = {

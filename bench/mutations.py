@@ -500,7 +500,7 @@ def seed(fault: Fault, tree: Path) -> None:
 def copy_tree(folder: str) -> Path:
     """Copy what the tests need."""
     tree = Path(folder) / "layerscout"
-    for name in ("src", "tests", "docs"):
+    for name in ("src", "tests", "docs", "bench"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tree)
     return tree

@@ -135,7 +135,7 @@ def _mark(sets: Iterable[Iterable[Any]], labels: Iterable[Any]) -> np.ndarray:
 
 
 def _read_predictions(path: Path) -> pd.DataFrame | None:
-    """Read the predictions of the model as it is, without edits; None where there is no file.
+    """Read the predictions of the model without edits; None if the file is missing.
 
     Files of earlier versions hold one split and do not name it.
     """

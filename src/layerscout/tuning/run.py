@@ -107,7 +107,7 @@ def tune(
     """
     # What can be refused is refused before any work.
     request = resolve_request(TuneRequest, plan, options, "plan")
-    checkpoints, cache_limit = checkpoints or {}, _check_numbers(cache_limit, measure)
+    checkpoints, cache_limit = checkpoints or {}, _check_limit_and_measure(cache_limit, measure)
     _check_places(request, checkpoints, snapshots, resume, track, Path(logs))
     progress = progress if make_accelerator().is_main_process else False
     tuning = resolve(request, encoder, task, scan, cache_limit, progress)
@@ -152,8 +152,8 @@ def tune(
         return replace(result, snapshots=kept)
 
 
-def _check_numbers(cache_limit: Any, measure: str) -> int:
-    """Return the limit of the cache, checked as what is to be measured is."""
+def _check_limit_and_measure(cache_limit: Any, measure: str) -> int:
+    """Return the cache limit as a whole number; raise if it or `measure` is invalid."""
     if measure not in get_args(Measure):
         raise make_unknown_error("value of `measure`", str(measure), get_args(Measure))
     rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
@@ -168,7 +168,7 @@ def _check_places(
     track: str | None,
     logs: Path,
 ) -> None:
-    """Raise if what is to be written does not exist, or cannot be written there."""
+    """Raise if a place cannot be written to, or nothing would be written there."""
     rates = request.learning_rate or ()
     if checkpoints and (len(request.seed) > 1 or len(rates) > 1 or request.against is not None):
         raise InputError(

@@ -28,9 +28,9 @@ from typing import Any, Literal, TypedDict
 
 from layerscout.plans.edits import Edit
 from layerscout.plans.methods import Method
+from layerscout.plans.options import Pooling
 from layerscout.plans.papers import Classifier
 from layerscout.plans.plan import Plan
-from layerscout.plans.request import Pooling
 from layerscout.plans.training import Batching, ClassWeights, Keep, Schedule
 '''
 

@@ -15,6 +15,7 @@ from inputs import expect_refused
 from layerscout.cli import app
 from layerscout.cli.options import flatten
 from layerscout.plans import (
+    COUNT,
     METHODS,
     CompareRequest,
     EvaluateRequest,
@@ -23,7 +24,6 @@ from layerscout.plans import (
     ScanRequest,
     TuneRequest,
     add_options,
-    check_for_whole_number,
     describe_given,
     explain_options,
     make_request,
@@ -90,7 +90,7 @@ def test_editors_know_every_option():
 class More(TuneRequest):
     """A tuning with one option more."""
 
-    brightness: int = option(3, check_for_whole_number(1))
+    brightness: int = option(3, COUNT)
     """How bright the blocks are."""
 
 

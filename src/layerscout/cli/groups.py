@@ -16,7 +16,7 @@ import typer
 from layerscout.cli.threads import advise_threads, limit_threads
 from layerscout.cluster import Cluster
 from layerscout.errors import DiskError, InputError, escape_controls
-from layerscout.plans import check_for_whole_number, check_options, option
+from layerscout.plans import COUNT, Options, option
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]
 Data = Annotated[
@@ -94,19 +94,15 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(Options):
     """What models run on."""
 
     precision: Literal["float32", "bfloat16", "float16", "auto"] = option("float32")
     """Precision of the forward pass; auto uses bfloat16 where it is faster."""
     device: str = option("auto")
     """Device for models: auto, cpu, cuda, cuda:1, mps, ..."""
-    threads: int | None = option(None, check_for_whole_number(1), shown="one per core")
+    threads: int | None = option(None, COUNT, shown="one per core")
     """Number of CPU threads."""
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_options(self)
 
     def settle_threads(self, *, quiet: bool) -> None:
         """Limit the threads; if all are taken, advise fewer where other processes need cores."""

@@ -37,9 +37,9 @@ from layerscout.errors import InputError
 from layerscout.plans import (
     METHODS,
     Method,
+    Options,
     TuneRequest,
     check_counts,
-    check_options,
     option,
 )
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Running:
+class Running(Options):
     """What is read, saved and reported while training; see `layerscout.tune`."""
 
     scan: str | None = option(None)
@@ -72,7 +72,7 @@ class Running:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        check_options(self)
+        super().__post_init__()
         if self.private and self.push_to_hub is None:
             raise InputError("--private needs --push-to-hub, which is not given; leave it out")
 

@@ -1,15 +1,17 @@
-"""The rule of `auto`: where the head belongs, and the plan that is chosen under a budget."""
+"""The rule of `auto`: where the head belongs, the plan chosen under a budget, and the others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from layerscout.errors import InputError, check_number
-from layerscout.plans.costs import Work, cost, full_cost
+from layerscout.errors import InputError
+from layerscout.plans.costs import Cost, Work, cost, full_cost
 from layerscout.plans.methods import FULL, Full, Method, apply_method, check_untied
+from layerscout.plans.options import BUDGET
 from layerscout.plans.plan import ModelShape, Plan, check_tied
+from layerscout.plans.strategies import make_plan
 
 # The share of its budget that "auto" spent on a scan at the most, as it was measured. At a tenth
 # and a quarter of full fine-tuning, nothing that a scan showed made up for what it took from the
@@ -90,7 +92,7 @@ def choose(
         InputError: if the budget is not in (0, 1], nothing fits into it, or the method needs blocks
             that share no weights.
     """
-    budget = check_budget(budget)
+    budget = BUDGET("budget", budget)
     check_untied(shape.family, shape.weights, method)
     shares = price_plans(shape, work, method)
     plan = find_nearest(shares, named.state, budget)
@@ -108,16 +110,6 @@ def choose(
         place = f"(no head nearer to state {named.state} fits the budget, {_percent(budget)})"
     share = f"{plan.notation} needs {_percent(shares[plan])} of full fine-tuning"
     return Choice(plan, plan.notation, f"{named.reason}; {share} {place}")
-
-
-def check_budget(budget: float) -> float:
-    """Return the budget of "auto".
-
-    Raises:
-        InputError: if it is not in (0, 1].
-    """
-    rule = "a share of full fine-tuning's training FLOPs, above 0 and up to 1"
-    return check_number("budget", budget, rule, lambda share: 0 < share <= 1, "0.5 is half of them")
 
 
 def price_plans(shape: ModelShape, work: Work, method: Method) -> dict[Plan, float]:
@@ -168,3 +160,99 @@ def _is_tied(shape: ModelShape) -> bool:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
+
+
+# --- The list of strategies -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ListedStrategy:
+    """A strategy with its cost.
+
+    Attributes:
+        strategy: as `make_plan` reads it.
+        plan: what it stands for.
+        cost: of the plan.
+        relative: training FLOPs over those of full fine-tuning.
+        efficient: whether `choose` takes this plan when the budget is just its cost.
+        state: the state it is built on: ℓ*, the middle one, or where the head reads.
+    """
+
+    strategy: str
+    plan: Plan
+    cost: Cost
+    relative: float
+    efficient: bool
+    state: int
+
+
+def list_strategies(
+    shape: ModelShape,
+    work: Work,
+    best: int | None,
+    ranking: Sequence[float | None] | None = None,
+    extra: Iterable[str] = (),
+    method: Method = FULL,
+    named: int | None = None,
+) -> list[ListedStrategy]:
+    """List the strategies worth a look for a model, the dearest first and equal plans once.
+
+    Plans that tune shared weights in some blocks only are left out, and so are those that tune no
+    block where the method is for blocks.
+
+    Args:
+        shape: the model.
+        work: the data and the epochs.
+        best: ℓ*, or None.
+        ranking: a block score's values, as `make_plan` takes them.
+        extra: strategies to list besides, tied weights or not.
+        method: how the blocks are tuned.
+        named: the state that `choose` is given; ℓ* unless it is another.
+
+    Raises:
+        InputError: if the method needs blocks that share no weights, or does nothing with a
+            strategy that is requested.
+    """
+    check_untied(shape.family, shape.weights, method)
+    shares, state = (
+        price_plans(shape, work, method),
+        named or best or choose_head_state(shape.blocks),
+    )
+    full = full_cost(shape, work).train
+    ranked = sum(value is not None for value in ranking or ())
+
+    def make(strategy: str) -> Plan:
+        plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
+        return apply_method(plan, method, shape.blocks)
+
+    listed: dict[Plan, ListedStrategy] = {}
+    for strategy in (*_worth_listing(shape.blocks, best, ranked), *extra):
+        plan = make(strategy)
+        idle = not plan.tuned and not isinstance(method, Full)
+        if plan in listed or (strategy not in extra and (idle or not is_possible(plan, shape))):
+            continue
+        counted = cost(plan, shape, work, method)
+        relative = counted.train / full
+        efficient = find_nearest(shares, state, relative) == plan
+        built_on = {"best": best, "middle": shape.blocks // 2 + 1}.get(strategy.split("-")[0])
+        listed[plan] = ListedStrategy(
+            strategy, plan, counted, relative, efficient, built_on or plan.head
+        )
+    return sorted(listed.values(), key=lambda option: -option.relative)
+
+
+def _worth_listing(blocks: int, best: int | None, ranked: int) -> Iterator[str]:
+    """Name strategies, with so many blocks ranked; the first name of a plan is what is shown."""
+    yield "full"
+    few = range(1, min(3, blocks) + 1)
+    if best is not None and best < blocks:
+        yield "best-up"
+        yield from (f"best-up:{k}@{place}" for k in few for place in ("top", "head"))
+    yield from (f"top:{k}" for k in few)
+    if best is not None:
+        counts = (*few[:best], "all")
+        yield from (f"best-down:{k}@{place}" for k in counts for place in ("top", "best"))
+        yield f"head:{best}"
+    yield from (f"middle-down:{k}@{place}" for k in few for place in ("top", "middle"))
+    yield from (f"rank:{k}" for k in few[:ranked])
+    yield f"head:{blocks}"

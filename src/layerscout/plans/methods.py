@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from layerscout.errors import InputError, make_unknown_error
-from layerscout.plans.options import check_for_number, check_for_whole_number, check_options, option
+from layerscout.plans.options import COUNT, RATE, Options, check_known, option
 from layerscout.plans.plan import Plan
 
 # What is left of a training: the blocks with their own weights; the same, once what was trained is
@@ -33,14 +34,14 @@ class Full:
 
 
 @dataclass(frozen=True)
-class Adapter:
+class Adapter(Options):
     """Bottleneck adapters, two in each block, with the norms of the blocks. Houlsby et al. 2019.
 
     Each adds up(dropout(relu(down(x)))) to x, once what attention gave is projected and once what
     the feed-forward layers gave, in both cases before it is added to what went round them.
     """
 
-    bottleneck: int = option(256, check_for_whole_number(1, remedy="256 is usual"))
+    bottleneck: int = option(256, partial(COUNT, remedy="256 is usual"))
     """Width of the adapter's bottleneck."""
     adapter_init: Literal["bert", "identity"] = option("bert")
     """How adapters start: bert draws both projections from N(0, 0.02²) (Xie et al. 2022, App. B.2);
@@ -51,18 +52,14 @@ class Adapter:
     rate: ClassVar[float | None] = 3e-4
     words: ClassVar[str] = " with adapters (bottleneck {bottleneck})"
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_options(self)
-
 
 @dataclass(frozen=True)
-class LoRA:
+class LoRA(Options):
     """Low-rank changes of every linear layer of the blocks, by peft; merged when it is done."""
 
-    rank: int = option(8, check_for_whole_number(1, remedy="8 is usual"))
+    rank: int = option(8, partial(COUNT, remedy="8 is usual"))
     """Rank of LoRA's matrices."""
-    lora_alpha: float = option(16.0, check_for_number("above 0", lambda alpha: alpha > 0))
+    lora_alpha: float = option(16.0, RATE)
     """Scale of LoRA's updates, which are multiplied by alpha / rank."""
     name: ClassVar[str] = "lora"
     saved: ClassVar[Saved] = "merged"
@@ -70,26 +67,18 @@ class LoRA:
     rate: ClassVar[float | None] = 5e-4
     words: ClassVar[str] = " with LoRA (rank {rank})"
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_options(self)
-
 
 @dataclass(frozen=True)
-class PrefixTuning:
+class PrefixTuning(Options):
     """Trainable keys and values that the attention of the blocks sees before those of the text."""
 
-    virtual_tokens: int = option(16, check_for_whole_number(1, remedy="16 is usual"))
+    virtual_tokens: int = option(16, partial(COUNT, remedy="16 is usual"))
     """Number of virtual tokens in each block."""
     name: ClassVar[str] = "prefix-tuning"
     saved: ClassVar[Saved] = "apart"
     untied: ClassVar[bool] = True
     rate: ClassVar[float | None] = 1e-2
     words: ClassVar[str] = " with prefix-tuning ({virtual_tokens} virtual tokens)"
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_options(self)
 
 
 FULL = Full()
@@ -131,9 +120,7 @@ def make_method(method: Method | str, **options: Any) -> Method:
 
 def check_method(name: str, value: Any) -> Any:
     """Check the name of a method, which becomes one together with its options."""
-    if not isinstance(value, Method) and value not in METHODS:
-        raise make_unknown_error("method", str(value), METHODS)
-    return value
+    return value if isinstance(value, Method) else check_known(name, value, METHODS)
 
 
 def apply_method(plan: Plan, method: Method, blocks: int) -> Plan:

@@ -11,7 +11,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from itertools import pairwise
@@ -112,15 +112,18 @@ def check_option(kind: Any, name: str, value: Any) -> Any:
     return value
 
 
-def check_options(request: Any) -> None:
-    """Check every option of a request; numbers of other libraries become Python's.
+class Options:
+    """A frozen dataclass of options; each value is checked when it is made."""
 
-    Raises:
-        InputError: at the first value that is not allowed.
-    """
-    for name in options_of(type(request)):
-        checked = check_option(type(request), name, getattr(request, name))
-        object.__setattr__(request, name, checked)
+    def __post_init__(self) -> None:
+        """Check every option; numbers of other libraries become Python's.
+
+        Raises:
+            InputError: at the first value that is not allowed.
+        """
+        for name in options_of(type(self)):
+            checked = check_option(type(self), name, getattr(self, name))
+            object.__setattr__(self, name, checked)
 
 
 def make_request(kind: type[T], given: Mapping[str, Any]) -> T:
@@ -192,23 +195,18 @@ def add_options(kind: type[Any]) -> Callable[[T], T]:
 # --- Checks --------------------------------------------------------------------------------------
 
 
-def check_for_whole_number(low: int, high: int | None = None, remedy: str = "") -> Check:
-    """Return the check for whole numbers from `low` to `high`."""
-    return lambda name, value: check_integer(name, value, low, high, remedy)
-
-
-def check_for_number(rule: str, fits: Callable[[float], bool], remedy: str = "") -> Check:
-    """Return the check for finite numbers that fit; `rule` says in words which do."""
-    return lambda name, value: check_number(name, value, rule, fits, remedy)
+def check_known(name: str, value: Any, known: Collection[str]) -> str:
+    """Check that a value is one of the names of a table."""
+    if value not in known:
+        raise make_unknown_error(name, str(value), known)
+    return str(value)
 
 
 def check_metric_name(name: str, value: Any) -> str:
     """Check the name of a metric of any kind of task; whether it fits the task shows later."""
     from layerscout.data import METRICS  # imports numpy, which would slow `--help` by a third
 
-    if value not in METRICS:
-        raise make_unknown_error("metric", str(value), METRICS)
-    return str(value)
+    return check_known(name, value, METRICS)
 
 
 def check_count(name: str, value: Any, *, words: Sequence[str]) -> int | str:
@@ -265,8 +263,42 @@ def read_numbers(name: str, text: str, read: type[int] | type[float] = int) -> l
 
 
 # Checks that several requests share.
-RATE = check_for_number("above 0", lambda rate: rate > 0)
-SEED = check_for_whole_number(0, 2**63 - 1)
-LENGTH = check_for_whole_number(1)
-COUNT_OR_ALL = partial(check_count, words=("all",))
+COUNT = partial(check_integer, low=1)
+RATE = partial(check_number, rule="above 0", fits=lambda rate: rate > 0)
 RATES = partial(check_several, check=RATE, read=float)
+SEED = partial(check_integer, low=0, high=2**63 - 1)
+COUNT_OR_ALL = partial(check_count, words=("all",))
+BUDGET = partial(
+    check_number,
+    rule="a share of full fine-tuning's training FLOPs, above 0 and up to 1",
+    fits=lambda share: 0 < share <= 1,
+    remedy="0.5 is half of them",
+)
+
+# --- What several requests take ------------------------------------------------------------------
+
+Pooling = Literal["mean", "last", "cls", "first"]
+
+# Which token the head of a classifier reads: the first one, or the last one that is not padding.
+ReadToken = Literal["first", "last"]
+
+
+def first_state(pooling: Pooling) -> int:
+    """Return the first state that can differ between texts.
+
+    The first token is the same in all of them, and so is its embedding: cls has no state 0.
+    """
+    return 1 if pooling == "cls" else 0
+
+
+def usual_pooling(reads: ReadToken | None, *, words: bool = False) -> Pooling:
+    """Return the pooling that a scan has unless another one is given.
+
+    A decoder's tokens see only what stands before them, so that the last one alone has seen the
+    whole text; docs/measured/decoders.md compares the poolings.
+
+    Args:
+        reads: the token that the head of the model's family reads.
+        words: whether it is the tokens of a word that are pooled.
+    """
+    return "last" if reads == "last" and not words else "mean"

@@ -17,7 +17,6 @@ from layerscout.errors import InputError, make_unknown_error
 from layerscout.plans import (
     CompareRequest,
     EvaluateRequest,
-    Permute,
     ScanRequest,
     TuneRequest,
     arrange,
@@ -303,5 +302,5 @@ def _draw_orders(number: int, blocks: int) -> list[int]:
     draw = itertools.count()
     while len(seeds) < wanted:
         seed = next(draw)
-        seeds.setdefault(arrange((Permute(seed),), blocks).order, seed)
+        seeds.setdefault(arrange(make_edits(f"permute:{seed}"), blocks).order, seed)
     return list(seeds.values())

@@ -61,30 +61,43 @@ def write_card(content: Mapping[str, Any]) -> str:
     Args:
         content: what `result.json` holds.
     """
-    task = content["task"]
-    facts = "\n".join(f"- {name}: {fact}" for name, fact in _list_facts(content).items())
-    return f"""---
-{_describe_for_hub(content)}
----
+    import jinja2
 
-# {_escape(_find_name(content["model"]))} tuned on {_escape(task["name"])}
+    model, task, settings = content["model"], content["task"], content["settings"]
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("layerscout.reporting", "."),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"escape_markdown": _escape, "json": json.dumps}
+    # A folder is named by its last part alone, since the card may be published.
+    name = model["name"] if model["revision"] is not None else Path(model["name"]).name
+    number, unit = settings["epochs"], "epoch"
+    if settings["max_steps"] is not None:
+        number, unit = settings["max_steps"], "step"
+    return environment.get_template("card.md").render(
+        content,
+        name=name,
+        metadata=_describe_for_hub(content, name),
+        predicted=_say_what_is_predicted(task),
+        by_what=_say_by_what(content),
+        examples=count_examples(task),
+        run=content["runs"][content["kept"]],
+        kept_epoch=content[content["keep"]]["epoch"],
+        length=f"{number:,} {unit}{'s' if number > 1 else ''}",
+        speed=describe_speed(content),
+        figures=_show_figures(content),
+        stride=overlap_windows(settings["max_length"]),
+    )
 
-{facts}
 
-{_show_figures(content)}
-```python
-{_show_usage(content)}
-```
-
-Made by layerscout {content["layerscout"]}.
-"""
-
-
-def _describe_for_hub(content: Mapping[str, Any]) -> str:
+def _describe_for_hub(content: Mapping[str, Any], base: str) -> str:
     """Write what the hub reads of a card: the base, the task, and every metric by its name."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    model, task, test = content["model"], content["task"], content.get("test")
+    task, test = content["task"], content.get("test")
     tag = TAGS.get(task["kind"], "text-classification")
     name, hub = _escape(task["name"]), content["settings"].get("hub")
     results = [
@@ -100,15 +113,14 @@ def _describe_for_hub(content: Mapping[str, Any]) -> str:
         for key, value in choose_judged_split(content)["metrics"].items()
         if isfinite(value)
     ]
+    libraries = {"ours": "layerscout", "peft": "peft"}
     data = ModelCardData(
-        library_name={"ours": "layerscout", "peft": "peft"}.get(
-            content["saved_as"], "transformers"
-        ),
+        library_name=libraries.get(content["saved_as"], "transformers"),
         pipeline_tag=tag,
-        base_model=None if model["revision"] is None else model["name"],  # a folder is not there
+        base_model=None if content["model"]["revision"] is None else base,  # a folder is not there
         datasets=None if hub is None else ["/".join(hub.split("/")[:2])],  # not of files
         tags=["layerscout"],
-        model_name=f"{_escape(_find_name(model))} tuned on {name}",
+        model_name=f"{_escape(base)} tuned on {name}",
         eval_results=results,
     )
     return data.to_yaml().strip()
@@ -117,14 +129,14 @@ def _describe_for_hub(content: Mapping[str, Any]) -> str:
 def _show_figures(content: Mapping[str, Any]) -> str:
     """Show every metric and every label, of the test examples if there are any."""
     test, chosen = content.get("test"), list_chosen(content)
-    examples = name_examples(content["task"]["kind"])
+    kind, classes = content["task"]["kind"], content["task"]["labels"]
+    examples = name_examples(kind)
     if test is not None:
         counted = f"{test['examples']:,} test {examples}, which were not used to choose anything"
     else:
         counted = f"{content['settings']['validation_examples']:,} validation {examples}"
         counted += f", which were also used to choose {' and '.join(chosen)}" if chosen else ""
     shown = choose_judged_split(content)
-    classes, kind = content["task"]["labels"], content["task"]["kind"]
     # Of over two classes `f1` is `macro_f1`, and stands here once.
     metrics = {name_metric(key, classes): value for key, value in shown["metrics"].items()}
     if shown.get("majority") is not None and kind != "regression":
@@ -140,56 +152,15 @@ def _show_figures(content: Mapping[str, Any]) -> str:
     return text
 
 
-def _list_facts(content: Mapping[str, Any]) -> dict[str, str]:
-    model, task, plan, settings = (content[key] for key in ("model", "task", "plan", "settings"))
-    run, kept = content["runs"][content["kept"]], content[content["keep"]]
-    parameters, flops = content["parameters"], content["flops"]
-    removed = model["blocks"] - plan["head"]
-    tuned = ", ".join(map(str, plan["tuned"])) or "none"
-    inputs = f"inputs cut at {settings['max_length']} tokens"
-    if task["kind"] == "token_classification":
-        inputs = f"read in windows of at most {settings['max_length']} tokens"
-    batches = f"batches of {settings['batch_size']}"
-    if (each := settings["accumulation"] or 1) > 1:
-        batches += f", {each} a step"
-    rates = f"learning rate {run['learning_rate']:g}"
-    if plan["tuned"] and settings.get("head_learning_rate") is not None:
-        rates += f" (head: {settings['head_learning_rate']:g})"
-    number, unit = settings["epochs"], "epoch"
-    if settings["max_steps"] is not None:
-        number, unit = settings["max_steps"], "step"
-    length = f"{number:,} {unit}{'s' if number > 1 else ''}"
-    facts = {
-        "Made from": f"{_escape(_find_name(model))} ({model['family']}, {model['blocks']} blocks)",
-        "Task": f"{_escape(task['name'])}, {_say_what_is_predicted(task)}",
-        **({"Blocks edited first": model["editing"]["edits"]} if model["editing"] else {}),
-        "Plan": f"{plan['notation']}: blocks tuned: {tuned}{_say_by_what(content)}; the head reads "
-        f"state {plan['head']}"
-        + (f"; removed above it: {removed} of {model['blocks']} blocks" if removed else ""),
-        "Chosen because": _escape(plan["reason"]),
-        "Parameters": f"{parameters['total']:,}, of which {parameters['trainable']:,} were trained",
-        "Training": f"{count_examples(task)}, {inputs}, {batches}, {rates}, "
-        f"seed {run['seed']}; epoch {kept['epoch']} of {settings['epochs']} kept",
-        "Cost": f"{flops['train']:.3g} FLOPs (counted, not measured) for "
-        f"{length}, {flops['train'] / flops['full_train']:.0%} of full fine-tuning; inference "
-        f"{flops['inference'] / flops['full_inference']:.0%}",
-    }
-    if speed := describe_speed(content):
-        facts["Speed"] = f"{speed}, on the machine that trained it"
-    return facts
-
-
 def _say_what_is_predicted(task: Mapping[str, Any]) -> str:
-    if task["kind"] == "regression":
-        return "a number"
-    if task["kind"] == "multiple_choice":
-        return f"one of {task['choices']} choices"
     labels = ", ".join(map(_escape, task["labels"]))
-    if task["kind"] == "multi_label_classification":
-        return f"any number of labels out of {labels}"
-    if task["kind"] == "token_classification":
-        return f"a label for every word: {labels}"
-    return f"classes {labels}"
+    words = {
+        "regression": "a number",
+        "multiple_choice": f"one of {task.get('choices')} choices",
+        "multi_label_classification": f"any number of labels out of {labels}",
+        "token_classification": f"a label for every word: {labels}",
+    }
+    return words.get(task["kind"], f"classes {labels}")
 
 
 def _escape(text: str) -> str:
@@ -197,102 +168,3 @@ def _escape(text: str) -> str:
     straight = re.sub("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", "", str(text))
     escaped = html.escape(" ".join(straight.split()), quote=False)
     return re.sub(r"([\\`*_\[\]#~])", r"\\\1", escaped).replace("|", "&#124;")
-
-
-def _show_usage(content: Mapping[str, Any]) -> str:
-    """Show how to load the model and ask it, with inputs cut as they were in tuning."""
-    task, max_length = content["task"], content["settings"]["max_length"]
-    if content["saved_as"] == "ours":
-        return """import layerscout
-from transformers import AutoTokenizer
-
-model = layerscout.load("path/to/this/folder")  # the base model with the trained parameters
-tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")"""
-    if content["saved_as"] == "peft":
-        return _usage_of_peft(content)
-    if task["kind"] == "multiple_choice":
-        return _usage_of_choices(task["choices"])
-    if task["kind"] == "token_classification":
-        return _usage_of_words(max_length)
-    text = '"some text"'
-    if "text_pair" in task["columns"]:
-        text = '{"text": "some text", "text_pair": "its second text"}'
-    if task["kind"] == "multi_label_classification":
-        return _usage_of_several(text, tuned=content["thresholds"] is not None)
-    name = "score" if task["kind"] == "regression" else "classify"
-    return f"""from transformers import pipeline
-
-{name} = pipeline("text-classification", "path/to/this/folder")
-{name}({text}, truncation=True)  # cut at {max_length} tokens, as in tuning"""
-
-
-def _usage_of_words(max_length: int) -> str:
-    # Only the first token of a word was trained to carry its label. Without a stride the library
-    # leaves out what follows the first window.
-    stride = overlap_windows(max_length)
-    return f"""from transformers import pipeline
-
-label = pipeline(
-    "token-classification",
-    "path/to/this/folder",
-    aggregation_strategy="first",
-    stride={stride},  # long texts in windows, as in tuning
-)
-label("some text")"""
-
-
-def _usage_of_several(text: str, *, tuned: bool) -> str:
-    # The library notes thresholds in config.json but does not look at them.
-    read = "\nthresholds = classify.model.config.thresholds" if tuned else ""
-    least = 'thresholds[one["label"]]' if tuned else "0.5"
-    return f"""from transformers import pipeline
-
-classify = pipeline("text-classification", "path/to/this/folder", top_k=None)
-[scores] = classify([{text}], truncation=True)  # cut as in tuning{read}
-labels = [one["label"] for one in scores if one["score"] > {least}]"""
-
-
-def _usage_of_peft(content: Mapping[str, Any]) -> str:
-    task, head = content["task"], content["plan"]["head"]
-    outputs = len(task["labels"]) or 1
-    names = {"multiple_choice": "MultipleChoice", "token_classification": "TokenClassification"}
-    kind = names.get(task["kind"], "SequenceClassification")
-    several = task["kind"] == "multi_label_classification"
-    problem = '\n    problem_type="multi_label_classification",' if several else ""
-    return f"""from peft import PeftModel
-from transformers import AutoModelFor{kind}, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
-base = AutoModelFor{kind}.from_pretrained(
-    {json.dumps(_find_name(content["model"]))},
-    num_hidden_layers={head},
-    num_labels={outputs},{problem}
-    pad_token_id=tokenizer.pad_token_id,
-)
-model = PeftModel.from_pretrained(base, "path/to/this/folder")"""
-
-
-def _usage_of_choices(choices: int) -> str:
-    # An export for multiple choice does not load in pipeline("text-classification").
-    return f"""import torch
-from transformers import AutoModelForMultipleChoice, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
-model = AutoModelForMultipleChoice.from_pretrained("path/to/this/folder")
-choices = {json.dumps([f"choice {number}" for number in range(1, choices + 1)])}
-inputs = tokenizer(
-    ["some text"] * len(choices),
-    choices,
-    padding=True,
-    truncation=True,  # cut as in tuning
-    return_tensors="pt",
-)
-with torch.no_grad():
-    logits = model(**{{name: tensor[None] for name, tensor in inputs.items()}}).logits
-print(choices[logits.argmax()])"""
-
-
-def _find_name(model: Mapping[str, Any]) -> str:
-    """Name a model; a folder by its last part alone, since the card may be published."""
-    name = str(model["name"])
-    return Path(name).name if model["revision"] is None else name

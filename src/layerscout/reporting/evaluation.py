@@ -5,8 +5,8 @@ The content is that of `result.json` or `evaluate.json`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Mapping
+from itertools import takewhile, zip_longest
 from typing import Any
 
 from layerscout.data import REPEATED, name_metric
@@ -99,13 +99,15 @@ def have_one_class(content: Mapping[str, Any]) -> bool:
     return sum(map(any, content.get("confusion") or [])) == 1
 
 
-def count_removable(content: Mapping[str, Any]) -> int | None:
-    """Count the top blocks that the head as tuned can do without; None where that is unknown."""
+def count_removable(content: Mapping[str, Any]) -> int:
+    """Count the top blocks that the head as tuned can do without; 0 where that is unknown."""
     curve, majority = content["truncation"].get("untuned"), content["majority"] or 0.0
-    whole = content["metrics"][content["metric"]]
     if not curve or find_failure(content):
-        return None
-    return len(curve) - 1 - _find_shortest(curve, whole - LOST * (whole - majority))
+        return 0
+    whole = content["metrics"][content["metric"]]
+    enough = whole - LOST * (whole - majority)
+    below = reversed(curve[:-1])
+    return len([*takewhile(lambda value: value is not None and value >= enough, below)])
 
 
 def _describe_truncation(content: Mapping[str, Any]) -> list[str]:
@@ -114,16 +116,15 @@ def _describe_truncation(content: Mapping[str, Any]) -> list[str]:
     if not curve:
         return []
     name, removable, top = name_measure(content), count_removable(content), len(curve) - 1
-    shortest = top - (removable or 0)
-    if shortest == top:
+    if not removable:
         return [
             f"With the tuned head unchanged, no top block can be removed: without block {top} the "
             f"{name} is {format_number(curve[top - 1])}."
         ]
-    blocks = "top block" if shortest == top - 1 else f"{top - shortest} top blocks"
+    blocks = "top block" if removable == 1 else f"{removable} top blocks"
     return [
         f"With the tuned head unchanged, the {blocks} can be removed, and the {name} is still "
-        f"{format_number(curve[shortest])}."
+        f"{format_number(curve[top - removable])}."
     ]
 
 
@@ -138,14 +139,6 @@ def _describe_skips(content: Mapping[str, Any]) -> list[str]:
         f"Without one of its blocks, the {name_measure(content)} lies between "
         f"{format_number(low)} (block {worst}) and {format_number(high)} (block {least})."
     ]
-
-
-def _find_shortest(curve: Sequence[float | None], enough: float) -> int:
-    """Return the lowest state from which on all reach `enough`."""
-    top = len(curve) - 1
-    while top > 0 and (value := curve[top - 1]) is not None and value >= enough:
-        top -= 1
-    return top
 
 
 def tabulate_truncation(content: Mapping[str, Any]) -> Table:
@@ -176,14 +169,8 @@ def tabulate_edits(content: Mapping[str, Any]) -> Table:
 def tabulate_spans(content: Mapping[str, Any]) -> Table:
     """Tabulate what is left of the metric without each span of blocks."""
     blocks = range(1, content["model"]["blocks"] + 1)
-    rows = [
-        [str(last)]
-        + [
-            "" if line[last - 1] is None else format_decimals(line[last - 1])
-            for line in content["skips"]
-        ]
-        for last in reversed(blocks)
-    ]
+    cells = [["" if v is None else format_decimals(v) for v in line] for line in content["skips"]]
+    rows = [[str(last), *(line[last - 1] for line in cells)] for last in reversed(blocks)]
     caption = "Rows: the last skipped block; columns: the first one."
     return Table(caption, ["", *map(str, blocks)], rows, folded=True)
 
@@ -209,15 +196,11 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
     spans = "entity_f1" in content["metrics"]
     name = "type of entity" if spans else name_label(content["task"]["kind"])
     ranked = sorted(names, key=lambda label: -names[label]["support"])
-    rows = [
-        [
-            label,
-            *(format_decimals(names[label][value]) for value in ("precision", "recall", "f1")),
-            f"{names[label]['support']:,}",
-            *([format_decimals(thresholds[label])] if thresholds else ()),
-        ]
-        for label in ranked[:SHOWN]
-    ]
+    rows = []
+    for label in ranked[:SHOWN]:
+        values = [format_decimals(names[label][value]) for value in ("precision", "recall", "f1")]
+        least = [format_decimals(thresholds[label])] if thresholds else []
+        rows.append([label, *values, f"{names[label]['support']:,}", *least])
     caption = f"Metrics of each {name}; support: how often it occurs."
     if len(ranked) > SHOWN:
         caption += f" The {SHOWN} most frequent of {len(ranked)}."
@@ -228,10 +211,8 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
 
 def tabulate_confusion(content: Mapping[str, Any]) -> Table | None:
     """Tabulate which classes were taken for which, shaded by the share of the row."""
-    table, names = (
-        choose_judged_split(content).get("confusion"),
-        content["task"].get("labels") or (),
-    )
+    table = choose_judged_split(content).get("confusion")
+    names = content["task"].get("labels") or ()
     if not table or len(names) > SHOWN:
         return None
     shades = {
@@ -253,12 +234,10 @@ def tabulate_runs(content: Mapping[str, Any]) -> Table:
     rows = []
     others = [content["keep"]] if content["keep"] not in ("best", "last") else []
     for run in content["runs"]:
-        ends = ["–", "–", "–", *("–" for _ in others)]
+        ends = ["–"] * (3 + len(others))
         if run["curve"]:
-            best, last = run["best"], run["last"]
-            ends = [format_decimals(best["value"], 4), str(best["epoch"])]
-            ends.append(format_decimals(last["value"], 4))
-            ends += [format_decimals(run[name]["value"], 4) for name in others]
+            best, *rest = (format_decimals(run[n]["value"], 4) for n in ("best", "last", *others))
+            ends = [best, str(run["best"]["epoch"]), *rest]
         stopped = "diverged" if run["diverged"] else run["stopped"] or "–"
         rows.append([f"{run['learning_rate']:g}", str(run["seed"]), *ends, stopped])
     columns = ["learning rate", "seed", f"best {name_measure(content)}", "epoch", "last"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from layerscout.models import read_token
 from layerscout.plans import (
@@ -208,16 +208,35 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         None after a scan, whose advice has its own command, and where nothing follows.
     """
     verb = content["verb"]
+    if verb == "scan":
+        return None
+    if verb == "compare":
+        # A comparison reads the first token by default, a scan what suits the model.
+        settings = {k: v for k, v in content["settings"].items() if k != "pooling"}
+        of_first = {**content, "model": content["models"][0], "settings": settings}
+        return "Score every layer for the task:", write_command("scan", of_first)
     if verb == "tune":
         content = {**content, "tuning": describe_tuning(content)}
-    elif verb == "evaluate":  # a tuning again goes beside the one that it repeats
+        if _reads_first_token(content):
+            # At the same state it was better in 10 of 11 cases of the frontier, by 2 to 18 points
+            # (MiniLM), and worse in one, by 15 (mpnet on CoLA).
+            command = _repeat(content, {"classifier": "mean-linear"}, f"{folder}-mean")
+            return (
+                "Try a head on the mean of all tokens, often a better one where no block is tuned:",
+                command,
+            )
+    else:  # a tuning again goes beside the one that it repeats
         tuned = Path(content["model"]["name"])
         inside = content.get("tuning") and tuned.name == "model"
         folder = str(tuned.parent if inside else tuned)
-    steps = (step for step in NEXT_STEPS if verb in step.verbs and step.applies(content))
-    step = next(steps, None)
-    command = None if step is None else step.write(content, folder)
-    return None if step is None or command is None else (step.sentence, command)
+    if find_failure(content):
+        return _tune_again(content, folder)
+    if verb == "evaluate":
+        return _suggest_edits(content)
+    if content["saved_as"] != "checkpoint":
+        return None
+    command = write_command("evaluate", content, "--edit", "truncate", model=f"{folder}/model")
+    return "See how many blocks the tuned model can do without:", command
 
 
 def _reads_first_token(result: Content) -> bool:
@@ -229,39 +248,33 @@ def _reads_first_token(result: Content) -> bool:
     return family and texts and find_usual_pooling(result) == "mean"
 
 
-def _tune_on_more_rows(content: Content, folder: str) -> str | None:
-    """Validate on more rows, if only a small share of those of the tuning was set aside."""
-    before = content["tuning"]
+def _tune_again(content: Content, folder: str) -> tuple[str, str] | None:
+    """Repeat a tuning that is not seen to have learnt the task: with more rows, or for longer.
+
+    As before if that is known, else from this checkpoint. The result goes beside `folder`, since a
+    folder that holds one is not written to. None where it was trained for longer before, its data
+    are not where they were, as seen from another folder, or only other data could show what has
+    been learnt.
+    """
+    before = content.get("tuning")
+    one_class = content["verb"] == "evaluate" and have_one_class(content)
+    if one_class or folder.endswith("-longer") or not (before or {}).get("data_found", True):
+        return None
+    sentence = "Tune it again, for longer and at other learning rates:"
+    if before is None:
+        words = write_options({"epochs": 2 * TuneRequest.epochs})
+        return sentence, write_command("tune", content, *words, "-o", f"{folder}-longer")
+    if advise_more_rows(content) is None:
+        longer = train_longer(before["epochs"], before["learning_rate"])
+        return sentence, _repeat(content, longer, f"{folder}-longer")
+    # Only if a small share of the same rows was set aside.
     share = before["settings"].get("validation")
     same = before["settings"].get("data") == content["settings"].get("data")
     if not (same and isinstance(share, float) and share < MORE_ROWS):
         return None
     kept = {"epochs": before["epochs"], "learning_rate": before["learning_rate"]}
-    return _tune_again(content, folder, {"validation": MORE_ROWS} | kept, "more-rows")
-
-
-def _tune_longer(content: Content, folder: str) -> str | None:
-    before = content.get("tuning")
-    if before is None:
-        return _tune_again(content, folder, {"epochs": 2 * TuneRequest.epochs}, "longer")
-    longer = train_longer(before["epochs"], before["learning_rate"])
-    return _tune_again(content, folder, longer, "longer")
-
-
-def _tune_again(content: Content, folder: str, changed: Content, name: str) -> str | None:
-    """Repeat a tuning, as before if that is known, else from this checkpoint.
-
-    The result goes beside `folder`, since a folder that holds one is not written to. None where it
-    was trained for longer before, its data are not where they were, as seen from another folder, or
-    only other data could show what has been learnt.
-    """
-    before, output = content.get("tuning"), f"{folder}-{name}"
-    one_class = content["verb"] == "evaluate" and have_one_class(content)
-    if one_class or folder.endswith("-longer") or not (before or {}).get("data_found", True):
-        return None
-    if before is None:
-        return write_command("tune", content, *write_options(changed), "-o", output)
-    return _repeat(content, changed, output)
+    command = _repeat(content, {"validation": MORE_ROWS} | kept, f"{folder}-more-rows")
+    return "Tune it again, with more rows to validate on:", command
 
 
 def _repeat(content: Content, changed: Content, output: str) -> str:
@@ -282,75 +295,17 @@ def _repeat(content: Content, changed: Content, output: str) -> str:
     return write_command("tune", before, *words, "-o", output, model=before["model"])
 
 
-def _truncate(content: Content, folder: str) -> str | None:
-    """Save the shortest model that will do; one saved as ours has no blocks of its own."""
-    if content.get("saved_as") == "ours":
+def _suggest_edits(content: Content) -> tuple[str, str] | None:
+    """Save the shortest model that will do, or look for it, after an evaluation."""
+    if removable := count_removable(content):
+        if content.get("saved_as") == "ours":  # it has no blocks of its own
+            return None
+        name, head = content["model"]["name"], str(content["model"]["blocks"] - removable)
+        output = f"{name.rstrip('/')}-head-{head}"
+        command = shlex.join(["layerscout", "truncate", name, "--head", head, "-o", output])
+        return "Save the model without them:", command
+    # That needs both maps at once: an evaluation does not know what an earlier one has found.
+    if "untuned" in content["truncation"] and content["skips"] is not None:
         return None
-    name = content["model"]["name"]
-    head = str(content["model"]["blocks"] - (count_removable(content) or 0))
-    output = f"{name.rstrip('/')}-head-{head}"
-    return shlex.join(["layerscout", "truncate", name, "--head", head, "-o", output])
-
-
-def _scan_first(content: Content, folder: str) -> str:
-    """Scan the first model of a comparison."""
-    # A comparison reads the first token by default, a scan what suits the model.
-    settings = {k: v for k, v in content["settings"].items() if k != "pooling"}
-    of_first = {**content, "model": content["models"][0], "settings": settings}
-    return write_command("scan", of_first)
-
-
-class NextStep(NamedTuple):
-    """What to do after a verb.
-
-    Attributes:
-        verbs: after which.
-        applies: whether it follows from the content of their JSON file.
-        sentence: what it does.
-        write: the command for it, from the content and its folder; None where none would help.
-    """
-
-    verbs: str
-    applies: Callable[[Content], Any]
-    sentence: str
-    write: Callable[[Content, str], str | None]
-
-
-# The first one that applies counts.
-NEXT_STEPS = (
-    # At the same state it was better in 10 of 11 cases of the frontier, by 2 to 18 points (MiniLM),
-    # and worse in one, by 15 (mpnet on CoLA).
-    NextStep(
-        "tune",
-        _reads_first_token,
-        "Try a head on the mean of all tokens, often a better one where no block is tuned:",
-        lambda c, folder: _repeat(c, {"classifier": "mean-linear"}, f"{folder}-mean"),
-    ),
-    NextStep(
-        "tune evaluate",
-        advise_more_rows,
-        "Tune it again, with more rows to validate on:",
-        _tune_on_more_rows,
-    ),
-    NextStep(
-        "tune evaluate",
-        find_failure,
-        "Tune it again, for longer and at other learning rates:",
-        _tune_longer,
-    ),
-    NextStep(
-        "tune",
-        lambda c: c["saved_as"] == "checkpoint",
-        "See how many blocks the tuned model can do without:",
-        lambda c, at: write_command("evaluate", c, "--edit", "truncate", model=f"{at}/model"),
-    ),
-    NextStep("evaluate", count_removable, "Save the model without them:", _truncate),
-    NextStep(
-        "evaluate",
-        # That needs both maps at once: an evaluation does not know what an earlier one has found.
-        lambda c: "untuned" not in c["truncation"] or c["skips"] is None,
-        "See how many blocks the model can do without, and which matter least:",
-        lambda c, _: write_command("evaluate", c, "--edit", "truncate", "--edit", "skip"),
-    ),
-    NextStep("compare", bool, "Score every layer for the task:", _scan_first),
-)
+    command = write_command("evaluate", content, "--edit", "truncate", "--edit", "skip")
+    return "See how many blocks the model can do without, and which matter least:", command

@@ -229,18 +229,18 @@ WRONG = {
               "'label'; write all of them as lists"),
     "missing": ([["x"], None, None], f"{EVERY}2 missing, the first in row 1 (counted from 0), "
                 "column 'label'; write [] for a text without labels"),
-    "nested": ([["x"], ["y", ["x"]]], f"{ITEMS}['x'] (list) as item 1 in row 1 (counted from 0), "
+    "nested": ([["x"], ["y", ["x"]]], f"{ITEMS}['x'] (list) in row 1 (counted from 0), "
                f"column 'label'; {NAMES}"),
-    "not a number": ([["x"], [float("nan")]], f"{ITEMS}nan (float) as item 0 in row 1 (counted "
+    "not a number": ([["x"], [float("nan")]], f"{ITEMS}nan (float) in row 1 (counted "
                      f"from 0), column 'label'; {NAMES}"),
-    "null": ([[None], ["x"]], f"{ITEMS}None (NoneType) as item 0 in row 0 (counted from 0), column "
+    "null": ([[None], ["x"]], f"{ITEMS}None (NoneType) in row 0 (counted from 0), column "
              f"'label'; {NAMES}"),
-    "flags": ([[True, False], [False, True]], f"{ITEMS}True (bool) as item 0 in row 0 (counted "
+    "flags": ([[True, False], [False, True]], f"{ITEMS}True (bool) in row 0 (counted "
               f"from 0), column 'label'; {NAMES}"),
     "marks": ([[1, 0, 0], [0, 1, 1]], "lists must name the labels of a text: task has 3 times 0 or "
               f"1 in row 0 (counted from 0), column 'label'; {NAMES}"),
-    "no name": ([["x"], ["y", " "]], "labels in lists must have a name: task has ' ' as item 1 in "
-                "row 1 (counted from 0), column 'label'; remove it"),
+    "no name": ([["x"], ["y", " "]], "labels in lists must have a name: task has ' ' in "
+                f"row 1 (counted from 0), column 'label'; {NAMES}"),
     "several types": ([["1"], [1]], "labels must be of one type: column 'label' of task mixes int, "
                       "str; write them all as strings"),
     "empty": ([[], []], f"{NEEDED}no row has any; name another column with --label, or add rows"),
@@ -268,7 +268,7 @@ def test_cells_that_are_no_lists_name_their_line(write: Write) -> None:
         "joy": f"{rule} … 'joy' (str) beside '[\"x\"]' in line 3",
         "": f"{rule} … 1 missing, the first in line 3 … write [] for a text without labels",
         "[joy]": f'{rule} … \'[joy]\' in line 3 … write it as JSON, such as ["joy", "fear"]',
-        "[1.5]": "1.5 (float) as item 0 in line 3",
+        "[1.5]": "1.5 (float) in line 3",
     }.items():
         path = write("x.csv", as_csv({"text": ["a", "b"], "label": ['["x"]', cell]}))
         expect_refused(words, Task.load, path)

@@ -38,7 +38,7 @@ def test_rows_of_all_files_are_checked(tmp_path, bad):
         with pytest.raises(InputError, match="every row needs a text: .*part-1.jsonl .* in line 4"):
             Task.load(tmp_path)
     else:
-        with pytest.raises(InputError, match="must have the column 'label': .*part-1.jsonl"):
+        with pytest.raises(InputError, match="must have the key 'label': .*part-1.jsonl"):
             Task.load(tmp_path)
 
 
@@ -49,10 +49,10 @@ def test_rows_of_all_files_are_checked(tmp_path, bad):
         ({"a.csv": "text,label\n"}, "must be .parquet or .jsonl: .* has a.csv"),
         ({"a.jsonl": "{}", "b.parquet": ""}, "must be of one kind"),
         ({"a.parquet": "no"}, "cannot read .*a.parquet"),
-        ({"a.jsonl": "1\n"}, "one JSON object per line, line 1 is a number"),
+        ({"a.jsonl": "1\n"}, "one JSON object per line, line 1 is 1"),
         ({"a.jsonl": "{\n"}, "line 1 is not JSON"),
         ({"a.jsonl": "\n".join([*GOOD, '{"text": 3, "label": 1}', *GOOD])}, "line 4"),
-        ({"a.jsonl": ""}, "cannot tell which column"),
+        ({"a.jsonl": ""}, "is empty"),
         ({"a.jsonl": json.dumps({"text": "a", "label": 7})}, "at least 2"),
     ],
 )

@@ -63,7 +63,8 @@ def test_tabs_that_are_piped_in_are_read_as_tsv(pipe):
         (b"text,label\na,\nb,no\nc,yes\n", "standard input has 1 missing, the first in line 2"),
         (
             b'{"text": "a"',
-            "standard input must hold one JSON object per line, line 1 is … ; correct the line",
+            "standard input must hold one JSON object per line or an array of them, line 1 is … ; "
+            "correct it",
         ),
         (b"\x1f\x8b\x08broken", "cannot read standard input"),
         (b"PAR1broken", "cannot read standard input as Parquet"),

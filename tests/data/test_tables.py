@@ -184,7 +184,7 @@ GOOD = "text,label\na,0\nb,1\n"
         ("x.csv", GOOD.encode("utf-16-le"), "NUL … UTF-16"),
         ("x.csv", GOOD.encode("utf-8") + b"\xed\xa0\x80,1\n", "UTF-8 … line 4"),
         ("x.jsonl", '{"text": "a"', "JSON … line 1"),
-        ("x.jsonl", '{"text": "a", "label": 0}\n[1]\n', "JSON object … line 2 is an array"),
+        ("x.jsonl", '{"text": "a", "label": 0}\n[1]\n', "JSON object … line 2 is [1]"),
         ("x.jsonl", "[\n{}]", "line 1 is not JSON"),
         ("x.jsonl", "[" * 100_000, "line 1 is not JSON"),
         ("x.jsonl", "1" * 10_000, "line 1 is not JSON"),

@@ -68,9 +68,9 @@ def test_rows_of_another_kind():
     numbers, classes = numbers_task(6).train, task_of(held=0).train
     words, several = words_task(), several_task()
     for split, kind, line in (
-        (classes, "regression", "regression … int64"),
-        (numbers, "classification", "classification … float64"),
-        (numbers, "multiple_choice", "multiple choice … float64"),
+        (classes, "regression", "regression … with one label"),
+        (numbers, "classification", "classification … with numbers"),
+        (numbers, "multiple_choice", "multiple choice … with numbers"),
         (words.train, "classification", "given rows with words"),
         (several.train, "classification", "given rows with several labels"),
         (classes, words.kind, "given rows with one label"),

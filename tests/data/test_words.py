@@ -276,18 +276,18 @@ WRONG = {
     "lengths": ([["a"], ["b", "c"]], [["O"], ["O"]], "every word must have a tag: task has 2 words "
                 f"and 1 tags in {AT}, column 'label'; correct the row"),
     "a number": ([["a"], ["b", 3]], [["O"], ["O", "X"]], "words must be strings: task has 3 (int) "
-                 f"as item 1 in {AT}, column 'text'; write it as a string"),
+                 f"in {AT}, column 'text'; write it as a string"),
     "no word": ([["a"], [None]], [["O"], ["X"]], "words must be strings: task has None (NoneType) "
-                f"as item 0 in {AT}, column 'text'; write it as a string"),
+                f"in {AT}, column 'text'; write it as a string"),
     "no tags": ([["a"], ["b"]], [["O"], None], "every row must have a list of tags: task has 1 "
                 f"missing, the first in {AT}, column 'label'; write one for each word, or drop the "
                 "row"),
     "no tag": ([["a"], ["b"]], [["O"], [None]], "tags must be strings or integers: task has None "
-               f"(NoneType) as item 0 in {AT}, column 'label'; write its name or number"),
-    "empty tag": ([["a"], ["b"]], [["O"], [""]], "every word must have a tag: task has '' as item "
-                  f"0 in {AT}, column 'label'; write its name"),
+               f"(NoneType) in {AT}, column 'label'; write its name or number"),
+    "empty tag": ([["a"], ["b"]], [["O"], [""]], "tags must have a name: task has '' in "
+                  f"{AT}, column 'label'; write its name or number"),
     "ignored": ([["a"], ["b", "c"]], [[0], [1, -100]], "every word must have a tag: task has -100 "
-                f"as item 1 in {AT}, column 'label'; write one tag for each word; words are "
+                f"in {AT}, column 'label'; write one tag for each word; words are "
                 "split into tokens later"),
     "a class": ([["a"], ["b"]], ["x", "y"], "every row must have a list of tags: task has 'x' "
                 "(str) in row 0 (counted from 0), column 'label'; name another column"),
@@ -297,8 +297,8 @@ WRONG = {
                  f"missing, the first in {AT}, column 'text'; fill or drop the row"),
     "one tag": ([["a"], ["b"]], [["O"], ["O"]], "a task needs at least 2 tags: column 'label' of "
                 "task has only 'O'; name another column with --label, or add rows"),
-    "surrogate": ([["a"], ["b\ud800"]], [["O"], ["X"]], "words must be valid Unicode: task has "
-                  f"half of a surrogate pair as item 0 in {AT}, column 'text'; repair the word"),
+    "surrogate": ([["a"], ["b\ud800"]], [["O"], ["X"]], "texts and labels must be valid Unicode: "
+                  f"task has half of a surrogate pair in {AT}, column 'text'; repair it"),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from layerscout.data.known_tasks import KNOWN
-from layerscout.data.tables import FILL, Source, Table, is_missing, join_names
+from layerscout.data.tables import FILL, Source, Table, is_missing, join_names, name_value
 from layerscout.errors import InputError, make_unknown_error
 
 TEXT_NAMES = ("text", "sentence", "sentence1", "review", "content", "document", "comment", "tweet")
@@ -249,9 +249,6 @@ def _guess_texts(source: Source, labels: Collection[str]) -> list[str]:
     )
 
 
-SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 def _choose_words(question: str, cause: str, effect: str) -> str:
     """Turn the question of COPA, cause or effect, into words."""
     words = {"cause": cause, "effect": effect}
@@ -294,32 +291,25 @@ def render(table: Table, template: Template, numbers: bool) -> list[str]:
                     rule = f"the choices must be a list of at least {item + 1} texts"
                     raise table.fault(rule, f"{value!r:.60}", name, row, "correct or drop the row")
             values = [value[item] for value in values]
-        texts = _check_texts(table, name, values, numbers)
+        texts = _read_texts(table, name, values, numbers)
         slots.append(list(map(FILTERS[chosen], texts)) if chosen else texts)
     if template.form == "{}":
         return slots[0]
     return [template.form.format(*row) for row in zip(*slots, strict=True)]
 
 
-def _check_texts(table: Table, column: str, values: list[Any], numbers: bool) -> list[str]:
-    """Return the values of a column as whole texts, or raise if one is none."""
+def _read_texts(table: Table, column: str, values: list[Any], numbers: bool) -> list[str]:
+    """Return the values of a column as texts, or raise if one is none."""
     missing = [row for row, value in enumerate(values) if is_missing(value)]
     if missing:
         actual = f"{len(missing)} null, the first"
         raise table.fault("every row needs a text", actual, column, missing[0], FILL)
-    kinds = set(map(type, values))
-    if numbers and kinds <= {int, float}:
+    if numbers and set(map(type, values)) <= {int, float}:
         return list(map(str, values))
-    if kinds != {str}:
-        values = [str(value) if isinstance(value, str) else value for value in values]
     for row, value in enumerate(values):
         if not isinstance(value, str):
-            actual = f"{value!r:.60} ({type(value).__name__})"
             remedy = (
                 "name another column with --text (a column of numbers is accepted if you name it)"
             )
-            raise table.fault("texts must be strings", actual, column, row, remedy)
-        if not value.isascii() and SURROGATE.search(value):
-            actual = "half of a surrogate pair"
-            raise table.fault("texts must be valid Unicode", actual, column, row, "repair the text")
+            raise table.fault("texts must be strings", name_value(value), column, row, remedy)
     return values

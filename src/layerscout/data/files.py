@@ -7,26 +7,50 @@ import re
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from layerscout.data.tables import Content, Source, Table, join_names, tell_content
-from layerscout.errors import InputError
+from layerscout.errors import InputError, first_line
+
+
+@dataclass(frozen=True)
+class File:
+    """A file on this machine, in memory or wherever fsspec reaches.
+
+    Attributes:
+        name: what messages call it.
+        suffix: the ending of its name in lower case; ".csv" also of a compressed x.csv.gz.
+        open: opens it for reading bytes.
+        compressed: whether gzip packed it.
+    """
+
+    name: str
+    suffix: str
+    open: Callable[[], IO[bytes]]
+    compressed: bool = False
+
+    @classmethod
+    def at(cls, path: Path) -> "File":
+        """Return the file at a path."""
+        packed = path.suffix.lower() == ".gz"
+        return cls(str(path), find_suffix(path), lambda: path.open("rb"), packed)
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(name: str | Path) -> Iterator[None]:
     """Turn what the system says about an unreadable path into one line."""
     try:
         yield
     except (EOFError, zlib.error) as error:
-        raise InputError(f"cannot read {path}: it is not a complete gzip file ({error})") from error
+        raise InputError(f"cannot read {name}: it is not a complete gzip file ({error})") from error
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InputError(f"cannot read {name}: {error.strerror or error}") from error
 
 
 def find_suffix(path: Path) -> str:
@@ -35,36 +59,30 @@ def find_suffix(path: Path) -> str:
     return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(file: File) -> Iterator[tuple[int, str]]:
     """Yield (line number, line with its end) of a text file that must be clean UTF-8."""
-    compressed = path.suffix.lower() == ".gz"
-    with reading(path), gzip.open(path, "rb") if compressed else path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
-                raise InputError(
-                    f"text files must be UTF-8, {path} is UTF-16; "
-                    "convert it, for example with `iconv -f UTF-16 -t UTF-8`"
-                )
+    with reading(file.name), file.open() as raw:
+        for number, line in enumerate(gzip.GzipFile(fileobj=raw) if file.compressed else raw, 1):
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
-            if b"\0" in line:
-                raise InputError(
-                    f"text files must not hold NUL bytes, {path} has one in line {number}; "
-                    "remove it, or convert the file to UTF-8 if it is UTF-16"
-                )
             try:
                 decoded = line.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise InputError(
-                    f"text files must be UTF-8, {path} has the byte 0x{line[error.start]:02x} in "
-                    f"line {number}; convert it, for example with `iconv -f CP1252 -t UTF-8`"
+                    f"text files must be UTF-8, {file.name} has the byte "
+                    f"0x{line[error.start]:02x} in line {number}; convert it, for example with "
+                    "`iconv -f CP1252 -t UTF-8`, or `-f UTF-16` if it begins with 0xff or 0xfe"
                 ) from error
+            if "\0" in decoded:
+                raise InputError(
+                    f"text files must not hold NUL bytes, {file.name} has one in line {number}; "
+                    "remove it, or convert the file to UTF-8 if it is UTF-16"
+                )
             yield number, decoded
 
 
 # How the names of files of JSON end, with one object a line or an array of them, and of Parquet.
 JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
-JSON = (*JSON_LINES, ".json")
 DELIMITED = (".csv", ".tsv")
 
 # What may stand between the fields of a CSV file; the first one that its first line has.
@@ -72,6 +90,9 @@ DELIMITERS = (",", ";", "\t", "|")
 
 # How many rows are looked at to tell columns of text from columns of numbers.
 GLANCE = 100
+
+# The rows of a text file, each with its line and its values by column.
+Records = Callable[[File], Iterator[tuple[int, dict[str, Any]]]]
 
 
 def read_separator(sep: str) -> str:
@@ -92,13 +113,14 @@ def tell_separator(header: str) -> str:
     return next((mark for mark in DELIMITERS if mark in unquoted), ",")
 
 
-def _csv_rows(path: Path, sep: str | None) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(file: File, sep: str | None) -> Iterator[tuple[int, list[str]]]:
     """Yield (first line, cells) of each row, quoted as RFC 4180 says; blank lines are skipped.
 
     Spreadsheets of some languages write semicolons between the fields.
     """
-    delimiter = sep or tell_separator(next((line for _, line in read_lines(path)), ""))
-    lines = (line for _, line in read_lines(path))
+    csv.field_size_limit(2**31 - 1)  # of the whole process, and 128 KiB unless it is set
+    delimiter = sep or tell_separator(next((line for _, line in read_lines(file)), ""))
+    lines = (line for _, line in read_lines(file))
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
     start = 1
     try:
@@ -108,160 +130,136 @@ def _csv_rows(path: Path, sep: str | None) -> Iterator[tuple[int, list[str]]]:
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(
-            f"{path} is not valid CSV in the row that begins in line {start}: {error}; "
+            f"{file.name} is not valid CSV in the row that begins in line {start}: {error}; "
             'quote a field as "...", and a quote in it as ""'
         ) from error
 
 
-def _tsv_rows(path: Path, sep: str | None) -> Iterator[tuple[int, list[str]]]:
+def _tsv_rows(file: File, sep: str | None) -> Iterator[tuple[int, list[str]]]:
     """Yield (line, cells) of each row; quotes are ordinary text, blank lines are skipped."""
-    for number, line in read_lines(path):
+    for number, line in read_lines(file):
         line = line.removesuffix("\n").removesuffix("\r")
         if line:
             yield number, line.split(sep or "\t")
 
 
-@contextmanager
-def _long_fields() -> Iterator[None]:
-    """Let csv read fields of any length: its limit is 128 KiB, and one for the whole process."""
-    limit = csv.field_size_limit(2**31 - 1)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
+def cell_records(file: File, sep: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line, cells by column) of each row of a CSV or TSV file.
 
-
-def _cell_records(path: Path, sep: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line, cells by column) of each row of a CSV or TSV file."""
-    rows = (_tsv_rows if find_suffix(path) == ".tsv" else _csv_rows)(path, sep)
+    Args:
+        file: the file.
+        sep: what stands between its fields; by default that is told from its first line.
+    """
+    rows = (_tsv_rows if file.suffix == ".tsv" else _csv_rows)(file, sep)
     names = next(rows, (0, []))[1]
     if not names:
-        raise InputError(f"{path} is empty; its first line must name the columns")
-    _check_unique(path, names)
+        raise InputError(f"{file.name} is empty; its first line must name the columns")
+    _check_unique(file.name, names)
     line = 0
     for line, cells in rows:
         if len(cells) != len(names):
             lone = len(names) == 1
             remedy = "give the separator of the fields (--sep)" if lone else "correct the line"
             raise InputError(
-                f"every row must have as many fields as the header: {path} has {len(names)} "
+                f"every row must have as many fields as the header: {file.name} has {len(names)} "
                 f"column{'s'[: not lone]}, but {len(cells)} field{'s'[: len(cells) != 1]} in line "
                 f"{line}; {remedy}"
             )
         yield line, dict(zip(names, cells, strict=True))
     if not line:
-        raise InputError(f"{path} has no rows; it needs some below the column names")
+        raise InputError(f"{file.name} has no rows; it needs some below the column names")
 
 
-def json_record(line: str | bytes, path: str | Path, number: int) -> dict[str, Any]:
-    """Read a line of a file with one JSON object a line.
+def json_records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line, values by key) of a file with one JSON object a line; blank ones are skipped.
 
-    Raises:
-        InputError: if it is not one.
+    A .json file may also be an array of objects; then yield the number of the item.
     """
-    rule = f"{path} must hold one JSON object per line, line {number} is"
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-        raise InputError(f"{rule} not JSON: {reason}; correct the line") from error
-    if not isinstance(record, dict):
-        raise InputError(f"{rule} {_name_kind(record)}; correct the line")
-    return record
-
-
-def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line, values by key) of a file with one JSON object a line; blank ones are skipped."""
-    lines = ((number, line) for number, line in read_lines(path) if line.strip())
+    rule = f"{file.name} must hold one JSON object per line"
+    rule += " or an array of them" if file.suffix == ".json" else ""
+    lines = ((number, line) for number, line in read_lines(file) if line.strip())
     for number, line in lines:
-        if find_suffix(path) == ".json" and line.lstrip().startswith("["):
-            yield from _json_items("".join([line, *(more for _, more in lines)]), path)
-            return
-        yield number, json_record(line, path, number)
+        is_array = file.suffix == ".json" and line.lstrip().startswith("[")
+        text = "".join([line, *(more for _, more in lines)]) if is_array else line.strip()
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            place = number + getattr(error, "lineno", 1) - 1
+            reason = getattr(error, "msg", type(error).__name__)
+            raise InputError(f"{rule}, line {place} is not JSON: {reason}; correct it") from error
+        for place, record in enumerate(content, 1) if is_array else [(number, content)]:
+            if not isinstance(record, dict):
+                what = "item" if is_array else "line"
+                raise InputError(f"{rule}, {what} {place} is {record!r:.60}; correct it")
+            yield place, record
 
 
-def _json_items(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (number of the item, values by key) of an array of objects."""
-    rule = f"{path} must hold an array of objects, or one object per line"
-    try:
-        items = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InputError(f"{rule}; it is not JSON{line}: {reason}") from error
-    for number, item in enumerate(items, start=1):
-        if not isinstance(item, dict):
-            raise InputError(f"{rule}; item {number} is {_name_kind(item)}; correct it")
-        yield number, item
+def read_records(file: File, records: Records, wanted: Sequence[str], *, cells: bool) -> Table:
+    """Read some columns of a text file.
+
+    Args:
+        file: the file.
+        records: reads its rows.
+        wanted: names of the columns.
+        cells: whether numbers and lists come as strings.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in wanted}
+    lines = array("q")
+    for line, record in records(file):
+        for name, values in columns.items():
+            if name not in record:
+                raise InputError(
+                    f"every object must have the key {name!r}: {file.name} lacks it in line "
+                    f"{line}, which has {join_names(record)}; correct the line"
+                )
+            values.append(record[name])
+        lines.append(line)
+    return Table(file.name, columns, lines, all_strings=cells)
 
 
-def _name_kind(value: Any) -> str:
-    """Name what JSON holds where an object is needed."""
-    kinds = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
-    return kinds.get(type(value), "a number")
-
-
-def _open_text(path: Path, sep: str | None = None) -> Source:
-    """Open a CSV, TSV or JSON file; `sep` is for the first two."""
-    is_json = find_suffix(path) in JSON
-    records = _json_records if is_json else partial(_cell_records, sep=sep)
-
-    def read(wanted: Sequence[str]) -> Table:
-        columns: dict[str, list[Any]] = {name: [] for name in wanted}
-        lines = array("q")
-        with _long_fields():
-            for line, record in records(path):
-                for name, values in columns.items():
-                    if name not in record:
-                        raise InputError(
-                            f"every object must have the key {name!r}: {path} lacks it in line "
-                            f"{line}, which has {join_names(record)}; correct the line"
-                        )
-                    values.append(record[name])
-                lines.append(line)
-        return Table(str(path), columns, lines, all_strings=not is_json)
-
-    with _long_fields():
-        glance = [record for _, record in islice(records(path), GLANCE)]
+def open_records(file: File, records: Records, *, cells: bool = False) -> Source:
+    """Open a text file whose rows a function reads; for the arguments see `read_records`."""
     present: dict[str, list[Any]] = {}
-    for record in glance:  # any object may bring new keys or leave some out
-        for name, value in record.items():
+    empty = True
+    for _, record in islice(records(file), GLANCE):
+        empty = False
+        for name, value in record.items():  # any object may bring new keys or leave some out
             present.setdefault(name, []).extend([] if value is None else [value])
-    if not glance:
-        raise InputError(f"{path} is empty; it must hold one JSON object per line")
-    columns = {name: tell_content(values, not is_json) for name, values in present.items()}
-    return Source(str(path), columns, read)
+    if empty:
+        raise InputError(f"{file.name} is empty; it must hold one JSON object per line")
+    columns = {name: tell_content(values, cells) for name, values in present.items()}
+    read = partial(read_records, file, records, cells=cells)
+    return Source(file.name, columns, read)
 
 
-def _open_parquet(path: Path) -> Source:
-    """Open a Parquet file; one file at a time, so that folder names never become columns."""
+def open_parquet(file: File) -> Source:
+    """Open a Parquet file."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
     @contextmanager
     def opened() -> Iterator[Any]:
-        with reading(path), path.open("rb"):  # the system's own words where it will not open
-            pass
+        with reading(file.name):  # the system's own words where it will not open
+            raw = file.open()
         try:
-            with ParquetFile(path) as file:
-                yield file
+            with raw, ParquetFile(raw) as parquet:
+                yield parquet
         except (pa.ArrowException, OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            raise InputError(f"cannot read {path} as Parquet: {reason}") from error
+            raise InputError(f"cannot read {file.name} as Parquet: {first_line(error)}") from error
 
     def read(wanted: Sequence[str]) -> Table:
-        with opened() as file:
-            table = file.read(columns=list(wanted))
-            return Table(str(path), {name: table[name].to_pylist() for name in wanted})
+        with opened() as parquet:
+            table = parquet.read(columns=list(wanted))
+            return Table(file.name, {name: table[name].to_pylist() for name in wanted})
 
-    with opened() as file:
-        schema = file.schema_arrow
-    _check_unique(path, schema.names)
+    with opened() as parquet:
+        schema = parquet.schema_arrow
+    _check_unique(file.name, schema.names)
     columns = {column.name: content_of(column.type) for column in schema}
-    return Source(str(path), columns, read, class_names_in(schema.metadata))
+    return Source(file.name, columns, read, _class_names_in(schema.metadata))
 
 
-def class_names_in(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
+def _class_names_in(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
     """Return the class names that the `datasets` library notes in a schema, where it wrote it."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"].items()
@@ -299,11 +297,11 @@ def content_of(arrow: Any) -> Content:
     return "text" if text else "other"
 
 
-def _check_unique(path: Path, names: Sequence[str]) -> None:
+def _check_unique(name: str, columns: Sequence[str]) -> None:
     """Raise if column names occur twice."""
-    for name, count in Counter(names).items():
+    for column, count in Counter(columns).items():
         if count > 1:
             raise InputError(
-                f"column names must differ, {path} has {name!r} {count} times; "
+                f"column names must differ, {name} has {column!r} {count} times; "
                 "rename one (the first line must be a header)"
             )

@@ -72,6 +72,22 @@ UPOS = (
     *("PRON", "X", "_", "ADV", "INTJ", "VERB", "AUX"),
 )
 
+
+def _choose(hub: str, *inputs: str) -> Known:
+    """Return a task of choosing: the text, and the choices."""
+    return Known(hub, (inputs,), CHOICE, kind="multiple_choice")
+
+
+def _name(hub: str, labels: tuple[str, ...]) -> Known:
+    """Return a task of named entities."""
+    return Known(hub, WORDS, labels, "entity_f1", "token_classification", NAMED)
+
+
+def _begin(*types: str) -> tuple[str, ...]:
+    """Return the tags of spans of some types, outside first."""
+    return ("O", *(f"{prefix}-{name}" for name in types for prefix in "BI"))
+
+
 _TASKS: Mapping[str, Known] = {
     "cola": Known(
         "nyu-mll/glue/cola", SENTENCE, ("unacceptable", "acceptable"), "matthews_correlation"
@@ -91,11 +107,8 @@ _TASKS: Mapping[str, Known] = {
     "wnli": Known("nyu-mll/glue/wnli", (SENTENCES,), ("not_entailment", "entailment")),
     "boolq": Known("aps/super_glue/boolq", (("{passage}", "{question}"), SENTENCES), TRUTH),
     "cb": Known("aps/super_glue/cb", PREMISE, ("entailment", "contradiction", "neutral")),
-    "copa": Known(
-        "aps/super_glue/copa",
-        (("{premise:clause} {question:connective}", "{choice1}", "{choice2}"),),
-        CHOICE,
-        kind="multiple_choice",
+    "copa": _choose(
+        "aps/super_glue/copa", "{premise:clause} {question:connective}", "{choice1}", "{choice2}"
     ),
     "multirc": Known(
         "aps/super_glue/multirc",
@@ -112,17 +125,11 @@ _TASKS: Mapping[str, Known] = {
         TRUTH,
     ),
     "yelp_polarity": Known("fancyzhx/yelp_polarity", (("{text}",),), ("negative", "positive")),
-    "hellaswag": Known(
-        "Rowan/hellaswag",
-        (("{ctx}", *(f"{{endings[{item}]}}" for item in range(4))),),
-        CHOICE,
-        kind="multiple_choice",
+    "hellaswag": _choose(
+        "Rowan/hellaswag", "{ctx}", *(f"{{endings[{item}]}}" for item in range(4))
     ),
-    "cosmos_qa": Known(
-        "allenai/cosmos_qa",
-        (("{context}", *(f"{{question}} {{answer{item}}}" for item in range(4))),),
-        CHOICE,
-        kind="multiple_choice",
+    "cosmos_qa": _choose(
+        "allenai/cosmos_qa", "{context}", *(f"{{question}} {{answer{item}}}" for item in range(4))
     ),
     "go_emotions": Known(
         "google-research-datasets/go_emotions/simplified",
@@ -131,29 +138,12 @@ _TASKS: Mapping[str, Known] = {
         "micro_f1",
         "multi_label_classification",
     ),
-    "wnut17": Known(
+    "wnut17": _name(
         "leondz/wnut_17",
-        WORDS,
-        (
-            *("O", "B-corporation", "I-corporation", "B-creative-work", "I-creative-work"),
-            *("B-group", "I-group", "B-location", "I-location", "B-person", "I-person"),
-            *("B-product", "I-product"),
-        ),
-        "entity_f1",
-        "token_classification",
-        NAMED,
+        _begin("corporation", "creative-work", "group", "location", "person", "product"),
     ),
-    "conll2003": Known(
-        "eriktks/conll2003",
-        WORDS,
-        ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"),
-        "entity_f1",
-        "token_classification",
-        NAMED,
-    ),
-    "ontonotes5": Known(
-        "tner/ontonotes5", WORDS, ONTONOTES, "entity_f1", "token_classification", NAMED
-    ),
+    "conll2003": _name("eriktks/conll2003", _begin("PER", "ORG", "LOC", "MISC")),
+    "ontonotes5": _name("tner/ontonotes5", ONTONOTES),
     "ud_pos": Known(  # of any language: universal-dependencies/universal_dependencies/en_ewt
         "universal-dependencies/universal_dependencies",
         WORDS,

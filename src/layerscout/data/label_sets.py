@@ -7,7 +7,14 @@ import numpy as np
 
 from layerscout.data.columns import Inputs, is_missing
 from layerscout.data.labels import find_near_duplicate_labels, name_classes, number_classes
-from layerscout.data.tables import Items, Table, join_names, lay_out, read_lists
+from layerscout.data.tables import (
+    Table,
+    check_items,
+    join_names,
+    lay_out,
+    name_value,
+    read_lists,
+)
 from layerscout.errors import InputError
 
 NAMES = "write the names of its labels, or name columns of 0 and 1 with --label joy,fear"
@@ -33,13 +40,13 @@ def read_label_sets(
     Raises:
         InputError: if the labels cannot be read, or teach nothing.
     """
-    items = _read_items(table, inputs)
+    items, rows = _read_items(table, inputs)
     fixed = inputs.flags if inputs.flags and fixed is None else fixed
-    names, order = name_classes(items.table, items.column, fixed)
-    ids = number_classes(items.table, items.column, names, labels or order, "label")
+    names, order = name_classes(items, inputs.label, fixed)
+    ids = number_classes(items, inputs.label, names, labels or order, "label")
     marks = np.zeros((len(table), len(labels or order)), dtype=bool)
-    marks[items.rows, ids] = True
-    repeated = np.bincount(items.rows, minlength=len(marks)) > marks.sum(axis=1)
+    marks[rows, ids] = True
+    repeated = np.bincount(rows, minlength=len(marks)) > marks.sum(axis=1)
     if repeated.any():
         count = np.count_nonzero(repeated)
         warnings.append(
@@ -86,34 +93,25 @@ def _check_counts(table: Table, label: str, counts: Mapping[str, int], warnings:
         )
 
 
-def _read_items(table: Table, inputs: Inputs) -> Items:
-    """Read the labels of all rows, one after the other."""
+def _read_items(table: Table, inputs: Inputs) -> tuple[Table, np.ndarray]:
+    """Read the labels of all rows; return a table with a row for each, and the row of each."""
+    label = inputs.label
     if inputs.flags:
-        return lay_out(table, inputs.label, _read_flags(table, inputs.flags), cells=False)
+        return lay_out(table, label, _read_flags(table, inputs.flags))
     if inputs.separator is not None:
-        lists = _split_strings(table, inputs.label, inputs.separator)
-        return lay_out(table, inputs.label, lists, cells=table.all_strings)
+        lists = _split_strings(table, label, inputs.separator)
+        return lay_out(table, label, lists, cells=table.all_strings)
     rule = "every row must have a list of labels"
-    lists = read_lists(table, inputs.label, rule, "write [] for a text without labels")
-    items = lay_out(table, inputs.label, lists, cells=False)
-    for item, value in enumerate(items.values):
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            actual = f"{value!r:.60} ({type(value).__name__})"
-            rule = "labels in lists must be strings or integers"
-            raise items.fault(rule, actual, item, NAMES)
-        if value == "" or (isinstance(value, str) and value.isspace()):
-            raise items.fault("labels in lists must have a name", repr(value), item, "remove it")
-    _refuse_flags(table, inputs.label, lists)
-    return items
-
-
-def _refuse_flags(table: Table, column: str, lists: list[list[Any]]) -> None:
-    """Raise if lists hold a 0 or 1 for each label: they would be read as labels 0 and 1."""
+    lists = read_lists(table, label, rule, "write [] for a text without labels")
+    items, rows = lay_out(table, label, lists)
+    check_items(items, label, "labels in lists", NAMES)
+    # A 0 or 1 for each label would be read as labels 0 and 1.
     count = len(lists[0])
     alike = all(len(row) == count and {0, 1}.issuperset(row) for row in lists)
     if alike and any(len(set(row)) < count for row in lists):
         rule, actual = "lists must name the labels of a text", f"{count} times 0 or 1"
-        raise table.fault(rule, actual, column, 0, NAMES)
+        raise table.fault(rule, actual, label, 0, NAMES)
+    return items, rows
 
 
 def _split_strings(table: Table, column: str, separator: str) -> list[list[Any]]:
@@ -121,12 +119,9 @@ def _split_strings(table: Table, column: str, separator: str) -> list[list[Any]]
     lists = []
     for row, value in enumerate(table.columns[column]):
         if not isinstance(value, str) and not is_missing(value):
-            rule, actual = (
-                "--label-separator splits strings",
-                f"{value!r:.60} ({type(value).__name__})",
-            )
+            rule = "--label-separator splits strings"
             remedy = "leave out --label-separator, or write strings"
-            raise table.fault(rule, actual, column, row, remedy)
+            raise table.fault(rule, name_value(value), column, row, remedy)
         parts = [] if is_missing(value) else value.split(separator)
         lists.append([part.strip() for part in parts if part.strip()])
     return lists

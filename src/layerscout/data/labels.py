@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from layerscout.data.columns import SURROGATE
 from layerscout.data.known_tasks import Known
-from layerscout.data.tables import FILL, NUMBER, Table, join_names
+from layerscout.data.tables import FILL, NUMBER, Table, is_list, join_names, name_value
 from layerscout.errors import InputError
 from layerscout.files import read_json
 
@@ -36,17 +35,11 @@ def _list_values(table: Table, column: str, *, unlabelled: bool = False) -> list
     """
     values = table.columns[column]
     for row, value in enumerate(values):
-        if value is not None and not isinstance(value, str | int | float | Decimal):
-            plural = isinstance(value, list | tuple | set | np.ndarray)
-            remedy = SEVERAL if plural else "name another with --label"
+        listed = is_list(value, table.all_strings)
+        if listed or not (value is None or isinstance(value, str | int | float | Decimal)):
             rule = "a label must be one string or number"
-            raise table.fault(rule, f"a {type(value).__name__}", column, row, remedy)
-        if isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
-            actual = "half of a surrogate pair"
-            raise table.fault("labels must be valid Unicode", actual, column, row, "repair it")
-        if table.all_strings and value is not None and re.fullmatch(r"\[.*\]", str(value)):
-            rule = "a label must be one string or number"
-            raise table.fault(rule, "a list", column, row, SEVERAL)
+            remedy = SEVERAL if listed else "name another with --label"
+            raise table.fault(rule, name_value(value), column, row, remedy)
     if missing := table.find_missing(column, (-1, "-1") if unlabelled else ()):
         actual = f"{len(missing)} missing{' (empty or -1)' if unlabelled else ''}, the first"
         raise table.fault("every row needs a label", actual, column, missing[0], FILL)
@@ -78,15 +71,6 @@ def _target(value: Any, numbers_are_strings: bool) -> float:
         return math.inf
 
 
-def check_varied(table: Table, column: str, targets: np.ndarray) -> None:
-    """Raise if all targets are the same."""
-    if (targets == targets[0]).all():
-        raise InputError(
-            f"regression needs labels that differ: column {column!r} of {table.name} is "
-            f"{targets[0]:g} in every row; name another column with --label"
-        )
-
-
 def name_classes(
     table: Table, column: str, fixed: tuple[str, ...] | None
 ) -> tuple[list[str], tuple[str, ...]]:
@@ -97,23 +81,54 @@ def name_classes(
     """
     values = _list_values(table, column, unlabelled=fixed is not None)
     distinct = dict.fromkeys(values)
+    names: dict[Any, str | None]
     if fixed is not None:
-        names = {value: fixed[_number(table, column, value, fixed)] for value in distinct}
-        return [names[value] for value in values], fixed
-    kinds = set(map(type, values))
-    if len(kinds) > 1 and kinds & {str, bool}:
-        raise InputError(
-            f"labels must be of one type: column {column!r} of {table.name} mixes "
-            f"{', '.join(sorted(kind.__name__ for kind in kinds))}; write them all as strings"
-        )
-    # A number with a leading zero is a code, such as 01 beside 1.
-    codes = table.all_strings and any(map(CODE.match, distinct))
-    numeric = table.all_strings and not codes and all(map(NUMBER.fullmatch, distinct))
-    if kinds <= {str, bool} and not numeric:
-        return list(map(str, values)), tuple(map(str, sorted(distinct)))
-    numbers = {value: _whole(table, column, value) for value in distinct}
-    names = {value: str(number) for value, number in numbers.items()}
-    return [names[value] for value in values], tuple(map(str, sorted(set(numbers.values()))))
+        known = join_names(f"{number} {name}" for number, name in enumerate(fixed))
+        rule = f"labels must be ids or names of the task's classes ({known})"
+        remedy = "correct it, or leave out --task"
+        names, order = {value: _find_name(value, fixed) for value in distinct}, fixed
+    else:
+        kinds = set(map(type, values))
+        if len(kinds) > 1 and kinds & {str, bool}:
+            raise InputError(
+                f"labels must be of one type: column {column!r} of {table.name} mixes "
+                f"{', '.join(sorted(kind.__name__ for kind in kinds))}; write them all as strings"
+            )
+        # A number with a leading zero is a code, such as 01 beside 1.
+        codes = table.all_strings and any(map(CODE.match, distinct))
+        numeric = table.all_strings and not codes and all(map(NUMBER.fullmatch, distinct))
+        if kinds <= {str, bool} and not numeric:
+            return list(map(str, values)), tuple(map(str, sorted(distinct)))
+        rule = "classes must be strings or integers"
+        remedy = "for numbers to predict use --regression, for a known task --task"
+        numbers = {value: _find_integer(value) for value in distinct}
+        names = {value: None if n is None else str(n) for value, n in numbers.items()}
+        order = tuple(map(str, sorted({n for n in numbers.values() if n is not None})))
+    if wrong := [row for row, value in enumerate(values) if names[value] is None]:
+        raise table.fault(rule, f"{values[wrong[0]]!r:.60}", column, wrong[0], remedy)
+    return [str(names[value]) for value in values], order
+
+
+def _find_name(value: Any, names: tuple[str, ...]) -> str | None:
+    """Return the name that a label stands for, by name or by id; None if it is none of them."""
+    if value in names:
+        return str(value)
+    lowered = [name.lower() for name in names]
+    if isinstance(value, str) and value.strip().lower() in lowered:
+        return names[lowered.index(value.strip().lower())]
+    number = _find_integer(value)
+    return names[number] if number is not None and 0 <= number < len(names) else None
+
+
+def _find_integer(value: Any) -> int | None:
+    """Return the integer that a label is, be it written as a string or a float; None of others."""
+    if isinstance(value, str):
+        if INTEGER.fullmatch(value) and len(value) < 1000:
+            return int(value)
+        if not NUMBER.fullmatch(value):
+            return None
+    number = value if isinstance(value, int) else float(value)
+    return int(number) if isinstance(number, int) or number.is_integer() else None
 
 
 def read_classes(model: str | Path) -> tuple[str, ...]:
@@ -125,47 +140,6 @@ def read_classes(model: str | Path) -> tuple[str, ...]:
         names = config["id2label"]
         return tuple(str(names[str(number)]) for number in range(len(names)))
     return ()
-
-
-def _whole(table: Table, column: str, value: Any) -> int:
-    """Return a number as the integer that it is, or refuse it as a class."""
-    if isinstance(value, str) and INTEGER.fullmatch(value) and len(value) < 1000:
-        return int(value)
-    number = value if isinstance(value, int) else float(value)
-    if isinstance(number, float) and not number.is_integer():
-        row = table.columns[column].index(value)
-        remedy = "for numbers to predict use --regression, for a known task --task"
-        raise table.fault("classes must be strings or integers", str(value), column, row, remedy)
-    return int(number)
-
-
-def _number(table: Table, column: str, value: Any, names: tuple[str, ...]) -> int:
-    """Return the id that a label stands for, where ids and names are fixed."""
-    number = -1
-    if value in names:
-        return names.index(value)
-    if isinstance(value, str):
-        lowered = [name.lower() for name in names]
-        if value.strip().lower() in lowered:
-            return lowered.index(value.strip().lower())
-        if INTEGER.fullmatch(value) and len(value) < 1000:
-            number = int(value)
-    elif float(value).is_integer():
-        number = int(value)
-    if not 0 <= number < len(names):
-        row = table.columns[column].index(value)
-        known = join_names(f"{number} {name}" for number, name in enumerate(names))
-        rule = f"labels must be ids or names of the task's classes ({known})"
-        remedy = "correct it, or leave out --task"
-        raise table.fault(rule, f"{value!r:.60}", column, row, remedy)
-    return number
-
-
-def mark_choices(table: Table, column: str, count: int) -> np.ndarray:
-    """Return 1 for the right and 0 for each wrong choice, (n * count,), example by example."""
-    numbers = tuple(str(number) for number in range(count))
-    right = np.array(name_classes(table, column, numbers)[0], dtype=np.int64)
-    return np.eye(count, dtype=np.int64)[right].reshape(-1)
 
 
 def settle_classes(
@@ -205,8 +179,7 @@ def settle_classes(
     settled = tuple(name for name in order if name in counts)
     if known:
         return settled
-    rows = {name: counts[name] for name in settled}
-    warnings += find_near_duplicate_labels(rows, table.name, "classes")
+    warnings += find_near_duplicate_labels(settled, table.name, "classes")
     if none := [name for name in settled if _fold(name) in ABSENT]:
         warnings.append(
             f"{none[0]!r} is read as a class of {table.name}; if it means a missing label, leave "
@@ -230,46 +203,30 @@ def _refuse_single(
     """
     counts = Counter(names)
     alone, *others = (name for name in order if counts[name] == 1)
-    numeric = all(map(NUMBER.fullmatch, counts))
-    joined = _find_joined(order)
-    rule = "every class needs at least 2 examples"
-    # Nearly every row has a value of its own, as texts and ids have.
-    if not numeric and not joined and len(counts) > 0.9 * counts.total():
-        return InputError(
-            f"{rule}: column {column!r:.60} of {table.name} has "
-            f"{len(counts):,} different values in {counts.total():,} rows; is it the column of "
-            "labels? name another with --label"
-        )
-    twins = [name for name in order if name != alone and _fold(name) == _fold(alone)]
-    remedy = ""
-    if twins:
-        remedy = f"; it differs from {twins[0]!r:.60} only in case or spaces"
-    elif joined:
-        remedy = f"; for several labels per text use --label-separator {joined[1]!r}"
-    elif numeric:
-        remedy = "; for numbers to predict use --regression"
-    quoted = repr(alone) if len(alone) <= 60 else f"{alone[:57]!r}..."
+    remedy = "drop or merge such classes"
+    if joined := _find_joined(order):
+        remedy += f"; for several labels per text use --label-separator {joined[1]!r}"
+    elif all(map(NUMBER.fullmatch, counts)):
+        remedy += "; for numbers to predict use --regression"
+    elif len(counts) > 0.9 * counts.total():  # as texts and ids have
+        remedy = "is it the column of labels? name another with --label"
     more = f" and of {len(others)} other classes" if others else ""
-    actual = f"1 of {quoted}{more}"
-    remedy = f"drop or merge such classes{remedy}"
+    actual = f"1 of {alone!r:.60}{more}"
+    rule = "every class needs at least 2 examples"
     return table.fault(rule, actual, column, names.index(alone), remedy)
 
 
-def find_near_duplicate_labels(
-    names: Sequence[str] | Mapping[str, int], source: str, what: str
-) -> list[str]:
+def find_near_duplicate_labels(names: Sequence[str], source: str, what: str) -> list[str]:
     """List the names of classes, tags or labels that were written in several ways.
 
     Args:
-        names: all of them, perhaps with their numbers of rows.
+        names: all of them.
         source: where they are from, in words.
         what: they are, in words.
     """
-    rows = names if isinstance(names, Mapping) else {}
     alike: dict[str, list[str]] = {}
     for name in names:
-        spelling = f"{name!r} ({rows[name]:,} rows)" if rows else repr(name)
-        alike.setdefault(_fold(name), []).append(spelling)
+        alike.setdefault(_fold(name), []).append(repr(name))
     return [
         f"{what} of {source} differ only in case or spaces: {', '.join(spellings):.120}; "
         "write them alike if they are the same"

@@ -14,55 +14,40 @@ import numpy as np
 from jaxtyping import Float64
 
 from layerscout.data.predictions import predict_labels
-from layerscout.data.words import Tags, count_spans, mark_spans
+from layerscout.data.words import Tags, count_spans, mark_spans, stack_counts
 from layerscout.errors import make_unknown_error
 
-
-def tabulate(
-    labels: np.ndarray, predicted: np.ndarray, classes: int, groups: np.ndarray | None = None
-) -> Float64[np.ndarray, "G K K"]:
-    """Count the examples of each group by their class and the one predicted; one group if None."""
-    group = np.zeros(len(labels), np.int64) if groups is None else groups
-    cells = (group * classes + labels) * classes + predicted
-    count = int(group.max(initial=0)) + 1
-    counts = np.bincount(cells.astype(np.int64), minlength=count * classes**2)
-    return counts.reshape(count, classes, classes).astype(np.float64)
-
-
-# Metrics of classes are computed from their table of counts, (..., K, K), many tables at a time: a
+# Metrics of classes, of several labels and of spans are made from counts that add up over examples
+# or sentences: (..., K, 3), of each class, label or type of span what is right, what is predicted
+# and what there is; of other metrics the value of each example, and 1, (..., 2). Many at a time: a
 # call of scikit-learn takes 4 ms, and the intervals of a scan need 21 of them for every state.
 
 
-def accuracy(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
-    """Return the share of right predictions."""
-    return _divide(table.diagonal(axis1=-2, axis2=-1).sum(axis=-1), table.sum(axis=(-2, -1)))
+def _count_classes(
+    labels: np.ndarray, predicted: np.ndarray, classes: int, groups: np.ndarray | None
+) -> Float64[np.ndarray, "G K 3"]:
+    """Count the examples of each group by their class and the one predicted; one group if None."""
+    group = np.zeros(len(labels), np.int64) if groups is None else groups
+    cells = [(group * classes + ids).astype(np.int64) for ids in (predicted, labels)]
+    right = cells[1][predicted == labels]
+    return stack_counts((right, *cells), (int(group.max(initial=0)) + 1, classes))
 
 
-def f1(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
+def _conclude_f1_of_classes(sums: np.ndarray) -> np.ndarray:
     """Return F1 of class 1 where there are two classes, else the mean over those that occur.
 
     It is 0 where it is undefined, as when the class neither occurs nor is predicted.
     """
-    either = table.sum(axis=-1) + table.sum(axis=-2)
-    if table.shape[-1] > 2:
-        return macro_f1(table)
-    return _divide(2 * table.diagonal(axis1=-2, axis2=-1), either)[..., 1]
+    return _conclude_macro(sums) if sums.shape[-2] > 2 else _conclude_f1(sums)[..., 1]
 
 
-def macro_f1(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
-    """Return the mean of F1 over the classes that occur or are predicted."""
-    either = table.sum(axis=-1) + table.sum(axis=-2)
-    by_class = _divide(2 * table.diagonal(axis1=-2, axis2=-1), either)
-    return _divide(by_class.sum(axis=-1), (either > 0).sum(axis=-1))
-
-
-def matthews_correlation(table: Float64[np.ndarray, "*G K K"]) -> Float64[np.ndarray, "*G"]:
+def _conclude_matthews(sums: np.ndarray) -> np.ndarray:
     """Return Matthews' correlation coefficient, for any number of classes; 0 where undefined.
 
     R_K of Gorodkin 2004, the correlation of the indicators of the classes with those predicted.
     """
-    own, predicted = table.sum(axis=-1), table.sum(axis=-2)
-    total, right = table.sum(axis=(-2, -1)), table.diagonal(axis1=-2, axis2=-1).sum(axis=-1)
+    right, predicted, own = sums[..., 0].sum(axis=-1), sums[..., 1], sums[..., 2]
+    total = own.sum(axis=-1)
     spread = (total**2 - (own**2).sum(axis=-1)) * (total**2 - (predicted**2).sum(axis=-1))
     return _divide(right * total - (own * predicted).sum(axis=-1), np.sqrt(spread))
 
@@ -101,15 +86,6 @@ def _correlation(of: Callable[..., Any], targets: np.ndarray, predicted: np.ndar
     return correlation if isfinite(correlation) else 0.0
 
 
-OfTable = Callable[[Float64[np.ndarray, "*G K K"]], Float64[np.ndarray, "*G"]]
-
-
-_OF_TABLES: Mapping[str, OfTable] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "macro_f1": macro_f1,
-    "matthews_correlation": matthews_correlation,
-}
 _OF_NUMBERS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "pearson_spearman": pearson_spearman,
     "pearson": pearson,
@@ -118,10 +94,6 @@ _OF_NUMBERS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 # Classes of the largest table of confusions: one of 100 has 10,000 numbers in result.json.
 LARGEST = 100
-
-# Metrics of several labels, and of spans, are made from counts that add up over examples or
-# sentences. What is counted of each label, or type of span, is what is right, what is predicted and
-# what there is; of other metrics the value of each example, and 1.
 
 
 def _count_labels(labels: np.ndarray, predicted: np.ndarray, _: np.ndarray) -> np.ndarray:
@@ -186,6 +158,12 @@ def _conclude_recall(sums: np.ndarray) -> np.ndarray:
 # what makes the value of sums of these counts, (..., L, 3) or (..., 2).
 _Count = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 _Conclude = Callable[[np.ndarray], np.ndarray]
+_OF_CLASSES: Mapping[str, _Conclude] = {
+    "accuracy": _conclude_recall,
+    "f1": _conclude_f1_of_classes,
+    "macro_f1": _conclude_macro,
+    "matthews_correlation": _conclude_matthews,
+}
 _OF_LABELS: Mapping[str, tuple[_Count, _Conclude]] = {
     "micro_f1": (_count_labels, _conclude_micro),
     "macro_f1": (_count_labels, _conclude_macro),
@@ -202,7 +180,7 @@ _OF_SPANS: Mapping[str, _Conclude] = {
 # By the kind of task, the names that tasks use. The best epoch is the one of the highest value, so
 # more must be better.
 METRICS_OF: Mapping[str, tuple[str, ...]] = {
-    "classification": ("accuracy", "f1", "macro_f1", "matthews_correlation"),
+    "classification": tuple(_OF_CLASSES),
     "multi_label_classification": tuple(_OF_LABELS),
     "token_classification": (*_OF_SPANS, "accuracy", "macro_f1"),
     "regression": tuple(_OF_NUMBERS),
@@ -323,7 +301,7 @@ def _judge(
     elif labels.dtype.kind == "b":
         known = METRICS_OF["multi_label_classification"]
     else:
-        known = METRICS_OF["regression"] if labels.dtype.kind == "f" else tuple(_OF_TABLES)
+        known = METRICS_OF["regression"] if labels.dtype.kind == "f" else tuple(_OF_CLASSES)
     if metric not in known:
         raise make_unknown_error("metric", metric, known)
     if metric in _OF_NUMBERS:  # which have no counts that add up
@@ -331,9 +309,9 @@ def _judge(
         if groups is not None:
             parts = [(groups == g) != leave_out for g in range(int(groups.max()) + 1)]
         return np.array([_OF_NUMBERS[metric](labels[rows], predicted[rows]) for rows in parts])
-    if metric in _OF_TABLES and labels.dtype.kind != "b":
-        sums = tabulate(labels, predicted, logits.shape[1], groups)
-        conclude = _OF_TABLES[metric]
+    if metric in _OF_CLASSES and labels.dtype.kind != "b":
+        sums = _count_classes(labels, predicted, logits.shape[1], groups)
+        conclude = _OF_CLASSES[metric]
     elif metric in _OF_SPANS:
         assert tags is not None, "it was checked"
         sums, conclude = count_spans(tags, labels, predicted, groups), _OF_SPANS[metric]
@@ -368,8 +346,7 @@ def evaluate_by_name(
     elif labels.dtype.kind == "b":
         sums = _count_labels(labels, predicted, logits).sum(axis=0)
     else:
-        table = tabulate(labels, predicted, len(names))[0]
-        sums = np.stack([np.diagonal(table), table.sum(axis=0), table.sum(axis=1)], axis=1)
+        sums = _count_classes(labels, predicted, len(names), None)[0]
     rows = np.stack(
         [_divide(sums[:, 0], sums[:, 1]), _divide(sums[:, 0], sums[:, 2]), _conclude_f1(sums)]
     )
@@ -391,8 +368,9 @@ def tabulate_confusion(
     """
     if labels.dtype.kind not in "iu" or not 1 < classes <= LARGEST:
         return None
-    [table] = tabulate(labels, logits.argmax(axis=1), classes)
-    counts: list[list[int]] = table.astype(np.int64).tolist()
+    cells = labels * classes + logits.argmax(axis=1)
+    table = np.bincount(cells, minlength=classes**2).reshape(classes, classes)
+    counts: list[list[int]] = table.tolist()
     return counts
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from layerscout.data.intervals import find_difference
 from layerscout.data.predictions import find_certainty
+from layerscout.data.tables import make_plain
 from layerscout.data.words import Tags
 from layerscout.errors import InputError
 
@@ -148,22 +149,19 @@ def _read_predictions(path: Path) -> pd.DataFrame | None:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not what layerscout writes; run the verb again") from error
     if "split" not in frame:
-        frame = frame.assign(split="validation")
+        frame["split"] = "validation"
+    for name in frame.columns.intersection(["choices", "label", "prediction"]):
+        frame[name] = [make_plain(value) for value in frame[name]]
     return frame[frame["edit"] == ""] if "edit" in frame else frame
 
 
 def _have_same_rows(rows: pd.DataFrame, second_rows: pd.DataFrame) -> bool:
     """Return whether two tables are of the same texts and labels, in one order."""
     return len(rows) == len(second_rows) > 0 and all(
-        name in second_rows
-        and list(map(_plain, rows[name])) == list(map(_plain, second_rows[name]))
+        name in second_rows and rows[name].tolist() == second_rows[name].tolist()
         for name in _ROW_COLUMNS
         if name in rows
     )
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _read_labels(
@@ -198,12 +196,7 @@ def _find_flips(
     A contradiction is as sure as the less certain of the two models.
     """
     right = [
-        np.array(
-            [
-                _plain(a) == _plain(b)
-                for a, b in zip(frame["label"], frame["prediction"], strict=True)
-            ]
-        )
+        np.array([a == b for a, b in zip(frame["label"], frame["prediction"], strict=True)])
         for frame in (rows, second_rows)
     ]
     sure = np.minimum(*certainty)
@@ -231,7 +224,7 @@ def _find_flips(
 
 def _name(value: Any) -> str:
     """Name a label, or several."""
-    return ", ".join(map(str, value)) or "none" if isinstance(value, np.ndarray) else str(value)
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
 def _show_text(frame: pd.DataFrame, n: int) -> str:

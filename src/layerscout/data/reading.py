@@ -1,5 +1,6 @@
 """Reading the splits of a task: of which kind it is, and the labels and texts of each."""
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -8,8 +9,6 @@ from layerscout.data.columns import Inputs, column_template, render
 from layerscout.data.known_tasks import CHOICE, Kind, Known
 from layerscout.data.label_sets import read_label_sets
 from layerscout.data.labels import (
-    check_varied,
-    mark_choices,
     name_classes,
     number_classes,
     read_numbers,
@@ -19,6 +18,14 @@ from layerscout.data.sampling import Split
 from layerscout.data.tables import Source, Table, is_list, join_names
 from layerscout.data.words import mark_spans, number_tags, read_sentences
 from layerscout.errors import InputError, make_unknown_error
+
+SURROGATE = re.compile("[\\ud800-\\udfff]")
+
+# What kinds of tasks need of the rows, where it is not one label in each.
+NEEDS: Mapping[Kind, str] = {
+    "token_classification": "a list of words and a list of their tags in each row",
+    "multi_label_classification": "lists of labels, or --label-separator for strings of several",
+}
 
 # What tasks are judged by, where it is not accuracy.
 USUAL_METRICS: Mapping[Kind, str] = {
@@ -73,6 +80,7 @@ def read_splits(
             table = source.read(inputs.columns)
             if not len(table):
                 raise InputError(f"{source.name} has no rows; it needs some below the column names")
+            _check_unicode(table)
             if labels is None:
                 kind = _tell_kind(name, table, inputs, known, regression)
             if drop_missing:
@@ -106,7 +114,7 @@ def choose_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings
     """
     if kind == "token_classification" and mark_spans(labels):
         return "entity_f1"
-    if kind == "classification" and len(training.labels):
+    if kind == "classification":
         counts = np.bincount(training.labels)
         share = counts.max() / counts.sum()
         if share > IMBALANCED:
@@ -120,6 +128,16 @@ def choose_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings
             )
             return "macro_f1"
     return USUAL_METRICS.get(kind, "accuracy")
+
+
+def _check_unicode(table: Table) -> None:
+    """Raise if a string, or a string in a list, cannot be encoded."""
+    for column, values in table.columns.items():
+        for row, value in enumerate(values):
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str) and not text.isascii() and SURROGATE.search(text):
+                    rule = "texts and labels must be valid Unicode"
+                    raise table.fault(rule, "half of a surrogate pair", column, row, "repair it")
 
 
 def _drop_missing(table: Table, inputs: Inputs, kind: Kind, warnings: list[str]) -> Table:
@@ -153,7 +171,7 @@ def _tell_kind(
     several = separated_sets or any(
         is_list(value, table.all_strings) for value in table.columns[inputs.label]
     )
-    kind: Kind
+    kind: Kind = "multi_label_classification" if several else "classification"
     if regression:
         kind, who = "regression", "--regression"
     elif known is not None:
@@ -161,22 +179,18 @@ def _tell_kind(
     elif words:
         kind, who = "token_classification", "a task of words"
     else:
-        return "multi_label_classification" if several else "classification"
-    match kind:
-        case "token_classification":
-            needs, fits = (
-                "a list of words and a list of their tags in each row",
-                words and not separated_sets,
-            )
-        case "multi_label_classification":
-            needs, fits = "lists of labels, or --label-separator for strings of several", several
-        case _:
-            needs, fits = "one label in each row", not separated_sets
+        return kind
+    fits = not separated_sets
+    if kind == "token_classification":
+        fits = words and not separated_sets
+    elif kind == "multi_label_classification":
+        fits = several
     if not fits:
         where = "several columns" if inputs.flags else f"column {inputs.label!r:.60}"
         separated = "" if inputs.separator is None else f", split at {inputs.separator!r:.20}"
         raise InputError(
-            f"{who} needs {needs}: the labels of {table.name} are read from {where}{separated}; "
+            f"{who} needs {NEEDS.get(kind, 'one label in each row')}: the labels of {table.name} "
+            f"are read from {where}{separated}; "
             "name others with --text and --label, or read them as another kind of task"
         )
     return kind
@@ -209,7 +223,7 @@ def _read_words(
     """
     text = inputs.columns[0]
     sentences, tags, kept = read_sentences(table, text, inputs.label, warnings)
-    ids, labels = number_tags(tags, table.name, fixed, labels, warnings)
+    ids, labels = number_tags(tags, inputs.label, fixed, labels, warnings)
     texts = [" ".join(words) for words in sentences]
     _check_empty(table, {text: texts}, warnings)
     rows = kept if len(kept) < len(table) else None
@@ -244,11 +258,16 @@ def _read_labels(
     label = inputs.label
     if kind == "regression":
         numbers = read_numbers(table, label)
-        if labels is None:
-            check_varied(table, label, numbers)
+        if labels is None and (numbers == numbers[0]).all():
+            raise InputError(
+                f"regression needs labels that differ: column {label!r} of {table.name} is "
+                f"{numbers[0]:g} in every row; name another column with --label"
+            )
         return numbers, ()
-    if kind == "multiple_choice":
-        return mark_choices(table, label, len(inputs.templates) - 1), CHOICE
+    if kind == "multiple_choice":  # 1 for the right and 0 for each wrong choice of each example
+        choices = np.arange(len(inputs.templates) - 1)
+        right = name_classes(table, label, tuple(map(str, choices)))[0]
+        return (np.array(right, np.int64)[:, None] == choices).astype(np.int64).reshape(-1), CHOICE
     if kind == "multi_label_classification":
         return read_label_sets(table, inputs, fixed, labels, warnings)
     names, order = name_classes(table, label, fixed)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from layerscout.data.files import (
-    GLANCE,
     JSON_LINES,
     PARQUET,
-    class_names_in,
-    content_of,
-    json_record,
+    File,
+    json_records,
+    open_parquet,
+    open_records,
+    read_records,
 )
-from layerscout.data.tables import Content, Source, Table, join_names, tell_content
+from layerscout.data.tables import Source, Table, join_names
 from layerscout.errors import InputError, first_line
 
 # How the names of files begin that no training split is read from.
@@ -51,60 +52,70 @@ def find_shards(data: str | Path) -> Source:
             files = filesystem.find(path, maxdepth=1)
         else:
             files = filesystem.glob(path) if "*" in path else [path]
-            files = [one for one in files if filesystem.isfile(one)]
-    kinds = {
-        ending: sorted(one for one in files if one.lower().endswith(ending))
-        for ending in (PARQUET, JSON_LINES)
-    }
-    training = {
-        ending: [one for one in some if one.rpartition("/")[2].lower().startswith("train")]
-        for ending, some in kinds.items()
-    }
-    kinds = training if any(training.values()) else kinds
-    if not any(kinds.values()):
-        names = join_names(one.rpartition("/")[2] for one in files)
+            files = [file for file in files if filesystem.isfile(file)]
+    names = {file: file.rpartition("/")[2] for file in files}
+    readable = [file for file in files if file.lower().endswith((*PARQUET, *JSON_LINES))]
+    training = [file for file in readable if names[file].lower().startswith("train")]
+    paths = sorted(training or readable)
+    if not paths:
         raise InputError(
-            f"data in many files must be .parquet or .jsonl: {name} has {names}; convert the data"
+            f"data in many files must be .parquet or .jsonl: {name} has "
+            f"{join_names(names.values())}; convert the data"
         )
-    if all(kinds.values()):
+    are_parquet = [file.lower().endswith(PARQUET) for file in paths]
+    if len(set(are_parquet)) > 1:
         raise InputError(
             f"files must be of one kind: {name} has .parquet and .jsonl; name some, such as "
             f"{name.rstrip('/')}/*.parquet"
         )
-    [(ending, paths)] = [(ending, some) for ending, some in kinds.items() if some]
-    glance, read_file = (
-        (_glance_parquet, _read_parquet) if ending == PARQUET else (_glance_lines, _read_lines)
-    )
-    held_out = [file for path in paths if is_held_out(file := path.rpartition("/")[2])]
+    held_out = [names[file] for file in paths if is_held_out(names[file])]
     if is_folder and held_out:
         raise InputError(
             f"data in many files are one training split: {name} has {join_names(held_out)}; name "
             "the training files, or one file to use it alone"
         )
+    suffix = PARQUET[0] if are_parquet[0] else JSON_LINES[0]
+    parts = [File(path, suffix, partial(filesystem.open, path, "rb")) for path in paths]
     short = name.rstrip("/").rpartition("/")[2]
+    with _reading(paths[0]):
+        first = open_parquet(parts[0]) if are_parquet[0] else open_records(parts[0], json_records)
 
     def read(wanted: Sequence[str]) -> Table:
         columns: dict[str, list[Any]] = {column: [] for column in wanted}
         lines: list[int] = []
         starts = {}
-        for path in paths:
-            starts[path] = len(columns[wanted[0]])
-            with _reading(path), filesystem.open(path, "rb") as file:
-                part, numbers, names = read_file(file, path, wanted)
-            for column, values in part.items():
-                if values and names.get(column) != classes.get(column):
-                    raise InputError(
-                        f"the classes of {column!r} must be the same in all files: {path} has "
-                        f"{join_names(names.get(column, ()))}, {paths[0]} has "
-                        f"{join_names(classes.get(column, ()))}; name files of one kind"
-                    )
-                columns[column] += values
-            lines += numbers
+        for part in parts:
+            starts[part.name] = len(columns[wanted[0]])
+            with _reading(part.name):
+                if are_parquet[0]:
+                    source = open_parquet(part)
+                    _check_alike(first, source, wanted)
+                    table = source.read(wanted)
+                else:
+                    table = read_records(part, json_records, wanted, cells=False)
+            for column, values in columns.items():
+                values += table.columns[column]
+            lines += table.lines or ()
         return Table(short, columns, lines or None, files=starts)
 
-    with _reading(paths[0]), filesystem.open(paths[0], "rb") as file:
-        contents, classes = glance(file, paths[0])
-    return Source(short, contents, read, classes)
+    return Source(short, first.columns, read, first.classes)
+
+
+def _check_alike(first: Source, source: Source, wanted: Sequence[str]) -> None:
+    """Raise unless a file has the columns and the class names of the first one."""
+    for column in wanted:
+        if column not in source.columns:
+            raise InputError(
+                f"every row must have the column {column!r}: {source.name} has "
+                f"{join_names(source.columns)}; name files of one kind"
+            )
+        names, others = source.classes.get(column, ()), first.classes.get(column, ())
+        if names != others:
+            raise InputError(
+                f"the classes of {column!r} must be the same in all files: {source.name} has "
+                f"{join_names(names)}, {first.name} has {join_names(others)}; name files of one "
+                "kind"
+            )
 
 
 @contextmanager
@@ -116,56 +127,3 @@ def _reading(path: str, remedy: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(f"cannot read {path}: {first_line(error):.200}{remedy}") from error
-
-
-Classes = Mapping[str, tuple[str, ...]]
-Columns = tuple[Mapping[str, Content], Classes]
-Values = tuple[Mapping[str, list[Any]], list[int], Classes]  # columns, lines, class names
-
-
-def _glance_parquet(file: Any, _: str) -> Columns:
-    """Return what the columns hold, and the class names that the data bring along."""
-    from pyarrow.parquet import read_schema
-
-    schema = read_schema(file)
-    return {one.name: content_of(one.type) for one in schema}, class_names_in(schema.metadata)
-
-
-def _read_parquet(file: Any, path: str, wanted: Sequence[str]) -> Values:
-    from pyarrow.parquet import ParquetFile
-
-    with ParquetFile(file) as opened:
-        _check_columns(path, wanted, opened.schema_arrow.names)
-        table = opened.read(columns=list(wanted))
-        classes = class_names_in(opened.schema_arrow.metadata)
-        return {column: table[column].to_pylist() for column in wanted}, [], classes
-
-
-def _glance_lines(file: Any, path: str) -> Columns:
-    first = islice(enumerate(file, 1), GLANCE)
-    rows = [json_record(line, path, number) for number, line in first if line.strip()]
-    names = dict.fromkeys(name for row in rows for name in row)
-    contents = {name: tell_content([r.get(name) for r in rows if r], False) for name in names}
-    return contents, {}
-
-
-def _read_lines(file: Any, path: str, wanted: Sequence[str]) -> Values:
-    columns: dict[str, list[Any]] = {column: [] for column in wanted}
-    lines = []
-    for number, line in enumerate(file, 1):
-        if line.strip():
-            row = json_record(line, path, number)
-            _check_columns(path, wanted, row)
-            lines.append(number)
-            for column, values in columns.items():
-                values.append(row[column])
-    return columns, lines, {}
-
-
-def _check_columns(path: str, wanted: Sequence[str], there: Iterable[str]) -> None:
-    for column in wanted:
-        if column not in there:
-            raise InputError(
-                f"every row must have the column {column!r}: {path} has {join_names(there)}; name "
-                "files of one kind"
-            )

@@ -8,23 +8,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from layerscout.data.conll import open_conll, open_conllu
+from layerscout.data.conll import conll_records
 from layerscout.data.files import (
     DELIMITED,
-    JSON,
     JSON_LINES,
     PARQUET,
-    _open_parquet,
-    _open_text,
+    File,
+    cell_records,
     content_of,
     find_names,
     find_suffix,
+    json_records,
+    open_parquet,
+    open_records,
     read_separator,
     reading,
     tell_separator,
@@ -45,7 +47,12 @@ OLD_HUB_NAMES = {
     "conll2003": "eriktks/conll2003",
     "universal_dependencies": "universal-dependencies/universal_dependencies",
 }
-VALIDATION_NAMES = ("validation", "validation_matched", "dev", "dev_matched", "valid", "val")
+# What the splits are called, in the order of preference.
+SPLIT_NAMES = {
+    "train": ("train",),
+    "validation": ("validation", "validation_matched", "dev", "dev_matched", "valid", "val"),
+    "test": ("test",),
+}
 
 
 def parse_hub_name(data: str) -> str | None:
@@ -76,13 +83,15 @@ def open_hub(hub: str) -> dict[str, Source]:
     name = "/".join(hub.split("/")[:2])
     if "train" not in available:
         raise InputError(f"a data set needs a split `train`: {name} has {join_names(available)}")
-    splits = {"train": _hub_split(f"{name} (train)", available["train"])}
-    validation = next((split for split in VALIDATION_NAMES if split in available), None)
-    if validation is not None:
-        splits["validation"] = _hub_split(f"{name} ({validation})", available[validation])
-    if "test" in available:
-        splits["test"] = _hub_split(f"{name} (test)", available["test"])
-    return splits
+    chosen = {
+        split: next((usual for usual in names if usual in available), None)
+        for split, names in SPLIT_NAMES.items()
+    }
+    return {
+        split: _hub_split(f"{name} ({there})", available[there])
+        for split, there in chosen.items()
+        if there is not None
+    }
 
 
 @contextmanager
@@ -150,10 +159,6 @@ def _hub_split(name: str, split: Any) -> Source:
     return Source(name, columns, read, find_names(split.features.to_dict()))
 
 
-# What messages call it.
-NAME = "standard input"
-
-
 def open_stdin(sep: str | None = None) -> Source:
     """Read standard input to its end: CSV, TSV, JSON or Parquet, told apart by how it begins.
 
@@ -165,43 +170,20 @@ def open_stdin(sep: str | None = None) -> Source:
             "DATA - is standard input, and nothing is piped in; write `... | layerscout` or "
             "add `< reviews.csv`"
         )
-    with reading(Path(NAME)):
+    name = "standard input"
+    with reading(name):
         content = sys.stdin.buffer.read()
-    suffix = _tell_suffix(content, sep)
-
-    def read(wanted: Sequence[str]) -> Table:
-        with _as_file(content, suffix) as path:
-            return replace(open_file(path, sep).read(wanted), name=NAME)
-
-    with _as_file(content, suffix) as path:
-        return replace(open_file(path, sep), name=NAME, read=read)
-
-
-def _tell_suffix(content: bytes, sep: str | None) -> str:
-    """Return the ending that the name of a file with this content would have."""
-    packed = ""
-    if content.startswith(b"\x1f\x8b"):
-        with reading(Path(NAME)), gzip.GzipFile(fileobj=BytesIO(content)) as file:
-            content, packed = file.read(10_000), ".gz"
-    if content.startswith(b"PAR1"):
-        return ".parquet"
-    start = content[:10_000].decode("utf-8-sig", "replace").lstrip()
-    if start[:1] in ("{", "["):
-        return ".json" + packed
-    used = tell_separator(start.partition("\n")[0]) if sep is None else read_separator(sep)
-    return (".tsv" if used == "\t" else ".csv") + packed
-
-
-@contextmanager
-def _as_file(content: bytes, suffix: str) -> Iterator[Path]:
-    """Write it to a file for as long as that is read; what is said of the file is said of NAME."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"stdin{suffix}"
-        path.write_bytes(content)
-        try:
-            yield path
-        except InputError as error:
-            raise InputError(*(str(one).replace(str(path), NAME) for one in error.args)) from error
+        packed = content.startswith(b"\x1f\x8b")
+        start = gzip.GzipFile(fileobj=BytesIO(content)).read(10_000) if packed else content
+    head = start[:10_000].decode("utf-8-sig", "replace").lstrip()
+    if start.startswith(b"PAR1"):
+        suffix = ".parquet"
+    elif head[:1] in ("{", "["):
+        suffix = ".json"
+    else:
+        used = tell_separator(head.partition("\n")[0]) if sep is None else read_separator(sep)
+        suffix = ".tsv" if used == "\t" else ".csv"
+    return _open(File(name, suffix, partial(BytesIO, content), packed), sep)
 
 
 def find(data: str | Path, sep: str | None = None) -> tuple[str, str | None, dict[str, Source]]:
@@ -257,10 +239,9 @@ def _folder(path: Path, sep: str | None) -> dict[str, Source]:
     """
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     files = [entry for entry in entries if is_known(entry)]
-    names = {"train": ("train",), "validation": VALIDATION_NAMES, "test": ("test",)}
     matching = {
         split: [file for file in files if _strip(file).lower() in usual]
-        for split, usual in names.items()
+        for split, usual in SPLIT_NAMES.items()
     }
     others = any(matching.values()) or any(is_held_out(file.name) for file in files)
     if files and not others and all(f.suffix.lower() in (*PARQUET, *JSON_LINES) for f in files):
@@ -276,20 +257,17 @@ def _folder(path: Path, sep: str | None) -> dict[str, Source]:
                 f"a folder of data needs one {split} file: {path} has "
                 f"{join_names(file.name for file in matches)}; remove all but one"
             )
-    return {split: _open(split, matches[0], sep) for split, matches in matching.items() if matches}
-
-
-def _open(split: str, path: Path, sep: str | None) -> Source:
-    """Open the file of a split; a broken test file has no columns, and is told of when it is read.
-
-    It may be there for other uses, or be empty.
-    """
-    try:
-        return open_file(path, sep)
-    except InputError:
-        if split != "test":
-            raise
-        return Source(path.name, {}, lambda _: Table(path.name, {}))
+    splits = {}
+    for split, matches in matching.items():
+        for file in matches:
+            try:
+                splits[split] = open_file(file, sep)
+            except InputError:
+                if split != "test":
+                    raise
+                # It may be there for other uses, or be empty: no columns, as reading it will tell.
+                splits[split] = Source(file.name, {}, lambda _: Table("", {}))
+    return splits
 
 
 def _demo() -> dict[str, Source]:
@@ -316,15 +294,10 @@ def open_file(path: Path, sep: str | None = None) -> Source:
     Raises:
         InputError: if it does not exist, is of another kind, or cannot be read.
     """
-    suffix = find_suffix(path)
     with reading(path):
         if not path.is_file():
             raise no_such_file(path)
-        if path.suffix.lower() == ".gz":
-            with path.open("rb") as file:
-                if file.read(2) not in (b"\x1f\x8b", b""):
-                    raise InputError(f"{path} is not compressed by gzip; rename it to {path.stem}")
-    if suffix in (".xlsx", ".xls", ".ods"):
+    if find_suffix(path) in (".xlsx", ".xls", ".ods"):
         raise InputError(
             f"data cannot be a spreadsheet, got {path}; save the sheet as CSV (UTF-8) and use that"
         )
@@ -333,11 +306,16 @@ def open_file(path: Path, sep: str | None = None) -> Source:
             f"data files must be {', '.join(OPENERS)} (text files also with .gz), got {path}; "
             "convert or rename it"
         )
+    return _open(File.at(path), sep)
+
+
+def _open(file: File, sep: str | None) -> Source:
+    """Open a file whose suffix `OPENERS` names; for `sep` see `open_file`."""
     if sep is None:
-        return OPENERS[suffix](path)
-    if suffix not in DELIMITED:
-        raise refuse_separator(path)
-    return _open_text(path, read_separator(sep))
+        return OPENERS[file.suffix](file)
+    if file.suffix not in DELIMITED:
+        raise refuse_separator(file.name)
+    return open_records(file, partial(cell_records, sep=read_separator(sep)), cells=True)
 
 
 def refuse_separator(data: str | Path) -> InputError:
@@ -353,9 +331,7 @@ def is_known(path: Path) -> bool:
 
 def no_such_file(path: Path) -> InputError:
     """Build the error for a path that does not exist, guessing what was meant."""
-    if path.is_symlink():
-        return InputError(f"{path} is a broken link; repair it or give the file itself")
-    if path.exists():
+    if path.is_symlink() or path.exists():
         return InputError(f"{path} is neither a file nor a folder; give one of them")
     if not path.parent.is_dir():
         return InputError(f"no such file: {path}; the folder {path.parent} does not exist")
@@ -364,9 +340,11 @@ def no_such_file(path: Path) -> InputError:
     return InputError(f"no such file: {path}; {guess}")
 
 
-OPENERS: Mapping[str, Callable[[Path], Source]] = {
-    **dict.fromkeys((*DELIMITED, *JSON), _open_text),
-    **dict.fromkeys(PARQUET, _open_parquet),
-    **dict.fromkeys((".conll", ".iob", ".bio"), open_conll),
-    ".conllu": open_conllu,
+OPENERS: Mapping[str, Callable[[File], Source]] = {
+    **dict.fromkeys(DELIMITED, partial(open_records, records=cell_records, cells=True)),
+    **dict.fromkeys((*JSON_LINES, ".json"), partial(open_records, records=json_records)),
+    **dict.fromkeys(PARQUET, open_parquet),
+    **dict.fromkeys(
+        (".conll", ".iob", ".bio", ".conllu"), partial(open_records, records=conll_records)
+    ),
 }

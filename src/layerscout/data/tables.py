@@ -97,6 +97,11 @@ class Source:
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+def name_value(value: Any) -> str:
+    """Write a value, perhaps cut, and its type."""
+    return f"{value!r:.60} ({type(value).__name__})"
+
+
 def is_missing(value: Any) -> bool:
     """Return whether a value is null or not-a-number."""
     return value is None or (isinstance(value, float) and math.isnan(value))
@@ -198,22 +203,16 @@ def read_lists(table: Table, column: str, rule: str, remedy: str) -> list[list[A
         InputError: if a row has no list.
     """
     values, cells = table.columns[column], table.all_strings
-    gaps = [
-        row
-        for row, value in enumerate(values)
-        if is_missing(value) or (cells and not value.strip())
-    ]
-    if gaps:
+    if gaps := table.find_missing(column):
         actual = f"{len(gaps)} missing, the first"
         raise table.fault(rule, actual, column, gaps[0], remedy)
     first = is_list(values[0], cells)
     for row, value in enumerate(values):
         if is_list(value, cells) != first:
-            actual = f"{value!r:.60} ({type(value).__name__}) beside {values[0]!r:.60}"
+            actual = f"{name_value(value)} beside {values[0]!r:.60}"
             raise table.fault(rule, actual, column, row, "write all of them as lists")
     if not first:
-        actual = f"{values[0]!r:.60} ({type(values[0]).__name__})"
-        raise table.fault(rule, actual, column, 0, "name another column")
+        raise table.fault(rule, name_value(values[0]), column, 0, "name another column")
     if not cells:
         return values
     lists = []
@@ -226,32 +225,9 @@ def read_lists(table: Table, column: str, rule: str, remedy: str) -> list[list[A
     return lists
 
 
-@dataclass(frozen=True, eq=False)
-class Items:
-    """The items of lists, one after the other.
-
-    Attributes:
-        table: a row for each of the m items, whose faults tell the row of the list.
-        column: that has them.
-        rows: the list that each item is of, int64 (m,).
-    """
-
-    table: Table
-    column: str
-    rows: np.ndarray
-
-    @property
-    def values(self) -> list[Any]:
-        """The m items."""
-        return self.table.columns[self.column]
-
-    def fault(self, rule: str, actual: str, item: int, remedy: str) -> InputError:
-        """Build the error for an item that breaks a rule, with its place in its list."""
-        place = item - int(np.searchsorted(self.rows, self.rows[item]))
-        return self.table.fault(rule, f"{actual} as item {place}", self.column, item, remedy)
-
-
-def lay_out(table: Table, column: str, lists: Sequence[list[Any]], *, cells: bool) -> Items:
+def lay_out(
+    table: Table, column: str, lists: Sequence[list[Any]], *, cells: bool = False
+) -> tuple[Table, np.ndarray]:
     """Lay the items of lists out one after the other.
 
     Args:
@@ -259,9 +235,29 @@ def lay_out(table: Table, column: str, lists: Sequence[list[Any]], *, cells: boo
         column: of the lists.
         lists: n of them.
         cells: whether items are strings even where they are numbers.
+
+    Returns:
+        A table with a row for each of the m items, whose faults tell the row of the list; and the
+        list that each item is of, int64 (m,).
     """
     rows = np.repeat(np.arange(len(lists)), list(map(len, lists)))
     places = rows if table.rows is None else np.asarray(table.rows)[rows]
     values = {column: [item for items in lists for item in items]}
-    flat = Table(table.name, values, table.lines, cells, table.files, places.tolist())
-    return Items(flat, column, rows)
+    return replace(table, columns=values, all_strings=cells, rows=places.tolist()), rows
+
+
+def check_items(items: Table, column: str, what: str, remedy: str) -> None:
+    """Raise unless the items of lists are names or whole numbers.
+
+    Args:
+        items: a row for each.
+        column: that they are in.
+        what: they are, in words.
+        remedy: what to do where one is none.
+    """
+    for row, value in enumerate(items.columns[column]):
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            rule, actual = f"{what} must be strings or integers", name_value(value)
+            raise items.fault(rule, actual, column, row, remedy)
+        if isinstance(value, str) and not value.strip():
+            raise items.fault(f"{what} must have a name", repr(value), column, row, remedy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,12 @@ from layerscout.data.task import Task
 from layerscout.data.words import Tags
 from layerscout.errors import InputError, make_unknown_error
 
+# What the rows of a kind have, where it is not one label.
+FORMS: Mapping[Kind, str] = {
+    "regression": "numbers",
+    "multi_label_classification": "several labels",
+    "token_classification": "words",
+}
 # What is set aside where held-out examples are needed and the data has none.
 HELD_OUT = 0.1
 
@@ -88,19 +94,10 @@ def make_targets(split: Split, kind: Kind, names: Sequence[str] = ()) -> Targets
     Raises:
         InputError: if the rows are not those of this kind.
     """
-    if (split.labels.dtype.kind == "f") != (kind == "regression"):
-        raise InputError(
-            f"a task of {describe_kind(kind)} was given labels of type {split.labels.dtype}; "
-            "only regression takes floats"
-        )
-    several = split.labels.dtype.kind == "b"
-    if several != (kind == "multi_label_classification") or (
-        (split.words is not None) != (kind == "token_classification")
-    ):
-        actual = (
-            "several labels" if several else "words" if split.words is not None else "one label"
-        )
-        raise InputError(f"a task of {describe_kind(kind)} was given rows with {actual}")
+    forms = {"f": "numbers", "b": "several labels"}
+    form = forms.get(split.labels.dtype.kind, "one label" if split.words is None else "words")
+    if form != FORMS.get(kind, "one label"):
+        raise InputError(f"a task of {describe_kind(kind)} was given rows with {form}")
     if kind != "multiple_choice":
         rows = np.arange(len(split)) if split.origin is None else split.origin
         if split.words is None:

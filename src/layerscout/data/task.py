@@ -15,7 +15,7 @@ from layerscout.data.reading import choose_metric, read_splits
 from layerscout.data.sampling import Split, hold_out
 from layerscout.data.sources import find, open_file
 from layerscout.data.tables import NUMBER, Rows, Source, from_memory
-from layerscout.errors import InputError, LayerscoutError, make_unknown_error
+from layerscout.errors import InputError, LayerscoutError, check_integer, make_unknown_error
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,10 @@ class Task:
         if task is None and hub is not None:
             task = find_known_task(hub, labels)
         fraction = _fraction(validation)
-        if validation is not None:
+        if fraction is not None:
             sources.pop("validation", None)
-            if fraction is None:
-                held_out = {"validation": open_file(Path(str(validation)), sep)}
-                sources = {"train": sources["train"], **held_out, **sources}
+        elif validation is not None:
+            sources["validation"] = open_file(Path(str(validation)), sep)
         if test is False:
             sources.pop("test", None)
         elif test is not None:
@@ -217,6 +216,7 @@ class Task:
         Raises:
             InputError: if `fraction` is not between 0 and 1, or leaves either part empty.
         """
+        check_integer("seed", seed, 0)
         train, validation = hold_out(self.train, fraction, seed)
         origin = {**self.origin, "validation": fraction, "validation_seed": seed}
         repeated = _list_repeated({"train": train, "validation": validation})
@@ -281,6 +281,7 @@ def _build(
 ) -> Task:
     """Read every split and put the task together; for `more` see `read_splits`."""
     known = None if task is None else KNOWN[task]
+    sources = {part: sources[part] for part in ("train", "validation", "test") if part in sources}
     kind, labels, splits, warnings = read_splits(name, sources, inputs, known, **more)
     train = splits["train"]
     metric = known.metric if known else choose_metric(kind, labels, train, warnings)

@@ -9,9 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layerscout.data.columns import SURROGATE
-from layerscout.data.labels import find_near_duplicate_labels, name_classes
-from layerscout.data.tables import Items, Table, join_names, lay_out, read_lists
+from layerscout.data.labels import find_near_duplicate_labels, name_classes, number_classes
+from layerscout.data.tables import (
+    Table,
+    check_items,
+    join_names,
+    lay_out,
+    name_value,
+    read_lists,
+)
 from layerscout.errors import InputError
 
 OUTSIDE = "O"
@@ -114,10 +120,16 @@ def count_spans(
         side[first] = last * shape[1] + types
         cells.append(group[first] * shape[1] + types)
     right = (ends[0] == ends[1])[predicted_spans[1]]
-    counts = [
-        np.bincount(some, minlength=shape[0] * shape[1]).reshape(shape)
-        for some in (cells[1][right], cells[1], cells[0])
-    ]
+    return stack_counts((cells[1][right], cells[1], cells[0]), shape)
+
+
+def stack_counts(cells: Sequence[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
+    """Count how often each cell of a table of some shape occurs in each list of cells, by numbers.
+
+    Returns:
+        float64 (*shape, lists).
+    """
+    counts = [np.bincount(some, minlength=shape[0] * shape[1]).reshape(shape) for some in cells]
     return np.stack(counts, axis=-1).astype(np.float64)
 
 
@@ -138,7 +150,7 @@ def _read(tags: Tags, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 def read_sentences(
     table: Table, text: str, label: str, warnings: list[str]
-) -> tuple[list[tuple[str, ...]], Items, np.ndarray]:
+) -> tuple[list[tuple[str, ...]], Table, np.ndarray]:
     """Read lists of words and of their tags; rows without words are left out.
 
     Args:
@@ -148,8 +160,8 @@ def read_sentences(
         warnings: a line is added for rows that are left out.
 
     Returns:
-        The words of the n rows that have any; the tags of all words, as they are written; and the
-        numbers of these rows, int64 (n,).
+        The words of the n rows that have any; a table of the tags of all words, as they are
+        written; and the numbers of these rows, int64 (n,).
 
     Raises:
         InputError: if the words or tags cannot be read, or do not match.
@@ -161,7 +173,10 @@ def read_sentences(
         if counts[0] != counts[1]:
             actual = f"{counts[0]} words and {counts[1]} tags"
             raise table.fault("every word must have a tag", actual, label, row, "correct the row")
-    _check_words(lay_out(table, text, words, cells=False))
+        for word in words[row]:
+            if not isinstance(word, str):
+                remedy = "write it as a string"
+                raise table.fault("words must be strings", name_value(word), text, row, remedy)
     kept = np.flatnonzero(list(map(len, words)))
     if not len(kept):
         raise InputError(f"{table.name} has no words in column {text!r:.60}; it needs some")
@@ -170,39 +185,18 @@ def read_sentences(
         warnings.append(
             f"{count} of {len(words)} rows of {table.name} have no words and are left out"
         )
-    items = lay_out(table, label, tags, cells=False)
-    _check_tags(items)
+    items = lay_out(table, label, tags)[0]
+    check_items(items, label, "tags", "write its name or number")
+    for place, tag in enumerate(items.columns[label]):
+        if tag in (-100, "-100"):
+            remedy = "write one tag for each word; words are split into tokens later"
+            raise items.fault("every word must have a tag", "-100", label, place, remedy)
     return [tuple(words[row]) for row in kept], items, kept
 
 
-def _check_words(items: Items) -> None:
-    """Raise unless words are strings."""
-    for item, value in enumerate(items.values):
-        if not isinstance(value, str):
-            actual = f"{value!r:.60} ({type(value).__name__})"
-            raise items.fault("words must be strings", actual, item, "write it as a string")
-        if not value.isascii() and SURROGATE.search(value):
-            actual = "half of a surrogate pair"
-            raise items.fault("words must be valid Unicode", actual, item, "repair the word")
-
-
-def _check_tags(items: Items) -> None:
-    """Raise unless tags are strings or integers that stand for a tag."""
-    for item, value in enumerate(items.values):
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            actual = f"{value!r:.60} ({type(value).__name__})"
-            remedy = "write its name or number"
-            raise items.fault("tags must be strings or integers", actual, item, remedy)
-        if value in (-100, "-100"):
-            remedy = "write one tag for each word; words are split into tokens later"
-            raise items.fault("every word must have a tag", "-100", item, remedy)
-        if value == "" or (isinstance(value, str) and value.isspace()):
-            raise items.fault("every word must have a tag", repr(value), item, "write its name")
-
-
 def number_tags(
-    tags: Items,
-    name: str,
+    tags: Table,
+    column: str,
     fixed: tuple[str, ...] | None,
     labels: tuple[str, ...] | None,
     warnings: list[str],
@@ -210,8 +204,8 @@ def number_tags(
     """Return the id of each tag, int64 (w,), and the names by id.
 
     Args:
-        tags: of all w words.
-        name: what messages call the split.
+        tags: a row for each of all w words.
+        column: that they are in.
         fixed: names by id where the task brings them.
         labels: those of training, to which new ones are added; None if this is training.
         warnings: lines are added for what should be known.
@@ -219,7 +213,8 @@ def number_tags(
     Raises:
         InputError: if they are no tags of a task.
     """
-    names, order = name_classes(tags.table, tags.column, fixed)
+    name = tags.name
+    names, order = name_classes(tags, column, fixed)
     counts = Counter(names)
     if labels is None:
         labels = tuple(tag for tag in order if tag in counts)
@@ -228,7 +223,7 @@ def number_tags(
             warnings.append(f"tags without a word in {name}: {join_names(absent)}")
         if len(labels) < 2:
             raise InputError(
-                f"a task needs at least 2 tags: column {tags.column!r} of {name} has only "
+                f"a task needs at least 2 tags: column {column!r} of {name} has only "
                 f"{labels[0]!r:.60}; name another column with --label, or add rows"
             )
     if new := [tag for tag in order if tag in counts and tag not in labels]:
@@ -244,9 +239,9 @@ def number_tags(
             f"some tags of {name} mark spans (B-...), but not {join_names(odd)}; so words are "
             "evaluated one by one, not as entities"
         )
-    ids = {tag: number for number, tag in enumerate(labels)}
-    numbers = np.array([ids[tag] for tag in names], dtype=np.int64)
-    if mark_spans(labels) and (orphans := count_orphans(Tags(labels, tags.rows), numbers)):
+    numbers = number_classes(tags, column, names, labels, "tag")
+    sentences = np.asarray(tags.rows)
+    if mark_spans(labels) and (orphans := count_orphans(Tags(labels, sentences), numbers)):
         warnings.append(
             f"{orphans:,} of {len(names):,} tags of {name} continue a span that did not begin; "
             "they are read as its beginning (I- as B-)"

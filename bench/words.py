@@ -499,7 +499,7 @@ class Padding:
         at = np.array(rows)
         inputs = self.encoder.batch(self.examples.tokens, at)
         labels = torch.full(inputs["input_ids"].shape, -100)
-        texts, places = self.examples.tokens.find_firsts(at)
+        texts, places, _ = self.examples.tokens.find_firsts(at)
         labels[torch.from_numpy(texts), torch.from_numpy(places)] = self.examples.labels_of(at)
         return {**inputs, "labels": labels}
 

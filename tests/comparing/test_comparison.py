@@ -177,4 +177,4 @@ def test_words_are_compared_word_by_word(folders):
     assert result.settings["pooling"] == "mean"
     expected = naive.cka(states[1], states[3], naive.hsic)
     assert result.maps[0]["cka"][1][3] == pytest.approx(expected, rel=1e-4)
-    expect_refused("pooling cls … for texts", quietly, encoder, task, pooling="cls")
+    expect_refused("words are pooled by … got cls", quietly, encoder, task, pooling="cls")

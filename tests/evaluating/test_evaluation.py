@@ -477,7 +477,9 @@ def test_what_cannot_be_judged_is_refused(bert, tmp_path):
     expect_refused("`metric`", quietly, bert, TASK, metric="pearson")
     three = task_of(n=24, held=9, classes=3)
     expect_refused("the classes of … must be those of the task", quietly, bert, three)
-    expect_refused("predicts 2 classes, and the task has numbers", quietly, bert, numbers_task())
+    expect_refused(
+        "classes … must be those of the task … for numbers", quietly, bert, numbers_task()
+    )
     expect_refused("not tuned for multiple choice", quietly, bert, choices_task())
     expect_refused("`examples` … add --tune-heads", quietly, bert, TASK, examples=10)
     expect_refused("`head_epochs` … --original", quietly, bert, TASK, head_epochs=2)

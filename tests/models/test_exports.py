@@ -50,8 +50,9 @@ def test_a_truncated_checkpoint_gives_the_state_of_its_head(folder, tmp_path, ca
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "xlm-roberta", "modernbert"])
 def test_a_head_is_kept(family, tmp_path):
-    whole = tiny_checkpoint(tmp_path / "whole", family, classes=3)
-    (said,) = truncate(whole, 2, tmp_path / "short")
+    (said,) = truncate(
+        tiny_checkpoint(tmp_path / "whole", family, classes=3), 2, tmp_path / "short"
+    )
     assert "classifier" in said
     before, after = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "short"))
     assert all(torch.equal(before[name], tensor) for name, tensor in after.items())
@@ -69,16 +70,10 @@ def test_the_model_of_a_tuning_is_not_replaced(tmp_path):
     truncate(whole, 2, tmp_path / "tuned" / "shorter")
 
 
-def saved(tmp_path, kind, family="bert"):
-    """Save a random model with some head of transformers, and its tokenizer."""
-    folder = tiny_checkpoint(tmp_path / "whole", family)
-    getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder).save_pretrained(folder)
-    return folder
-
-
 @pytest.mark.parametrize("kind", ["MaskedLM", "TokenClassification", "PreTraining"])
 def test_the_architecture_is_kept(kind, tmp_path):
-    whole = saved(tmp_path, kind)
+    whole = tiny_checkpoint(tmp_path / "whole", "bert")
+    getattr(transformers, f"AutoModelFor{kind}").from_pretrained(whole).save_pretrained(whole)
     architecture = AutoConfig.from_pretrained(whole).architectures
     (said,) = truncate(whole, 1, tmp_path / "short")
     assert said.startswith("the head (")
@@ -94,21 +89,19 @@ def test_the_architecture_is_kept(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("architectures", "expected", "said"),
+    ("architectures", "said"),
     [
-        (..., "BertModel", ()),
-        ([], "BertModel", ()),
-        (["BertForSentiment"], "BertModel", ("class BertForSentiment, which transformers does",)),
-        (["RobertaModel"], "BertModel", ("class RobertaModel, which",)),
-        (["AutoConfig"], "BertModel", ("class AutoConfig, which",)),
+        (..., ()),
+        ([], ()),
+        (["BertForSentiment"], ("class BertForSentiment, which transformers does",)),
+        (["RobertaModel"], ("class RobertaModel, which",)),
+        (["AutoConfig"], ("class AutoConfig, which",)),
     ],
 )
-def test_classes_that_cannot_be_had(architectures, expected, said, tmp_path):
-    whole = change_json(
-        tiny_checkpoint(tmp_path / "whole", "bert") / "config.json", architectures=architectures
-    )
-    warned = truncate(whole, 2, tmp_path / "short")
-    assert AutoConfig.from_pretrained(tmp_path / "short").architectures == [expected]
+def test_classes_that_cannot_be_had(architectures, said, tmp_path):
+    path = tiny_checkpoint(tmp_path / "whole", "bert") / "config.json"
+    warned = truncate(change_json(path, architectures=architectures), 2, tmp_path / "short")
+    assert AutoConfig.from_pretrained(tmp_path / "short").architectures == ["BertModel"]
     assert all(part in line for part, line in zip(said, warned, strict=False))
     assert len(warned) == len(said) + 1  # and the pooler
 
@@ -143,15 +136,14 @@ def test_what_the_class_does_not_have_is_left_out_and_said(tmp_path):
 def test_a_head_that_the_file_lacks_is_an_error(tmp_path):
     whole = tiny_checkpoint(tmp_path / "whole", "bert")
     change_json(whole / "config.json", architectures=["BertForMaskedLM"])
-    with pytest.raises(InputError, match="lack 6 tensors of a BertForMaskedLM, such as cls.pred"):
-        truncate(whole, 2, tmp_path / "short")
+    words = "lack 6 tensors of a BertForMaskedLM, such as cls.pred"
+    expect_refused(words, truncate, whole, 2, tmp_path / "short")
     assert not (tmp_path / "short").exists()
 
 
 def test_shared_blocks(tmp_path):
     whole = tiny_checkpoint(tmp_path / "whole", "albert", num_hidden_groups=2, blocks=6)
-    with pytest.raises(InputError, match="--untie"):
-        truncate(whole, 4, tmp_path / "short")
+    expect_refused("--untie", truncate, whole, 4, tmp_path / "short")
     encoder = Encoder.load(whole)
     for head, untie, groups in ((3, False, 1), (4, True, 4)):
         truncate(whole, head, tmp_path / "short", untie=untie)
@@ -159,8 +151,8 @@ def test_shared_blocks(tmp_path):
         batch = inputs_of(encoder)
         assert torch.equal(short.cut(batch, head), encoder.cut(batch, head))
         assert short.model.config.num_hidden_groups == groups
-    with pytest.raises(InputError, match="share no weights"):
-        truncate(tiny_checkpoint(tmp_path / "bert", "bert"), 2, tmp_path / "other", untie=True)
+    bert = tiny_checkpoint(tmp_path / "bert", "bert")
+    expect_refused("share no weights", truncate, bert, 2, tmp_path / "other", untie=True)
 
 
 @pytest.mark.real
@@ -175,18 +167,14 @@ def test_a_real_checkpoint_stays_small(tmp_path):
     assert abs(files[0].stat().st_size - files[1].stat().st_size - halves) < 20_000
 
 
-@pytest.mark.parametrize("head", [0, 4, 5, -1, "3", True, 1.5])
-def test_heads_that_cut_nothing(tiny, tmp_path, head):
-    with pytest.raises(InputError, match=rf"`head` must be a whole number in 1..3, got {head!r};"):
-        truncate(tiny, head, tmp_path / "short")
-
-
-def test_a_model_is_not_replaced_by_its_own_cut(tmp_path):
+def test_heads_that_cut_nothing_and_folders_that_are_the_model(tmp_path):
     whole = tiny_checkpoint(tmp_path / "whole", "bert")
+    for head in (0, 4, 5, -1, "3", True, 1.5):
+        words = f"`head` must be a whole number in 1..3, got {head!r};"
+        expect_refused(words, truncate, whole, head, tmp_path / "short")
     (tmp_path / "link").symlink_to(whole)
     for folder in (whole, tmp_path / "link"):
-        with pytest.raises(InputError, match="choose another folder"):
-            truncate(whole, 2, folder)
+        expect_refused("choose another folder", truncate, whole, 2, folder)
     assert len(Encoder.load(whole).model.encoder.layer) == 4
 
 
@@ -296,95 +284,59 @@ def test_a_full_disk_leaves_the_earlier_export(part, tmp_path, tiny, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-# replacing_folder
+# replace_folder
 
 
 def fill(folder, content="new"):
+    folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(content)
+    return folder
 
 
 def tree(folder):
     return {str(p.relative_to(folder)): p.is_file() and p.read_text() for p in folder.rglob("*")}
 
 
-def test_a_folder_is_made_with_those_above_it(tmp_path):
-    with replace_folder(tmp_path / "a" / "b") as temporary:
-        fill(temporary)
-        assert not (tmp_path / "a" / "b").exists()
-    assert tree(tmp_path) == {"a": False, "a/b": False, "a/b/config.json": "new"}
-
-
-def test_a_checkpoint_is_replaced_with_all_it_held(tmp_path):
-    target = tmp_path / "model"
-    target.mkdir()
-    for name in ("config.json", "old.txt"):
-        (target / name).write_text("old")
-    with replace_folder(target) as temporary:
-        fill(temporary)
-        assert (target / "old.txt").read_text() == "old"
-    assert tree(tmp_path) == {"model": False, "model/config.json": "new"}
-
-
-def test_a_link_still_leads_to_the_folder(tmp_path):
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "disk")
-    with replace_folder(tmp_path / "link") as temporary:
-        fill(temporary)
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "disk" / "config.json").read_text() == "new"
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError, InputError("no")])
-def test_what_goes_wrong_inside_leaves_everything(error, tmp_path):
-    fill(tmp_path, "outside")
-    target = tmp_path / "model"
-    target.mkdir()
-    fill(target, "old")
-    before = tree(tmp_path)
-    with pytest.raises(error if isinstance(error, type) else InputError):  # noqa: SIM117
-        with replace_folder(target) as temporary:
+def test_a_folder_is_made_with_those_above_it_or_replaced_with_all_it_held(tmp_path):
+    (fill(tmp_path / "model", "old") / "old.txt").write_text("old")
+    (tmp_path / "link").symlink_to(fill(tmp_path / "disk", "old"))
+    for place in ("model", "link", "a/b"):
+        before = tree(tmp_path / place)
+        with replace_folder(tmp_path / place) as temporary:
             fill(temporary)
+            assert tree(tmp_path / place) == before
+        assert tree(tmp_path / place) == {"config.json": "new"}
+    assert (tmp_path / "link").is_symlink() and tree(tmp_path / "disk") == {"config.json": "new"}
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "link", "disk", "a"}
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])  # what is written, or one of the two moves
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError, InputError])
+def test_what_goes_wrong_leaves_everything(error, failing, tmp_path, monkeypatch):
+    target = fill(fill(tmp_path, "outside") / "model", "old")
+    before, rename, calls = tree(tmp_path), type(target).rename, []
+
+    def fails(path, to):
+        calls.append(path)
+        if len(calls) == failing:
+            raise error
+        return rename(path, to)
+
+    monkeypatch.setattr(type(target), "rename", fails)
+    with pytest.raises(error), replace_folder(target) as temporary:
+        fill(temporary)
+        if not failing:
             raise error
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("failing", ["first", "second"])
-def test_an_exchange_that_fails_is_undone(failing, tmp_path, monkeypatch):
-    target = tmp_path / "model"
-    target.mkdir()
-    fill(target, "old")
-    rename, calls = type(target).rename, []
-
-    def fails(path, to):
-        calls.append(path)
-        if len(calls) == {"first": 1, "second": 2}[failing]:
-            raise KeyboardInterrupt
-        return rename(path, to)
-
-    monkeypatch.setattr(type(target), "rename", fails)
-    with pytest.raises(KeyboardInterrupt), replace_folder(target) as temporary:
-        fill(temporary)
-    assert tree(tmp_path) == {"model": False, "model/config.json": "old"}
-
-
-def home(folder):
-    (folder / "letters").mkdir()
-
-
-def project(folder):
-    (folder / "src").mkdir()
-    fill(folder)
-
-
-def notes(folder):
-    (folder / "notes.txt").write_text("mine")
-
-
-@pytest.mark.parametrize("make", [home, project, notes])
-def test_folders_of_others_are_not_replaced(make, tmp_path):
+@pytest.mark.parametrize("held", [["letters/"], ["src/", "config.json"], ["notes.txt"]])
+def test_folders_of_others_are_not_replaced(held, tmp_path):
     target = tmp_path / "mine"
     target.mkdir()
-    make(target)
+    for name in held:
+        path = target / name
+        path.mkdir() if name.endswith("/") else path.write_text("mine")
     before = tree(tmp_path)
     with (
         pytest.raises(InputError, match="more than a checkpoint, .*choose another folder"),
@@ -403,9 +355,8 @@ def test_places_that_cannot_be_written(where, tmp_path):
 
 
 def test_an_error_of_the_system_in_words_of_another_library(tmp_path):
-    with (
-        pytest.raises(DiskError, match="cannot write .*No space left"),
-        replace_folder(tmp_path / "model"),
-    ):
-        raise Exception("No space left on device (os error 28)")
+    full = Exception("No space left on device (os error 28)")
+    with pytest.raises(DiskError, match="cannot write .*No space left"):  # noqa: SIM117
+        with replace_folder(tmp_path / "model"):
+            raise full
     assert list(tmp_path.iterdir()) == []

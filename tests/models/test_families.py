@@ -20,8 +20,8 @@ import layerscout as ls
 from layerscout.models import FAMILIES, Encoder, eval_mode, make_trainable, unload
 from layerscout.plans import Work, cost, make_method, make_plan
 from telling import telling_task
-from tiny import SENTENCES, tiny_checkpoint
-from tuned import cheaply
+from tiny import SENTENCES, tiny_checkpoint, trains
+from tuned import cheaply, copied, differing
 
 
 class TrunkConfig(BertConfig):
@@ -80,28 +80,19 @@ def encoder(new_family):
     return Encoder.load(new_family)
 
 
-def test_it_is_scanned_and_resumed_at_every_cut(encoder):
-    tokens = encoder.tokenize(SENTENCES)
-    inputs = encoder.batch(tokens, np.arange(4))
+def test_it_is_scanned_truncated_and_edited(encoder, new_family, tmp_path):
+    inputs = encoder.batch(encoder.tokenize(SENTENCES), np.arange(4))
     with eval_mode(encoder.model):
         expected = encoder.model(**inputs, output_hidden_states=True).hidden_states
         for cut, state in enumerate(expected):
             torch.testing.assert_close(encoder.cut(inputs, cut), state)
-            found = encoder.resume(inputs, state, cut)
-            torch.testing.assert_close(found, expected[-1])
+            torch.testing.assert_close(encoder.resume(inputs, state, cut), expected[-1])
     scan = ls.scan(encoder, telling_task(n=60), scores=["variability_ratio"], progress=False)
     assert scan.model["family"] == "trunk-bert"
     assert None not in scan.scores["variability_ratio"].values
-
-
-def test_it_is_truncated(encoder, new_family, tmp_path):
     ls.truncate(new_family, 2, tmp_path / "short")
     short = Encoder.load(tmp_path / "short")
-    assert short.blocks == 2
     torch.testing.assert_close(short.states(SENTENCES), encoder.states(SENTENCES)[:3])
-
-
-def test_it_is_edited(encoder):
     with ls.edit(encoder.model, "skip:2 + reinit:3"):
         assert encoder.blocks == 3
     assert encoder.blocks == 4
@@ -117,11 +108,9 @@ def test_it_is_tuned_by_every_method(encoder, method):
 
 
 @pytest.mark.parametrize("method", ["adapter", "prefix-tuning"])
-def test_it_is_adapted_and_comes_back(encoder, new_family, method):
+def test_it_is_adapted_and_comes_back(new_family, method):
     model = ls.build(new_family, "top:2", num_labels=2)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = copied(model)
     trainable = make_trainable(model, "top:2", method)
-    assert len([p for p in trainable.model.parameters() if p.requires_grad]) > 4
-    after = unload(trainable.model).state_dict()
-    assert after.keys() == before.keys()
-    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert len(trains(trainable.model)) > 4
+    assert not differing(before, copied(unload(trainable.model)))

@@ -15,13 +15,13 @@ from transformers import (
 )
 
 from conftest import real
+from inputs import expect_refused
 from layerscout.data import Split, Task
-from layerscout.errors import InputError
-from layerscout.models import Encoder, fisher, gradient_scores, gradients, part_of
+from layerscout.models import Encoder, fisher, gradient_scores, gradients
 from layerscout.scores import SquaredGradientSums, label_vectors
 from reference import gradients as naive
 from reference.several import all_label_rows
-from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, is_norm, tiny_checkpoint
 
 LABELS = ("a", "b", "c")
 WORDS = " ".join(SENTENCES).split()
@@ -58,19 +58,55 @@ def load(folder):
     return encoder
 
 
-def whole(folder, classes):
-    """Load the same model with its head, past layerscout.
+def log_p(z):
+    return z[0].log_softmax(0)
 
-    Names of the weights come with it, by block and in one list.
-    """
-    model = AutoModelForSequenceClassification.from_pretrained(
-        folder, num_labels=classes, dtype=torch.float64
-    ).eval()
-    blocks = defaultdict(list)
-    for name, _ in model.named_parameters():
-        if found := re.search(r"\.(?:layers?|h|albert_layer_groups)\.(\d+)\.", name):
-            blocks[int(found[1]) + 1].append(name)
-    return model, dict(blocks), [name for names in blocks.values() for name in names]
+
+def logits(z):
+    return z[0]
+
+
+class Naive:
+    """The same model with its head, past layerscout, and one example at a time."""
+
+    def __init__(self, folder, split, value=log_p, *, classes=3, leave_out=""):
+        self.model = AutoModelForSequenceClassification.from_pretrained(
+            folder, num_labels=classes, dtype=torch.float64
+        ).eval()
+        self.blocks = defaultdict(list)
+        for name, _ in self.model.named_parameters():
+            if found := re.search(r"\.(?:layers?|h|albert_layer_groups)\.(\d+)\.", name):
+                self.blocks[int(found[1]) + 1].append(name)
+        self.names = [name for names in self.blocks.values() for name in names]
+        self.rows = np.arange(len(split))
+        self.inputs = [
+            {k: v for k, v in example.items() if k != leave_out}
+            for example in inputs(folder, split)
+        ]
+        if value is not None:
+            self.values, self.g = naive.per_example(self.model, self.inputs, self.names, value)
+
+    def by_block(self, arrays, combine=naive.norm):
+        blocks = [
+            combine([arrays[name] for name in names]) for _, names in sorted(self.blocks.items())
+        ]
+        return blocks * 4 if len(blocks) == 1 else blocks  # ALBERT's
+
+    def fisher(self, labels=None):
+        return self.by_block(naive.fisher_diagonal(self.values, self.g, labels))
+
+    def squares(self, gradients):
+        """Combine the squares of a gradient of each example as the released code does."""
+        means = {name: (of**2).mean(0) for name, of in gradients.items()}
+        return self.by_block(means, naive.sum_of_norms)
+
+    def gradient_of(self, split):
+        """Return the gradient of the given label's value in each example."""
+        return {name: of[self.rows, split.labels] for name, of in self.g.items()}
+
+    def gradient(self, labels):
+        """Return the gradient of the mean loss."""
+        return {name: -of[self.rows, labels].mean(0) for name, of in self.g.items()}
 
 
 def inputs(folder, split):
@@ -86,21 +122,9 @@ def inputs(folder, split):
     return found
 
 
-def by_block(blocks, arrays, combine):
-    return [combine([arrays[name] for name in names]) for _, names in sorted(blocks.items())]
-
-
 def same(scores, expected, rtol=1e-9):
-    expected = expected * 4 if len(expected) == 1 else expected  # ALBERT's
     assert scores.values[0] is None
     np.testing.assert_allclose(scores.values[1:], expected, rtol=rtol)
-
-
-def without(family, given):
-    """Leave out what the model does not take: DistilBERT's tokenizer offers types."""
-    return [
-        {k: v for k, v in i.items() if family != "distilbert" or "type" not in k} for i in given
-    ]
 
 
 @pytest.mark.parametrize("family", EACH_FAMILY)
@@ -109,62 +133,59 @@ def test_a_padded_batch_gives_what_single_examples_give(family, checkpoint):
     encoder = load(folder)
     tokens = encoder.tokenize(split.texts)
     assert len(encoder.batches(tokens)) == 1 and len(set(tokens.lengths)) > 3
-    model, blocks, names = whole(folder, 3)
-    log_p, g = naive.per_example(
-        model, without(family, inputs(folder, split)), names, lambda z: z[0].log_softmax(0)
-    )
+    # DistilBERT's tokenizer offers types, which it does not take.
+    types = "token_type_ids" if family == "distilbert" else ""
+    expected = Naive(folder, split, leave_out=types)
     # Some norms and all rotations compute in float32 whatever the weights are.
     rotates = hasattr(encoder.model, "rotary_emb")
     rtol = 1e-6 if family == "deberta" or rotates else 1e-9
 
-    diagonal = naive.fisher_diagonal(log_p, g, None)
     scores = fisher(encoder, split, LABELS, parts=True)
-    same(scores, by_block(blocks, diagonal, naive.norm), rtol)
-    assert scores.warnings == () and set(scores.parts) == {"attention", "feed_forward", "norms"}
+    same(scores, expected.fisher(), rtol)
+    assert scores.warnings == ()
+    parts = {"norms": is_norm, "attention": lambda name: "att" in name, "feed_forward": bool}
+    diagonal = naive.fisher_diagonal(expected.values, expected.g, None)
+    for part, is_part in parts.items():
+        own = {name: F for name, F in diagonal.items() if is_part(re.split(r"\d\.", name)[-1])}
+        diagonal = {name: F for name, F in diagonal.items() if name not in own}
+        values = expected.by_block({name: own.get(name, np.zeros(1)) for name in expected.names})
+        found = [value or 0 for value in scores.parts[part][1:]]
+        np.testing.assert_allclose(found, values, rtol=rtol, err_msg=part)
+    assert set(scores.parts) == set(parts)
     squares = [sum((p[block] or 0) ** 2 for p in scores.parts.values()) for block in range(1, 5)]
     np.testing.assert_allclose(np.sqrt(squares), scores.values[1:], rtol=1e-12)
 
-    mean = {name: -of[np.arange(len(split)), split.labels].mean(0) for name, of in g.items()}
+    mean = expected.gradient(split.labels)
     found = gradient_scores(encoder, split, LABELS)
-    same(found["gradient_norm"], by_block(blocks, mean, naive.norm), rtol)
-    moved = {k: np.abs(of * model.get_parameter(k).detach().numpy()) for k, of in mean.items()}
-    expected = by_block(blocks, moved, lambda arrays: sum(a.sum() for a in arrays))
-    same(found["saliency"], expected, rtol)
+    same(found["gradient_norm"], expected.by_block(mean), rtol)
+    weights = {name: p.detach().numpy() for name, p in expected.model.named_parameters()}
+    moved = {name: np.abs(of * weights[name]) for name, of in mean.items()}
+    same(found["saliency"], expected.by_block(moved, lambda all_: sum(a.sum() for a in all_)), rtol)
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2"])
 def test_given_labels_are_another_mode_and_raw_logits_a_third(family, checkpoint):
     folder, split = checkpoint(family), examples()
-    encoder, single = load(folder), inputs(folder, split)
-    model, blocks, names = whole(folder, 3)
-    log_p, g = naive.per_example(model, single, names, lambda z: z[0].log_softmax(0))
-    diagonal = naive.fisher_diagonal(log_p, g, split.labels)
-    expected = by_block(blocks, diagonal, naive.norm)
+    encoder = load(folder)
+    expected = Naive(folder, split).fisher(split.labels)
     same(fisher(encoder, split, LABELS, mode="empirical"), expected)
-    _, g = naive.per_example(model, single, names, lambda z: z[0])
-    diagonal = {k: (of[np.arange(len(split)), split.labels] ** 2).mean(0) for k, of in g.items()}
-    expected = by_block(blocks, diagonal, naive.sum_of_norms)
-    same(fisher(encoder, split, LABELS, mode="as_released"), expected)
+    raw = Naive(folder, split, logits)
+    same(fisher(encoder, split, LABELS, mode="as_released"), raw.squares(raw.gradient_of(split)))
 
 
-def test_the_released_code_read_both_texts_of_a_pair_as_the_first(checkpoint):
+def test_both_texts_of_a_pair_are_read_which_the_released_code_read_as_the_first(checkpoint):
     """It gave the model no token types, which is all that is left between it and as_released."""
     folder, first = checkpoint("bert"), examples()
     split = Split(first.texts, texts(len(first), 5), first.labels)
-    encoder, single = load(folder), inputs(folder, split)
-    model, blocks, names = whole(folder, 3)
-
-    def release(given):
-        _, g = naive.per_example(model, given, names, lambda z: z[0])
-        own = {k: of[np.arange(len(split)), split.labels] for k, of in g.items()}
-        return by_block(blocks, {k: (of**2).mean(0) for k, of in own.items()}, naive.sum_of_norms)
-
+    encoder = load(folder)
+    same(fisher(encoder, split, LABELS), Naive(folder, split).fisher())
     found = fisher(encoder, split, LABELS, mode="as_released")
-    same(found, release(single))
-    assert all(one["token_type_ids"].any() for one in single)
-    theirs = release([{k: v for k, v in one.items() if k != "token_type_ids"} for one in single])
+    typed = Naive(folder, split, logits)
+    assert all(one["token_type_ids"].any() for one in typed.inputs)
+    same(found, typed.squares(typed.gradient_of(split)))
+    theirs = Naive(folder, split, logits, leave_out="token_type_ids")
     with pytest.raises(AssertionError):
-        same(found, theirs)
+        same(found, theirs.squares(theirs.gradient_of(split)))
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta-v2"])
@@ -184,31 +205,19 @@ def test_other_batches_give_the_same(checkpoint, monkeypatch):
     same(gradient_scores(encoder, split, LABELS)["saliency"], expected[1].values[1:])
 
 
-def test_pairs_are_read(checkpoint):
-    folder, alone = checkpoint("bert"), examples()
-    split = Split(alone.texts, texts(len(alone), seed=5), alone.labels)
-    model, blocks, names = whole(folder, 3)
-    log_p, g = naive.per_example(model, inputs(folder, split), names, lambda z: z[0].log_softmax(0))
-    expected = by_block(blocks, naive.fisher_diagonal(log_p, g, None), naive.norm)
-    same(fisher(load(folder), split, LABELS), expected)
-
-
 # --- Regression, multiple choice, many labels ----------------------------------------------------
 
 
 def test_regression_has_a_gaussian_of_unit_variance(checkpoint):
     folder, y = checkpoint("bert", classes=1), np.random.default_rng(2).normal(0, 2, 8)
     split, encoder = Split(texts(8), None, y), load(folder)
-    model, blocks, names = whole(folder, 1)
-    f, g = naive.per_example(model, inputs(folder, split), names, lambda z: z[0])
-    residual = y - f[:, 0]
+    single = Naive(folder, split, logits, classes=1)
+    residual = y - single.values[:, 0]
 
     def expected(weights):
-        diagonal = {
-            k: sum(w * of**2 for w, of in zip(weights, v[:, 0], strict=True)) / 8
-            for k, v in g.items()
-        }
-        return by_block(blocks, diagonal, naive.norm)
+        return single.by_block(
+            {k: np.tensordot(weights / 8, of[:, 0] ** 2, axes=1) for k, of in single.g.items()}
+        )
 
     def score(**options):
         return fisher(encoder, split, (), kind="regression", **options)
@@ -216,9 +225,9 @@ def test_regression_has_a_gaussian_of_unit_variance(checkpoint):
     same(score(), expected(np.ones(8)))
     same(score(mode="empirical"), expected(residual**2))
     assert score(mode="as_released").values != score().values  # the same F, summed in another way
-    mean = {k: np.tensordot(-residual / 8, of[:, 0], axes=1) for k, of in g.items()}
+    mean = {k: np.tensordot(-residual / 8, of[:, 0], axes=1) for k, of in single.g.items()}
     found = gradient_scores(encoder, split, (), kind="regression")
-    same(found["gradient_norm"], by_block(blocks, mean, naive.norm))
+    same(found["gradient_norm"], single.by_block(mean))
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta-v2"])
@@ -228,29 +237,30 @@ def test_choices_of_an_example_share_one_softmax(family, checkpoint):
     groups = np.array([7, 3, 3, 7, 5, 3, 5, 5, 5, 2, 2])
     right = np.array([0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0])
     split = Split(texts(11), texts(11, seed=3), right, groups)
-    model, blocks, names = whole(folder, 1)
-    total = {mode: dict.fromkeys(names, 0.0) for mode in ("true", "empirical")}
-    for group, example in zip(np.unique(groups), inputs(folder, split), strict=True):
-        log_p, g = naive.per_example(model, [example], names, lambda z: z[:, 0].log_softmax(0))
+    single = Naive(folder, split, None, classes=1)
+    total = {mode: dict.fromkeys(single.names, 0.0) for mode in ("true", "empirical")}
+    for group, example in zip(np.unique(groups), single.inputs, strict=True):
+        values, g = naive.per_example(
+            single.model, [example], single.names, lambda z: z[:, 0].log_softmax(0)
+        )
         y = right[groups == group].argmax(keepdims=True)
         for mode, given_labels in (("true", None), ("empirical", y)):
-            for name, of in naive.fisher_diagonal(log_p, g, given_labels).items():
+            for name, of in naive.fisher_diagonal(values, g, given_labels).items():
                 total[mode][name] += of / 4
     encoder = load(folder)
     for mode, diagonal in total.items():
         scores = fisher(encoder, split, (), kind="multiple_choice", mode=mode)
-        same(scores, by_block(blocks, diagonal, naive.norm))
+        same(scores, single.by_block(diagonal))
 
 
 def test_of_many_labels_one_is_drawn(checkpoint):
     labels = [f"label {k}" for k in range(12)]
     folder, split = checkpoint("bert", classes=12), examples(classes=12)
-    model, blocks, names = whole(folder, 12)
-    log_p, g = naive.per_example(model, inputs(folder, split), names, lambda z: z[0].log_softmax(0))
+    single = Naive(folder, split, classes=12)
     scores = fisher(load(folder), split, labels, seeds=(0, 1))
     for seed in (0, 1):
-        y = naive.drawn(log_p, np.random.default_rng(seed).random(len(split)))
-        expected = by_block(blocks, naive.fisher_diagonal(log_p, g, y), naive.norm)
+        y = naive.drawn(single.values, np.random.default_rng(seed).random(len(split)))
+        expected = single.fisher(y)
         np.testing.assert_allclose(scores.by_seed[seed][1:], expected, rtol=1e-9)
     assert scores.by_seed[0] != scores.by_seed[1]
     assert "with 12 labels, one is drawn for each example" in scores.notes[0]
@@ -275,41 +285,33 @@ def log_likelihoods(z):
 @pytest.mark.parametrize("family", ["bert", "deberta-v2"])
 def test_several_labels_are_independent_of_each_other(family, checkpoint):
     folder, split = checkpoint(family), several()
-    encoder, single = load(folder), inputs(folder, split)
-    model, blocks, names = whole(folder, 3)
-    log_p, g = naive.per_example(model, single, names, log_likelihoods)
-    assert np.exp(log_p).sum(axis=1) == pytest.approx(1)
+    encoder, single = load(folder), Naive(folder, split, log_likelihoods)
+    assert np.exp(single.values).sum(axis=1) == pytest.approx(1)
     kind = {"kind": "multi_label_classification"}
-    expected = by_block(blocks, naive.fisher_diagonal(log_p, g, None), naive.norm)
     found = fisher(encoder, split, LABELS, **kind)
-    same(found, expected)
+    same(found, single.fisher())
     assert found.notes == () and found.warnings == ()
-    is_given = (all_label_rows(3) == split.labels[:, None]).all(axis=2)
-    y = is_given.argmax(axis=1)
-    expected = by_block(blocks, naive.fisher_diagonal(log_p, g, y), naive.norm)
-    same(fisher(encoder, split, LABELS, mode="empirical", **kind), expected)
-    mean = {name: -of[np.arange(len(split)), y].mean(0) for name, of in g.items()}
+    y = (all_label_rows(3) == split.labels[:, None]).all(axis=2).argmax(axis=1)
+    same(fisher(encoder, split, LABELS, mode="empirical", **kind), single.fisher(y))
     found = gradient_scores(encoder, split, LABELS, **kind)
-    same(found["gradient_norm"], by_block(blocks, mean, naive.norm))
-    _, g = naive.per_example(model, single, names, lambda z: z[0])
-    raw = {k: np.einsum("nk,nk...->n...", split.labels * 1.0, of) for k, of in g.items()}
-    expected = by_block(blocks, {k: (of**2).mean(0) for k, of in raw.items()}, naive.sum_of_norms)
-    same(fisher(encoder, split, LABELS, mode="as_released", **kind), expected)
+    same(found["gradient_norm"], single.by_block(single.gradient(y)))
+    raw = Naive(folder, split, logits)
+    of_given = {k: np.einsum("nk,nk...->n...", split.labels * 1.0, of) for k, of in raw.g.items()}
+    found = fisher(encoder, split, LABELS, mode="as_released", **kind)
+    same(found, raw.squares(of_given))
 
 
 def test_of_very_many_labels_each_is_drawn(checkpoint, monkeypatch):
     monkeypatch.setattr(gradients, "EXACT_SEVERAL", 2)
     folder, split = checkpoint("bert"), several()
-    model, blocks, names = whole(folder, 3)
-    log_p, g = naive.per_example(model, inputs(folder, split), names, log_likelihoods)
+    single = Naive(folder, split, log_likelihoods)
     found = fisher(load(folder), split, LABELS, kind="multi_label_classification", seeds=(0, 1))
     rows = all_label_rows(3)
     for seed in (0, 1):
         numbers = np.random.default_rng(seed).random((6, 3))
-        marginal = np.exp(log_p) @ rows  # p_k, the sum over all rows that have label k
+        marginal = np.exp(single.values) @ rows  # p_k, the sum over all rows that have label k
         y = [int((rows == has).all(axis=1).argmax()) for has in numbers < marginal]
-        expected = by_block(blocks, naive.fisher_diagonal(log_p, g, np.array(y)), naive.norm)
-        np.testing.assert_allclose(found.by_seed[seed][1:], expected, rtol=1e-9)
+        np.testing.assert_allclose(found.by_seed[seed][1:], single.fisher(np.array(y)), rtol=1e-9)
     assert "with 3 labels, each is drawn for each example" in found.notes[0]
     assert found.notes[0].endswith("up to 2")
 
@@ -327,9 +329,9 @@ def test_the_words_of_a_sentence_are_one_example(checkpoint, rule):
     model = AutoModelForTokenClassification.from_pretrained(
         folder, num_labels=3, dtype=torch.float64
     ).eval()
-    _, blocks, names = whole(folder, 3)
+    single = Naive(folder, split, None)
     numbers, total, at = np.random.default_rng(0).random(len(labels)), {}, 0
-    for example, row, count in zip(inputs(folder, split), words, counts, strict=True):
+    for example, row, count in zip(single.inputs, words, counts, strict=True):
         own = np.arange(at, at + count)
         found = AutoTokenizer.from_pretrained(folder)(list(row), is_split_into_words=True)
         first = [found.word_ids().index(word) for word in range(count)]
@@ -338,14 +340,14 @@ def test_the_words_of_a_sentence_are_one_example(checkpoint, rule):
         y = naive.drawn(np.log(p), numbers[own]) if rule == "true" else labels[own]
         log_p = logits if rule == "as_released" else logits.log_softmax(dim=1)
         value = log_p[torch.arange(count), torch.from_numpy(y)].sum()
-        weights = [model.get_parameter(name) for name in names]
-        for name, g in zip(names, torch.autograd.grad(value, weights), strict=True):
+        weights = [model.get_parameter(name) for name in single.names]
+        for name, g in zip(single.names, torch.autograd.grad(value, weights), strict=True):
             total[name] = total.get(name, 0.0) + g.numpy() ** 2 / len(words)
         at += count
     kind = {"kind": "token_classification"}
     found = fisher(encoder, split, LABELS, mode=rule, **kind)
     combine = naive.sum_of_norms if rule == "as_released" else naive.norm
-    same(found, by_block(blocks, total, combine))
+    same(found, single.by_block(total, combine))
     assert ("one is drawn for each word" in " ".join(found.notes)) == (rule == "true")
 
 
@@ -394,36 +396,12 @@ def test_shared_weights_have_one_value_and_a_note(checkpoint):
     assert [note.split(" share")[0] for note in found.notes] == ["blocks 1-2", "blocks 3-4"]
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("bert.encoder.layer.11.attention.self.query.weight", "attention"),
-        ("bert.encoder.layer.0.attention.output.LayerNorm.bias", "norms"),
-        ("bert.encoder.layer.0.output.dense.weight", "feed_forward"),
-        ("bert.encoder.layer.0.intermediate.dense.bias", "feed_forward"),
-        ("albert.encoder.albert_layer_groups.0.albert_layers.0.ffn_output.weight", "feed_forward"),
-        (
-            "albert.encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm.bias",
-            "norms",
-        ),
-        ("distilbert.transformer.layer.3.attention.out_lin.weight", "attention"),
-        ("distilbert.transformer.layer.3.output_layer_norm.weight", "norms"),
-        ("distilbert.transformer.layer.3.ffn.lin1.weight", "feed_forward"),
-        ("model.layers.2.mlp.Wo.weight", "feed_forward"),
-        ("model.layers.2.attn.Wo.weight", "attention"),
-        ("model.layers.2.attn_norm.weight", "norms"),
-        ("bert.encoder.layer.0.adapter.weight", "other"),
-    ],
-)
-def test_parts_go_by_name(name, part):
-    assert part_of(name) == part
-
-
 def test_parts_that_a_block_lacks_have_no_value(checkpoint):
     folder = checkpoint("modernbert", blocks=2)
-    model, _, _ = whole(folder, 3)
-    norms = {n for n, _ in model.named_parameters() if "layers.0" in n and "norm" in n}
-    assert norms == {"model.layers.0.mlp_norm.weight"}  # the attention's is an identity
+    names = Naive(folder, examples(), None).names
+    assert {n for n in names if "layers.0" in n and "norm" in n} == {
+        "model.layers.0.mlp_norm.weight"
+    }  # the attention's is an identity
     scores = fisher(load(folder), examples(), LABELS, parts=True)
     assert scores.parts["norms"][0] is None
     squares = sum(part[1] ** 2 for part in scores.parts.values())
@@ -472,14 +450,17 @@ def test_progress_counts_examples_of_all_heads(tiny, monkeypatch):
 # --- What means nothing, and what is refused -----------------------------------------------------
 
 
+def head_with(bias, checkpoint, folder):
+    """Return an encoder whose checkpoint has a head with these biases."""
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoint("bert"))
+    model.classifier.bias.data += torch.tensor(bias)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(checkpoint("bert")).save_pretrained(folder)
+    return Encoder.load(folder, device="cpu")
+
+
 def test_a_saturated_head_is_told(checkpoint, tmp_path):
-    folder = checkpoint("bert")
-    model = AutoModelForSequenceClassification.from_pretrained(folder)
-    with torch.no_grad():
-        model.classifier.bias += torch.tensor([1000.0, 0, 0])
-    model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
-    encoder, split = Encoder.load(tmp_path, device="cpu"), examples()
+    encoder, split = head_with([1000.0, 0, 0], checkpoint, tmp_path), examples()
     (warning,) = fisher(encoder, split, LABELS).warnings
     assert warning.startswith("the head is saturated (no value is above 0.0e+00)")
     (warning,) = fisher(encoder, split, LABELS, mode="empirical").warnings
@@ -488,16 +469,11 @@ def test_a_saturated_head_is_told(checkpoint, tmp_path):
     assert fisher(encoder, split, LABELS, mode="as_released").warnings == ()
 
 
-def test_a_head_that_is_sure_of_every_label_is_told(checkpoint, tmp_path):
-    folder = checkpoint("bert")
-    model = AutoModelForSequenceClassification.from_pretrained(folder)
-    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
-    for bias, told in (([50.0, -50, 50], True), ([50.0, -50, 0], False)):
-        model.classifier.bias.data = torch.tensor(bias)
-        model.save_pretrained(tmp_path)
-        encoder, kind = Encoder.load(tmp_path, device="cpu"), "multi_label_classification"
-        found = fisher(encoder, several(), LABELS, kind=kind, mode="empirical").warnings
-        assert [("p > 1 − 1e-6 for 6 of 6" in warning) for warning in found] == [True] * told
+@pytest.mark.parametrize(("bias", "told"), [([50.0, -50, 50], True), ([50.0, -50, 0], False)])
+def test_a_head_that_is_sure_of_every_label_is_told(bias, told, checkpoint, tmp_path):
+    encoder, kind = head_with(bias, checkpoint, tmp_path), "multi_label_classification"
+    found = fisher(encoder, several(), LABELS, kind=kind, mode="empirical").warnings
+    assert [("p > 1 − 1e-6 for 6 of 6" in warning) for warning in found] == [True] * told
 
 
 def test_no_value_is_infinite_or_not_a_number(tiny):
@@ -511,37 +487,12 @@ def test_no_value_is_infinite_or_not_a_number(tiny):
         assert "gradients are not finite" in scores.warnings[0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kind": "ranking"}, "unknown kind of task 'ranking'"),
-        ({"mode": "exact"}, "unknown Fisher mode 'exact'"),
-        ({"seeds": ()}, "`seeds` must be one or more"),
-        ({"seeds": (-1,)}, "`seeds` must be one or more"),
-        ({"labels": ("a", "b")}, r"class ids must be in 0..1, got 0..2 with 2 class names"),
-        ({"labels": ("a",)}, "class ids must be in 0..1"),
-        ({"kind": "regression"}, "must be those of regression, got class ids"),
-        ({"y": np.zeros(6)}, "must be those of classification, got numbers"),
-        ({"y": np.ones((6, 3), bool)}, "those of classification, got several labels for each"),
-        ({"kind": "multi_label_classification"}, "of multi_label_classification, got class ids"),
-        (
-            {"kind": "multi_label_classification", "y": np.ones((6, 2), bool)},
-            "a name for each of 2 labels, got 3 names",
-        ),
-        ({"kind": "multiple_choice"}, "multiple choice needs the example of each row"),
-        (
-            {"kind": "multiple_choice", "groups": np.repeat(np.arange(3), 2), "mode": "empirical"},
-            "one choice of every example must be right .* got . of 3 examples",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(changes, message, tiny):
-    given_split = examples()
-    y = changes.pop("y", np.where(given_split.labels == 1, 2, 0))
-    split = Split(given_split.texts, None, y, changes.pop("groups", None))
-    labels = changes.pop("labels", LABELS)
-    with pytest.raises(InputError, match=message):
-        fisher(Encoder.load(tiny, device="cpu"), split, labels, **changes)
+@pytest.mark.parametrize("mode", ["empirical", "as_released"])
+def test_one_choice_of_every_example_must_be_right(mode, tiny):
+    split = Split(texts(6), None, examples().labels.clip(max=1), np.repeat(np.arange(3), 2))
+    options = {"kind": "multiple_choice", "mode": mode}
+    words = "one choice of every example must be right … of 3 examples"
+    expect_refused(words, fisher, Encoder.load(tiny, device="cpu"), split, LABELS, **options)
 
 
 @pytest.mark.real

@@ -1,15 +1,12 @@
 """Every family: blocks cut, passed over, moved, re-initialised and put back."""
 
-import re
-
 import pytest
 import torch
 from scipy.stats import kstest, truncnorm
 from transformers import AutoModelForSequenceClassification
 
-from layerscout.errors import InputError
+from inputs import expect_refused
 from layerscout.models import (
-    Encoder,
     apply_edits,
     edit,
     eval_mode,
@@ -19,7 +16,8 @@ from layerscout.models import (
     untie_blocks,
 )
 from layerscout.plans import EditSpec, WeightInit, make_edits, make_plan
-from tiny import inputs_of, is_norm, tiny_checkpoint
+from tiny import inputs_of, is_norm, logits_of
+from tuned import copied, differing, load
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +25,6 @@ def encoder(encoder):
     """Return the encoder with blocks of their own, which can be edited apart."""
     tied = encoder.model.config.model_type == "albert"
     return untie_blocks(encoder) if tied else encoder
-
-
-def copied(model):
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
 def states_of(encoder):
@@ -101,11 +95,8 @@ def states_from(encoder, inputs, state, block):
 def test_undoing_restores_every_bit(encoder, written):
     model = encoder.model
     before, config, expected = copied(model), model.config.to_dict(), output_of(encoder)
-    undo = edit(model, written, seed=3)
-    undo.close()
-    after = model.state_dict()
-    assert list(after) == list(before)
-    assert all(torch.equal(after[name], before[name]) for name in before)
+    edit(model, written, seed=3).close()
+    assert not differing(copied(model), before)
     assert model.config.to_dict() == config
     assert torch.equal(output_of(encoder), expected)
 
@@ -113,10 +104,9 @@ def test_undoing_restores_every_bit(encoder, written):
 def test_a_copy_leaves_the_encoder_as_it_is(encoder):
     before, expected = copied(encoder.model), output_of(encoder)
     other = changed(encoder, "reinit:2-3 + truncate:3")
-    assert other.blocks == 3
-    assert encoder.blocks == 4
+    assert (other.blocks, encoder.blocks) == (3, 4)
     assert torch.equal(output_of(encoder), expected)
-    assert all(torch.equal(encoder.model.state_dict()[name], before[name]) for name in before)
+    assert not differing(copied(encoder.model), before)
     assert not torch.equal(output_of(other), states_of(encoder)[3])
 
 
@@ -142,12 +132,10 @@ def test_norms_may_be_kept_and_the_released_code_followed(encoder):
     own = encoder.model.state_dict()
     found = locate_parameters(encoder.model)
     inside = {name for name, place in found.items() if place == (3,)}
-    kept = changed(
-        encoder, "reinit:3", weight_init=WeightInit(keep_layer_norm=True)
-    ).model.state_dict()
-    released = changed(
-        encoder, "reinit:3", weight_init=WeightInit(as_released=True)
-    ).model.state_dict()
+    kept, released = (
+        changed(encoder, "reinit:3", weight_init=WeightInit(**{rule: True})).model.state_dict()
+        for rule in ("keep_layer_norm", "as_released")
+    )
     for name in inside:
         if is_norm(name):
             assert torch.equal(kept[name], own[name])
@@ -160,13 +148,12 @@ def test_norms_may_be_kept_and_the_released_code_followed(encoder):
 
 
 def test_a_block_is_drawn_alike_whatever_else_is_drawn(encoder):
-    few, many = (
-        changed(encoder, written).model.state_dict() for written in ("reinit:3", "reinit:2-4")
+    few, many, other = (
+        copied(changed(encoder, written, seed=seed).model)
+        for written, seed in (("reinit:3", 0), ("reinit:2-4", 0), ("reinit:3", 1))
     )
-    other = changed(encoder, "reinit:3", seed=1).model.state_dict()
-    names = [name for name, place in locate_parameters(encoder.model).items() if place == (3,)]
-    assert all(torch.equal(few[name], many[name]) for name in names)
-    assert any(not torch.equal(few[name], other[name]) for name in names)
+    names = {name for name, place in locate_parameters(encoder.model).items() if place == (3,)}
+    assert not names & differing(few, many) and names & differing(few, other)
 
 
 def test_permuted_blocks_run_in_their_new_order(encoder):
@@ -175,14 +162,10 @@ def test_permuted_blocks_run_in_their_new_order(encoder):
         found = states_of(encoder)
     with eval_mode(encoder.model):
         expected = states_of(encoder)[1]
-        for only in (3, 2, 4):
-            expected = one_block(encoder, inputs, expected, only)
+    for only in (3, 2, 4):
+        with edit(encoder.model, f"truncate:{only}"), eval_mode(encoder.model):
+            expected = states_from(encoder, inputs, expected, only - 1)
     torch.testing.assert_close(found[4], expected)
-
-
-def one_block(encoder, inputs, state, block):
-    with edit(encoder.model, f"truncate:{block}"):
-        return states_from(encoder, inputs, state, block - 1)
 
 
 def test_an_edited_model_saves_as_an_ordinary_checkpoint(encoder, tmp_path):
@@ -192,21 +175,17 @@ def test_an_edited_model_saves_as_an_ordinary_checkpoint(encoder, tmp_path):
     again, report = AutoModelForSequenceClassification.from_pretrained(
         tmp_path, output_loading_info=True
     )
-    assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
+    assert not report["missing_keys"] and not report["unexpected_keys"]
     inputs = inputs_of(encoder)
-    with torch.no_grad():
-        assert torch.equal(again.eval()(**inputs).logits, model(**inputs).logits)
+    assert torch.equal(logits_of(again, inputs), logits_of(model, inputs))
 
 
 def test_a_model_with_a_head_is_edited_too(encoder):
-    model = make_classifier(encoder, make_plan("head:4", 4), ["a", "b"])
-    inputs = inputs_of(encoder)
-    with torch.no_grad():
-        before = model(**inputs).logits
-        with edit(model, "reinit:2-4"):
-            assert not torch.equal(model(**inputs).logits, before)
-        assert torch.equal(model(**inputs).logits, before)
+    model, inputs = make_classifier(encoder, make_plan("head:4", 4), ["a", "b"]), inputs_of(encoder)
+    before = logits_of(model, inputs)
+    with edit(model, "reinit:2-4"):
+        assert not torch.equal(logits_of(model, inputs), before)
+    assert torch.equal(logits_of(model, inputs), before)
 
 
 def test_blocks_take_over_the_mode_of_the_model(encoder):
@@ -220,8 +199,7 @@ def test_edits_are_undone_in_the_reverse_order(encoder):
     before = copied(encoder.model)
     first = edit(encoder.model, "skip:2")
     later = edit(encoder.model, "permute:1,3,2")
-    with pytest.raises(InputError, match="undo the later edit first"):
-        first.close()
+    expect_refused("undo the later edit first", first.close)
     later.close()
     later.close()  # again does nothing
     first.close()
@@ -229,25 +207,12 @@ def test_edits_are_undone_in_the_reverse_order(encoder):
     assert list(encoder.model.state_dict()) == list(before)
 
 
-def test_an_encoder_is_edited_once(encoder):
-    with pytest.raises(InputError, match="is already edited"):
-        changed(changed(encoder, "reinit:2"), "reinit:3")
-    with pytest.raises(InputError, match="`seed` must be a whole number"):
-        edit(encoder.model, "reinit:1", seed=-1)
-
-
-def test_edits_for_another_depth_are_refused(encoder):
-    with pytest.raises(InputError, match="for a model of 6 blocks"):
-        apply_edits(encoder, EditSpec(make_edits("skip:2"), 6))
-    with pytest.raises(InputError, match=re.escape("must name blocks in 1..4")):
-        edit(encoder.model, "skip:5")
-
-
-def test_modernbert_keeps_its_first_block(encoder):
+def test_what_cannot_be_edited(encoder):
+    expect_refused("`seed` must be a whole number", edit, encoder.model, "reinit:1", seed=-1)
+    expect_refused("must name blocks in 1..4", edit, encoder.model, "skip:5")
     for written in ("skip:1", "permute:2,1,3,4"):
-        if encoder.model.config.model_type == "modernbert":
-            with pytest.raises(InputError, match="leave block 1 where it is"):
-                changed(encoder, written)
+        if encoder.model.config.model_type == "modernbert":  # whose first block lacks a norm
+            expect_refused("something else after saving and loading", changed, encoder, written)
         else:
             assert changed(encoder, written).blocks in (3, 4)
 
@@ -257,17 +222,11 @@ def test_modernbert_keeps_its_first_block(encoder):
 
 @pytest.mark.parametrize("released", [False, True])
 def test_weights_are_drawn_from_the_truncated_normal(tmp_path, released):
-    folder = tiny_checkpoint(tmp_path, "bert")
-    encoder = Encoder.load(folder, device="cpu")
-    other = changed(encoder, "reinit:1-4", weight_init=WeightInit(as_released=released))
-    named = dict(other.model.named_parameters())
-    drawn = torch.cat(
-        [
-            named[name].flatten()
-            for name, place in locate_parameters(other.model).items()
-            if isinstance(place, tuple) and named[name].ndim == 2
-        ]
-    ).numpy()
+    encoder = load(tmp_path)
+    other = changed(encoder, "reinit:1-4", weight_init=WeightInit(as_released=released)).model
+    places, named = locate_parameters(other), dict(other.named_parameters())
+    inside = [named[name] for name, place in places.items() if isinstance(place, tuple)]
+    drawn = torch.cat([weight.flatten() for weight in inside if weight.ndim == 2]).numpy()
     cut = 0.04 if not released else 0.0008
     expected = truncnorm(-cut / 0.02, cut / 0.02, scale=0.02)
     assert kstest(drawn, expected.cdf).pvalue > 0.01
@@ -279,30 +238,18 @@ def test_weights_are_drawn_from_the_truncated_normal(tmp_path, released):
 # --- Blocks that share weights -----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def tied(tmp_path_factory):
-    return Encoder.load(tiny_checkpoint(tmp_path_factory.mktemp("tied"), "albert"), device="cpu")
-
-
-def test_shared_blocks_are_cut_where_their_groups_stay_even(tied):
-    sets = tied.shape(2).weights
-    half = len(sets) // 2
-    for written in (f"truncate:{half}", f"reinit:1-{len(sets)}"):
+def test_shared_blocks_are_edited_where_their_groups_stay_even(tmp_path):
+    tied = load(tmp_path, "albert")
+    before = copied(tied.model)
+    for written in ("truncate:2", "reinit:1-4"):
         with edit(tied.model, written):
             output_of(tied)
-    assert tied.blocks == len(sets)
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("permute:1", "cannot change places"),
-        ("reinit:1", "must be re-initialised together"),
-        ("preserve:1", "must be re-initialised together"),
-    ],
-)
-def test_what_cannot_be_meant_for_shared_blocks_is_refused(tied, written, said):
-    before = copied(tied.model)
-    with pytest.raises(InputError, match=f"{said}.*--untie"):
-        edit(tied.model, written)
-    assert all(torch.equal(tied.model.state_dict()[name], before[name]) for name in before)
+    assert tied.blocks == 4
+    for written in ("permute:1", "reinit:1", "preserve:1"):
+        words = "cannot change places … re-initialised together … --untie"
+        expect_refused(words, edit, tied.model, written)
+    two = load(tmp_path / "two", "albert", num_hidden_groups=2)
+    with edit(two.model, "skip:2,4"):
+        output_of(two)
+    expect_refused("share them in the same way", edit, two.model, "skip:2")
+    assert not differing(before, copied(tied.model))

@@ -92,18 +92,8 @@ def base_of(model: Any) -> tuple[Any, str]:
 
 
 def blocks_of(base: Any, family: Family) -> Any:
-    """Return the list of the blocks' modules of a bare model.
-
-    Raises:
-        InputError: if it is not where its family has it.
-    """
-    try:
-        return base.get_submodule(family.blocks)
-    except AttributeError as error:
-        raise InputError(
-            f"{type(base).__name__} does not keep its blocks in {family.blocks}, as its family "
-            "does; use one of transformers' own classes"
-        ) from error
+    """Return the list of the blocks' modules of a bare model."""
+    return base.get_submodule(family.blocks)
 
 
 def labels_words(model: Any) -> bool:
@@ -246,8 +236,6 @@ def fit_plan(model: Any, plan: Plan | str) -> tuple[Plan, dict[str, Place]]:
             f"leaves out {ranges(sorted(matched - tuned))}; give each its own with "
             "layerscout.build(..., untie=True)"
         )
-    if matched != tuned:
-        raise InputError(f"blocks {ranges(sorted(tuned - matched))} have no parameters to tune")
     return plan, places
 
 
@@ -280,11 +268,8 @@ class Frozen:
     frozen: tuple[str, ...]
     summary: str
 
-    def __str__(self) -> str:
-        return self.summary
-
     def __repr__(self) -> str:
-        return f"<Frozen: {self.summary}>"
+        return self.summary
 
 
 def freeze(model: Any, plan: Plan | str) -> Frozen:

@@ -11,7 +11,7 @@ import torch
 
 from layerscout.errors import InputError, first_line
 from layerscout.models.architecture import keep_family, usable_positions
-from layerscout.models.configurations import describe_assumed, read_config
+from layerscout.models.configurations import read_config
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.families import FAMILIES, Family
 from layerscout.models.hub import WEIGHT_FILES, locate_checkpoint
@@ -137,12 +137,10 @@ def _load_tokenizer(name: str, folder: Path) -> Any:
                 "pip install 'layerscout[sentencepiece]'"
             ) from error
         raise InputError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+    if not tokenizer.is_fast or len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise InputError(
-            f"{name} has no tokenizer, or one without a vocabulary; put its tokenizer.json there"
+            f"{name} has no fast tokenizer with a vocabulary; put its tokenizer.json there"
         )
-    if not tokenizer.is_fast:
-        raise InputError(f"{name} has no fast tokenizer; save one as tokenizer.json beside it")
     return tokenizer
 
 
@@ -151,12 +149,7 @@ def _fit_decoder(name: str, config: Any, tokenizer: Any, notes: list[str]) -> An
 
     Return the tokenizer to use; what the user should know of it is added to `notes`.
     """
-    if tokenizer.pad_token_id is None:
-        if tokenizer.eos_token_id is None:
-            raise InputError(
-                f"the tokenizer of {name} has neither a padding token nor an end-of-text token to "
-                "use instead; give it a pad_token and save it"
-            )
+    if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token
         notes.append(
             f"the tokenizer of {name} has no padding token; its end-of-text token "
@@ -212,19 +205,10 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
         blocks, width, words = config.num_hidden_layers, config.hidden_size, config.vocab_size
         least = blocks * width + words * getattr(config, "embedding_size", width)
         too_few = 0 < held < least  # a value takes at least one byte
-    except (AttributeError, TypeError):  # reported when the model is made
-        too_few = False
-    if too_few:
-        raise InputError(
-            f"the weights of {name} take {held:,} bytes, too few for the {blocks:,} blocks and "
-            f"{words:,} tokens that its configuration asks for; they are truncated, or belong to "
-            "another model"
-            f"{describe_assumed(folder, config)}"
-        )
-    try:
-        model, loaded = load_pretrained(
-            AutoModel, folder, config=config, dtype=torch.float32, output_loading_info=True
-        )
+        if not too_few:
+            model, loaded = load_pretrained(
+                AutoModel, folder, config=config, dtype=torch.float32, output_loading_info=True
+            )
     except UnpicklingError as error:
         raise InputError(
             f"the pickled weights of {name} hold more than tensors and are not read; use a copy in "
@@ -233,19 +217,24 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
     except Exception as error:
         reason = first_line(error)
         if "size mismatch" in str(error) or "mismatched" in str(error):
-            assumed = describe_assumed(folder, config)
-            reason = f"they do not have the shapes that its configuration asks for{assumed}"
+            reason = "they do not have the shapes that its configuration asks for"
         elif isinstance(error, KeyError):  # a table of activations, say
             reason = f"its configuration asks for {error!s:.60}, which transformers does not have"
         elif type(error).__name__ == "SafetensorError":
             reason += "; the file is damaged or cut short, so copy it again"
         raise InputError(f"cannot load the weights of {name}: {reason}") from error
+    if too_few:
+        raise InputError(
+            f"the weights of {name} take {held:,} bytes, too few for the {blocks:,} blocks and "
+            f"{words:,} tokens that its configuration asks for; they are truncated, or belong to "
+            "another model"
+        )
     # A pooler may be missing: states are read below it. Anything else would be random numbers.
     missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))
     if missing:
         raise InputError(
             f"the weights of {name} lack {len(missing)} tensors that its configuration asks for, "
-            f"such as {missing[0]}; the checkpoint is incomplete{describe_assumed(folder, config)}"
+            f"such as {missing[0]}; the checkpoint is incomplete"
         )
     for key, weights in model.named_parameters():
         ends = weights.detach().aminmax() if weights.numel() else ()  # no copy, unlike isfinite

@@ -217,10 +217,9 @@ def read_thresholds(model: Any, labels: Sequence[str]) -> np.ndarray | None:
     noted = getattr(model.config, "thresholds", None)
     if noted is None:
         return None
-    whole = isinstance(noted, dict) and all(
+    if not isinstance(noted, dict) or not all(
         isinstance(noted.get(label), float) and 0 < noted[label] < 1 for label in labels
-    )
-    if not whole:
+    ):
         raise InputError(
             "`thresholds` in the model's config.json must be a number between 0 and 1 for every "
             f"label, got {noted!r:.60}; correct it or remove it"
@@ -243,40 +242,31 @@ def match_columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> 
     if kind == "multiple_choice":
         return slice(None)
     names = [str(label) for _, label in sorted(config.id2label.items())]
-    if kind == "regression":
-        if len(names) != 1:
-            raise InputError(
-                f"{name} predicts {len(names)} classes, and the task has numbers; give a model "
-                "that was tuned for numbers"
-            )
+    if kind == "regression" and len(names) == 1:
         return [0]
-    if sorted(names) == sorted(labels):
+    if kind != "regression" and sorted(names) == sorted(labels):
         return [names.index(label) for label in labels]
-    generic = names == [f"LABEL_{number}" for number in range(len(names))]
-    if len(names) != len(labels) or not generic:
+    generic = names == [f"LABEL_{number}" for number in range(len(labels))]
+    if kind == "regression" or not generic:
         raise InputError(
             f"the classes of {name} must be those of the task, got {', '.join(names):.60} for "
-            f"{', '.join(labels):.60}; give the data that it was tuned for"
+            f"{', '.join(labels) or 'numbers':.60}; give the data that it was tuned for"
         )
     return list(range(len(labels)))
 
 
 def _name_labels(count: int | None, labels: Sequence[str] | None) -> list[str]:
     """Check the labels of `build`, or make up as many names as it needs."""
-    names = [
-        f"LABEL_{i}" for i in range(2 if count is None else check_integer("num_labels", count, 1))
-    ]
-    if labels is not None:
-        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
-            raise InputError(f"`labels` must be a list of names, got {labels!r}")
-        if count not in (None, len(labels)):
-            raise InputError(
-                f"`num_labels` must be the number of `labels`, {len(labels)}, got {count}; leave "
-                "it out"
-            )
-        names = list(labels)
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"`labels` must be at least one name and all different, got {names}")
+    if labels is None:
+        count = 2 if count is None else check_integer("num_labels", count, 1)
+        return [f"LABEL_{i}" for i in range(count)]
+    names = [] if isinstance(labels, str) else list(labels)
+    different = len({name for name in names if isinstance(name, str)})
+    if not names or different < len(names) or count not in (None, len(names)):
+        raise InputError(
+            "`labels` must be a list of names, at least one and all different, and `num_labels` "
+            f"their number or left out, got {labels!r} and {count}"
+        )
     return names
 
 

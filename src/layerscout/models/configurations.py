@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,6 @@ _SIZES = (
     "max_position_embeddings",
     "vocab_size",
 )
-# What a model reads that is no text, by the name of its input.
-_READ = {"pixel_values": "images", "input_values": "sound", "input_features": "sound"}
 
 
 def read_config(name: str, folder: Path) -> Any:
@@ -39,24 +36,36 @@ def read_config(name: str, folder: Path) -> Any:
     from transformers import CONFIG_MAPPING, AutoConfig
 
     path = folder / "config.json"
-    content = _read_content(name, path)
-    family = content["model_type"]
-    _check_kind(name, family, content)
-    kind = CONFIG_MAPPING[family]
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if isinstance(content, dict) and "layerscout" in content:
+        raise InputError(
+            f"{name} holds only what a method trained; load it with layerscout.load, or give its "
+            "base"
+        )
+    if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
+        raise InputError(
+            f"cannot read the configuration of {name}: {path} must be a JSON object whose "
+            "model_type names a family such as bert"
+        )
+    if fault := _find_fault(content):
+        raise InputError(f"{name} {fault}")
     # transformers takes some sizes that no model has, and fails on others without naming them.
-    names = {name for size in _SIZES for name in (size, kind.attribute_map.get(size, size))}
+    named = CONFIG_MAPPING[content["model_type"]].attribute_map
+    sizes = {name for size in _SIZES for name in (size, named.get(size, size))}
     for key, value in content.items():
+        wanted = None
         single = isinstance(value, str | int | float)  # some families list a size for each block
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if key in names and single and not (whole and value >= 1):
+        if key in sizes and single and not (type(value) is int and value >= 1):
+            wanted = "a whole number of 1 or more"
+        elif "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:
+            wanted = "in 0..1"
+        if wanted is not None:
             raise InputError(
-                f"{key:.60} in {path} must be a whole number of 1 or more, got {_show(value)}; "
-                "correct it, or fetch the checkpoint again"
-            )
-        if "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:
-            raise InputError(
-                f"{key:.60} in {path} must be in 0..1, got {_show(value)}; correct it, or fetch "
-                "the checkpoint again"
+                f"{key:.60} in {path} must be {wanted}, got {json.dumps(value):.60}; correct it, "
+                "or fetch the checkpoint again"
             )
     try:
         with quiet_transformers():
@@ -64,127 +73,49 @@ def read_config(name: str, folder: Path) -> Any:
                 folder, trust_remote_code=False, local_files_only=True
             )
     except Exception as error:  # transformers raises errors of all kinds
-        at = _find_fault(kind, content)
-        if at is None:
-            reason = first_line(error)
-        else:
-            reason = f"its {at} cannot be {_show(content[at])}; correct it in {path}"
-        raise InputError(f"cannot read the configuration of {name}: {reason}") from error
-
-
-def describe_assumed(folder: Path, config: Any) -> str:
-    """Say which sizes a configuration does not name, for which the family's usual ones stand."""
-    content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    names = {size: config.attribute_map.get(size, size) for size in _SIZES[:5]}
-    assumed = [
-        f"{name} (so {getattr(config, size)} is assumed)"
-        for size, name in names.items()
-        if not {size, name} & content.keys() and isinstance(getattr(config, size, None), int)
-    ]
-    return f"; its config.json lacks {', '.join(assumed)}" if assumed else ""
-
-
-def _read_content(name: str, path: Path) -> dict[str, Any]:
-    start = f"cannot read the configuration of {name}: "
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
-            f"{start}{first_line(error)}; {path} must be a JSON object that names the model_type"
+            f"cannot read the configuration of {name}: {first_line(error)}; correct {path}"
         ) from error
-    if not isinstance(content, dict):
-        raise InputError(f"{start}{path} must be a JSON object, got {_show(content)}")
-    if "layerscout" in content:
-        base = content.get("base")
-        source = base.get("source") if isinstance(base, dict) else None
-        raise InputError(
-            f"{name} holds only what a method trained; load it with layerscout.load, or give "
-            f"its base{'' if source is None else f', {source}'}"
-        )
-    family = content.get("model_type")
-    if not isinstance(family, str) or not family:
-        shown = _show(family) if "model_type" in content else "none"
-        raise InputError(
-            f"{start}model_type in {path} must be the name of a family such as bert, got {shown}"
-        )
-    return content
 
 
-def _find_fault(kind: Any, content: Mapping[str, Any]) -> str | None:
-    """Find the key without which a configuration can be read, and with which it cannot."""
+def _find_fault(content: Mapping[str, Any]) -> str | None:
+    """Say why a model is no single stack of blocks with weights in floating point, if it is not."""
+    from transformers import CONFIG_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
-    def fails(left_out: str | None) -> bool:
-        try:
-            with quiet_transformers():
-                kind.from_dict({k: v for k, v in content.items() if k != left_out})
-        except Exception:  # transformers raises errors of all kinds
-            return True
-        return False
-
-    return next((key for key in content if not fails(key)), None) if fails(None) else None
-
-
-def _show(value: Any) -> str:
-    written = json.dumps(value, ensure_ascii=False)
-    return written if len(written) <= 60 else f"{written[:57]}..."
-
-
-def _check_kind(name: str, family: str, content: Mapping[str, Any]) -> None:
-    """Raise if it is anything but a single stack of blocks with weights in floating point."""
-    from transformers import (
-        CONFIG_MAPPING,
-        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-        MODEL_MAPPING,
-    )
-
-    if quantized := content.get("quantization_config"):
-        known = quantized.get("quant_method") if isinstance(quantized, dict) else None
-        raise InputError(
-            f"the weights of {name} are quantised ({known or 'an unknown method'}), and states and "
-            "gradients need floating point; use the checkpoint that it was made from"
+    family = content["model_type"]
+    if content.get("quantization_config"):
+        return (
+            "has quantised weights, and states and gradients need floating point; use the "
+            "checkpoint that it was made from"
         )
     if family in FAMILIES:
-        return
+        return None
+    if family not in CONFIG_MAPPING and "auto_map" in content:
+        return (
+            "needs its own code, which layerscout never runs; use a checkpoint of a family that "
+            "transformers has"
+        )
     if family not in CONFIG_MAPPING:
-        _refuse_unknown(name, family, content)
+        return (
+            f"is of the family {family!r:.60}, whose code is not in transformers "
+            f"{version('transformers')}; if it is a newer one, upgrade transformers"
+        )
     kind = CONFIG_MAPPING[family]
     if content.get("is_encoder_decoder", getattr(kind, "is_encoder_decoder", False)):
-        raise InputError(
-            f"{name} is an encoder–decoder ({family}), which has two stacks of blocks, and scores "
-            "and plans count the blocks of one; use a model that is an encoder, or save its "
-            "encoder alone where transformers has a class for that"
+        return (
+            f"is an encoder–decoder ({family}), which has two stacks of blocks, and scores and "
+            "plans count the blocks of one; use a model that is an encoder, or save its encoder "
+            "alone where transformers has a class for that"
         )
-    inner = content.get("text_config")
-    if isinstance(inner, Mapping) or "text_config" in kind.sub_configs:
-        language = inner.get("model_type") if isinstance(inner, Mapping) else None
-        raise InputError(
-            f"{name} reads more than text ({family}); save its language model "
-            f"({language or 'text_config'}) as a checkpoint of its own with save_pretrained, and "
-            "use that"
-        )
-    model = MODEL_MAPPING.get(kind, None)
-    first = model[0] if isinstance(model, tuple) else model
-    if read := _READ.get(getattr(first, "main_input_name", "")):
-        raise InputError(
-            f"{name} reads {read} ({family}), and layerscout scores and tunes models of text; use "
-            "one that has a tokenizer"
+    if isinstance(content.get("text_config"), Mapping) or "text_config" in kind.sub_configs:
+        return (
+            f"reads more than text ({family}); save its language model as a checkpoint of its own "
+            "with save_pretrained, and use that"
         )
     if kind not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
-        raise InputError(
-            f"transformers has no head for classes in the family {family}, so {name} could be "
-            "neither tuned nor saved as a model that gives classes; use one of another family"
+        return (
+            f"is of the family {family}, for which transformers has no head for classes, so it "
+            "could be neither tuned nor saved as a model that gives classes; use one of another "
+            "family"
         )
-
-
-def _refuse_unknown(name: str, family: str, content: Mapping[str, Any]) -> None:
-    if "auto_map" in content:
-        raise InputError(
-            f"{name} needs its own code, which layerscout never runs; use a checkpoint of a "
-            "family that transformers has"
-        )
-    close = get_close_matches(family, FAMILIES, n=1, cutoff=0.75)
-    guess = f"did you mean {close[0]!r}? If it is newer, " if close else "if it is a newer one, "
-    raise InputError(
-        f"{name} is of the family {family!r:.60}, whose code is not in transformers "
-        f"{version('transformers')}; {guess}upgrade transformers"
-    )
+    return None

@@ -177,12 +177,7 @@ class Encoder:
             InputError: if the model has fewer positions than `max_length`, or that leaves no room
                 for a single ordinary token.
         """
-        special = self.tokenizer.num_special_tokens_to_add(pair=pairs is not None)
-        self._check_length(max_length, special)
-        if isinstance(texts, str) or isinstance(pairs, str):
-            raise InputError("texts must be a list of texts, got a single one; put it in a list")
-        if not len(texts):
-            raise InputError("there are no texts to tokenise")
+        self._check_inputs(texts, max_length, pair=pairs is not None)
         return tokenize_texts(self.tokenizer, texts, pairs, max_length)
 
     def tokenize_words(
@@ -200,9 +195,7 @@ class Encoder:
         Raises:
             InputError: as `tokenize`.
         """
-        self._check_length(max_length, self.tokenizer.num_special_tokens_to_add(pair=False))
-        if not len(sentences):
-            raise InputError("there are no texts to tokenise")
+        self._check_inputs(sentences, max_length)
         return tokenize_words(self.tokenizer, sentences, max_length)
 
     def tokenize_split(self, split: Split, *, max_length: int = 128) -> Tokens:
@@ -215,13 +208,16 @@ class Encoder:
             return self.tokenize_words(split.words, max_length=max_length)
         return self.tokenize(split.texts, split.pairs, max_length=max_length)
 
-    def _check_length(self, max_length: int, special: int) -> None:
+    def _check_inputs(self, texts: Sequence[Any], max_length: int, *, pair: bool = False) -> None:
+        special = self.tokenizer.num_special_tokens_to_add(pair=pair)
         # Not the tokenizer's limit: of a tuned model that is the length it was tuned at.
         limit = usable_positions(self.model.config, self.family)
         if not special < max_length <= limit:
             raise InputError(
                 f"max_length must be in {special + 1}..{limit} for {self.name}, got {max_length}"
             )
+        if isinstance(texts, str) or not len(texts):
+            raise InputError(f"texts must be a list of one or more texts, got {texts!r:.60}")
 
     @property
     def token_budget(self) -> int:
@@ -344,7 +340,6 @@ class Encoder:
             inputs: as `batch` gives them.
             block: 0 (the embedding output) to L.
         """
-        self._check_block(block)
         with self.autocast():
             return run_until(self.model, self.family, inputs, block)
 
@@ -361,14 +356,9 @@ class Encoder:
             state: the state of every token after `block`.
             block: 0 to L.
         """
-        self._check_block(block)
         with self.autocast(), resume_at(self.model, self.family, state, block):
             output: Tensor = self.model(**inputs).last_hidden_state
             return output
-
-    def _check_block(self, block: int) -> None:
-        if not 0 <= block <= self.blocks:
-            raise InputError(f"a cut of {self.name} must be in 0..{self.blocks}, got {block}")
 
     def autocast(self) -> torch.autocast:
         """Make a context in which the device computes in `precision`."""

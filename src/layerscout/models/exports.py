@@ -231,8 +231,11 @@ POOLING, GRAPH = Path("1_Pooling") / "config.json", Path("onnx") / "model.onnx"
 TOLERANCE = 1e-4
 
 # The graph is made from the first two, which must differ in length, and checked on the others.
-_TRACED = ("a short text", "another text, which has some more words in it")
-_CHECKED = (("yes",), ("one two three " * 8, "what a story", "it came late, but it came"))
+_TEXTS = (
+    ["a short text", "another text, which has some more words in it"],
+    ["yes"],
+    ["one two three " * 8, "what a story", "it came late, but it came"],
+)
 
 
 def check_formats(names: Sequence[str]) -> tuple[str, ...]:
@@ -288,11 +291,10 @@ def _add_sentence_transformers(folder: Path, base: str | Path | None) -> None:
         "pooling_mode_mean_tokens": family.reads != "last",
         "pooling_mode_lasttoken": family.reads == "last",
     }
+    library, place = "sentence_transformers.models", POOLING.parent.name
     modules = [
-        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.{kind}"}
-        for number, (path, kind) in enumerate(
-            (("", "models.Transformer"), (POOLING.parent.name, "models.Pooling"))
-        )
+        {"idx": 0, "name": "0", "path": "", "type": f"{library}.Transformer"},
+        {"idx": 1, "name": "1", "path": place, "type": f"{library}.Pooling"},
     ]
     make_output_folder(folder / POOLING.parent)
     with replace_files(folder / POOLING, folder / "modules.json") as temporary:
@@ -314,9 +316,11 @@ def _add_onnx(folder: Path) -> None:
     make_output_folder(folder / GRAPH.parent)
     with replace_files(folder / GRAPH) as (temporary,):
         try:
-            _export_graph(model, _tokenize(tokenizer, _TRACED), temporary)
-            checked = [_tokenize(tokenizer, texts) for texts in _CHECKED]
-            off = float(np.max([_compare(model, one, temporary) for one in checked]))
+            traced, *checked = (
+                dict(tokenizer(texts, padding=True, return_tensors="pt")) for texts in _TEXTS
+            )
+            _export_graph(model, traced, temporary)
+            off = float(np.max([_compare(model, inputs, temporary) for inputs in checked]))
         except Exception as error:  # torch's exporter raises errors of all kinds
             raise LayerscoutError(
                 f"{folder} cannot be exported to ONNX: {first_line(error)}; the checkpoint itself "
@@ -329,14 +333,13 @@ def _add_onnx(folder: Path) -> None:
             )
 
 
-def _tokenize(tokenizer: Any, texts: Sequence[str]) -> dict[str, Tensor]:
-    return dict(tokenizer(list(texts), padding=True, return_tensors="pt"))
-
-
 def _export_graph(model: Any, inputs: Mapping[str, Tensor], file: Path) -> None:
     """Let torch write the graph of a model, for any number and length of texts."""
     any_size = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)
-    with torch.no_grad(), quiet_transformers(), _quiet_exporter():
+    # What torch 2.13 deprecates of its own, and operators of torchvision, are not the user's.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with torch.no_grad(), quiet_transformers(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         outputs = list(model(**inputs).keys())
         program = torch.onnx.export(
             model,
@@ -349,20 +352,6 @@ def _export_graph(model: Any, inputs: Mapping[str, Tensor], file: Path) -> None:
         )
     assert program is not None, "dynamo gives a program"
     program.save(str(file))
-
-
-@contextmanager
-def _quiet_exporter() -> Iterator[None]:
-    """Keep off the terminal what torch 2.13 deprecates of its own, and operators of torchvision."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _compare(model: Any, inputs: Mapping[str, Tensor], file: Path) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from layerscout.errors import InputError
@@ -90,7 +89,7 @@ _LLAMA = Family(
 # limited to a window (ModernBERT, Gemma). Rotated positions are no hindrance: a learnt key is one
 # that was rotated already, as in a cache of keys and values. Adapters stand right before something
 # is added in all families.
-_TABLE: dict[str, Family] = {
+FAMILIES: Mapping[str, Family] = {
     "albert": Family(
         "encoder.albert_layer_groups",
         layers="albert_layers",
@@ -106,14 +105,7 @@ _TABLE: dict[str, Family] = {
         "transformer.layer", adapted=("attention.out_lin", "ffn"), prefixed="attention"
     ),
     "electra": Family(prefixed="attention.self"),
-    "eurobert": Family(
-        "layers",
-        final_norm="norm",
-        adapted=("self_attn.o_proj", "mlp"),
-        prefixed="self_attn",
-        normed_input=True,
-        gated=True,
-    ),
+    "eurobert": replace(_LLAMA, reads="first"),
     # Norms stand at both ends of what is added, with weights of 0 for a scale of 1.
     "gemma2": replace(_LLAMA, adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0),
     "gemma3_text": replace(_LLAMA, adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0),
@@ -165,8 +157,6 @@ _TABLE: dict[str, Family] = {
         normed_input=True,
     ),
 }
-
-FAMILIES: Mapping[str, Family] = MappingProxyType(_TABLE)
 
 
 def read_token(model: Mapping[str, Any]) -> ReadToken | None:

@@ -29,16 +29,13 @@ def run_until(model: Any, family: Family, inputs: Mapping[str, Tensor], block: i
         with entering_blocks(model, family, stop):
             model(**inputs)
     except _ReachedError as reached:
-        return reached.state
+        state: Tensor = reached.args[0]
+        return state
     raise RuntimeError(f"{type(model).__name__} never entered block {block + 1}")
 
 
 class _ReachedError(Exception):
-    """Leaves the model's forward once the wanted state is there."""
-
-    def __init__(self, state: Tensor) -> None:
-        super().__init__()
-        self.state = state
+    """Leaves the model's forward with the wanted state."""
 
 
 @contextmanager

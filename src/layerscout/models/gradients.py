@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,11 +20,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from layerscout.data import Kind, Split, batch_by_length, check_choices
-from layerscout.errors import InputError, make_unknown_error
+from layerscout.errors import InputError
 from layerscout.models.architecture import PARTS, locate_parameters, part_of
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
-from layerscout.models.tokens import Tokens
 from layerscout.plans import Plan
 from layerscout.scores import (
     BlockScores,
@@ -42,16 +41,6 @@ Rows = Int64[np.ndarray, "e C"]
 # pass; several labels of an example are independent, and a pass for each replaces 2^K cases.
 EXACT_LABELS = 10
 EXACT_SEVERAL = 32
-
-# Kinds of tasks that have gradients, with the kind of the type of their labels.
-KINDS = {
-    "classification": "i",
-    "multi_label_classification": "b",
-    "token_classification": "i",
-    "regression": "f",
-    "multiple_choice": "i",
-}
-TYPES = {"f": "numbers, which are for regression", "b": "several labels for each"}
 
 # A backward pass keeps all that the forward pass computed: about 2 MB a token in large models.
 BACKWARD_TOKENS = 4096
@@ -97,12 +86,10 @@ def fisher(
         progress: called with how many examples are done, and of how many.
 
     Raises:
-        InputError: if labels, targets or groups do not fit the kind of task, an argument is
-            unknown, or the device's memory does not hold a batch.
+        InputError: if not one choice of an example is right, or the device's memory does not hold
+            a batch.
     """
-    if mode not in get_args(Mode):
-        raise make_unknown_error("Fisher mode", mode, get_args(Mode))
-    work = _prepare_batches(encoder, split, labels, kind, mode, seeds, max_length, progress)
+    work = _GradientBatches(encoder, split, labels, kind, mode, seeds, max_length, progress)
     amounts = []
     for seed in seeds:
         model, weights = work.make_model(seed)
@@ -116,7 +103,6 @@ def fisher(
         mean_squares = {name: total / work.examples for name, total in sums.sums.items()}
         amounts.append({name: _square_sum(F) for name, F in mean_squares.items()})
     return work.score(
-        model,
         amounts,
         sum_of_roots if mode == "as_released" else root_of_sum,
         parts=parts,
@@ -155,7 +141,7 @@ def gradient_scores(
     Raises:
         InputError: as `fisher`.
     """
-    work = _prepare_batches(encoder, split, labels, kind, "empirical", seeds, max_length, progress)
+    work = _GradientBatches(encoder, split, labels, kind, "empirical", seeds, max_length, progress)
     norms, saliencies = [], []
     for seed in seeds:
         model, weights = work.make_model(seed)
@@ -168,14 +154,14 @@ def gradient_scores(
                 torch.autograd.backward(logits, -v / work.examples)
         known = [(name, w.detach(), w.grad) for name, w in weights.items()]
         norms.append({name: _square_sum(g) for name, _, g in known if g is not None})
-        saliencies.append({name: _sum((g * w).abs()) for name, w, g in known if g is not None})
+        moved = {name: (g * w).abs().cpu().double() for name, w, g in known if g is not None}
+        saliencies.append({name: float(of.sum()) for name, of in moved.items()})
     return {
-        "gradient_norm": work.score(model, norms, root_of_sum),
-        "saliency": work.score(model, saliencies, sum),
+        "gradient_norm": work.score(norms, root_of_sum),
+        "saliency": work.score(saliencies, sum),
     }
 
 
-@dataclass(eq=False)
 class _GradientBatches:
     """Examples in batches, and which gradients of their logits are wanted.
 
@@ -185,43 +171,53 @@ class _GradientBatches:
     with logits of every token, and its words are independent.
 
     Attributes:
-        rule: which y: "true", "empirical" or "as_released".
         outputs: names of the head's outputs.
+        several: whether an example may have several labels.
+        blocks: those that each weight of the model is of, without the weights that are of none.
+        exact: up to how many labels the sum over them is exact.
         batches: rows of the examples of each batch, (e, C).
-        heads: how many there are to go through.
-        done: examples, counted once for each head.
-        certain: those of them of which one label (of several, each) is as good as certain to the
-            model.
+        examples: how many there are.
+        total: the same, counted once for each head.
+        done: of these, those gone through.
+        certain: of those, the examples of which one label (of several, each) is as good as certain
+            to the model.
     """
 
-    encoder: Encoder
-    split: Split
-    kind: Kind
-    rule: Literal["true", "empirical", "as_released"]
-    tokens: Tokens
-    outputs: Sequence[str]
-    batches: Sequence[Rows]
-    heads: int
-    progress: Callable[[int, int], None] | None
-    done: int = 0
-    certain: int = 0
+    def __init__(
+        self,
+        encoder: Encoder,
+        split: Split,
+        labels: Sequence[str],
+        kind: Kind,
+        rule: Mode,
+        seeds: Sequence[int],
+        max_length: int,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        """Tokenise and batch the examples; see `fisher`.
 
-    @property
-    def examples(self) -> int:
-        """How many there are."""
-        return sum(map(len, self.batches))
-
-    @property
-    def several(self) -> bool:
-        """Whether an example may have several labels."""
-        return self.kind == "multi_label_classification"
-
-    @property
-    def exact(self) -> int:
-        """Up to how many labels the sum over them is exact."""
-        if self.tokens.words is not None:  # which would be a pass for each label of each word
-            return 1
-        return EXACT_SEVERAL if self.several else EXACT_LABELS
+        Raises:
+            InputError: if not one choice of an example is right.
+        """
+        self.encoder, self.split, self.kind, self.rule = encoder, split, kind, rule
+        self.progress = progress
+        self.tokens = encoder.tokenize_split(split, max_length=max_length)
+        one = kind in ("regression", "multiple_choice")
+        self.outputs = ["score"] if one else list(labels)
+        self.several = kind == "multi_label_classification"
+        self.exact = EXACT_SEVERAL if self.several else EXACT_LABELS
+        if self.tokens.words is not None:  # it would be a pass for each label of each word
+            self.exact = 1
+        budget, self.batches = min(encoder.token_budget, BACKWARD_TOKENS), list[Rows]()
+        for rows in _rows_of_examples(split, kind, len(self.tokens)):
+            if kind == "multiple_choice" and rule != "true":
+                check_choices(split.labels[rows])
+            longest = self.tokens.lengths[rows].max(axis=1)
+            at_once = max(1, budget // rows.shape[1])
+            self.batches += [rows[at] for at in batch_by_length(longest, at_once)]
+        self.examples = sum(map(len, self.batches))
+        self.total = self.examples * len(seeds)
+        self.done = self.certain = 0
 
     def make_model(self, seed: int) -> tuple[Any, dict[str, nn.Parameter]]:
         """Make the whole model, which shares its weights with the encoder; list those of blocks."""
@@ -231,8 +227,9 @@ class _GradientBatches:
         kind = "classification" if self.kind == "multiple_choice" else self.kind
         model = make_classifier(self.encoder, plan, self.outputs, seed=seed, kind=kind)
         model = model.to(self.encoder.model.dtype).requires_grad_(False)
-        blocks = _blocks_of(model)
-        return model, {name: w for name, w in model.named_parameters() if name in blocks}
+        places = locate_parameters(model)
+        self.blocks = {name: at for name, at in places.items() if isinstance(at, tuple)}
+        return model, {name: model.get_parameter(name) for name in self.blocks}
 
     def logits(self, model: Any, rows: Rows) -> Float[Tensor, "e K"]:
         """Run the model; without autocast, since what is squared twice needs more than bfloat16."""
@@ -252,7 +249,7 @@ class _GradientBatches:
         z = logits.detach().cpu().double()
         self.done += len(z)
         if self.progress is not None:
-            self.progress(self.done, self.examples * self.heads)
+            self.progress(self.done, self.total)
         labels = torch.from_numpy(self.split.labels)
         if self.kind == "regression":
             errors = labels[rows] - z
@@ -275,8 +272,8 @@ class _GradientBatches:
         self, z: Tensor, labels: Tensor, rows: np.ndarray, draws: np.ndarray | None
     ) -> tuple[Float[Tensor, "1 e TK"], int]:
         """Return one vector for each example, and of how many all words are as good as certain."""
-        texts, places = map(torch.from_numpy, self.tokens.find_firsts(rows))
-        words = self.tokens.find_outputs(rows)
+        *at, words = self.tokens.find_firsts(rows)
+        texts, places = map(torch.from_numpy, at)
         v = z.new_zeros(len(rows), z.shape[1] // len(self.outputs), len(self.outputs))
         (of_words,), sure = label_vectors(
             z.reshape(v.shape)[texts, places],
@@ -290,35 +287,32 @@ class _GradientBatches:
 
     def list_notes(self) -> list[str]:
         """Say where labels were drawn."""
-        if self.kind == "multiple_choice":
-            most = max(rows.shape[1] for rows in self.batches)
-        else:
-            most = len(self.outputs)
+        choices = max(rows.shape[1] for rows in self.batches)
+        most = choices if self.kind == "multiple_choice" else len(self.outputs)
         if self.rule != "true" or most <= self.exact:
             return []
-        drawn = "one is drawn for each example"
-        if self.several:
-            drawn = "each is drawn for each example"
-        elif self.kind == "token_classification":
-            drawn = "one is drawn for each word"
-        return [f"with {most} labels, {drawn}; the sum over all is taken for up to {self.exact}"]
+        drawn = "each is" if self.several else "one is"
+        of = "word" if self.kind == "token_classification" else "example"
+        return [
+            f"with {most} labels, {drawn} drawn for each {of}; the sum over all is taken for up to "
+            f"{self.exact}"
+        ]
 
     def score(
         self,
-        model: Any,
         amounts: Sequence[Mapping[str, float]],
         combine: Callable[[Sequence[float]], float],
         *,
         parts: bool = False,
         notes: Sequence[str] = (),
     ) -> BlockScores:
-        """Combine the amounts of the weights of each block of a model, and say what is doubtful."""
-        blocks = _blocks_of(model)
-        by_part = {part: [name for name in blocks if part_of(name) == part] for part in PARTS}
+        """Combine the amounts of the weights of each block, and say what is doubtful."""
+        by_part: dict[str, list[str]] = {part: [] for part in PARTS}
+        for name in self.blocks:
+            by_part[part_of(name)].append(name)
         by_part = {part: names for part, names in by_part.items() if names}
-        scores = score_blocks(
-            amounts, blocks, combine, parts=by_part if parts else None, notes=notes
-        )
+        of_parts = by_part if parts else None
+        scores = score_blocks(amounts, self.blocks, combine, parts=of_parts, notes=notes)
         return replace(scores, warnings=tuple(self._explain_doubts(scores.values[1:])))
 
     def _explain_doubts(self, values: Sequence[float | None]) -> Iterator[str]:
@@ -335,43 +329,6 @@ class _GradientBatches:
             yield f"the head is saturated ({seen}): gradients this small do not rank the blocks"
 
 
-def _blocks_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Return the blocks that each weight is of, without the weights that are of none."""
-    places = locate_parameters(model)
-    return {name: place for name, place in places.items() if isinstance(place, tuple)}
-
-
-def _prepare_batches(
-    encoder: Encoder,
-    split: Split,
-    labels: Sequence[str],
-    kind: Kind,
-    rule: Literal["true", "empirical", "as_released"],
-    seeds: Sequence[int],
-    max_length: int,
-    progress: Callable[[int, int], None] | None,
-) -> _GradientBatches:
-    """Check, tokenise and batch the examples; see `fisher`.
-
-    Raises:
-        InputError: if labels, targets or groups do not fit the kind of task, or there are no seeds.
-    """
-    if not seeds or min(seeds) < 0:
-        raise InputError(f"`seeds` must be one or more numbers from 0 on, got {list(seeds)}")
-    tokens = encoder.tokenize_split(split, max_length=max_length)
-    _check_labels(split, labels, kind)
-    budget, batches = min(encoder.token_budget, BACKWARD_TOKENS), []
-    for rows in _rows_of_examples(split, kind, len(tokens)):
-        if kind == "multiple_choice" and rule != "true":
-            check_choices(split.labels[rows])
-        longest = tokens.lengths[rows].max(axis=1)
-        batches += [rows[at] for at in batch_by_length(longest, max(1, budget // rows.shape[1]))]
-    outputs = ["score"] if kind in ("regression", "multiple_choice") else list(labels)
-    return _GradientBatches(
-        encoder, split, kind, rule, tokens, outputs, batches, len(seeds), progress
-    )
-
-
 @contextmanager
 def _refusing_too_large(encoder: Encoder) -> Iterator[None]:
     """Report a backward pass that does not fit into the device's memory as the user's error."""
@@ -382,32 +339,6 @@ def _refusing_too_large(encoder: Encoder) -> Iterator[None]:
             f"a backward pass through {encoder.name} does not fit into the memory of "
             f"{encoder.device}; lower --max-length or use --device cpu"
         ) from error
-
-
-def _check_labels(split: Split, labels: Sequence[str], kind: Kind) -> None:
-    if kind not in KINDS:
-        raise make_unknown_error("kind of task", kind, KINDS)
-    given = split.labels.dtype.kind
-    if given != KINDS[kind]:
-        name = TYPES.get(given, "class ids")
-        raise InputError(f"the labels must be those of {kind}, got {name}; name the right kind")
-    if kind == "multi_label_classification":
-        if split.labels.shape[1] != len(labels):
-            raise InputError(
-                f"there must be a name for each of {split.labels.shape[1]} labels, got "
-                f"{len(labels)} names; name all labels"
-            )
-        return
-    if kind == "multiple_choice" and split.groups is None:
-        raise InputError("multiple choice needs the example of each row, got none; give `groups`")
-    low, high = split.labels.min(), split.labels.max()
-    if kind.endswith("classification") and not (
-        len(labels) > 1 and low >= 0 and high < len(labels)
-    ):
-        raise InputError(
-            f"class ids must be in 0..{max(2, len(labels)) - 1}, got {low}..{high} with "
-            f"{len(labels)} class names; name all classes"
-        )
 
 
 def _rows_of_examples(split: Split, kind: Kind, texts: int) -> Iterator[np.ndarray]:
@@ -422,10 +353,6 @@ def _rows_of_examples(split: Split, kind: Kind, texts: int) -> Iterator[np.ndarr
         yield order[starts[counts == choices][:, None] + np.arange(choices)]
 
 
-def _sum(values: Tensor) -> float:
-    """Sum in float64, on the CPU: some accelerators have no float64."""
-    return float(values.cpu().double().sum())
-
-
 def _square_sum(values: Tensor) -> float:
+    """Sum squares in float64, on the CPU: some accelerators have no float64."""
     return float(values.cpu().double().square().sum())

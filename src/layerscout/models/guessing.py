@@ -42,34 +42,25 @@ def agree(states: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> boo
     return bool((states - expected).abs().max() <= tolerance * expected.abs().max())
 
 
-def rebuild(model: Any, config: Any) -> Any:
-    """Make a bare model from a configuration that was written and read, with another's weights.
+def agrees_rebuilt(model: Any, family: Family, blocks: int) -> bool:
+    """Return whether a model of the first `blocks` blocks gives their state, once saved and loaded.
 
-    The weights are shared, so that it takes no memory worth mentioning.
+    It is made from a configuration that was written and read, with the same weights, which are
+    shared, and tried on two short inputs.
 
     Raises:
         Exception: of any kind, if the configuration is refused or asks for other weights.
     """
     from transformers import AutoModel
 
-    again = make_unweighted(AutoModel, type(config).from_dict(config.to_dict()))
-    weights, needed = model.state_dict(), again.state_dict()
+    config = cut_config(model.config, blocks)
+    short = make_unweighted(AutoModel, type(config).from_dict(config.to_dict()))
+    weights, needed = model.state_dict(), short.state_dict()
     for name, tensor in needed.items():
         if name not in weights or weights[name].shape != tensor.shape:
             raise ValueError(f"{name} would have another shape")
-    again.load_state_dict({name: weights[name] for name in needed}, assign=True)
-    return again.to(model.device)
-
-
-def agrees_rebuilt(model: Any, family: Family, blocks: int) -> bool:
-    """Return whether a model of the first `blocks` blocks gives their state, once saved and loaded.
-
-    It is tried on two short inputs.
-
-    Raises:
-        Exception: as `rebuild`.
-    """
-    short, inputs = rebuild(model, cut_config(model.config, blocks)), make_short_inputs(model)
+    short.load_state_dict({name: weights[name] for name in needed}, assign=True)
+    short, inputs = short.to(model.device), make_short_inputs(model)
     seen = inputs["attention_mask"].bool()
     with eval_mode(model), eval_mode(short):
         again = run_until(short, family, inputs, blocks)
@@ -137,64 +128,55 @@ class _UnlikeError(Exception):
 def _look(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> Family:
     """Observe what blocks take and return, and which norm follows the last one."""
     blocks = blocks_of(model, family)
-    arguments: list[Any] = []
-    outputs: list[Any] = []
-    norms: list[tuple[str, Tensor, Tensor]] = []
-
-    def watch(path: str, args: tuple[Any, ...], output: Any) -> None:
-        if args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
-            norms.append((path, args[0], output))
-
+    inside = tuple(f"{family.blocks}.{block}" for block in range(len(blocks)))
+    calls: list[tuple[str, Any, Any]] = []  # of blocks and norms: path, first argument, output
     handles = [
-        module.register_forward_hook(lambda _, args, out, path=path: watch(path, args, out))
+        module.register_forward_hook(
+            lambda _, args, output, path=path: calls.append(
+                (path, args[0] if args else None, output)
+            )
+        )
         for path, module in model.named_modules()
-        if NORM.search(path.rpartition(".")[2]) and not list(module.children())
+        if path in inside or (NORM.search(path.rpartition(".")[2]) and not list(module.children()))
     ]
-    for block in blocks:
-        handles.append(block.register_forward_pre_hook(lambda _, args: arguments.append(args)))
-        handles.append(block.register_forward_hook(lambda _, args, out: outputs.append(out)))
-    try:
-        with eval_mode(model):
-            last = model(**inputs).last_hidden_state
-    finally:
-        for handle in handles:
-            handle.remove()
-    if len(arguments) != len(blocks) or not all(
-        args and isinstance(args[0], Tensor) and args[0].shape == last.shape for args in arguments
+    with eval_mode(model):
+        last = model(**inputs).last_hidden_state
+    for handle in handles:
+        handle.remove()
+    states = [state for path, state, _ in calls if path in inside]
+    if len(states) != len(blocks) or not all(
+        isinstance(state, Tensor) and state.shape == last.shape for state in states
     ):
         raise _UnlikeError("its blocks do not each take the state first, once a pass")
-    tuples = isinstance(outputs[0], tuple)
-    top = outputs[-1][0] if tuples else outputs[-1]
+    top = next(output for path, _, output in reversed(calls) if path in inside)
+    tuples = isinstance(top, tuple)
+    top = top[0] if tuples else top
+    norms = [call for call in calls if call[0] not in inside and isinstance(call[1], Tensor)]
     final = None
     if not torch.equal(top, last):
-        inside = f"{family.blocks}."
-        candidates = [
+        following = [
             path
             for path, before, after in norms
-            if not path.startswith(inside) and torch.equal(before, top) and torch.equal(after, last)
+            if not path.startswith(f"{family.blocks}.")
+            and torch.equal(before, top)
+            and torch.equal(after, last)
         ]
-        if len(candidates) != 1:
+        if len(following) != 1:
             raise _UnlikeError("something other than one norm follows its last block")
-        final = candidates[0]
-    first = f"{family.blocks}.0."
-    normed = any(
-        path.startswith(first) and torch.equal(before, arguments[0][0]) for path, before, _ in norms
-    )
+        final = following[0]
+    shapes = [{name: p.shape for name, p in block.named_parameters()} for block in blocks]
+    if any(each != shapes[-1] for each in shapes[1:]):
+        raise _UnlikeError("its blocks are not alike")
     return replace(
         family,
         tuples=tuples,
         final_norm=final,
-        normed_input=normed,
-        first_differs=_compare_blocks(blocks),
+        normed_input=any(
+            path.startswith(f"{inside[0]}.") and torch.equal(before, states[0])
+            for path, before, _ in norms
+        ),
+        first_differs=shapes[0] != shapes[-1],
     )
-
-
-def _compare_blocks(blocks: Any) -> bool:
-    """Return whether block 1 has other weights than the rest, which must be alike."""
-    shapes = [{name: p.shape for name, p in block.named_parameters()} for block in blocks]
-    if any(each != shapes[-1] for each in shapes[1:]):
-        raise _UnlikeError("its blocks are not alike")
-    return shapes[0] != shapes[-1]
 
 
 def _try_resuming(model: Any, family: Family, inputs: Mapping[str, Tensor]) -> None:
@@ -225,26 +207,20 @@ def _try_padding(model: Any, inputs: Mapping[str, Tensor]) -> None:
 
 
 def _try_positions(model: Any, family: Family) -> Family:
-    """Infer how many tokens the table of positions has room for, by embedding so many."""
-    positions = usable_positions(model.config, family)
+    """Infer whether positions are counted from the padding id on, and embed as many as there are.
+
+    Where they are, their table leaves out the row of that id, as RoBERTa's does.
+    """
     words = model.get_input_embeddings()
-    tables = [
-        module
-        for module in model.modules()
-        if isinstance(module, nn.Embedding) and module is not words
-    ]
-    if all(table.num_embeddings < positions for table in tables):  # there is no such table
-        return family
-    for after_padding in (False, True):
-        family = replace(family, positions_after_padding=after_padding)
-        try:
-            long = make_short_inputs(model, usable_positions(model.config, family))
-            with eval_mode(model):  # a single text, since masks grow with the square of its length
-                run_until(model, family, {name: row[:1] for name, row in long.items()}, 0)
-            return family
-        except (IndexError, RuntimeError, TypeError):  # TypeError where no padding token is named
-            continue
-    raise _UnlikeError(f"it cannot read the {positions} tokens that its configuration names")
+    tables = [m for m in model.modules() if isinstance(m, nn.Embedding) and m is not words]
+    after = any(table.padding_idx is not None for table in tables)
+    family = replace(family, positions_after_padding=after)
+    positions = usable_positions(model.config, family)
+    if any(table.num_embeddings >= positions for table in tables):
+        long = make_short_inputs(model, positions)
+        with eval_mode(model):  # a single text, since masks grow with the square of its length
+            run_until(model, family, {name: row[:1] for name, row in long.items()}, 0)
+    return family
 
 
 def _try_cutting(model: Any, family: Family) -> None:

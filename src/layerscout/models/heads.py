@@ -79,24 +79,17 @@ def choose_head_pooling(encoder: Encoder, kind: Kind = "classification") -> Pool
     if kind == "token_classification":
         return "first"
     reads = find_head_token(encoder.model)
-    if reads is None:
-        raise InputError(
-            f"the head of {encoder.name} reads all tokens, so it cannot be trained on the state of "
-            "a single one; use a linear probe (--probe linear), or leave out --tune-heads and "
-            "--original"
-        )
     if reads == "first":
         return "cls"
-    tokens = encoder.tokenize(["one text"])
-    if (
-        encoder.find_head_tokens(tokens, reads) != tokens.find_last(np.zeros(1, dtype=np.int64))
-    ).any():
-        raise InputError(
-            f"the head of {encoder.name} reads a token that its tokenizer adds, and states are "
-            "pooled from the text's own; use a linear probe (--probe linear), or leave out "
-            "--tune-heads and --original"
-        )
-    return "last"
+    tokens, reason = encoder.tokenize(["one text"]), "all tokens"
+    if reads == "last":
+        if encoder.find_head_tokens(tokens, reads) == tokens.find_last(np.zeros(1, dtype=np.int64)):
+            return "last"
+        reason = "a token that its tokenizer adds, where states are pooled from the text's own"
+    raise InputError(
+        f"the head of {encoder.name} reads {reason}, so it cannot be trained on the state of a "
+        "single one; use a linear probe (--probe linear), or leave out --tune-heads and --original"
+    )
 
 
 def make_family_head(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,12 +14,6 @@ _PICKLED = ("pytorch_model*",)
 WEIGHT_FILES = (*_SAFE, *_PICKLED)
 # The pooling of sentence-transformers, which no state depends on.
 _BESIDE = ("1_Pooling/config.json",)
-
-
-_GGUF = (
-    "{} holds quantised weights (GGUF), and states and gradients need floating point; load it with "
-    "transformers' from_pretrained(..., gguf_file=...) and save_pretrained, and give that folder"
-)
 
 
 def list_checkpoint_files(name: str) -> list[Path]:
@@ -52,27 +45,25 @@ def locate_checkpoint(name: str) -> Path:
             )
         return Path(spec.origin).parent / "model"
     path = Path(name).expanduser()
-    if path.is_dir():
-        if (path / "adapter_config.json").is_file():
-            raise InputError(
-                f"{name} holds a LoRA adapter of peft, not a whole model; merge it into its base, "
-                "or tune without --keep-adapter"
-            )
-        if not (path / "config.json").is_file():
-            if any(path.glob("*.gguf")):
-                raise InputError(_GGUF.format(name))
-            nearby = (path / "model" / "config.json").is_file()
-            remedy = f"did you mean {path / 'model'}?" if nearby else "give that of a checkpoint"
-            raise InputError(f"the folder {name} has no config.json; {remedy}")
+    if (path / "adapter_config.json").is_file():
+        raise InputError(
+            f"{name} holds a LoRA adapter of peft, not a whole model; merge it into its base, or "
+            "tune without --keep-adapter"
+        )
+    if (path / "config.json").is_file():
         return path
-    if path.suffix == ".gguf":
-        raise InputError(_GGUF.format(name))
-    if path.is_symlink() and not path.exists():
-        raise InputError(f"the model {name} is a broken link; repair it or give the folder itself")
-    if path.exists():
-        raise InputError(f"the model {name} is a file; give the folder that holds its config.json")
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise InputError(f"there is no model folder {name}")
+    if path.suffix == ".gguf" or (path.is_dir() and any(path.glob("*.gguf"))):
+        raise InputError(
+            f"{name} holds quantised weights (GGUF), and states and gradients need floating point; "
+            "load it with transformers' from_pretrained(..., gguf_file=...) and save_pretrained, "
+            "and give that folder"
+        )
+    if path.is_dir():
+        nearby = (path / "model" / "config.json").is_file()
+        remedy = f"did you mean {path / 'model'}?" if nearby else "give that of a checkpoint"
+        raise InputError(f"the folder {name} has no config.json; {remedy}")
+    if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise InputError(f"there is no model folder {name}; give the one with its config.json")
     return _fetch(name)
 
 
@@ -97,7 +88,6 @@ def _fetch(name: str) -> Path:
     except errors.LocalEntryNotFoundError as error:
         raise InputError(
             f"{name} is not a folder here and not in the cache, and the hub cannot be reached"
-            + ("; did you mean demo?" if get_close_matches(name, ["demo"], cutoff=0.75) else "")
         ) from error
     except (errors.HfHubHTTPError, OSError) as error:
         raise InputError(f"cannot fetch the model {name}: {first_line(error)}") from error

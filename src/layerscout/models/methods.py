@@ -210,7 +210,7 @@ def make_trainable(
         InputError: as `check_method` and `freeze`, or if the model has adapters or prefixes.
     """
     method = method if isinstance(method, Method) else make_method(method)
-    family_of(model)
+    family = family_of(model)
     if any(isinstance(module, Adapters | Prefix) for module in model.modules()):
         raise InputError(
             "the model already has adapters or prefixes; remove them with layerscout.unload"
@@ -228,7 +228,6 @@ def make_trainable(
             return TrainableModel(model, plan, method, _wrap_with_lora(model, plan, method))
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(places[name] == "head")
-        family = family_of(model)
         modules = blocks_of(base_of(model)[0], family)
         for block in plan.tuned:
             module = modules[block - 1]

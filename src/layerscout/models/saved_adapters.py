@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from torch import Tensor
 
 from layerscout.data import Kind
 from layerscout.errors import InputError
@@ -170,9 +169,17 @@ def load_trained(
         The whole base, under the name of the folder; the transformers model, in eval mode, in which
         what was trained is in float32 and asks for gradients; and the kind of task.
     """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     path = Path(folder).expanduser()
     about, method, plan = _read_description(path)
-    tensors = _read_tensors(path)
+    try:
+        tensors = load_file(path / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"cannot read {path / WEIGHTS}: it is missing or broken; save it again"
+        ) from error
     source = str(about["base"]["source"] if base is None else base)
     try:
         encoder = Encoder.load(source, device=device, precision=precision)
@@ -190,7 +197,14 @@ def load_trained(
         model.config.thresholds = thresholds
     make_trainable(model, plan, method)
     expected = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    _check_tensors(path, tensors, expected)
+    held = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+    wanted = {name: (parameter.shape, torch.float32) for name, parameter in expected.items()}
+    if held != wanted:
+        differing = [n for n in sorted(held | wanted) if held.get(n) != wanted.get(n)]
+        raise InputError(
+            f"{path / WEIGHTS} does not belong to the {CONFIG} beside it: {len(differing)} tensors "
+            f"are missing, unknown or of another shape or type, such as {differing[0]}"
+        )
     with torch.no_grad():
         for name, parameter in expected.items():
             parameter.copy_(tensors[name])
@@ -236,10 +250,8 @@ def _read_description(folder: Path) -> tuple[dict[str, Any], Method, Plan]:
     """Read the JSON file of a folder: all of it, and the method and the plan that it names."""
     try:
         about = json.loads((folder / CONFIG).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"{folder} is not a folder of adapters or prefixes: its {CONFIG} cannot be read"
-        ) from error
+    except (OSError, ValueError, RecursionError):
+        about = None
     if not isinstance(about, dict) or not {"layerscout", "format", "method", "base"} <= set(about):
         raise InputError(
             f"{folder} is not a folder of adapters or prefixes that layerscout saved; a checkpoint "
@@ -253,12 +265,15 @@ def _read_description(folder: Path) -> tuple[dict[str, Any], Method, Plan]:
     try:
         about["base"] = base = dict(about["base"])
         labels = about["labels"]
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise TypeError("labels")
-        if not labels or not {"source", "sha256", "family", "untied"} <= set(base):
-            raise KeyError("base")
-        if about["kind"] not in get_args(Kind) or about["classifier"] not in get_args(Classifier):
-            raise KeyError("kind")
+        if not (
+            isinstance(labels, list)
+            and labels
+            and all(isinstance(label, str) for label in labels)
+            and {"source", "sha256", "family", "untied"} <= set(base)
+            and about["kind"] in get_args(Kind)
+            and about["classifier"] in get_args(Classifier)
+        ):
+            raise KeyError("labels, base, kind or classifier")
         kinds = {name: kind for name, kind in METHODS.items() if kind.saved != "merged"}
         plan, method = Plan.from_dict(about["plan"]), kinds[about["method"]](**about["options"])
         if base.get("editing") is not None:
@@ -267,18 +282,6 @@ def _read_description(folder: Path) -> tuple[dict[str, Any], Method, Plan]:
         raise InputError(f"the {CONFIG} of {folder} is broken ({error}); save it again") from error
     # Only full fine-tuning trains the embeddings, which (1, L, L) stands for elsewhere.
     return about, method, plan if isinstance(method, Full) else replace(plan, embeddings=False)
-
-
-def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(folder / WEIGHTS)
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"cannot read {folder / WEIGHTS}: it is missing or broken; save it again"
-        ) from error
 
 
 def _restore_base(encoder: Encoder, base: Mapping[str, Any], head: int, source: str) -> Encoder:
@@ -296,25 +299,3 @@ def _restore_base(encoder: Encoder, base: Mapping[str, Any], head: int, source: 
             f"{source} has other weights; give that model as `base`"
         )
     return encoder
-
-
-def _check_tensors(
-    folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
-) -> None:
-    missing, extra = sorted(set(expected) - set(tensors)), sorted(set(tensors) - set(expected))
-    others = sorted(
-        name
-        for name in set(expected) & set(tensors)
-        if (tensors[name].shape, tensors[name].dtype) != (expected[name].shape, torch.float32)
-    )
-    faults = (
-        (missing, "lacks {} tensors"),
-        (extra, "has {} tensors too many"),
-        (others, "has {} tensors of another shape or type"),
-    )
-    for names, fault in faults:
-        if names:
-            raise InputError(
-                f"{folder / WEIGHTS} {fault.format(len(names))}, such as {names[0]}; it does not "
-                f"belong to the {CONFIG} beside it"
-            )

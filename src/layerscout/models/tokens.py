@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import accumulate, chain
-from typing import Any, get_args
+from itertools import accumulate, chain, count
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
 from torch import Tensor
 
 from layerscout.data import concatenate_ranges
-from layerscout.errors import InputError, make_unknown_error
+from layerscout.errors import InputError
 from layerscout.plans import Pooling, ReadToken
 
 
@@ -64,24 +63,11 @@ class Tokens:
     @property
     def outputs(self) -> int:
         """How many outputs a model gives: n, or w where words are labelled."""
-        return len(self) if self.words is None else len(self._firsts)
-
-    @cached_property
-    def _firsts(self) -> Int64[np.ndarray, " w"]:
-        """The first token of each word."""
-        assert self.words is not None, "words are labelled"
-        return np.flatnonzero((self.words >= 0) & (np.diff(self.words, prepend=-1) != 0))
-
-    @cached_property
-    def _bounds(self) -> Int64[np.ndarray, " n_and_end"]:
-        """Where the words of each text begin among all words, and the last ones end."""
-        return np.searchsorted(self._firsts, self.offsets)
+        return len(self) if self.words is None else int(self.words.max()) + 1
 
     def find_outputs(self, rows: Int64[np.ndarray, " b"]) -> Int64[np.ndarray, " o"]:
         """Number the outputs of the texts at `rows`: the texts, or all of their words in order."""
-        if self.words is None:
-            return rows
-        return concatenate_ranges(self._bounds[rows], self._bounds[rows + 1])
+        return rows if self.words is None else self.find_firsts(rows)[2]
 
     def take_outputs(
         self, rows: Int64[np.ndarray, " b"], values: Float[Tensor, "b *T K"]
@@ -95,18 +81,16 @@ class Tokens:
         """
         if self.words is None:
             return values
-        texts, places = self.find_firsts(rows)
+        texts, places, _ = self.find_firsts(rows)
         return values[torch.from_numpy(texts), torch.from_numpy(places)]
 
     def find_firsts(
         self, rows: Int64[np.ndarray, " b"]
-    ) -> tuple[Int64[np.ndarray, " w"], Int64[np.ndarray, " w"]]:
-        """Find the first token of each word of the texts at `rows`: its text there, and its place.
-
-        In the order of `find_outputs`; the text is counted from 0 within the batch.
-        """
-        texts = np.repeat(np.arange(len(rows)), self._bounds[rows + 1] - self._bounds[rows])
-        return texts, self._firsts[self.find_outputs(rows)] - self.offsets[rows][texts]
+    ) -> tuple[Int64[np.ndarray, " w"], Int64[np.ndarray, " w"], Int64[np.ndarray, " w"]]:
+        """Find the first token of each word of the texts at `rows`; see `find_parts`."""
+        texts, places, words = self.find_parts(rows)
+        begins = np.diff(words, prepend=-1) != 0
+        return texts[begins], places[begins], words[begins]
 
     def select(self, words: Int64[np.ndarray, " m"]) -> Tokens:
         """Return the texts that some words belong to, with no other words labelled.
@@ -176,14 +160,15 @@ class Tokens:
         """Find the tokens of the words of the texts at `rows`.
 
         Returns:
-            For each token that is part of a word, in order: the text in the batch, the place in
-            the text, and the word, counted from 0 within the batch.
+            For each token that is part of a word, in order: the text, counted from 0 within the
+            batch, the place in the text, and the word.
         """
         assert self.words is not None, "words are labelled"
-        at, real = self.pad(rows)
-        texts, places = np.nonzero(real & (self.words[at] >= 0))
-        words = self.words[at[texts, places]]
-        return texts, places, np.cumsum(np.diff(words, prepend=words[:1]) != 0)
+        texts = np.repeat(np.arange(len(rows)), self.lengths[rows])
+        at = concatenate_ranges(self.offsets[rows], self.offsets[rows + 1])
+        parts = self.words[at] >= 0
+        texts, at = texts[parts], at[parts]
+        return texts, at - self.offsets[rows][texts], self.words[at]
 
     def mean_weights(self, rows: Int64[np.ndarray, " b"]) -> Float32[np.ndarray, "b T"]:
         """Return the weights with which mean-pooling adds up the tokens of a padded batch."""
@@ -231,14 +216,12 @@ def tokenize_words(tokenizer: Any, sentences: Sequence[tuple[str, ...]], max_len
     for start in range(0, len(sentences), 1000):
         words = [list(row) for row in sentences[start : start + 1000]]
         part, word_of, dropped = _tokenize_words(tokenizer, words, max_length)
-        if len(dropped):
-            _replace_words(words, dropped, tokenizer.unk_token or "?")
-            part, word_of, still = _tokenize_words(tokenizer, words, max_length)
-            if len(still):
-                raise InputError(
-                    f"{len(still)} words have no token in their sentences, such as one of "
-                    f"{' '.join(sentences[start])!r:.60}; take them out"
-                )
+        if dropped:
+            numbers, stand_in = count(), tokenizer.unk_token or "?"
+            words = [
+                [stand_in if next(numbers) in dropped else word for word in row] for row in words
+            ]
+            part, word_of, _ = _tokenize_words(tokenizer, words, max_length)
         owned = _choose_windows(word_of, part, sum(map(len, words)))
         parts.append(
             replace(part, words=np.where(owned >= 0, owned + before, -1), dropped=len(dropped))
@@ -249,7 +232,7 @@ def tokenize_words(tokenizer: Any, sentences: Sequence[tuple[str, ...]], max_len
 
 def _tokenize_words(
     tokenizer: Any, words: Sequence[Sequence[str]], max_length: int
-) -> tuple[Tokens, Int64[np.ndarray, " t"], Int64[np.ndarray, " m"]]:
+) -> tuple[Tokens, Int64[np.ndarray, " t"], set[int]]:
     """Tokenise sentences into windows.
 
     Returns:
@@ -267,17 +250,7 @@ def _tokenize_words(
     sentence = np.array(batch["overflow_to_sample_mapping"])
     part = replace(_concatenate(batch.encodings, 0), truncated=0, empty=0)
     word_of = _find_words(batch.encodings, sentence, words, part)
-    return part, word_of, np.setdiff1d(np.arange(sum(map(len, words))), word_of)
-
-
-def _replace_words(
-    sentences: Sequence[list[str]], numbers: Int64[np.ndarray, " m"], stand_in: str
-) -> None:
-    """Put another word in the place of some, in place; numbers are counted over all sentences."""
-    bounds = np.cumsum([0, *map(len, sentences)])
-    for number in numbers:
-        row = int(np.searchsorted(bounds, number, side="right")) - 1
-        sentences[row][number - bounds[row]] = stand_in
+    return part, word_of, set(range(sum(map(len, words)))) - set(word_of.tolist())
 
 
 def _find_words(
@@ -360,8 +333,6 @@ def make_pooler(
     Raises:
         InputError: if there is no such pooling, or it is not for texts, or not for words.
     """
-    if pooling not in get_args(Pooling):
-        raise make_unknown_error("pooling", pooling, get_args(Pooling))
     if tokens.words is not None:
         return _pool_words(tokens, rows, pooling, device)
     match pooling:
@@ -373,10 +344,8 @@ def make_pooler(
         case "last":
             last = tokens.find_last(rows)
             return lambda state: take_tokens(state, last).float()
-        case "first":
-            raise InputError(
-                "the pooling first is for labelled words; for texts use mean, last or cls"
-            )
+        case _:
+            raise InputError(f"texts are pooled by mean, last or cls, got {pooling}")
 
 
 def _pool_words(
@@ -387,16 +356,17 @@ def _pool_words(
     ends = words.diff(append=words.new_tensor([-1])) != 0
     match pooling:
         case "mean":
-            counts = torch.bincount(words)[:, None]
+            numbers = begins.cumsum(0) - 1
+            counts = torch.bincount(numbers)[:, None]
 
             def average(state: Float[Tensor, "b T d"]) -> Float32[Tensor, "w d"]:
                 sums = torch.zeros(len(counts), state.shape[2], device=device)
-                return sums.index_add_(0, words, state[texts, places].float()) / counts
+                return sums.index_add_(0, numbers, state[texts, places].float()) / counts
 
             return average
         case "first":
             return lambda state: state[texts[begins], places[begins]].float()
         case "last":
             return lambda state: state[texts[ends], places[ends]].float()
-        case "cls":
-            raise InputError("the pooling cls is for texts; for words use mean, first or last")
+        case _:
+            raise InputError(f"words are pooled by mean, first or last, got {pooling}")
